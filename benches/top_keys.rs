@@ -17,7 +17,7 @@ use rlaas::clock::{Clock, Deadline, Micros};
 use rlaas::rules::{Request, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::top_keys::{TopKeys, TopKind, Window};
+use rlaas::telemetry::top_keys::{CountQuery, TopKeys, TopKind, Window};
 use rlaas_limiter::{Limiter, StartedCheck};
 
 const RUNS: usize = 11;
@@ -36,6 +36,8 @@ fn measure(ids: usize) {
     let counted = TopKeys::start().expect("a thread");
     let sides =
         [Side::new(Metrics::new()), Side::new(Metrics::new().with_top_keys(counted.clone()))];
+    let (kind, window) = (TopKind::Used, Window::Minute);
+    let query = CountQuery { project: "", rule: "default", kind, window };
     let mut times = [Vec::new(), Vec::new()];
     let mut processor = [Vec::new(), Vec::new()];
     for run in 0..RUNS {
@@ -45,7 +47,7 @@ fn measure(ids: usize) {
             sides[side].decide(&users);
             times[side].push(started.elapsed().as_secs_f64() * 1e9 / DECISIONS as f64);
             // The thread that counts may be behind.
-            counted.window("default", TopKind::Used, Window::Minute);
+            counted.window(&query);
             processor[side].push((processor_micros() - before) / DECISIONS as f64);
         }
     }

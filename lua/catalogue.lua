@@ -1,30 +1,44 @@
 -- The catalogue: documents of named fields, with one revision over all of them. One operation a call;
 -- see crates/limiter/src/fleet/catalogue.
 --
--- All keys are in one slot, and none has a time to live.
+-- All keys are in one slot, and none has a time to live. Those marked with * belong to a generation: a
+-- restored catalogue is written into keys of its own, which one step makes those of the catalogue.
 --
--- KEYS[1]  HASH  head: `epoch`, `revision`, `id` (of the revision), `documents`, `counted`, and for
---                each document `d:NAME` its revision and its number of counted fields
--- KEYS[2]  ZSET  ids of the last revisions, by revision
--- KEYS[3]  SET   epochs that were replaced
--- KEYS[4]  ZSET  names of documents, removed ones too, by the revision that changed them last
--- KEYS[5]  HASH  fields of the document of the operation
--- KEYS[6]  LIST  history of that document, newest first: revision, a space, content
+-- KEYS[1]   HASH  head: `epoch`, `revision`, `id` (of the revision), `documents`, `counted` and
+--                 `generation`, which is missing in the first one
+-- KEYS[2]*  ZSET  ids of the last revisions, by revision
+-- KEYS[3]   HASH  epochs that were replaced, as names
+-- KEYS[4]*  ZSET  names of documents, removed ones too, by the revision that changed them last
+-- KEYS[5]*  HASH  index: for each document its revision and its number of counted fields
+-- KEYS[6]*  HASH  fields of the document of the operation
+-- KEYS[7]   LIST  history of that document, newest first: revision, a space, content
+-- KEYS[8]   HASH  mark of a conflict: `since`, and `staged`, the generation that a restore writes
+-- KEYS[9]   HASH  entries made beside the catalogue during a conflict
+-- KEYS[10]  HASH  generations that are not those of the catalogue, as names
+-- KEYS[11]  ZSET  names of removed documents, by the time of their removal in seconds
 -- ARGV[1]  nonce       text, unique for each call: echoed in the reply
 -- ARGV[2]  operation   text: a name in `operations`
 -- ARGV[3]  epoch       text: epoch of the caller's catalogue; empty if it has none
 -- ARGV[4]  revision    whole number: revision of the caller's catalogue
 -- ARGV[5]  id          text: id of that revision
--- ARGV[6]  and following: the arguments of the operation
+-- ARGV[6]  generation  text: that of the keys; empty for the first
+-- ARGV[7]  and following: the arguments of the operation
 --
 -- Reply: an array of the nonce, and
---   'done', then the results of the operation
+--   'done', the generation of the catalogue, then the results of the operation; without these if the
+--     keys are of another generation: then nothing was done
 --   'failed', the name of a command, and the error that it met. Earlier writes are not undone.
 
 -- Ids of revisions that are kept.
 local MAX_IDS = 10000
 -- Entries of a document's history that are kept.
 local MAX_HISTORY = 100
+-- Entries beside the catalogue, and names of removed documents, that are kept.
+local MAX_ASIDE, MAX_REMOVED = 10000, 100000
+-- Members of a set that one call removes.
+local MAX_CLEARED = 500
+-- Arguments of one command.
+local MAX_BATCH = 2000
 -- Begins the names of fields that are counted.
 local COUNTED = 'rule:'
 
@@ -42,27 +56,49 @@ local function call(command, key, ...)
 end
 
 local keys = {
-  head = KEYS[1], ids = KEYS[2], replaced = KEYS[3], changes = KEYS[4],
-  document = KEYS[5], history = KEYS[6],
+  head = KEYS[1], ids = KEYS[2], replaced = KEYS[3], changes = KEYS[4], index = KEYS[5],
+  document = KEYS[6], history = KEYS[7], conflict = KEYS[8], aside = KEYS[9], unused = KEYS[10],
+  removed = KEYS[11],
 }
 local own = { epoch = ARGV[3], revision = tonumber(ARGV[4]), id = ARGV[5] }
+local generation = ARGV[6]
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
 
 local function head_number(field)
   return tonumber(call('HGET', keys.head, field) or '0')
 end
 
+local function now()
+  return tonumber(redis.call('TIME')[1])
+end
+
+local function is_marked()
+  return call('HLEN', keys.conflict) > 0
+end
+
+-- Marks a conflict, unless it is marked.
+local function mark()
+  if not is_marked() then
+    call('HSET', keys.conflict, 'since', whole(now()))
+  end
+end
+
 -- Returns how the catalogue follows the caller's: 'missing', 'first' if the caller has none, 'same',
--- 'newer', 'replaced', or 'conflict' if it does not.
+-- 'newer', 'replaced', or 'conflict' if it does not. Then `true` if it lacks a revision of the
+-- caller's own epoch.
 local function relation()
   local epoch = call('HGET', keys.head, 'epoch')
   if not epoch then
-    return 'missing'
+    return 'missing', own.epoch ~= ''
   end
   if own.epoch == '' then
-    return 'first'
+    return 'first', false
   end
   if epoch ~= own.epoch then
-    return call('SISMEMBER', keys.replaced, own.epoch) == 1 and 'replaced' or 'conflict'
+    return call('HEXISTS', keys.replaced, own.epoch) == 1 and 'replaced' or 'conflict', false
   end
   local revision = head_number('revision')
   local stands = tonumber(call('ZSCORE', keys.ids, own.id) or '-1') == own.revision
@@ -71,14 +107,14 @@ local function relation()
     stands = oldest[2] and own.revision < tonumber(oldest[2])
   end
   if not stands or own.revision > revision then
-    return 'conflict'
+    return 'conflict', true
   end
-  return own.revision == revision and 'same' or 'newer'
+  return own.revision == revision and 'same' or 'newer', false
 end
 
 -- Returns the revision of a document and its number of counted fields; 0 and 0 if there is none.
 local function document(name)
-  local text = call('HGET', keys.head, 'd:' .. name)
+  local text = call('HGET', keys.index, name)
   if not text then
     return 0, 0
   end
@@ -92,14 +128,18 @@ end
 
 local operations = {}
 
--- Results: how the catalogue follows the caller's; and unless it is missing epoch, revision and id.
-function operations.head()
-  local relation = relation()
-  if relation == 'missing' then
-    return { relation }
+-- Argument: 1 if the caller has had the catalogue of this store in force, so that it marks a catalogue
+-- that does not follow; it always marks one that lost a revision. Results: how the catalogue follows the
+-- caller's; 1 if a conflict is marked; number of entries beside the catalogue; and unless it is missing
+-- epoch, revision and id.
+function operations.head(in_step)
+  local follows, lost = relation()
+  if lost or follows == 'conflict' and in_step == '1' then
+    mark()
   end
   local head = call('HMGET', keys.head, 'epoch', 'revision', 'id')
-  return { relation, head[1], head[2], head[3] }
+  local marked = is_marked() and '1' or '0'
+  return { follows, marked, whole(call('HLEN', keys.aside)), head[1], head[2], head[3] }
 end
 
 -- Arguments: a revision, number. Results: name and revision of each document that has changed since,
@@ -113,7 +153,7 @@ end
 function operations.page(name, cursor, count)
   local revision = document(name)
   local page = call('HSCAN', keys.document, cursor, 'COUNT', count)
-  local results = { string.format('%.0f', revision), page[1] }
+  local results = { whole(revision), page[1] }
   for i = 1, #page[2] do
     results[i + 2] = page[2][i]
   end
@@ -125,15 +165,54 @@ function operations.history(count)
   return call('LRANGE', keys.history, 0, count - 1)
 end
 
+-- Returns how many counted fields a write adds to the document: arguments `first_set` to `last_set` are
+-- names and contents in turn, those from `first_delete` to `last_delete` names to delete.
+local function number_added(first_set, last_set, first_delete, last_delete)
+  local added = 0
+  for i = first_set, last_set, 2 do
+    if is_counted(ARGV[i]) then
+      added = added + 1 - call('HEXISTS', keys.document, ARGV[i])
+    end
+  end
+  for i = first_delete, last_delete do
+    if is_counted(ARGV[i]) then
+      added = added - call('HEXISTS', keys.document, ARGV[i])
+    end
+  end
+  return added
+end
+
+-- Runs HSET or HDEL of the document with the arguments `first` to `last`, of which `width` belong
+-- together and the first one of them is a name. Many at once: thousands of calls would hold Redis for
+-- several times as long. Returns how many counted fields were added or deleted.
+local function in_batches(command, first, last, width)
+  local counted, batch = 0, {}
+  for i = first, last, width do
+    if is_counted(ARGV[i]) then
+      for at = i, i + width - 1 do batch[#batch + 1] = ARGV[at] end
+    else
+      call(command, keys.document, unpack(ARGV, i, i + width - 1))
+    end
+    if #batch >= MAX_BATCH or i + width > last and #batch > 0 then
+      counted, batch = counted + call(command, keys.document, unpack(batch)), {}
+    end
+  end
+  return counted
+end
+
 -- Writes a document. Arguments: its name; its revision as the caller knows it, 0 for none; id of the
 -- new revision; epoch for a new catalogue; most documents; most counted fields of all documents; an
--- entry for the history, or empty; 1 to remove the document; how many fields to set; their names and
--- contents in turn; names of fields to delete. Results: 'written' and the new revision; 'raced' and
--- the document's revision; 'documents' or 'fields' if there would be too many; or 'conflict'.
-function operations.write(name, expected, id, epoch, documents, fields, entry, removes, sets)
+-- entry for the history, or empty; 1 to remove the document; seconds for which a removed one is not
+-- made again; how many fields to set; their names and contents in turn; names of fields to delete.
+-- Results: 'written' and the new revision; 'raced' and the document's revision; 'documents' or 'fields'
+-- if there would be too many; 'removed' if it was; or 'conflict'.
+function operations.write(name, expected, id, epoch, documents, fields, entry, removes, rest, sets)
   -- Not arguments of the function, which may be 8,000 at most.
-  local first_set, first_delete = 15, 15 + sets * 2
+  local first_set, first_delete = 17, 17 + sets * 2
   local follows = relation()
+  if is_marked() then
+    return { 'conflict' }
+  end
   if follows == 'missing' and own.epoch == '' then
     call('HSET', keys.head, 'epoch', epoch)
   elseif follows ~= 'same' and follows ~= 'newer' then
@@ -141,51 +220,48 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
   end
   local revision, before = document(name)
   if revision ~= tonumber(expected) then
-    return { 'raced', string.format('%.0f', revision) }
+    return { 'raced', whole(revision) }
   end
   removes = removes == '1'
-  local counted = removes and 0 or before
-  if not removes then
-    for i = first_set, first_delete - 1, 2 do
-      if is_counted(ARGV[i]) and call('HEXISTS', keys.document, ARGV[i]) == 0 then
-        counted = counted + 1
-      end
-    end
-    for i = first_delete, #ARGV do
-      if is_counted(ARGV[i]) then
-        counted = counted - call('HEXISTS', keys.document, ARGV[i])
-      end
+  if revision == 0 and not removes then
+    local removed = call('ZSCORE', keys.removed, name)
+    if removed and now() - tonumber(removed) < tonumber(rest) then
+      return { 'removed' }
     end
   end
+  local last_set, last_delete = first_delete - 1, #ARGV
   local in_all = head_number('documents') + (removes and 0 or 1) - (revision > 0 and 1 or 0)
   if not removes and revision == 0 and in_all > tonumber(documents) then
     return { 'documents' }
   end
-  local counted_in_all = head_number('counted') + counted - before
-  if counted > before and counted_in_all > tonumber(fields) then
-    return { 'fields' }
+  local counted_in_all = head_number('counted')
+  if not removes and counted_in_all + (last_set - first_set + 1) / 2 > tonumber(fields) then
+    local added = number_added(first_set, last_set, first_delete, last_delete)
+    if added > 0 and counted_in_all + added > tonumber(fields) then
+      return { 'fields' }
+    end
   end
 
-  local new = string.format('%.0f', head_number('revision') + 1)
+  local new = whole(head_number('revision') + 1)
   if removes then
     call('DEL', keys.document)
     call('DEL', keys.history)
-    call('HDEL', keys.head, 'd:' .. name)
+    call('HDEL', keys.index, name)
+    call('ZADD', keys.removed, now(), name)
+    call('ZREMRANGEBYRANK', keys.removed, 0, -MAX_REMOVED - 1)
+    counted_in_all = counted_in_all - before
   else
-    for i = first_set, first_delete - 1, 2 do
-      call('HSET', keys.document, ARGV[i], ARGV[i + 1])
-    end
-    for i = first_delete, #ARGV do
-      call('HDEL', keys.document, ARGV[i])
-    end
-    call('HSET', keys.head, 'd:' .. name, new .. ' ' .. string.format('%.0f', counted))
+    local added = in_batches('HSET', first_set, last_set, 2)
+    added = added - in_batches('HDEL', first_delete, last_delete, 1)
+    counted_in_all = counted_in_all + added
+    call('HSET', keys.index, name, new .. ' ' .. whole(before + added))
     if entry ~= '' then
       call('LPUSH', keys.history, new .. ' ' .. entry)
       call('LTRIM', keys.history, 0, MAX_HISTORY - 1)
     end
   end
   call('HSET', keys.head, 'revision', new, 'id', id,
-    'documents', string.format('%.0f', in_all), 'counted', string.format('%.0f', counted_in_all))
+    'documents', whole(in_all), 'counted', whole(counted_in_all))
   call('ZADD', keys.changes, new, name)
   call('ZADD', keys.ids, new, id)
   call('ZREMRANGEBYRANK', keys.ids, 0, -MAX_IDS - 1)
@@ -193,13 +269,183 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
   return { 'written', new }
 end
 
-local operation = operations[ARGV[2]]
-local ended, results = pcall(operation, unpack(ARGV, 6, math.min(#ARGV, 14)))
-if not ended then
-  return failed or redis.error_reply('ERR ' .. tostring(results))
+-- Arguments: cursor, about how many. Results: the next cursor, then names and contents of entries beside
+-- the catalogue in turn.
+function operations.aside(cursor, count)
+  local page = call('HSCAN', keys.aside, cursor, 'COUNT', count)
+  local results = { page[1] }
+  for i = 1, #page[2] do
+    results[i + 1] = page[2][i]
+  end
+  return results
 end
-local reply = { ARGV[1], 'done' }
-for i = 1, #results do
-  reply[i + 2] = results[i]
+
+-- Sets an entry beside the catalogue. Arguments: its name and content. Results: 'written', 'full', or
+-- 'no_conflict'.
+function operations.set_aside(name, content)
+  if not is_marked() then
+    return { 'no_conflict' }
+  end
+  if call('HLEN', keys.aside) >= MAX_ASIDE and call('HEXISTS', keys.aside, name) == 0 then
+    return { 'full' }
+  end
+  call('HSET', keys.aside, name, content)
+  call('PUBLISH', keys.head, 'aside')
+  return { 'written' }
+end
+
+-- Results: the epochs that were replaced.
+function operations.replaced()
+  local all = call('HGETALL', keys.replaced)
+  local results = {}
+  for i = 1, #all, 2 do
+    results[#results + 1] = all[i]
+  end
+  return results
+end
+
+-- Results: the generations that are not used.
+function operations.unused()
+  local all = call('HGETALL', keys.unused)
+  local results = {}
+  for i = 1, #all, 2 do
+    results[#results + 1] = all[i]
+  end
+  return results
+end
+
+-- Begins a restore into a generation; an earlier one can't go on. Argument: the generation. Results:
+-- 'begun' or 'no_conflict'.
+function operations.begin(staged)
+  local follows = relation()
+  if not is_marked() and follows ~= 'conflict' and (follows ~= 'missing' or own.epoch == '') then
+    return { 'no_conflict' }
+  end
+  mark()
+  call('HSET', keys.conflict, 'staged', staged)
+  call('HSET', keys.unused, staged, '')
+  return { 'begun' }
+end
+
+-- Operations on a generation that is not that of the catalogue: KEYS are those of this one.
+local staging = {}
+
+local function is_staged()
+  return call('HGET', keys.conflict, 'staged') == generation
+end
+
+-- Writes fields of a document. Arguments: its name, revision and number of counted fields; 1 to forget
+-- its history; names and contents in turn. Results: 'staged' or 'changed'.
+function staging.stage(name, revision, counted, forgets)
+  if not is_staged() then
+    return { 'changed' }
+  end
+  if forgets == '1' then
+    call('DEL', keys.history)
+  end
+  for i = 11, #ARGV, 2 do
+    call('HSET', keys.document, ARGV[i], ARGV[i + 1])
+  end
+  call('HSET', keys.index, name, revision .. ' ' .. counted)
+  call('ZADD', keys.changes, revision, name)
+  return { 'staged' }
+end
+
+-- Forgets a document that the generation lacks. Argument: its name. Results: 'staged' or 'changed'.
+function staging.omit(name)
+  if not is_staged() then
+    return { 'changed' }
+  end
+  call('DEL', keys.history)
+  call('ZADD', keys.removed, now(), name)
+  return { 'staged' }
+end
+
+-- Makes the generation that of the catalogue. The caller's catalogue is that which the store had when
+-- it was read. Arguments: new epoch, revision and id; number of documents, and of counted fields; number
+-- of entries beside the catalogue; epochs that are replaced. Results: 'switched' or 'changed'.
+function staging.switch(epoch, revision, id, documents, counted, aside)
+  local head = call('HMGET', keys.head, 'epoch', 'revision', 'id', 'generation')
+  local is_seen = (head[1] or '') == own.epoch and tonumber(head[2] or '0') == own.revision
+    and (head[3] or '') == own.id
+  if not is_staged() or not is_seen or call('HLEN', keys.aside) ~= tonumber(aside) then
+    return { 'changed' }
+  end
+  for i = 13, #ARGV do
+    call('HSET', keys.replaced, ARGV[i], '')
+  end
+  call('ZADD', keys.ids, revision, id)
+  call('HSET', keys.unused, head[4] or '', '')
+  call('HDEL', keys.unused, generation)
+  call('HSET', keys.head, 'epoch', epoch, 'revision', revision, 'id', id,
+    'documents', documents, 'counted', counted, 'generation', generation)
+  call('DEL', keys.conflict)
+  call('DEL', keys.aside)
+  call('PUBLISH', keys.head, 'restored')
+  return { 'switched' }
+end
+
+local function may_clear()
+  return call('HEXISTS', keys.unused, generation) == 1 and not is_staged()
+end
+
+-- Arguments: cursor, about how many. Results: the next cursor, then names of documents.
+function staging.names(cursor, count)
+  local page = call('HSCAN', keys.index, cursor, 'COUNT', count)
+  local results = { page[1] }
+  for i = 1, #page[2], 2 do
+    results[#results + 1] = page[2][i]
+  end
+  return results
+end
+
+-- Removes fields of a document that nobody reads. Arguments: its name, cursor, about how many. Results:
+-- the next cursor.
+function staging.clear(name, cursor, count)
+  if not may_clear() then
+    return { '0' }
+  end
+  local page = call('HSCAN', keys.document, cursor, 'COUNT', count)
+  for i = 1, #page[2], 2 do
+    call('HDEL', keys.document, page[2][i])
+  end
+  if page[1] == '0' then
+    call('HDEL', keys.index, name)
+  end
+  return { page[1] }
+end
+
+-- Removes some of what a generation has beside documents. Results: the number of members removed; 0:
+-- nothing is left.
+function staging.forget()
+  if not may_clear() then
+    return { '0' }
+  end
+  local removed = call('ZREMRANGEBYRANK', keys.changes, 0, MAX_CLEARED - 1)
+  removed = removed + call('ZREMRANGEBYRANK', keys.ids, 0, MAX_CLEARED - 1)
+  if removed == 0 then
+    call('HDEL', keys.unused, generation)
+  end
+  return { whole(removed) }
+end
+
+local function run()
+  local current = call('HGET', keys.head, 'generation') or ''
+  local reply = { ARGV[1], 'done', current }
+  local operation = operations[ARGV[2]]
+  if operation and current ~= generation then
+    return reply
+  end
+  operation = operation or staging[ARGV[2]]
+  local results = operation(unpack(ARGV, 7, math.min(#ARGV, 16)))
+  for i = 1, #results do
+    reply[i + 3] = results[i]
+  end
+  return reply
+end
+
+local ended, reply = pcall(run)
+if not ended then
+  return failed or redis.error_reply('ERR ' .. tostring(reply))
 end
 return reply

@@ -8,6 +8,9 @@
 -- Modes of hits.
 local SHADOW, ENFORCED, QUOTA, SHADOW_QUOTA = 0, 1, 2, 3
 
+-- Mode of a candidate of the first hit; that of the second one is one more, and so on.
+local CANDIDATE = 4
+
 -- Times of resets in µs by the key of their record, for the refunds and resets of the request.
 local reset_at
 
@@ -135,14 +138,14 @@ local function execute_alone(hit, number)
   end
 end
 
--- Returns true if an enforced hit refuses the request, or all quotas do. Twin of `Mode::refuse`, and
--- the only place in Lua that decides this.
-local function is_refused()
+-- Returns true if an enforced hit refuses the request, or all quotas do, aside from the hit with index
+-- `but`. Twin of `Mode::refuse`, and the only place in Lua that decides this.
+local function is_refused(but)
   local refused, quota_allows = false, nil
   for i = 1, count do
     local hit = hits[i]
     local allows = hit.action >= REFUND or hit.decision.outcome == ALLOWED
-    local mode = hit.mode
+    local mode = i == but and SHADOW or hit.mode
     --@control
     -- An unlimited hit neither refuses the request nor lets it pass as a quota.
     if hit.is_unlimited then mode = SHADOW end
@@ -156,6 +159,15 @@ local function is_refused()
     end
   end
   return refused or quota_allows == false
+end
+
+-- Returns true if the hit is that of a candidate whose rule an override replaces.
+local function is_left_out(hit)
+  --@control
+  local of = hit.mode >= CANDIDATE and hits[hit.mode - CANDIDATE + 1]
+  if of and of.control then return of.shown.ban > 0 or of.shown.grant > 0 end
+  --@end
+  return false
 end
 
 -- Decides a hit for its cost plus the costs of the earlier takes from the same key.
@@ -191,11 +203,21 @@ local function all_or_nothing(request)
     if hits[i].action == REPORT then execute_alone(hits[i], entry_number(request, i)) end
   end
   for i = 1, count do
-    if hits[i].action < REPORT then decide_sum(hits[i], sums) end
+    local hit = hits[i]
+    if is_left_out(hit) then
+      decide(hit, 0)
+    elseif hit.action < REPORT then
+      decide_sum(hit, sums)
+    end
   end
   local refused = is_refused()
   for i = 1, count do
-    if hits[i].action < REPORT then apply(hits[i], refused, entry_number(request, i)) end
+    local hit = hits[i]
+    if hit.action < REPORT and not is_left_out(hit) then
+      local by_others = refused
+      if hit.mode >= CANDIDATE then by_others = is_refused(hit.mode - CANDIDATE + 1) end
+      apply(hit, by_others, entry_number(request, i))
+    end
   end
   for i = 1, count do
     local hit = hits[i]

@@ -8,6 +8,10 @@
 -- The largest count that is accepted: with a cost added it is below 2^53.
 local MAX_COUNT = 9007199254740000
 
+-- Most, in µs, that the end of a count may precede the end of its window: the clock of a script may go on
+-- between two commands.
+local END_TOLERANCE = 1000000
+
 -- Returns true if the request is counted although it is denied: of cost 1, in a full window.
 local function is_attempt(limit, count, cost)
   return count >= limit.units and cost == 1 and limit.max_debt < 0
@@ -17,6 +21,13 @@ end
 local function key_of(hit, now)
   local offset = (now - now % hit.window) / hit.window - hit.first_index
   if offset >= 0 and offset < hit.keys then return KEYS[hit.first_key + offset] end
+end
+
+-- Returns true if a counter that expires in `ttl_ms` is that of the window of `at`. A window of another
+-- length may have had the same index: its counter expires too early.
+local function is_of(hit, at, ttl_ms)
+  local expires_at = floor_millis(time) * 1000 + ttl_ms * 1000
+  return ttl_ms < 0 or expires_at + END_TOLERANCE >= at - at % hit.window + hit.window
 end
 
 -- Returns the state of a counter that expires in `ttl_ms`.
@@ -30,18 +41,23 @@ local function live(hit, now, key, count, ttl_ms)
   }
 end
 
--- Loads the state of a key. `key` is nil if the current window is not among the declared ones.
-local function load_key(hit, now, key)
+-- Returns the state of a window without a counter.
+local function none(hit, key)
+  return {
+    key = key, live = false, count = 0, ttl = hit.window, now = 0, window = 0, dirty = false,
+  }
+end
+
+-- Loads the state of the window of `at`. `key` is nil if it is not among the declared ones.
+local function load_key(hit, at, key)
   local value = key and read('GET', key)
   -- The format that INCRBY accepts.
   local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
   local count = is_count and tonumber(value)
-  if not count or count > MAX_COUNT then
-    return {
-      key = key, live = false, count = 0, ttl = hit.window, now = 0, window = 0, dirty = false,
-    }
-  end
-  return live(hit, now, key, count, redis.call('PTTL', key))
+  if not count or count > MAX_COUNT then return none(hit, key) end
+  local ttl_ms = redis.call('PTTL', key)
+  if not is_of(hit, at, ttl_ms) then return none(hit, key) end
+  return live(hit, hit.now, key, count, ttl_ms)
 end
 
 local function load(hit, now)
@@ -95,7 +111,7 @@ end
 local function take_one(hit, now)
   local key = key_of(hit, now)
   local ttl_ms = key and redis.call('PTTL', key)
-  if not key or ttl_ms < 0 then return end
+  if not key or ttl_ms < 0 or not is_of(hit, now, ttl_ms) then return end
   local counted = redis.pcall('INCRBY', key, '1')
   if type(counted) ~= 'number' then return end
   if counted < 1 or counted > MAX_COUNT + 1 then
@@ -154,5 +170,5 @@ end
 -- one.
 function window.load_past(hit)
   local at, window_now = hit.taken.at, hit.now - hit.now % hit.window
-  if at - at % hit.window ~= window_now then return load_key(hit, hit.now, hit.taken_key) end
+  if at - at % hit.window ~= window_now then return load_key(hit, hit.taken.at, hit.taken_key) end
 end

@@ -3,13 +3,14 @@
 --
 -- KEYS[1]  the key of the operation; for `publish` the name of the channel, for `permissions` a key
 --          of its own, which is removed again
+-- KEYS[2]  for `append`, if the entry is of a project: the log of the project
 -- ARGV[1]  nonce       text, unique for each call: echoed in the reply
 -- ARGV[2]  operation   text: a name in `operations`
 -- ARGV[3]  and following: the arguments of the operation
 --
 -- Reply: an array of the nonce, and
 --   'done', then the results of the operation
---   'failed', the name of a command, and the error that it met. Earlier writes are not undone.
+--   'failed', the name of a command, the error that it met, and its key. Earlier writes are not undone.
 
 -- A command that failed.
 local failed
@@ -18,7 +19,7 @@ local failed
 local function call(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
-    failed = { ARGV[1], 'failed', command, reply.err }
+    failed = { ARGV[1], 'failed', command, reply.err, key }
     error(failed)
   end
   return reply
@@ -38,9 +39,46 @@ end
 
 local operations = {}
 
--- STREAM: appends an entry. Arguments: maximum number of entries, content. Result: the id.
-function operations.append(key, most, content)
-  return { call('XADD', key, 'MAXLEN', '~', most, '*', 'e', content) }
+-- Returns the id of the newest entry of a stream: milliseconds, and the number within them.
+local function newest_id(key)
+  local newest = call('XREVRANGE', key, '+', '-', 'COUNT', '1')[1]
+  if not newest then return 0, 0 end
+  local millis, sequence = string.match(newest[1], '^(%d+)-(%d+)$')
+  return tonumber(millis), tonumber(sequence)
+end
+
+-- Adds an entry to a stream. Returns its id.
+local function add(key, most, id, content)
+  return call('XADD', key, 'MAXLEN', '~', most, id, 'e', content)
+end
+
+-- Adds an entry to two streams under one id, which is above all of both. Returns the id.
+local function add_to_both(key, most, other, most_of_other, content)
+  local millis, sequence = newest_id(key)
+  local other_millis, other_sequence = newest_id(other)
+  local is_behind = millis < other_millis or (millis == other_millis and sequence < other_sequence)
+  if is_behind then
+    local id = add(other, most_of_other, '*', content)
+    return add(key, most, id, content)
+  end
+  local id = add(key, most, '*', content)
+  return add(other, most_of_other, id, content)
+end
+
+-- STREAM: appends an entry, to the log of its project, too. Arguments: maximum number of entries,
+-- content; with a project the maximum of its log, and the log's time to live in ms, 0: none.
+-- Result: the id.
+function operations.append(key, most, content, most_of_project, ttl)
+  local project = KEYS[2]
+  if not project then return { add(key, most, '*', content) } end
+  local id = add_to_both(key, most, project, most_of_project, content)
+  if tonumber(ttl) > 0 then
+    local ends = string.format('%.0f', now_millis() + ttl)
+    call('PEXPIREAT', project, ends)
+  elseif call('PTTL', project) >= 0 then
+    call('PERSIST', project)
+  end
+  return { id }
 end
 
 -- Reads entries, newest first. Arguments: largest and smallest id, number. Results: the entries.
@@ -133,6 +171,7 @@ function operations.permissions(key, ...)
   try('DEL', key)
   try('XADD', key, 'MAXLEN', '~', '1', '*', 'e', '')
   try('XREVRANGE', key, '+', '-', 'COUNT', '1')
+  try('PERSIST', key)
   try('DEL', key)
   for _, channel in ipairs({ ... }) do
     try('PUBLISH', channel, '')

@@ -119,7 +119,8 @@ function remember()
     return
   end
   local has_taken = false
-  for i = 1, count do has_taken = has_taken or hits[i].counted > 0 end
+  -- A request that only candidates would let pass is refused, and decided afresh next time.
+  for i = 1, count do has_taken = has_taken or hits[i].mode < CANDIDATE and hits[i].counted > 0 end
   if not has_taken then return end
   local expires_at = time + once.ttl
   local values = {

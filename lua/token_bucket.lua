@@ -4,9 +4,9 @@
 --
 -- Key 1: STRING `token tokens part at`, all integers in decimal: the tokens, the fraction of the next
 -- one in 1 / window µs of a token, and the time of the last change in µs.
--- Key 2, only for limits that keep debt: STRING `debt tokens part at`: the tokens of debt. Valid only
--- while key 1 has 0 tokens with the same part and time. Releases without debt read key 1 alone, as an
--- empty bucket.
+-- Key 2, only for limits that keep debt and for rules that set `on-change`: STRING `debt tokens part
+-- at`: the tokens of debt. Valid only while key 1 has 0 tokens with the same part and time. Releases
+-- without debt read key 1 alone, as an empty bucket.
 
 -- Returns the tokens, the fraction of the next one, and the time to which they refer: `now`, or later
 -- if the state is from later.

@@ -8,6 +8,8 @@
 # each run, and the ratio of the medians: recording may cost at most 2 %.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck disable=SC1091 # a path of this repository
+source scripts/interleave.sh
 rounds=${1:-10} seconds=${2:-5}
 rlaas=${RLAAS:-target/release/rlaas}
 folder=$(mktemp -d)
@@ -36,13 +38,7 @@ rate() { # NAME: decisions per second
 
 start off
 start on "telemetry.record.file=$folder/requests.rec"
-for round in $(seq "$rounds"); do
-  order=(off on)
-  if ((round % 2)); then order=(on off); fi
-  for name in "${order[@]}"; do
-    rate "$name" | tee -a "$folder/$name.rates" | sed "s/^/$round $name /"
-  done
-done
+interleave "$rounds" "$folder"
 python3 - "$folder/off.rates" "$folder/on.rates" <<'END'
 import statistics, sys
 off, on = (statistics.median(float(line) for line in open(name)) for name in sys.argv[1:])

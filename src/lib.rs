@@ -41,10 +41,13 @@
 //! | [`rlaas_client`] | client library: deadlines, a policy for calls without a response, a cache of denials; the load generator |
 //! | `json_messages` | messages in the JSON mapping of protobuf |
 //! | `proto_values` | numbers, times and algorithms as messages of all protocols have them |
+//! | `rule_messages` | rules as messages, and as the specifications that files have |
 //! | [`telemetry`] | the declaration of every metric; logs; traces |
 //! | [`projects`] | tenants: their API keys; what is stored of them, and how it changes |
+//! | [`usage`] | requests and units of projects by day, over all instances |
 //! | [`admin`] | administration of keys: one operation for all protocols |
 //! | [`api`] | protocol adapters: bytes → request, verdict → bytes. None of them makes a decision |
+//! | [`console`] | pages for people: the same operations as `api`, in a browser |
 //! | [`server`] | bind → serve → drain; workers; connections and their limits; health |
 //! | [`config`] | files, environment and arguments → validated settings; detection of changed files |
 //! | [`cli`] | one file or folder for each command; `serve` assembles the parts |
@@ -100,8 +103,11 @@ pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
+pub mod console;
 mod json_messages;
 pub mod projects;
 mod proto_values;
+mod rule_messages;
 pub mod server;
 pub mod telemetry;
+pub mod usage;

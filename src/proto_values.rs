@@ -1,6 +1,7 @@
 //! Values as messages have them, the same in every protocol: numbers, times and algorithms.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use rlaas_proto::ratelimit::v1 as proto;
 
@@ -36,6 +37,16 @@ pub(crate) fn duration(span: Micros) -> prost_types::Duration {
     }
 }
 
+/// Converts the duration of a message, without parts of a microsecond. `None` if it is negative, or
+/// its nanoseconds are not valid.
+///
+/// The conversion of `prost_types` panics for `i64::MIN` seconds where overflows are checked.
+pub(crate) fn micros(message: &prost_types::Duration) -> Option<Micros> {
+    let seconds = u64::try_from(message.seconds).ok()?;
+    let nanos = u32::try_from(message.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Duration::new(seconds, nanos).into())
+}
+
 /// Converts a number. Numbers above `i64::MAX` become `i64::MAX`.
 pub(crate) fn int64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -45,4 +56,29 @@ pub(crate) fn int64(number: u64) -> i64 {
 pub(crate) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
     prost_types::Timestamp { seconds, nanos }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_messages_are_converted_or_refused() {
+        let converted = |seconds, nanos| micros(&prost_types::Duration { seconds, nanos });
+        assert_eq!(converted(0, 0), Some(Micros::ZERO));
+        assert_eq!(converted(2, 999_999_999), Some(Micros::from_micros(2_999_999)));
+        assert!(converted(i64::MAX, 0) >= Some(Micros::from_secs(1 << 40)));
+        for (seconds, nanos) in [
+            (i64::MIN, 0),
+            (i64::MIN, i32::MIN),
+            (i64::MIN, i32::MAX),
+            (i64::MAX, i32::MAX),
+            (-1, 0),
+            (0, -1),
+            (1, -1),
+            (0, 1_000_000_000),
+        ] {
+            assert_eq!(converted(seconds, nanos), None, "{seconds} s {nanos} ns");
+        }
+    }
 }

@@ -36,6 +36,8 @@ pub struct ChangeRequest<'a> {
     pub actor: &'a str,
     /// Name of the RPC.
     pub action: &'static str,
+    /// The project of the keys.
+    pub project: &'a str,
     /// The keys.
     pub selector: Selector<'a>,
     /// The change.
@@ -63,10 +65,11 @@ impl Administrator {
         if deadline.has_passed() {
             return Err(StoreError::Expired.into());
         }
-        let keys = self.select(&request.selector)?;
+        let keys = self.select(request.project, &request.selector)?;
         let change = CheckedChange {
             actor: request.actor.to_owned(),
             action: request.action,
+            project: request.project.to_owned(),
             reason: request.reason.to_owned(),
             request_id: request.request_id.to_owned(),
             keys: request.changeable(keys)?,
@@ -121,13 +124,14 @@ impl Administrator {
     /// Records the intent, changes the keys, and records the outcome. The caller's deadline is for
     /// what comes before the change: a change that has begun has time of its own.
     async fn change_keys(&self, change: &CheckedChange) -> Result<proto::Change, AdminError> {
-        let CheckedChange { actor, action, reason, request_id, keys, deadline, .. } = change;
+        let CheckedChange { actor, action, project, reason, request_id, keys, deadline, .. } =
+            change;
         let made = change.change.borrowed();
         let before = Box::pin(self.limiter.inspect(keys, *deadline)).await?;
         let intent = Intent {
             actor,
             action,
-            project_id: "",
+            project_id: project,
             target: "",
             summary: summary(made, keys.len()),
             reason,
@@ -151,6 +155,7 @@ impl Administrator {
 struct CheckedChange {
     actor: String,
     action: &'static str,
+    project: String,
     reason: String,
     request_id: String,
     keys: Vec<SelectedKey>,
@@ -284,8 +289,11 @@ fn frame(key: &SelectedKey) -> LimitFrame {
 
 /// Returns the hash of a change, by which another one under the same request id is detected.
 fn fingerprint(request: &ChangeRequest<'_>) -> [u8; 16] {
-    let ChangeRequest { action, selector, change, reason, .. } = request;
+    let ChangeRequest { action, project, selector, change, reason, .. } = request;
     let mut texts = vec![*action, *reason, selector.rule.unwrap_or_default()];
+    if !project.is_empty() {
+        texts.extend(["project", project]);
+    }
     // Attributes have no order.
     let mut attributes: Vec<(&str, &str)> = Vec::new();
     match &selector.target {

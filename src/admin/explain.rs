@@ -24,13 +24,12 @@ pub struct Outlook {
     pub deny_cached_for: Vec<Option<Micros>>,
 }
 
-/// Explains by the rules in force, which it returns too. `explain` may take long: with many rules it
+/// Explains by the rules in force of `snapshot`, which it returns too. `explain` may take long: with many rules it
 /// runs on a thread of its own.
 pub async fn explain<T: Send + 'static>(
-    limiter: &Limiter,
+    snapshot: Arc<Snapshot>,
     explain: impl FnOnce(&RuleSet) -> T + Send + 'static,
 ) -> (Arc<Snapshot>, T) {
-    let snapshot = limiter.snapshot();
     let rules = snapshot.rules.iter().count() + snapshot.rules.descriptors().count();
     if rules <= MAX_RULES_IN_PLACE {
         let explained = explain(&snapshot.rules);

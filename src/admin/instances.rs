@@ -3,7 +3,7 @@
 //! A report is a named value of the fleet, off the path of decisions. It is the message of the API
 //! without what its reader knows better: times, and whether the instance is missing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
+use crate::projects::registry::Registry;
 use crate::proto_values::{duration, timestamp};
 use crate::store::{Health, NodeStatus, StoreError};
 use crate::telemetry::metrics::Metrics;
@@ -27,9 +28,9 @@ const MAP: &str = "instances";
 /// Time between two reports of an instance.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Time without a report after which an instance is missing.
-const MISSING_AFTER: Duration = Duration::from_secs(30);
+pub(super) const MISSING_AFTER: Duration = Duration::from_secs(30);
 /// Time without a report after which an instance is gone.
-const GONE_AFTER: Duration = Duration::from_mins(10);
+pub(super) const GONE_AFTER: Duration = Duration::from_mins(10);
 /// Longest time that a report may take.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two reports while the store denies them, which only an operator can change.
@@ -45,10 +46,37 @@ struct ThisInstance {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     clock: Clock,
-    id: String,
+    id: InstanceId,
     started_at: Timestamp,
     /// Counts of the last report, and what they meant.
     last: Mutex<Rates>,
+    /// The projects, once they are known.
+    projects: OnceLock<Registry>,
+}
+
+/// Id of an instance: host name and a random suffix. Each default is another one.
+#[derive(Clone, Debug)]
+pub struct InstanceId(Arc<str>);
+
+impl Default for InstanceId {
+    fn default() -> Self {
+        let name = rustix::system::uname();
+        let host = name.nodename().to_string_lossy();
+        let host: String = host.chars().filter(|one| !one.is_control()).take(64).collect();
+        let mut suffix = [0; 4];
+        // Without random numbers the process id tells instances of one host apart.
+        if SystemRandom::new().fill(&mut suffix).is_err() {
+            suffix = std::process::id().to_be_bytes();
+        }
+        Self(format!("{host}-{:08x}", u32::from_be_bytes(suffix)).into())
+    }
+}
+
+impl InstanceId {
+    /// Returns the id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Decisions in the interval before a report.
@@ -63,18 +91,26 @@ struct Rates {
 
 impl Instances {
     /// Creates this instance. It reports itself when it is run.
-    pub fn new(fleet: Fleet, limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+    pub fn new(fleet: Fleet, limiter: Limiter, metrics: Arc<Metrics>, id: InstanceId) -> Self {
         let clock = Clock::default();
         let started_at = clock.now();
         let counts = metrics.check_counts();
         let last = Rates { at: started_at, counts, per_second: 0, median: None, p99: None };
-        let (id, last) = (instance_id(), Mutex::new(last));
-        Self(Arc::new(ThisInstance { fleet, limiter, metrics, clock, id, started_at, last }))
+        let last = Mutex::new(last);
+        let projects = OnceLock::new();
+        let this = ThisInstance { fleet, limiter, metrics, clock, id, started_at, last, projects };
+        Self(Arc::new(this))
+    }
+
+    /// Reports the revision of these projects, too.
+    pub(super) fn report_projects(&self, projects: Registry) {
+        // Those of a process are the same each time.
+        self.0.projects.get_or_init(|| projects);
     }
 
     /// Returns the id of this instance: host name and a random suffix.
     pub fn id(&self) -> &str {
-        &self.0.id
+        self.0.id.as_str()
     }
 
     /// Reports this instance every 10 s, for ever; first within 10 s of the first answer of the store.
@@ -133,14 +169,16 @@ impl Instances {
     pub(super) async fn others(&self, deadline: Deadline) -> Result<Vec<Instance>, StoreError> {
         let reported = self.0.fleet.values(MAP, deadline).await?;
         let now = self.0.clock.now();
-        let others = reported.into_iter().filter(|value| value.name != self.0.id);
+        let others = reported.into_iter().filter(|value| value.name != self.id());
         Ok(others.filter_map(|value| instance(value, now)).collect())
     }
 
     async fn report(&self) -> Result<(), StoreError> {
         let ThisInstance { fleet, id, .. } = &*self.0;
         let description = self.0.description().encode_to_vec();
-        fleet.put(MAP, id, &description, GONE_AFTER, Deadline::within(REPORT_TIMEOUT)).await
+        fleet
+            .put(MAP, id.as_str(), &description, GONE_AFTER, Deadline::within(REPORT_TIMEOUT))
+            .await
     }
 
     /// Logs the permissions that the user of the store lacks. Returns `true` if there are any.
@@ -170,11 +208,15 @@ impl ThisInstance {
     /// Returns this instance without the time of its report.
     fn description(&self) -> Instance {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let revision = self.projects.get().map_or(0, Registry::revision);
+        let age = self.projects.get().filter(|_| revision > 0).map(Registry::age);
         Instance {
-            id: self.id.clone(),
+            id: self.id.as_str().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Some(timestamp(self.started_at)),
             revision: self.limiter.snapshot().revision,
+            catalogue_revision: revision,
+            catalogue_age: age.map(duration),
             store_nodes: self.limiter.store().nodes().into_iter().map(store_node).collect(),
             connections: u32::try_from(self.metrics.count_connections()).unwrap_or(u32::MAX),
             decisions_per_second: last.per_second,
@@ -224,19 +266,6 @@ fn store_node(NodeStatus { address, is_available, breaker }: NodeStatus) -> Stor
         BreakerState::Open => Breaker::Open,
     };
     StoreNode { address, available: is_available, breaker: breaker.into() }
-}
-
-/// Returns the host name and a random suffix.
-fn instance_id() -> String {
-    let name = rustix::system::uname();
-    let host = name.nodename().to_string_lossy();
-    let host: String = host.chars().filter(|one| !one.is_control()).take(64).collect();
-    let mut suffix = [0; 4];
-    // Without random numbers the process id tells instances of one host apart.
-    if SystemRandom::new().fill(&mut suffix).is_err() {
-        suffix = std::process::id().to_be_bytes();
-    }
-    format!("{host}-{:08x}", u32::from_be_bytes(suffix))
 }
 
 /// Waits for half of `time` to all of it.

@@ -28,8 +28,11 @@ pub(crate) fn change(keys: KeysChanged, everywhere_by: Timestamp) -> proto::Chan
 pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     let KeyState { rule, key, parts, storage_key, grant, grant_from, overrides, decision, .. } =
         state;
-    let key = key_ref(parts, &key, storage_key);
-    let overrides = overrides.iter().map(|one| key_override(&rule, &key, one)).collect();
+    let project = key.project_name();
+    let key_ref = key_ref(parts, &key, storage_key);
+    let project = project.unwrap_or_default();
+    let of = |one| key_override((&project, &rule), &key_ref, one);
+    let overrides = overrides.iter().map(of).collect();
     let retry_after = match decision.outcome {
         Outcome::Denied { retry_after } => Some(duration(retry_after)),
         Outcome::Allowed | Outcome::Impossible => None,
@@ -37,7 +40,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     proto::KeyState {
         rule: rule.to_string(),
         algorithm: algorithm(state.algorithm).into(),
-        key: Some(key),
+        key: Some(key_ref),
         limit: int64(units(grant)),
         used: int64(decision.current_count),
         remaining: if grant == Grant::Unlimited { i64::MAX } else { decision.remaining },
@@ -48,9 +51,9 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     }
 }
 
-/// Returns the message of an override of a key.
+/// Returns the message of an override of a key of a rule in a project.
 pub(crate) fn key_override(
-    rule: &str,
+    (project, rule): (&str, &str),
     key: &proto::KeyRef,
     one: &KeyOverride,
 ) -> proto::KeyOverride {
@@ -65,6 +68,7 @@ pub(crate) fn key_override(
         KeyGrant::Banned => (Kind::Banned(true), 0),
     };
     proto::KeyOverride {
+        project_id: project.to_owned(),
         rule: rule.to_owned(),
         key: Some(key.clone()),
         grant: Some(v1::Grant { kind: Some(kind), burst }),

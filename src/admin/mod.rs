@@ -17,21 +17,26 @@ mod note;
 pub mod projects;
 mod request_ids;
 mod running;
+mod stats;
 mod top_keys;
 
 pub use audit::{
-    Audit, AuditError, AuditFilter, AuditKeys, AuditPage, AuditSettings, Intent, InvalidPageToken,
-    PageToken, PendingChange,
+    Audit, AuditError, AuditFilter, AuditKeys, AuditPage, AuditSettings, AuditedProjects, Intent,
+    InvalidPageToken, PageToken, PendingChange,
 };
 pub use change::ChangeRequest;
 pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
 pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
-pub use instances::Instances;
+pub use instances::{InstanceId, Instances};
 pub(crate) use modes::MAX_TIME_TO_LIVE;
 pub use modes::{ModeChange, Modes};
 pub use note::Note;
-pub use top_keys::{CountQuery, FleetCounts, FleetTopKeys};
+pub use stats::{
+    FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsLength, StatsReading, StatsScope,
+    StatsWatch, StatsWatchError,
+};
+pub use top_keys::{FleetCounts, FleetTopKeys};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +47,7 @@ use crate::control::{OverrideKind, OverridePage};
 use crate::plan::{SelectError, SelectedKey, Selector};
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
-use rlaas_limiter::{KeyState, Limiter};
+use rlaas_limiter::{KeyState, Limiter, Snapshot};
 
 /// Longest time that an operation may take, whatever deadline its caller has.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -66,6 +71,7 @@ struct Shared {
     changes: RunningChanges,
     modes: Modes,
     top_keys: FleetTopKeys,
+    stats: FleetStats,
     metrics: Arc<Metrics>,
 }
 
@@ -78,6 +84,8 @@ pub struct AdminSettings {
     pub hasher: ConfiguredHasher,
     /// Clock of the modes of rules.
     pub clock: Clock,
+    /// Id of this instance.
+    pub instance: InstanceId,
 }
 
 impl Administrator {
@@ -89,9 +97,13 @@ impl Administrator {
         settings: AdminSettings,
     ) -> Self {
         let hasher = SharedHasher::new(fleet.clone(), settings.hasher);
-        let instances = Instances::new(fleet.clone(), limiter.clone(), Arc::clone(&metrics));
+        let instances =
+            Instances::new(fleet.clone(), limiter.clone(), Arc::clone(&metrics), settings.instance);
         let audit = Audit::new(fleet.clone(), hasher.clone(), settings.audit);
+        let clock = settings.clock.clone();
+        let stats = FleetStats::new(fleet.clone(), Arc::clone(&metrics), instances.id(), clock);
         let shared = Shared {
+            stats,
             modes: Modes::new(
                 limiter.clone(),
                 fleet.clone(),
@@ -135,15 +147,20 @@ impl Administrator {
         &self.shared.top_keys
     }
 
+    /// Returns the statistics of decisions in time.
+    pub fn stats(&self) -> &FleetStats {
+        &self.shared.stats
+    }
+
     /// Returns the modes of rules that are set at run time.
     pub fn modes(&self) -> &Modes {
         &self.shared.modes
     }
 
-    /// Runs the background work, for ever: reports this instance to the fleet, obeys modes that are
-    /// set, and answers other instances that ask for top keys.
+    /// Runs the background work, for ever: reports this instance and its statistics to the fleet,
+    /// obeys modes that are set, and answers other instances that ask for top keys.
     pub async fn run(&self) {
-        let Shared { instances, modes, top_keys, metrics, .. } = &*self.shared;
+        let Shared { instances, modes, top_keys, stats, metrics, .. } = &*self.shared;
         let answer = async {
             match metrics.top_keys() {
                 Some(counts) => top_keys.answer(counts).await,
@@ -151,7 +168,12 @@ impl Administrator {
             }
         };
         // Boxed because they are large.
-        tokio::join!(Box::pin(instances.run()), Box::pin(modes.run()), Box::pin(answer));
+        tokio::join!(
+            Box::pin(instances.run()),
+            Box::pin(modes.run()),
+            Box::pin(stats.run()),
+            Box::pin(answer)
+        );
     }
 
     /// Completes when no change runs: also those whose callers have gone have ended. To be called
@@ -171,36 +193,39 @@ impl Administrator {
         &self.limiter
     }
 
-    /// Returns the state of keys, by the name of their rule. Counts nothing.
+    /// Returns the state of keys of a project, by the name of their rule. Counts nothing.
     ///
     /// # Errors
     ///
-    /// [`AdminError::Selector`], [`AdminError::Store`].
+    /// [`AdminError::UnknownProject`], [`AdminError::Selector`], [`AdminError::Store`].
     pub async fn inspect(
         &self,
+        project: &str,
         selector: &Selector<'_>,
         deadline: Deadline,
     ) -> Result<Vec<KeyState>, AdminError> {
-        let keys = self.select(selector)?;
+        let keys = self.select(project, selector)?;
         Ok(self.limiter.inspect(&keys, deadline.or_within(MAX_TIME)).await?)
     }
 
-    /// Returns overrides in force, of one rule or of all: at most `count`, and of a page of one key
+    /// Returns overrides in force in a project, of one rule or of all: at most `count`, and of a page of one key
     /// both. `cursor` is empty for the first page, else where the page before ended.
     ///
     /// # Errors
     ///
-    /// [`AdminError::Selector`] if there is no such rule, [`AdminError::PageToken`],
+    /// [`AdminError::UnknownProject`], [`AdminError::Selector`] if there is no such rule,
+    /// [`AdminError::PageToken`],
     /// [`AdminError::ServersChanged`], [`AdminError::Store`].
     pub async fn list_overrides(
         &self,
+        project: &str,
         rule: Option<&str>,
         kind: OverrideKind,
         cursor: &str,
         count: usize,
         deadline: Deadline,
     ) -> Result<OverridePage, AdminError> {
-        let snapshot = self.limiter.snapshot();
+        let snapshot = self.snapshot_of(project)?;
         if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
             return Err(SelectError::UnknownRule.into());
         }
@@ -214,18 +239,27 @@ impl Administrator {
             } else if kind == OverrideKind::Grant {
                 key.record.clear(OverrideKind::Ban);
             }
+            let is_of_project = key.key.project_name().as_deref() == Some(project);
             let is_of = |name| snapshot.rules.describe(&key.key).0.as_deref() == Some(name);
-            !key.record.is_empty() && rule.is_none_or(is_of)
+            is_of_project && !key.record.is_empty() && rule.is_none_or(is_of)
         });
         Ok(page)
     }
 
-    /// Returns the keys that a selector names, by the rules in force.
+    /// Returns the keys that a selector names, by the rules in force of a project.
     ///
     /// # Errors
     ///
-    /// [`AdminError::Selector`].
-    pub fn select(&self, selector: &Selector<'_>) -> Result<Vec<SelectedKey>, AdminError> {
-        Ok(self.limiter.snapshot().rules.select(selector)?)
+    /// [`AdminError::UnknownProject`], [`AdminError::Selector`].
+    pub fn select(
+        &self,
+        project: &str,
+        selector: &Selector<'_>,
+    ) -> Result<Vec<SelectedKey>, AdminError> {
+        Ok(self.snapshot_of(project)?.rules.select(selector)?)
+    }
+
+    fn snapshot_of(&self, project: &str) -> Result<Arc<Snapshot>, AdminError> {
+        self.limiter.project_snapshot(project).ok_or(AdminError::UnknownProject)
     }
 }

@@ -19,7 +19,7 @@ use super::{Instances, SharedHasher};
 use crate::clock::Deadline;
 use crate::store::StoreError;
 use crate::telemetry::top_keys::{
-    Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
+    CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
 };
 
 /// Topic of the queries, and beginning of the names of the maps of answers.
@@ -49,17 +49,6 @@ pub struct FleetCounts {
     pub problem: Option<StoreError>,
 }
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CountQuery<'a> {
-    /// Name of the rule.
-    pub rule: &'a str,
-    /// Kind of counts.
-    pub kind: TopKind,
-    /// Window of time.
-    pub window: Window,
-}
-
 /// Asks other instances for counts, and answers them.
 #[derive(Debug)]
 pub struct FleetTopKeys {
@@ -82,6 +71,8 @@ struct QueryMessage {
     is_hour: bool,
     #[prost(uint32, tag = "4")]
     version: u32,
+    #[prost(string, tag = "5")]
+    project: String,
 }
 
 /// The counts of one instance as they are sent.
@@ -153,7 +144,7 @@ impl FleetTopKeys {
         if awaited.is_empty() {
             return Ok(());
         }
-        let map = query.map();
+        let map = map_of_answers(query);
         let (mut is_sent, mut pause) = (false, INITIAL_PAUSE);
         loop {
             for value in self.fleet.values(&map, deadline).await? {
@@ -205,34 +196,33 @@ impl FleetTopKeys {
     ) -> Result<(), StoreError> {
         let Ok(message) = QueryMessage::decode(message) else { return Ok(()) };
         let Some(query) = message.query() else { return Ok(()) };
-        let CountQuery { rule, kind, window } = query;
-        let summary = top_keys.window(rule, kind, window).unwrap_or_default();
+        let summary = top_keys.window(&query).unwrap_or_default();
         let answer = SummaryMessage::new(&summary).encode_to_vec();
-        self.fleet.put(&query.map(), self.instances.id(), &answer, TTL, deadline).await
+        self.fleet.put(&map_of_answers(&query), self.instances.id(), &answer, TTL, deadline).await
     }
 }
 
-impl CountQuery<'_> {
-    /// Returns the name of the map of answers, of the same length whatever the rule.
-    fn map(&self) -> String {
-        let Self { rule, kind, window } = *self;
-        let hash = hash(&[rule.as_bytes(), &[kind as u8], &[window as u8]]);
-        format!("{TOPIC}:{}", hex(&hash))
-    }
+/// Returns the name of the map of answers, of the same length whatever the rule.
+fn map_of_answers(query: &CountQuery<'_>) -> String {
+    let CountQuery { project, rule, kind, window } = *query;
+    let texts = [project.as_bytes(), rule.as_bytes(), &[kind as u8], &[window as u8]];
+    format!("{TOPIC}:{}", hex(&hash(&texts)))
 }
 
 impl QueryMessage {
     fn new(query: &CountQuery<'_>) -> Self {
-        let CountQuery { rule, kind, window } = *query;
+        let CountQuery { project, rule, kind, window } = *query;
         let is_hour = window == Window::Hour;
-        Self { rule: rule.to_owned(), kind: kind as u32, is_hour, version: VERSION }
+        let (project, rule) = (project.to_owned(), rule.to_owned());
+        Self { rule, kind: kind as u32, is_hour, version: VERSION, project }
     }
 
     /// Returns the query; `None` if it is of another version.
     fn query(&self) -> Option<CountQuery<'_>> {
         let kind = *TopKind::ALL.get(usize::try_from(self.kind).ok()?)?;
         let window = if self.is_hour { Window::Hour } else { Window::Minute };
-        (self.version == VERSION).then_some(CountQuery { rule: &self.rule, kind, window })
+        let (project, rule) = (&*self.project, &*self.rule);
+        (self.version == VERSION).then_some(CountQuery { project, rule, kind, window })
     }
 }
 
@@ -323,18 +313,21 @@ mod tests {
     #[test]
     fn queries_have_maps_of_their_own_and_versions() {
         let mut maps = BTreeSet::new();
-        for rule in ["pay", "{pay}", &"r".repeat(10_000)] {
+        let long = "r".repeat(10_000);
+        let rules = [("", "pay"), ("", "{pay}"), ("", &*long), ("pay", ""), ("shop", "pay")];
+        for (project, rule) in rules {
             for kind in TopKind::ALL {
                 for window in [Window::Minute, Window::Hour] {
-                    let query = CountQuery { rule, kind, window };
+                    let query = CountQuery { project, rule, kind, window };
                     let message = QueryMessage::new(&query);
                     assert_eq!(message.query(), Some(query));
                     assert_eq!(QueryMessage { version: 2, ..message }.query(), None);
-                    assert_eq!(query.map().len(), "top:".len() + 32);
-                    maps.insert(query.map());
+                    let map = map_of_answers(&query);
+                    assert_eq!(map.len(), "top:".len() + 32);
+                    maps.insert(map);
                 }
             }
         }
-        assert_eq!(maps.len(), 18);
+        assert_eq!(maps.len(), 30);
     }
 }

@@ -13,13 +13,14 @@ use tonic::Status;
 
 use crate::admin::projects::ProjectAdministrator;
 use crate::algorithm::OnChange;
+use crate::projects::ProjectId;
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo,
-    RuleSet, Share, TextPattern,
+    Candidate, EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
+    RuleInfo, RuleSet, Share, TextPattern,
 };
-use rlaas_limiter::Limiter;
+use rlaas_limiter::Snapshot;
 use rlaas_limiter::rules::Unmatched;
 
 /// Maximum number of rules in a page.
@@ -56,7 +57,8 @@ impl From<InvalidPage> for Status {
 ///
 /// [`InvalidPage`] for the first field that is not valid.
 pub(super) fn page(
-    limiter: &Limiter,
+    snapshot: &Snapshot,
+    store: &str,
     projects: &ProjectAdministrator,
     request: &proto::GetConfigRequest,
 ) -> Result<proto::GetConfigResponse, InvalidPage> {
@@ -69,33 +71,36 @@ pub(super) fn page(
         "" => 0,
         token => token.parse().map_err(|_| InvalidPage::Token)?,
     };
-    let snapshot = limiter.snapshot();
     let rules = all(&snapshot.rules);
     let next = first.saturating_add(size);
     let has_more = next < rules.len();
     let page = rules.into_iter().skip(first).take(size);
-    let files = projects.file_rules();
-    let files: HashSet<&str> = files.iter().map(|rule| &*rule.name).collect();
+    let project = snapshot.rules.project();
+    let files = ProjectId::try_from(project.to_owned()).ok();
+    let files = files.and_then(|id| projects.files_beside(&id));
+    let files = files.iter().flat_map(|files| files.iter()).map(|rule| &*rule.name);
+    let files: HashSet<&str> = files.chain([Rule::DEFAULT]).collect();
     Ok(proto::GetConfigResponse {
         default_rule: Some(message(snapshot.rules.default_rule())),
         next_page_token: if has_more { next.to_string() } else { String::new() },
-        rules: page.map(|rule| in_force(rule, &files)).collect(),
+        rules: page.map(|rule| in_force(rule, project, &files)).collect(),
         revision: snapshot.revision,
-        store: limiter.store().name().to_owned(),
+        store: store.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unmatched: unmatched(snapshot.rules.unmatched()).into(),
-        catalogue_revision: projects.newest_revision(),
+        catalogue_revision: projects.catalogue_revision(),
     })
 }
 
-/// Returns the message of a rule in force. `files` has the names of the flat rules of files.
-fn in_force(rule: AnyRule<'_>, files: &HashSet<&str>) -> proto::Rule {
+/// Returns the message of a rule in force. `files` has the names of the project's flat rules of
+/// files.
+fn in_force(rule: AnyRule<'_>, project: &str, files: &HashSet<&str>) -> proto::Rule {
     let is_of_file = !matches!(rule, AnyRule::Flat(_)) || files.contains(rule.name());
     let message = rule.message();
     if is_of_file {
         return message;
     }
-    proto::Rule { origin: Some(origin(OriginKind::RunTime)), ..message }
+    proto::Rule { origin: Some(origin(OriginKind::RunTime, project)), ..message }
 }
 
 /// A flat rule or a descriptor's rule.
@@ -129,7 +134,7 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
 }
 
 /// Returns the message of a flat rule.
-pub(super) fn message(rule: &Rule) -> proto::Rule {
+pub(crate) fn message(rule: &Rule) -> proto::Rule {
     let is_default = &*rule.name == Rule::DEFAULT;
     proto::Rule {
         matchers: matchers(&rule.matcher),
@@ -137,13 +142,31 @@ pub(super) fn message(rule: &Rule) -> proto::Rule {
         overrides: rule.overrides.iter().map(override_message).collect(),
         enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
         on_change: on_change(rule.on_change).into(),
-        origin: Some(origin(if is_default { OriginKind::BuiltIn } else { OriginKind::File })),
+        candidates: rule.candidates.iter().map(candidate_message).collect(),
+        origin: Some(if is_default {
+            origin(OriginKind::BuiltIn, "")
+        } else {
+            origin(OriginKind::File, &rule.file)
+        }),
         ..common_message(rule.info(), rule.grant)
     }
 }
 
-fn origin(kind: OriginKind) -> proto::RuleOrigin {
-    proto::RuleOrigin { kind: kind.into(), source: String::new() }
+/// Returns the message of a candidate, with all of its numbers.
+fn candidate_message(candidate: &Candidate) -> proto::Candidate {
+    let Candidate { algorithm: of, limit } = candidate;
+    proto::Candidate {
+        max_requests: int64(limit.units()),
+        window: Some(duration(limit.window())),
+        burst: if of.has_burst() { int64(limit.burst()) } else { 0 },
+        algorithm: algorithm(*of).into(),
+    }
+}
+
+/// Returns the origin of a rule. The source of one of a file is its path, and of one that was made at
+/// run time its project.
+pub(super) fn origin(kind: OriginKind, source: &str) -> proto::RuleOrigin {
+    proto::RuleOrigin { kind: kind.into(), source: source.to_owned() }
 }
 
 /// Returns the fields that both kinds of rules have.
@@ -190,7 +213,7 @@ fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
         // A limit of 0 has a window too.
         window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
         descriptor_rule: Some(descriptor_rule),
-        origin: Some(origin(OriginKind::EnvoyFile)),
+        origin: Some(origin(OriginKind::EnvoyFile, &rule.file)),
         ..common_message(rule.info(), rule.grant)
     }
 }

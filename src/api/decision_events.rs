@@ -6,7 +6,7 @@
 use crate::plan::{RuleIndex, Selector, SelectorTarget};
 use crate::rules::Request;
 use crate::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
-use crate::telemetry::decisions::{DecidedKey, DecisionEvent};
+use crate::telemetry::decisions::{DecidedKey, DecisionEvent, Requester};
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::{CheckError, DescriptorVerdict, Limiter, RuleDecision, Verdict};
 
@@ -17,8 +17,7 @@ pub(super) struct Origin {
     pub(super) method: &'static str,
 }
 
-/// Records a decided request, and offers the decision to those who watch: not if it is in a project,
-/// because recordings and watchers are for requests without one.
+/// Records a decided request, and offers the decision to those who watch.
 #[inline]
 pub(super) fn decided(
     metrics: &Metrics,
@@ -27,20 +26,19 @@ pub(super) fn decided(
     request: &Request<'_>,
     decided: &Result<Verdict, CheckError>,
 ) {
-    if !request.project().is_empty() {
-        return;
-    }
     if let Some(recorder) = metrics.recorder() {
         recorder.record(request, decided);
     }
     let Ok(verdict) = decided else { return };
-    metrics.decisions.decided(Some(request.user_id()), verdict, |decided_at| DecisionEvent {
+    let requester = Requester { project: request.project(), user_id: Some(request.user_id()) };
+    metrics.decisions.decided(requester, verdict, |decided_at| DecisionEvent {
         decided_at,
+        project: request.project().to_owned(),
         api: origin.api,
         method: origin.method,
         key: verdict
             .deciding_position()
-            .and_then(|_| key(limiter, SelectorTarget::Request(request), &verdict.deciding().rule)),
+            .and_then(|_| key(limiter, request, &verdict.deciding().rule)),
         cost: request.cost().units(),
         verdict: verdict.clone(),
     });
@@ -79,8 +77,10 @@ pub(super) fn descriptors_decided(
         Verdict::from_decisions(answered.iter().map(|(_, decided)| (*decided).clone()).collect())
     };
     let deciding = folded.deciding_position().and_then(|position| answered.get(position));
-    watchers.decided(None, &folded, |decided_at| DecisionEvent {
+    let requester = Requester { project: "", user_id: None };
+    watchers.decided(requester, &folded, |decided_at| DecisionEvent {
         decided_at,
+        project: String::new(),
         api: origin.api,
         method: origin.method,
         key: deciding.and_then(|(descriptor, decided)| {
@@ -94,9 +94,10 @@ pub(super) fn descriptors_decided(
     });
 }
 
-/// Returns the key of a rule that a target meets by the rules in force.
-fn key(limiter: &Limiter, target: SelectorTarget<'_>, rule: &str) -> Option<DecidedKey> {
-    let snapshot = limiter.snapshot();
+/// Returns the key of a rule that a request meets by the rules of its project that are in force.
+fn key(limiter: &Limiter, request: &Request<'_>, rule: &str) -> Option<DecidedKey> {
+    let snapshot = limiter.project_snapshot(request.project())?;
+    let target = SelectorTarget::Request(request);
     let selected = snapshot.rules.select(&Selector { target, rule: Some(rule) });
     let selected = selected.ok()?.pop()?;
     Some(DecidedKey { parts: selected.parts, id: selected.hit.key.id().to_owned() })

@@ -18,6 +18,8 @@ mod status;
 mod traces;
 mod v1;
 
+#[cfg(test)]
+pub(crate) use config::message as rule_message;
 pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub(crate) use status::grpc as check_status;
@@ -86,7 +88,7 @@ pub fn services(
     let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
     let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
-    let admin = admin::Service::new(administrator, Arc::clone(metrics));
+    let admin = admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let projects = ProjectServer::new(admin::Projects::new(projects));
     let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);

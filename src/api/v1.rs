@@ -230,11 +230,12 @@ impl RateLimitService for Service {
         &self,
         request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
-        let config = config::page(&self.limiter, &self.projects, request.get_ref()).inspect_err(
-            |error| {
-                self.count_rejected(error.field(), error);
-            },
-        )?;
+        let project = Tenant::from_extensions(request.extensions()).map_or("", Tenant::project);
+        let snapshot = self.limiter.project_snapshot(project);
+        let snapshot = snapshot.ok_or_else(|| status::grpc(&CheckError::UnknownProject))?;
+        let (store, message) = (self.limiter.store().name(), request.get_ref());
+        let config = config::page(&snapshot, store, &self.projects, message);
+        let config = config.inspect_err(|error| self.count_rejected(error.field(), error))?;
         Ok(Response::new(config))
     }
 }
@@ -252,7 +253,7 @@ fn log(decided: &Result<Verdict, CheckError>) {
 pub(super) fn permission_of(method: &str) -> Permission {
     match method {
         "Check" | "CheckBatch" | "CheckStream" => Permission::Decisions,
-        _ => Permission::Configuration,
+        _ => Permission::ProjectConfiguration,
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 
-use super::client::{ServerArgs, runtime};
+use super::client::{ProjectKeyArgs, ServerArgs, runtime};
 use super::{EXIT_NO, EXIT_NO_RESPONSE, key_value, response};
 use crate::rules::{Request, RequestFields};
 
@@ -34,6 +34,8 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    api_key: ProjectKeyArgs,
+    #[command(flatten)]
     server: ServerArgs,
 }
 
@@ -57,7 +59,7 @@ pub(super) fn run(args: CheckArgs) -> ExitCode {
 }
 
 async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
-    let server = args.server.endpoint()?;
+    let server = args.server.endpoint()?.with_api_key(&args.api_key);
     let client = server.connect().await?;
     let attributes: HashMap<String, String> = args.attributes.into_iter().collect();
     let request = Request::new(RequestFields {

@@ -8,7 +8,8 @@ use clap::Args;
 
 use super::EXIT_CONFIG;
 use crate::config::{Config, Effective, Sources, warnings};
-use crate::rules::Rule;
+use crate::projects::ProjectId;
+use crate::rules::{Rule, RuleSet, Unmatched};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
@@ -43,6 +44,32 @@ pub(super) fn warn(config: &Config) {
             Some(origin) => eprintln!("warning: {origin}: {warning}"),
             None => eprintln!("warning: {warning}"),
         }
+    }
+}
+
+/// Returns the rules for requests of a project: those of files that name it, or else those of the
+/// configuration. Warns of the other projects of files, whose rules are left out.
+pub(super) fn rules_of_project(config: Config, project: &str) -> RuleSet {
+    let hashed = config.rules.hashed_parts().cloned();
+    warn_left_out(&config, project);
+    let mut of_files = config.projects.into_iter();
+    let Some((_, file)) = of_files.find(|(id, _)| id.as_str() == project) else {
+        return config.rules;
+    };
+    let rules = RuleSet::clone(&file.rules);
+    let rules = rules.with_unmatched(file.unmatched.unwrap_or(Unmatched::Deny));
+    match hashed {
+        Some(hashed) => rules.with_hashed_parts(hashed),
+        None => rules,
+    }
+}
+
+/// Warns that the rules of files for projects other than this one are left out.
+pub(super) fn warn_left_out(config: &Config, project: &str) {
+    let ids = config.projects.keys().map(ProjectId::as_str).filter(|id| *id != project);
+    let ids: Vec<_> = ids.collect();
+    if !ids.is_empty() {
+        eprintln!("warning: rules of files for projects are left out: {}", ids.join(", "));
     }
 }
 

@@ -22,6 +22,8 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 /// Environment variable with the token. Other users can read a command line, but not this variable.
 const TOKEN_VARIABLE: &str = "RLAAS_TOKEN";
+/// The same for the API key.
+const API_KEY_VARIABLE: &str = "RLAAS_API_KEY";
 
 const ADDR_HELP: &str = "Address of gRPC: host:port, https://host:port or unix:/path
 [default: that of RLAAS_SERVER__LISTEN, else 127.0.0.1:50051]";
@@ -34,7 +36,7 @@ pub(super) struct ServerArgs {
     addr: Option<String>,
     /// Bearer token; safer in the environment variable `RLAAS_TOKEN`
     #[arg(long)]
-    token: Option<BearerToken>,
+    token: Option<Secret>,
     /// Certificate authorities to trust instead of the system's, in PEM
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -49,9 +51,17 @@ pub(super) struct ServerArgs {
     pub(super) timeout: Duration,
 }
 
-/// A bearer token. `Debug` hides it.
+/// The API key of commands that ask for decisions.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ProjectKeyArgs {
+    /// API key of a project; safer in the variable `RLAAS_API_KEY`
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<Secret>,
+}
+
+/// A bearer token or an API key. `Debug` hides it.
 #[derive(Clone)]
-struct BearerToken(String);
+struct Secret(String);
 
 /// A server to connect to.
 #[derive(Clone, Debug)]
@@ -61,13 +71,16 @@ pub(super) struct ServerEndpoint {
 }
 
 impl ServerArgs {
+    /// Returns the address of the server that the options name.
+    pub(super) fn address(&self) -> String {
+        self.addr.clone().unwrap_or_else(default_address)
+    }
+
     /// Reads the files and returns the server that the options name.
     pub(super) fn endpoint(&self) -> anyhow::Result<ServerEndpoint> {
-        let addr = self.addr.clone().unwrap_or_else(default_address);
+        let addr = self.address();
         let mut client = Client::builder(&addr).timeout(self.timeout);
-        let from_environment = || std::env::var(TOKEN_VARIABLE).ok().map(BearerToken);
-        let token = self.token.clone().or_else(from_environment);
-        if let Some(BearerToken(token)) = token.filter(|BearerToken(token)| !token.is_empty()) {
+        if let Some(token) = given(self.token.as_ref(), TOKEN_VARIABLE) {
             client = client.token(&token);
         }
         if let Some(ca) = &self.ca {
@@ -101,6 +114,14 @@ impl ServerArgs {
 }
 
 impl ServerEndpoint {
+    /// Sends the API key of the options, if there is one.
+    pub(super) fn with_api_key(mut self, args: &ProjectKeyArgs) -> Self {
+        if let Some(key) = given(args.api_key.as_ref(), API_KEY_VARIABLE) {
+            self.client = self.client.api_key(&key);
+        }
+        self
+    }
+
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         self.client.clone().connect().await.map_err(|error| self.explain_connect(error))
     }
@@ -112,6 +133,7 @@ impl ServerEndpoint {
                 anyhow!("--addr must be http://host:port, https://host:port or unix:/path")
             }
             ConnectError::Token => anyhow!("--token must be one line of ASCII"),
+            ConnectError::ApiKey => anyhow!("--api-key must be one line of ASCII"),
             ConnectError::TlsUnused => anyhow!("--ca, --cert and --key require https://"),
             ConnectError::Tls(error) => anyhow::Error::new(error).context("--ca, --cert, --key"),
             ConnectError::Unreachable(error) => anyhow!(self.peer.explain_connect_error(&error)),
@@ -124,6 +146,12 @@ impl ServerEndpoint {
     pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
         anyhow!(self.peer.explain_call_error(status).await)
     }
+}
+
+/// Returns the secret of an option, or else of an environment variable.
+fn given(option: Option<&Secret>, variable: &str) -> Option<String> {
+    let option = option.map(|Secret(secret)| secret.clone());
+    option.or_else(|| std::env::var(variable).ok()).filter(|secret| !secret.is_empty())
 }
 
 fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -142,13 +170,13 @@ fn time_limit(text: &str) -> Result<Duration, &'static str> {
     limit.ok_or("must be a duration from 1ms to 1h, such as 5s")
 }
 
-impl From<String> for BearerToken {
-    fn from(token: String) -> Self {
-        Self(token)
+impl From<String> for Secret {
+    fn from(secret: String) -> Self {
+        Self(secret)
     }
 }
 
-impl fmt::Debug for BearerToken {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }

@@ -29,7 +29,11 @@ pub(super) fn run(args: ConfigArgs) -> ExitCode {
         return print(&example::configuration());
     }
     match load(&args.configuration.sources()) {
-        Ok(config) => print(&as_yaml(&config.effective)),
+        Ok(config) => {
+            let projects = config.effective_in_projects.iter();
+            let projects = projects.map(|(_, effective)| format!("---\n{}", as_yaml(effective)));
+            print(&(as_yaml(&config.effective) + &projects.collect::<String>()))
+        }
         Err(code) => code,
     }
 }

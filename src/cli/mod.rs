@@ -82,7 +82,7 @@ enum Command {
     Unban(admin::UnbanArgs),
     /// Grant something else to single keys for a time: set, clear, list
     Override(admin::OverrideArgs),
-    /// See and change rules of a running server: list, get, delete, history, rollback, mode
+    /// See and change rules of a running server: create, set, apply, export, list and more
     Rule(admin::RuleArgs),
     /// Manage projects: create, list, get, set, delete
     Project(admin::ProjectArgs),
@@ -94,7 +94,7 @@ enum Command {
     Record(record::RecordArgs),
     /// List who changed what, and why
     Audit(admin::AuditArgs),
-    /// Show the keys of a rule with the highest counts, or the instances of the fleet
+    /// Watch decisions by rule; or list the keys with the highest counts, or the instances
     Top(admin::TopArgs),
     /// Print decisions of one instance as they are made
     Tail(admin::TailArgs),

@@ -13,9 +13,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use super::serve::warn_about_rules;
 use crate::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
-use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch};
+use crate::projects::FileRules;
 use crate::projects::registry::Registry;
 use crate::store::Store;
 use crate::telemetry::log::Logs;
@@ -140,9 +142,7 @@ impl ConfigReloader {
                 for warning in &config.notices {
                     warn!(%warning, "configuration");
                 }
-                for warning in warnings(&config.rules) {
-                    warn!(%warning, "configuration");
-                }
+                warn_about_rules(&config);
                 if let (Store::Redis(store), StoreSettings::Redis(settings)) =
                     (self.limiter.store(), &config.store)
                 {
@@ -159,7 +159,9 @@ impl ConfigReloader {
                 self.hasher.replace(config.privacy.hasher.clone());
                 self.privacy = config.privacy;
                 self.limiter.set_idempotency_ttl(config.idempotency.ttl);
-                let revision = self.registry.replace_file_rules(config.rules);
+                let files =
+                    FileRules { unnamed: Arc::new(config.rules), projects: config.projects };
+                let revision = self.registry.replace_file_rules(files);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");

@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
+use tracing::field::display;
 use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
@@ -16,7 +17,7 @@ use super::reload::{ConfigReloader, ReloadInputs};
 
 use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
-use crate::admin::{AdminSettings, ConfiguredHasher};
+use crate::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::ApiSettings;
 use crate::api::auth::{ApiKeys, Auth};
 use crate::clock::Clock;
@@ -26,6 +27,8 @@ use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{self, LogFormat, Logs};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics_push::MetricsPush;
+use crate::telemetry::otlp::OtlpSettings;
 use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;
 use crate::telemetry::traces::Traces;
@@ -80,9 +83,7 @@ fn serve(
         for warning in &config.notices {
             warn!(%warning, "configuration");
         }
-        for warning in warnings(&config.rules) {
-            warn!(%warning, "configuration");
-        }
+        warn_about_rules(&config);
         warn_about_open_addresses(&config);
         let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
@@ -90,7 +91,10 @@ fn serve(
         let store = store(&config, &metrics)?;
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
+        let instance = InstanceId::default();
+        let otlp = Otlp::start(config.telemetry.otlp.as_ref(), &instance, &metrics)?;
         let admin = AdminSettings {
+            instance,
             audit: config.audit,
             hasher: hasher.clone(),
             ..AdminSettings::default()
@@ -106,6 +110,7 @@ fn serve(
         let has_tokens = !config.auth.tokens.is_empty() || config.auth.oidc.is_some();
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
+        server.registry().set_file_projects(config.projects);
         if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
             server.registry().open_state_dir(path).await?;
         }
@@ -114,7 +119,6 @@ fn serve(
             let auth = Auth::new(config.auth, Arc::clone(&metrics));
             Arc::new(auth.with_api_keys(api_keys.clone()))
         });
-        let traces = config.telemetry.otlp.as_ref().map(Traces::start).transpose()?;
         let certificates =
             tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
@@ -123,7 +127,7 @@ fn serve(
             api_keys,
             envoy: config.envoy,
             admin,
-            traces: traces.clone(),
+            traces: otlp.traces.clone(),
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
@@ -137,15 +141,23 @@ fn serve(
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }
+        let mut metrics_push = otlp.metrics;
         let code = tokio::select! {
             () = reload.run() => Ok(ExitCode::from(EXIT_NO)),
             () = reload_certificates(certificates) => Ok(ExitCode::from(EXIT_NO)),
             () = fetch_keys(auth) => Ok(ExitCode::from(EXIT_NO)),
+            () = push_metrics(&mut metrics_push) => Ok(ExitCode::from(EXIT_NO)),
             drained = server.serve(signals.nth(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.nth(2) => Ok(ExitCode::from(EXIT_INTERRUPTED)),
         };
-        if let Some(traces) = traces {
+        if let Some(traces) = otlp.traces {
             flush_traces(traces, &signals).await;
+        }
+        if let Some(push) = metrics_push {
+            tokio::select! {
+                () = push.finish() => {}
+                () = signals.nth(2) => {}
+            }
         }
         close_recording(recorder, &signals).await;
         close_journal(limiter.store().clone(), &signals).await;
@@ -154,6 +166,42 @@ fn serve(
     // Tasks that still run after the drain are not waited for.
     runtime.shutdown_background();
     code
+}
+
+/// What is exported to a collector.
+struct Otlp {
+    traces: Option<Traces>,
+    metrics: Option<MetricsPush>,
+}
+
+impl Otlp {
+    fn start(
+        settings: Option<&OtlpSettings>,
+        instance: &InstanceId,
+        counted: &Arc<Metrics>,
+    ) -> anyhow::Result<Self> {
+        let Some(OtlpSettings { collector, traces, metrics }) = settings else {
+            return Ok(Self { traces: None, metrics: None });
+        };
+        let traces = traces.map(|ratio| Traces::start(collector, ratio, instance.as_str()));
+        let metrics = metrics.map(|interval| {
+            MetricsPush::new(collector, interval, instance.as_str(), Arc::clone(counted))
+        });
+        let metrics = metrics.transpose().context("telemetry.otlp.endpoint")?;
+        Ok(Self { traces: traces.transpose()?, metrics })
+    }
+}
+
+/// Logs likely mistakes in the rules of files.
+pub(super) fn warn_about_rules(config: &Config) {
+    for warning in warnings(&config.rules) {
+        warn!(%warning, "configuration");
+    }
+    for (project, files) in &config.projects {
+        for warning in warnings(&files.rules) {
+            warn!(%project, %warning, "configuration");
+        }
+    }
 }
 
 /// Disables transparent huge pages, as Redis does. The first access to a huge page clears two
@@ -178,6 +226,14 @@ async fn reload_certificates(certificates: Option<CertificateReloader>) {
 async fn fetch_keys(auth: Option<Arc<Auth>>) {
     match auth {
         Some(auth) => auth.run().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Pushes metrics, if they are to be pushed. Never returns.
+async fn push_metrics(push: &mut Option<MetricsPush>) {
+    match push {
+        Some(push) => push.run().await,
         None => std::future::pending().await,
     }
 }
@@ -253,10 +309,12 @@ fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
 
 fn log_serving(server: &Server, limiter: &Limiter) {
     let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
+    let console = server.console_addresses();
+    let console = (!console.is_empty()).then(|| display(listed(console)));
     let snapshot = limiter.snapshot();
     let rule = snapshot.rules.default_rule();
     info!(
-        grpc = %listed(grpc), http = %listed(http),
+        grpc = %listed(grpc), http = %listed(http), console,
         version = env!("CARGO_PKG_VERSION"),
         store = limiter.store().name(),
         algorithm = rule.algorithm.name(),

@@ -10,6 +10,8 @@ use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::format::{Envelope, LogFormat};
 use rlaas_simulation::traffic::{StampedAt, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
 
+use crate::projects::ProjectId;
+
 /// Which traffic is read, and how.
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]
 #[derive(Args, Debug)]
@@ -27,6 +29,10 @@ pub(super) struct TrafficArgs {
     /// and functions, such as resource='path($uri)' or user_id='"ip:" ip($remote_addr)'
     #[arg(long, value_name = "NAME=EXPRESSION")]
     map: Vec<String>,
+    /// Project whose requests are read from recordings [default: requests without a project, and
+    /// Envoy's]; logs have no projects, so that all of their lines are of this one
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, value_parser = project)]
+    pub(super) project: String,
     /// Lines that the limiter would see, such as '$uri =~ "^/api/" and status != 301'; of several
     /// conditions all must hold
     #[arg(long = "where", value_name = "CONDITION")]
@@ -107,6 +113,7 @@ impl TrafficArgs {
         settings.reorder = self.reorder.into();
         settings.max_gap = self.max_gap.into();
         settings.skip_statuses.clone_from(&self.skip_status);
+        settings.project.clone_from(&self.project);
         settings
     }
 
@@ -144,6 +151,15 @@ pub(super) fn write_page(file: &Path, html: &str) -> anyhow::Result<()> {
 /// Parses a format. Says all that is known of an error.
 fn format(text: &str) -> Result<LogFormat, String> {
     text.parse::<LogFormat>().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+/// Parses the id of a project: empty or `_` for none.
+fn project(text: &str) -> Result<String, String> {
+    if text.is_empty() || text == "_" {
+        return Ok(String::new());
+    }
+    let id = text.parse::<ProjectId>();
+    id.map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
 /// Returns the files of a folder by their names, without hidden ones and without those of folders in

@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use super::yaml;
+
 /// The line of each key in a text.
 #[derive(Debug)]
 pub(super) struct KeyLines(Node);
@@ -27,7 +29,7 @@ enum Children {
 impl KeyLines {
     /// Parses a text. Returns `None` if it is not valid YAML.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        serde_saphyr::from_str(text).ok().map(Self)
+        yaml::parse(text).ok().map(Self)
     }
 
     /// Returns the line of a key such as `rules[0].limit`, counted from 1. For a missing key, the line

@@ -18,6 +18,7 @@ mod problem;
 mod record;
 mod reference;
 mod rules;
+mod rules_file;
 mod secrets;
 mod section;
 mod server;
@@ -28,30 +29,32 @@ mod telemetry;
 mod tls;
 mod tree;
 mod values;
-mod warnings;
 mod watch;
 mod yaml;
 
+pub use crate::projects::{Warning, warnings};
 pub use effective::Effective;
 pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
 pub use privacy::{KeyFileError, PrivacySettings, hasher_of_file};
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
+pub use rules_file::RulesFile;
 pub use setting::Kind;
 pub use sources::Sources;
 pub use store::StoreSettings;
-pub use warnings::{Warning, warnings};
 pub use watch::{FileSnapshot, Watch};
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
 use crate::admin::AuditSettings;
 use crate::api::auth::{ApiKeySettings, AuthSettings};
 use crate::api::envoy::EnvoySettings;
+use crate::projects::{FileProjects, ProjectId};
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
 use crate::telemetry::TelemetrySettings;
@@ -82,10 +85,14 @@ pub struct Config {
     pub telemetry: TelemetrySettings,
     /// The rules.
     pub rules: RuleSet,
+    /// Rules of files that name a project.
+    pub projects: FileProjects,
     /// Hashed parts of keys. The rules have them already.
     pub privacy: PrivacySettings,
     /// Every value in force with its origin, in the order of the documentation. Secrets are masked.
     pub effective: Vec<Effective>,
+    /// The same of the files of each project.
+    pub effective_in_projects: Vec<(ProjectId, Vec<Effective>)>,
     /// Values in the files that are valid but have less effect than written.
     pub notices: Vec<Notice>,
 }
@@ -103,12 +110,17 @@ impl Config {
     /// Reads all sources, and also returns the files that the settings name (`envoy.files`,
     /// `auth.oidc.ca`, `privacy.key-file`), valid or not. They must be watched as well.
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
-        let tree = sources.read();
+        let (tree, projects) = sources.read();
         let mut root = tree.root();
+        rules_file::no_project(&mut root);
         let (config, files) = Self::read(&mut root);
         root.close();
         let config = Self { notices: tree.notices(), ..config };
-        (tree.finish().map(|effective| Self { effective, ..config }), files)
+        let mut config = tree.finish().map(|effective| Self { effective, ..config });
+        for project in projects {
+            config = with_project(config, rules_file::configured(project));
+        }
+        (config, files)
     }
 
     /// Reads every section; the order is that of the documentation.
@@ -134,12 +146,35 @@ impl Config {
             audit: audit::read(root),
             telemetry: telemetry::read(root, &privacy),
             rules: rules::read(root, api_keys.mode).with_descriptors(envoy.descriptors),
+            projects: FileProjects::new(),
             privacy,
             effective: Vec::new(),
+            effective_in_projects: Vec::new(),
             notices: Vec::new(),
         };
         let rules = config.privacy.apply(config.rules);
         (Self { rules, ..config }, files)
+    }
+}
+
+/// Adds the files of a project, or their problems.
+fn with_project(
+    config: Result<Config, Problems>,
+    project: Result<ConfiguredProject, Problems>,
+) -> Result<Config, Problems> {
+    match (config, project) {
+        (Ok(mut config), Ok(project)) => {
+            let ConfiguredProject { id, rules, effective, notices } = project;
+            config.projects.insert(id.clone(), rules);
+            config.effective_in_projects.push((id, effective));
+            config.notices.extend(notices);
+            Ok(config)
+        }
+        (Err(Problems(mut all)), Err(Problems(more))) => {
+            all.extend(more);
+            Err(Problems(all))
+        }
+        (Err(problems), Ok(_)) | (Ok(_), Err(problems)) => Err(problems),
     }
 }
 

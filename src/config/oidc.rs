@@ -1,22 +1,18 @@
 //! The section `auth.oidc`: the issuer whose tokens grant roles.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use figment::value::Value;
 
 use super::section::Section;
 use super::setting::Setting;
-use super::values::{self, Invalid, Read};
+use super::values::{self, Invalid, PEM_FILE, Read, pem_path, read_pem};
 use super::watch::FileSnapshot;
 use super::yaml;
 use crate::api::auth::{ClaimPath, Issuer, IssuerTrust, OidcSettings, TokenAlgorithm};
 
 /// Maximum number of audiences.
 const MAX_AUDIENCES: usize = 100;
-/// Maximum size of the file of authorities, in bytes.
-const MAX_CA: u64 = 1024 * 1024;
 
 const OIDC: Setting = Setting::new(
     "oidc",
@@ -68,7 +64,7 @@ pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<File
     let issuer = section.required(ISSUER, issuer);
     let audiences = section.required(AUDIENCE, audiences);
     let algorithms = section.optional(ALGORITHMS, algorithms);
-    let ca = section.optional(CA, path);
+    let ca = section.optional(CA, pem_path);
     let snapshot = ca.as_deref().map(FileSnapshot::take);
     let roles_claim = section.optional(ROLES_CLAIM, claim_path);
     let projects_claim = section.optional(PROJECTS_CLAIM, claim_path);
@@ -92,17 +88,11 @@ fn trust(section: &Section<'_>, issuer: &Issuer, ca: Option<&Path>) -> Option<Is
         None if issuer.is_https() => IssuerTrust::of_system().map_err(Invalid::from),
         None => Ok(IssuerTrust::none()),
         Some(_) if !issuer.is_https() => Err(Invalid::new("requires an https issuer")),
-        Some(ca) => pem(ca)
-            .map_err(|_| Invalid::new("must be the path of a file that can be read"))
-            .and_then(|pem| Ok(IssuerTrust::from_pem(&pem)?)),
+        Some(ca) => {
+            read_pem(ca).map_err(|_| PEM_FILE).and_then(|pem| Ok(IssuerTrust::from_pem(&pem)?))
+        }
     };
     loaded.map_err(|invalid| section.refuse(CA.key, invalid)).ok()
-}
-
-fn pem(file: &Path) -> io::Result<Vec<u8>> {
-    let mut pem = Vec::new();
-    File::open(file)?.take(MAX_CA).read_to_end(&mut pem)?;
-    Ok(pem)
 }
 
 fn issuer(value: &Value) -> Read<Issuer> {
@@ -145,11 +135,4 @@ fn claim_path(value: &Value) -> Read<ClaimPath> {
 /// Returns a string as it is, and a list of strings as YAML.
 fn shown(value: &Value, texts: &[String]) -> String {
     value.as_str().map_or_else(|| yaml::list(texts), str::to_owned)
-}
-
-/// Reads a path. Rejects the contents of a PEM file in its place.
-fn path(value: &Value) -> Read<PathBuf> {
-    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;
-    Ok((path.into(), path.to_owned()))
 }

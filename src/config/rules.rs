@@ -10,7 +10,7 @@ use super::setting::Setting;
 use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
 use crate::rules::spec::{
-    Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec, StoreFailureSpec,
+    CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec, StoreFailureSpec,
 };
 use crate::rules::{RuleSet, Unmatched};
 
@@ -112,6 +112,25 @@ const OVERRIDES: Setting = Setting::new(
     "overrides",
     "Other limits for some requests of the rule. The most specific override that matches counts.",
 );
+const CANDIDATES: Setting = Setting::new(
+    "candidates",
+    "Limits on trial, up to 8: counted beside the limit of the rule, each as if it stood in its \
+     place, and never enforced. One field at least must be given.",
+);
+const CANDIDATE_LIMIT: Setting =
+    Setting::new("limit", "Units per window; default that of the rule.").example("50");
+const CANDIDATE_WINDOW: Setting = Setting::new(
+    "window",
+    "Window; a number without a unit is in seconds; default that of the rule.",
+)
+.example("10s");
+const CANDIDATE_BURST: Setting = Setting::new(
+    "burst",
+    "Maximum units at once, for token-bucket, leaky-bucket and gcra; default that of the rule.",
+)
+.example("5");
+const CANDIDATE_ALGORITHM: Setting =
+    Setting::new("algorithm", "Algorithm; default that of the rule.").example("gcra");
 const UNLIMITED: Setting = Setting::new("unlimited", "Allows everything, in place of limit.");
 const MATCH: Setting = Setting::new("match", "Conditions, all of which a request must meet.");
 const RESOURCE: Setting = Setting::new(
@@ -126,7 +145,7 @@ const ATTRIBUTES: Setting = Setting::new("attributes", "Conditions on attributes
 const ATTRIBUTE: Setting =
     Setting::new("NAME", "Pattern of the attribute of this name, or a list of patterns.")
         .example("[free, trial]");
-const UNMATCHED: Setting = Setting::new(
+pub(super) const UNMATCHED: Setting = Setting::new(
     "unmatched",
     "Requests that no enforced rule matches. default: the default rule decides; allow: they \
      are allowed; deny: they are refused (PERMISSION_DENIED, 403). Envoy's service always \
@@ -135,8 +154,7 @@ const UNMATCHED: Setting = Setting::new(
 
 pub(super) fn read(root: &mut Section<'_>, api_keys: ApiKeyMode) -> RuleSet {
     let default_rule = default_rule(root);
-    let rules = root.items(RULES).into_iter();
-    let rules = rules.map(|section| section.map_or_else(RuleSpec::default, named_rule)).collect();
+    let rules = named_rules(root);
     let unmatched = root.field_or(UNMATCHED, Unmatched::default());
     let spec = RulesSpec { default_rule, rules, unmatched };
     if api_keys != ApiKeyMode::Off {
@@ -153,6 +171,12 @@ pub(super) fn read(root: &mut Section<'_>, api_keys: ApiKeyMode) -> RuleSet {
         // A placeholder: the problems prevent its use.
         RulesSpec::default().build().expect("the built-in rule is valid")
     })
+}
+
+/// Reads the list of rules.
+pub(super) fn named_rules(root: &mut Section<'_>) -> Vec<RuleSpec> {
+    let rules = root.items(RULES).into_iter();
+    rules.map(|section| section.map_or_else(RuleSpec::default, named_rule)).collect()
 }
 
 /// Refuses rules that use the attribute `api_key`, which requests without a project never have.
@@ -234,12 +258,18 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         on_change: section.field(ON_CHANGE),
         near_limit: section.field(NEAR_LIMIT),
         overridable: section.field(OVERRIDABLE),
+        file: section.file(),
         ..RuleSpec::from(store_failure(&mut section))
     };
     let overrides = section.items(OVERRIDES).into_iter();
     let overrides =
         overrides.map(|section| section.map_or_else(OverrideSpec::default, override_spec));
-    let spec = RuleSpec { overrides: overrides.collect(), ..spec };
+    let overrides = overrides.collect();
+    let candidates = section.items(CANDIDATES).into_iter();
+    let candidates =
+        candidates.map(|section| section.map_or_else(CandidateSpec::default, candidate_spec));
+    let candidates = candidates.collect();
+    let spec = RuleSpec { overrides, candidates, ..spec };
     section.close();
     spec
 }
@@ -251,6 +281,17 @@ fn override_spec(mut section: Section<'_>) -> OverrideSpec {
         unlimited: section.field(UNLIMITED),
         limit: section.field(LIMIT),
         burst: section.field(BURST),
+    };
+    section.close();
+    spec
+}
+
+fn candidate_spec(mut section: Section<'_>) -> CandidateSpec {
+    let spec = CandidateSpec {
+        limit: section.field(CANDIDATE_LIMIT),
+        window: section.field(CANDIDATE_WINDOW),
+        burst: section.field(CANDIDATE_BURST),
+        algorithm: section.field(CANDIDATE_ALGORITHM),
     };
     section.close();
     spec

@@ -10,13 +10,16 @@ const MAX_SHOWN_CHARS: usize = 40;
 const SECRET_SECTIONS: [&str; 5] =
     ["auth", "privacy.key-file", "server.tls", "store", "telemetry.otlp"];
 /// Keys in these sections that are never secret.
-const PUBLIC_KEYS: [&str; 6] = [
+const PUBLIC_KEYS: [&str; 9] = [
     "store.backend",
     "store.memory.max-keys",
     "store.redis.max-in-flight",
     "store.redis.mode",
     "store.redis.timeout",
+    "telemetry.otlp.metrics",
+    "telemetry.otlp.metrics-interval",
     "telemetry.otlp.sample-ratio",
+    "telemetry.otlp.traces",
 ];
 
 /// Returns the value of a canonical key, or its type; `None` if it may be a secret. Values in `match`

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use figment::Source;
 use figment::value::{Dict, Empty, Tag, Value};
@@ -218,9 +219,18 @@ impl<'a> Section<'a> {
     /// Returns the folder of the file that sets `key`, if a file does.
     pub(super) fn folder_of(&self, key: &str) -> Option<PathBuf> {
         let value = self.dict.and_then(|dict| dict.get(key))?;
-        let metadata = self.tree.figment.get_metadata(tag_of(value))?;
-        let file = metadata.source.as_ref().and_then(Source::file_path)?;
-        file.parent().map(Path::to_owned)
+        self.file_of(tag_of(value))?.parent().map(Path::to_owned)
+    }
+
+    /// Returns the path of the file that the section is from, as it was given. Empty if there is none.
+    pub(super) fn file(&self) -> Arc<str> {
+        let file = self.file_of(self.tag);
+        file.map_or_else(Arc::default, |file| file.display().to_string().into())
+    }
+
+    /// Returns the path of the file that the value with a tag is from, if it is from one.
+    fn file_of(&self, tag: Tag) -> Option<&Path> {
+        self.tree.figment.get_metadata(tag)?.source.as_ref().and_then(Source::file_path)
     }
 
     /// Adds a problem with `key` that depends on other values.

@@ -10,7 +10,7 @@ use super::tls;
 use super::values::{self, Invalid, Read};
 use crate::api::auth::{HostName, HostNameError, HostNames};
 use crate::api::http::{Cors, PageOrigin, PageOriginError};
-use crate::server::{ConnectionSettings, ServerSettings, StoreHealth};
+use crate::server::{ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
 
 const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
 const LISTEN: Setting =
@@ -20,6 +20,8 @@ const HTTP: Setting = Setting::new(
     "Addresses of HTTP, in the same format: the check endpoints, /metrics, /livez and \
      /readyz.",
 );
+const CONSOLE: Setting =
+    Setting::new("console", "Addresses of the console: pages for people, at /console.");
 const WORKERS: Setting =
     Setting::new("workers", "Number of worker threads. auto is one for each core.");
 const DRAIN: Setting = Setting::new("drain", "The end of the server, after SIGTERM or SIGINT.");
@@ -96,6 +98,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let mut section = root.section(SERVER);
     let listen = section.read(LISTEN, "127.0.0.1:50051", values::addresses);
     let http = section.read(HTTP, "127.0.0.1:8080", values::addresses);
+    let console = section.read(CONSOLE, "off", console);
     let workers = section.read(WORKERS, "auto", values::workers);
     let tls = tls::read(&mut section);
     let connection = connection(&mut section);
@@ -116,6 +119,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     ServerSettings {
         listen,
         http,
+        console,
         tls,
         workers,
         connection,
@@ -126,6 +130,17 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         http_cors,
         http_headers,
         grpc_headers,
+    }
+}
+
+fn console(value: &Value) -> Read<Vec<ListenAddress>> {
+    const VALID: &str = "must be off or host:port, such as 127.0.0.1:8081, or unix:/path of up to 107 \
+                         bytes; or a list of addresses";
+    match value {
+        // YAML reads off as false.
+        Value::Bool(_, false) => Ok((Vec::new(), "off".to_owned())),
+        _ if value.as_str() == Some("off") => Ok((Vec::new(), "off".to_owned())),
+        _ => values::addresses(value).map_err(|_| Invalid::new(VALID)),
     }
 }
 

@@ -12,11 +12,12 @@ use serde_saphyr::UserMessageFormatter;
 
 use super::problem::Problem;
 use super::tree::{Nulls, Tree};
+use super::yaml;
 
 /// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";
-/// `RLAAS_TOKEN` is no setting: it is for the commands that call a server.
-const TOKEN: &str = "TOKEN";
+/// `RLAAS_TOKEN` and `RLAAS_API_KEY` are no settings: they are for the commands that call a server.
+const CREDENTIALS: [&str; 2] = ["TOKEN", "API_KEY"];
 /// Settings that may be any string, so brackets do not make them a list.
 const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
@@ -45,11 +46,19 @@ impl Sources {
         Self { files, environment: std::env::vars_os().filter_map(text).collect(), arguments }
     }
 
-    /// Reads and merges all sources.
-    pub(super) fn read(&self) -> Tree {
+    /// Reads and merges all sources. Files with a project at the top are merged by themselves, those
+    /// of each project together.
+    pub(super) fn read(&self) -> (Tree, Vec<Tree>) {
         let mut layers = Layers::default();
+        let mut projects: BTreeMap<String, Layers> = BTreeMap::new();
         for file in &self.files {
-            layers.add_file(file);
+            match SourceFile::read(file) {
+                Ok(source) => match source.project() {
+                    Some(project) => projects.entry(project).or_default().add_source(source),
+                    None => layers.add_source(source),
+                },
+                Err(problem) => layers.problems.push(problem),
+            }
         }
         for (name, value) in &self.environment {
             let origin = format!("environment variable {name}");
@@ -73,8 +82,18 @@ impl Sources {
         for (key, value) in &self.arguments {
             layers.add_value("command line".to_owned(), key, value);
         }
-        layers.tree()
+        (layers.tree(), projects.into_values().map(Layers::tree).collect())
     }
+}
+
+/// Returns the tree of a text that is the only source.
+pub(super) fn tree_of_text(origin: String, text: String) -> Tree {
+    let mut layers = Layers::default();
+    match SourceFile::parse(origin, None, text) {
+        Ok(source) => layers.add_source(source),
+        Err(problem) => layers.problems.push(problem),
+    }
+    layers.tree()
 }
 
 /// Returns the tree of a single file, in which `null` means unset.
@@ -93,7 +112,7 @@ pub(super) fn reason(error: &serde_saphyr::Error) -> String {
 /// Returns the key that an environment variable sets, if it is a setting.
 fn key_of(variable: &str) -> Option<String> {
     let name = variable.strip_prefix(PREFIX)?;
-    let ours = name.contains("__") || !(is_service_link(name) || name == TOKEN);
+    let ours = name.contains("__") || !(is_service_link(name) || CREDENTIALS.contains(&name));
     ours.then(|| name.to_ascii_lowercase().replace("__", ".").replace('_', "-"))
 }
 
@@ -126,6 +145,42 @@ fn nest(key: &str, value: Value) -> Dict {
     }
 }
 
+/// A file in YAML.
+struct SourceFile {
+    origin: String,
+    /// `None` for a text that is not in a file.
+    file: Option<PathBuf>,
+    text: String,
+    dict: Dict,
+}
+
+impl SourceFile {
+    fn read(file: &Path) -> Result<Self, Problem> {
+        let text = std::fs::read_to_string(file).map_err(|error| Problem::Unreadable {
+            file: file.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Self::parse(file.display().to_string(), Some(file), text)
+    }
+
+    fn parse(origin: String, file: Option<&Path>, text: String) -> Result<Self, Problem> {
+        let file = file.map(Path::to_owned);
+        match yaml::parse::<Option<Dict>>(&text) {
+            Ok(dict) => Ok(Self { origin, file, text, dict: dict.unwrap_or_default() }),
+            Err(error) => Err(Problem::Syntax { origin, reason: reason(&error) }),
+        }
+    }
+
+    /// Returns the project at the top, readable or not; `None` if the file is one of the service.
+    fn project(&self) -> Option<String> {
+        match self.dict.get("project")? {
+            Value::Empty(..) => None,
+            Value::String(_, id) => Some(id.clone()).filter(|id| !id.is_empty()),
+            unreadable => Some(format!("{unreadable:?}")),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Layers {
     figment: Figment,
@@ -141,14 +196,10 @@ pub(super) type Texts = BTreeMap<String, String>;
 pub(super) type Spellings = BTreeMap<(String, String), String>;
 
 impl Layers {
-    fn add_file(&mut self, file: &Path) {
-        match std::fs::read_to_string(file) {
-            Ok(text) => self.add_text(file.display().to_string(), Some(file), &text),
-            Err(error) => {
-                let reason = error.to_string();
-                self.problems.push(Problem::Unreadable { file: file.to_owned(), reason });
-            }
-        }
+    fn add_source(&mut self, source: SourceFile) {
+        let SourceFile { origin, file, text, dict } = source;
+        self.texts.insert(origin.clone(), text);
+        self.add_layer(origin, file.as_deref(), dict);
     }
 
     /// Adds a value of the environment or the command line: a string, or a list or section in YAML.
@@ -163,14 +214,6 @@ impl Layers {
                 let valid = format!("must be a list or section in YAML: {reason}");
                 self.problems.push(Problem::invalid(origin, key, valid));
             }
-        }
-    }
-
-    fn add_text(&mut self, origin: String, file: Option<&Path>, text: &str) {
-        self.texts.insert(origin.clone(), text.to_owned());
-        match serde_saphyr::from_str::<Option<Dict>>(text) {
-            Ok(dict) => self.add_layer(origin, file, dict.unwrap_or_default()),
-            Err(error) => self.problems.push(Problem::Syntax { origin, reason: reason(&error) }),
         }
     }
 

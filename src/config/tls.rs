@@ -1,12 +1,8 @@
 //! The section `server.tls`.
 
-use std::path::PathBuf;
-
-use figment::value::Value;
-
 use super::section::Section;
 use super::setting::Setting;
-use super::values::{Invalid, Read};
+use super::values::{Invalid, pem_path};
 use crate::server::{Tls, TlsError, TlsFiles};
 
 const TLS: Setting = Setting::new(
@@ -32,18 +28,11 @@ pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
     for key in ["cert", "key"].into_iter().filter(|key| given && !section.has(key)) {
         section.refuse(key, Invalid::new("missing: a certificate and its key belong together"));
     }
-    let files = section.optional(CERT, path).zip(section.optional(KEY, path));
-    let client_ca = section.optional(CLIENT_CA, path);
+    let files = section.optional(CERT, pem_path).zip(section.optional(KEY, pem_path));
+    let client_ca = section.optional(CLIENT_CA, pem_path);
     let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
     let refuse = |error: TlsError| section.refuse(error.setting, error);
     let tls = files.and_then(|files| Tls::load(files).map_err(refuse).ok());
     section.close();
     tls
-}
-
-/// Reads a path. Rejects the contents of a PEM file in its place.
-fn path(value: &Value) -> Read<PathBuf> {
-    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;
-    Ok((path.into(), path.to_owned()))
 }

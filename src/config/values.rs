@@ -4,8 +4,11 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
@@ -19,6 +22,10 @@ use crate::api::LimitHeaders;
 use crate::rules::spec::Field;
 use crate::server::{AddressError, ListenAddress};
 
+/// Maximum size of a PEM file, in bytes.
+const MAX_PEM: u64 = 1024 * 1024;
+/// The requirement on a PEM file that can't be read.
+pub(super) const PEM_FILE: Invalid = Invalid::new("must be the path of a file that can be read");
 /// Maximum number of addresses to listen on.
 const MAX_ADDRESSES: usize = 16;
 
@@ -162,6 +169,20 @@ pub(super) fn duration(
     let duration = duration.filter(|duration| range.contains(duration));
     let duration = duration.ok_or(Invalid::new(valid))?;
     Ok((duration, show(duration)))
+}
+
+/// Reads a path. Rejects the contents of a PEM file in its place.
+pub(super) fn pem_path(value: &Value) -> Read<PathBuf> {
+    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
+    let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;
+    Ok((path.into(), path.to_owned()))
+}
+
+/// Reads a PEM file of at most 1 MiB.
+pub(super) fn read_pem(file: &Path) -> io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    File::open(file)?.take(MAX_PEM).read_to_end(&mut pem)?;
+    Ok(pem)
 }
 
 /// Reads a duration from 0 to one hour.

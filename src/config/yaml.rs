@@ -3,9 +3,27 @@
 use std::fmt::Write;
 
 use figment::value::{Dict, Value};
+use serde::de::DeserializeOwned;
 
 /// Words that some version of YAML does not parse as strings unless they are quoted.
 const KEYWORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
+/// Parses a text of any length. Aliases may not make more of it than a text of this length has without
+/// them.
+///
+/// # Errors
+///
+/// That of the parser.
+pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    let default = serde_saphyr::Budget::default();
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: default.max_nodes.max(text.len()),
+            max_events: default.max_events.max(2 * text.len()),
+        },
+    };
+    serde_saphyr::from_str_with_options(text, options)
+}
 
 /// Returns `true` if `shown`, unquoted in a line of YAML, is parsed and read to the same setting again.
 pub(super) fn reads_back<T>(

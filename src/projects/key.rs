@@ -218,6 +218,25 @@ impl Project {
         Ok(key)
     }
 
+    /// Ends keys as another version of the project does: what either has revoked is revoked, and the
+    /// earlier end counts. Returns `true` if a key changed.
+    pub fn end_keys_as(&mut self, other: &Self) -> bool {
+        let before = self.keys.clone();
+        for key in &mut self.keys {
+            let is_same = |of: &&ApiKey| of.id == key.id && of.digest == key.digest;
+            let Some(other) = other.keys.iter().find(is_same) else { continue };
+            key.revoked_at = key.revoked_at.into_iter().chain(other.revoked_at).min();
+            key.expires_at = key.expires_at.into_iter().chain(other.expires_at).min();
+        }
+        self.keys != before
+    }
+
+    /// Revokes all keys that have not ended. Returns `true` if a key changed.
+    pub fn revoke_all_keys(&mut self, now: Timestamp) -> bool {
+        let active = self.keys.iter_mut().filter(|key| key.state(now) == ApiKeyState::Active);
+        active.map(|key| key.revoked_at = Some(now)).count() > 0
+    }
+
     /// Returns the key of a text, if it is one of this project and active at `now`. Takes the same
     /// time whether the digest matches or not.
     pub fn find_key(&self, text: &ApiKeyText<'_>, now: Timestamp) -> Option<&ApiKey> {

@@ -6,7 +6,7 @@
 //! where keys are stored or when they change.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use thiserror::Error;
@@ -48,7 +48,7 @@ pub enum KeyRefusal {
     #[error("the API key is unknown, expired or revoked")]
     Revoked,
     /// The keys in force are not known.
-    #[error("the API keys are not known while the store is away")]
+    #[error("the API keys in force are not known: the store is away, or has lost some")]
     Unavailable,
 }
 
@@ -59,6 +59,8 @@ struct SharedKeys {
     projects: Mutex<HashMap<ProjectId, Vec<Box<str>>>>,
     /// Time as of which the keys are known to be in force, in Unix microseconds; 0 is never.
     confirmed_us: AtomicU64,
+    /// Whether other instances know of keys that have ended since.
+    is_outdated: AtomicBool,
 }
 
 /// Keys by id. Keys of different projects may have the same id.
@@ -72,6 +74,26 @@ struct HeldKey {
     is_revoked: bool,
     /// Hours since the Unix epoch; 0 is never.
     last_used_hour: AtomicU64,
+    /// The last use that was reported.
+    reported_hour: AtomicU64,
+}
+
+/// The last use of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    /// The project that the key belongs to.
+    pub project: ProjectId,
+    /// Id of the key.
+    pub key: String,
+    /// Hours since the Unix epoch.
+    pub hour: u64,
+}
+
+impl KeyUse {
+    /// Returns the time at which an hour begins.
+    pub fn time(hour: u64) -> Timestamp {
+        Timestamp::from_micros(hour.saturating_mul(HOUR.as_micros()))
+    }
 }
 
 impl Keyring {
@@ -110,6 +132,17 @@ impl Keyring {
         self.0.confirmed_us.fetch_max(now.as_micros().max(1), Ordering::Relaxed);
     }
 
+    /// Sets whether other instances know newer keys, which the store has lost. Then each key is
+    /// [`KeyRefusal::Unavailable`] unless it is known to have ended.
+    pub fn set_outdated(&self, is_outdated: bool) {
+        self.0.is_outdated.store(is_outdated, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if other instances know newer keys, which the store has lost.
+    pub fn is_outdated(&self) -> bool {
+        self.0.is_outdated.load(Ordering::Relaxed)
+    }
+
     /// Returns the time as of which the keys are known to be in force.
     pub fn confirmed_at(&self) -> Option<Timestamp> {
         let confirmed_us = self.0.confirmed_us.load(Ordering::Relaxed);
@@ -130,8 +163,12 @@ impl Keyring {
         let shard = self.0.shard(text.id()).read().unwrap_or_else(PoisonError::into_inner);
         let of_id = shard.get(text.id()).map_or(&[][..], Vec::as_slice);
         let held = of_id.iter().find(|held| held.digest.matches(&text));
-        let held = held.ok_or(KeyRefusal::Unknown)?;
+        // Others may know that the key was made, or has ended.
+        let is_outdated = self.is_outdated();
+        let unknown = if is_outdated { KeyRefusal::Unavailable } else { KeyRefusal::Unknown };
+        let held = held.ok_or(unknown)?;
         match held.state(now) {
+            ApiKeyState::Active if is_outdated => return Err(KeyRefusal::Unavailable),
             ApiKeyState::Active => {}
             ApiKeyState::Expired => return Err(KeyRefusal::Expired),
             ApiKeyState::Revoked => return Err(KeyRefusal::Revoked),
@@ -144,19 +181,58 @@ impl Keyring {
         Ok(Arc::clone(&held.holder))
     }
 
-    /// Returns the time of the last use of a key by this instance, rounded down to the hour.
-    pub fn last_used(&self, project: &ProjectId, id: &str) -> Option<Timestamp> {
-        let shard = self.0.shard(id).read().unwrap_or_else(PoisonError::into_inner);
-        let held = shard.get(id)?.iter().find(|held| held.holder.project == *project)?;
-        let hour = held.last_used_hour.load(Ordering::Relaxed);
-        (hour > 0).then(|| Timestamp::from_micros(hour * HOUR.as_micros()))
+    /// Returns the last uses of the keys of a project by this instance.
+    pub fn uses(&self, project: &ProjectId) -> Vec<KeyUse> {
+        let ids = self.0.lock_projects().get(project).cloned().unwrap_or_default();
+        let of_id = |id: &str| {
+            let shard = self.0.shard(id).read().unwrap_or_else(PoisonError::into_inner);
+            let held = shard.get(id)?.iter().find(|held| held.holder.project == *project)?;
+            held.last_use(id)
+        };
+        ids.iter().map(AsRef::as_ref).filter_map(of_id).collect()
+    }
+
+    /// Returns the last uses by this instance that were not reported.
+    pub fn unreported_uses(&self) -> Vec<KeyUse> {
+        let mut uses = Vec::new();
+        for shard in &self.0.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            for (id, of_id) in shard.iter() {
+                let last = of_id.iter().filter_map(|held| {
+                    let last = held.last_use(id)?;
+                    (last.hour > held.reported_hour.load(Ordering::Relaxed)).then_some(last)
+                });
+                uses.extend(last);
+            }
+        }
+        uses
+    }
+
+    /// Records that a use was reported.
+    pub fn reported(&self, reported: &KeyUse) {
+        let shard = self.0.shard(&reported.key).read();
+        let shard = shard.unwrap_or_else(PoisonError::into_inner);
+        let of_id = shard.get(reported.key.as_str()).into_iter().flatten();
+        for held in of_id.filter(|held| held.holder.project == reported.project) {
+            held.reported_hour.fetch_max(reported.hour, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that all reports were lost.
+    pub fn forget_reports(&self) {
+        for shard in &self.0.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let held = shard.values().flatten();
+            held.for_each(|held| held.reported_hour.store(0, Ordering::Relaxed));
+        }
     }
 }
 
 impl Default for SharedKeys {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| RwLock::default());
-        Self { shards, projects: Mutex::default(), confirmed_us: AtomicU64::new(0) }
+        let (projects, confirmed_us) = (Mutex::default(), AtomicU64::new(0));
+        Self { shards, projects, confirmed_us, is_outdated: AtomicBool::new(false) }
     }
 }
 
@@ -184,14 +260,22 @@ impl HeldKey {
             expires_at: key.expires_at,
             is_revoked: key.revoked_at.is_some(),
             last_used_hour: AtomicU64::new(0),
+            reported_hour: AtomicU64::new(0),
         }
     }
 
     /// Takes over what a key says now. Its last use stays.
     fn update(&mut self, key: &ApiKey) {
         let last_used_hour = std::mem::take(&mut self.last_used_hour);
+        let reported_hour = std::mem::take(&mut self.reported_hour);
         let project = self.holder.project.clone();
-        *self = Self { last_used_hour, ..Self::new(project, key) };
+        *self = Self { last_used_hour, reported_hour, ..Self::new(project, key) };
+    }
+
+    fn last_use(&self, id: &str) -> Option<KeyUse> {
+        let hour = self.last_used_hour.load(Ordering::Relaxed);
+        let (project, key) = (self.holder.project.clone(), id.to_owned());
+        (hour > 0).then_some(KeyUse { project, key, hour })
     }
 
     fn state(&self, now: Timestamp) -> ApiKeyState {
@@ -251,6 +335,22 @@ mod tests {
     }
 
     #[test]
+    fn outdated_keys_are_unavailable_unless_they_have_ended() {
+        let (keyring, mut shop, first, second) = (keyring(), project("shop"), secret(), secret());
+        shop.create_key(NewKey::default(), &first, START).expect("a key");
+        shop.create_key(NewKey::default(), &second, START).expect("a key");
+        shop.revoke_key(second.id(), START).expect("a key");
+        keyring.replace(&shop.id, &shop.keys);
+        keyring.set_outdated(true);
+        for unknown in [&first, &secret()] {
+            assert_eq!(project_of(&keyring, unknown), Err(KeyRefusal::Unavailable));
+        }
+        assert_eq!(project_of(&keyring, &second), Err(KeyRefusal::Revoked));
+        keyring.set_outdated(false);
+        assert_eq!(project_of(&keyring, &first), Ok("shop".to_owned()));
+    }
+
+    #[test]
     fn rotation_keeps_the_line() {
         let (keyring, mut shop, first, second) = (keyring(), project("shop"), secret(), secret());
         shop.create_key(NewKey::default(), &first, START).expect("a key");
@@ -303,16 +403,23 @@ mod tests {
         let (keyring, mut shop, secret) = (keyring(), project("shop"), secret());
         shop.create_key(NewKey::default(), &secret, START).expect("a key");
         keyring.replace(&shop.id, &shop.keys);
-        assert_eq!(keyring.last_used(&shop.id, secret.id()), None);
+        assert_eq!(keyring.uses(&shop.id), []);
         let (late, early) = (START + DAY, START);
         for time in [late, early] {
             keyring.find(secret.expose(), time).expect("a holder");
         }
         keyring.replace(&shop.id, &shop.keys);
-        let last_used = keyring.last_used(&shop.id, secret.id()).expect("a time");
+        let [last] = &keyring.uses(&shop.id)[..] else { panic!("one use") };
+        let last_used = KeyUse::time(last.hour);
         assert!(last_used <= late && late.since(last_used) < HOUR, "{last_used:?}");
-        assert_eq!(last_used.as_micros() % HOUR.as_micros(), 0);
-        assert_eq!(keyring.last_used(&"bank".parse().expect("an id"), secret.id()), None);
+        assert_eq!((last.key.as_str(), &last.project), (secret.id(), &shop.id));
+        assert_eq!(keyring.uses(&"bank".parse().expect("an id")), []);
+        assert_eq!(keyring.unreported_uses(), std::slice::from_ref(last));
+        keyring.reported(last);
+        keyring.replace(&shop.id, &shop.keys);
+        assert_eq!(keyring.unreported_uses(), []);
+        keyring.forget_reports();
+        assert_eq!(keyring.unreported_uses().len(), 1);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! are stored; nothing here knows who changes them.
 
 mod api_key;
+pub mod dry_runs;
+mod file_rules;
 mod history;
 mod key;
 mod keyring;
@@ -13,11 +15,14 @@ mod project;
 pub mod registry;
 mod rules;
 mod secret;
+mod warnings;
 
 pub use api_key::{ApiKeyText, MalformedApiKey};
+pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
-pub use keyring::{KeyHolder, KeyRefusal, Keyring};
+pub use keyring::{KeyHolder, KeyRefusal, KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
 pub use rules::{Etag, Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use secret::{ApiKeySecret, Environment};
+pub use warnings::{Warning, warnings, warnings_in_steps};

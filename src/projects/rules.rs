@@ -4,6 +4,7 @@
 //! are in force: rules of files hide those of the same name.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use ring::error::Unspecified;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -189,18 +190,55 @@ impl ProjectRules {
         others: Others,
         by: WriteStamp,
     ) -> Result<Vec<RuleChange>, RuleWriteError> {
+        let applied = self.applied(specs, others, by, &mut || ControlFlow::Continue(()));
+        // It is never stopped.
+        let (rules, changes) = applied.unwrap_or(Err(RuleWriteError::Invalid(Vec::new())))?;
+        *self = rules;
+        Ok(changes)
+    }
+
+    /// Returns the rules as [`ProjectRules::apply`] would make them, and the differences. Calls
+    /// `pause` again and again; if that breaks, returns `None`.
+    pub fn applied(
+        &self,
+        specs: Vec<RuleSpec>,
+        others: Others,
+        by: WriteStamp,
+        pause: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Option<Result<(Self, Vec<RuleChange>), RuleWriteError>> {
         let given = RulesSpec { rules: specs, ..RulesSpec::default() };
-        given.build().map_err(RuleWriteError::Invalid)?;
-        let named = given.rules.into_iter().map(|spec| Ok((valid_name(&spec)?, spec)));
-        let named: BTreeMap<String, RuleSpec> = named.collect::<Result<_, RuleWriteError>>()?;
-        self.write(|rules| {
-            let is_gone = |name: &&String| others == Others::Deleted && !named.contains_key(*name);
-            let gone: Vec<String> = rules.0.keys().filter(is_gone).cloned().collect();
-            let mut changes: Vec<_> = gone.iter().filter_map(|name| rules.remove(name)).collect();
-            changes.extend(named.into_iter().filter_map(|(name, spec)| rules.put(name, spec, by)));
-            changes.sort_by(|one, other| one.name.cmp(&other.name));
-            changes
-        })
+        if let Err(problems) = given.build_in_steps(pause)? {
+            return Some(Err(RuleWriteError::Invalid(problems)));
+        }
+        // Valid rules have names.
+        let named =
+            given.rules.into_iter().filter_map(|spec| Some((spec.name.value()?.clone(), spec)));
+        let mut named: BTreeMap<String, RuleSpec> = named.collect();
+        let (mut after, mut changes) = (Self::default(), Vec::new());
+        for (name, record) in &self.0 {
+            pause().continue_value()?;
+            if others == Others::Kept || named.contains_key(name) {
+                after.0.insert(name.clone(), record.clone());
+            } else {
+                let before = Some(record.spec.clone());
+                changes.push(RuleChange { name: name.clone(), before, after: None });
+            }
+        }
+        while let Some((name, spec)) = named.pop_first() {
+            pause().continue_value()?;
+            changes.extend(after.put(name, spec, by));
+        }
+        changes.sort_by(|one, other| one.name.cmp(&other.name));
+        let built = after.build_in_steps(pause)?;
+        Some(built.map(|_| (after, changes)).map_err(RuleWriteError::Invalid))
+    }
+
+    /// As [`ProjectRules::build`]. Calls `pause` again and again; if that breaks, returns `None`.
+    pub fn build_in_steps(
+        &self,
+        pause: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Option<Result<RuleSet, Vec<Problem>>> {
+        self.rules_spec().build_in_steps(pause)
     }
 
     /// Returns the specifications by name.
@@ -219,7 +257,7 @@ impl ProjectRules {
 
     fn put(&mut self, name: String, spec: RuleSpec, by: WriteStamp) -> Option<RuleChange> {
         let before = self.0.get(&name);
-        if before.is_some_and(|before| before.spec == spec) {
+        if before.is_some_and(|before| is_same(&before.spec, &spec)) {
             return None;
         }
         let created_at = before.map_or(by.at, |before| before.created_at);
@@ -250,6 +288,12 @@ pub enum Others {
     Kept,
     /// They are deleted.
     Deleted,
+}
+
+/// Returns `true` if two specifications make the same rule: one may set what the other leaves at its
+/// default.
+fn is_same(one: &RuleSpec, other: &RuleSpec) -> bool {
+    one == other || matches!((one.build(), other.build()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Returns the name of a rule that is valid by itself.
@@ -314,6 +358,8 @@ mod tests {
         let before = rules.clone();
         assert_eq!(rules.replace(spec("a", 1), None, at(1)), Ok(None));
         assert_eq!(rules.apply(vec![spec("a", 1)], Others::Deleted, at(1)), Ok(Vec::new()));
+        let explicit = RuleSpec { burst: Field::Set(1), ..spec("a", 1) };
+        assert_eq!(rules.replace(explicit, None, at(1)), Ok(None));
         assert_eq!(rules, before);
     }
 

@@ -1,6 +1,6 @@
 //! Connections of clients, from their first byte to their end.
 //!
-//! hyper serves the connections of both protocols. tonic's own server is not used, because it sends
+//! hyper serves the connections of all protocols. tonic's own server is not used, because it sends
 //! no GOAWAY at the maximum age of a connection (`docs/decisions/0003-goaway-and-drain.md`).
 
 use std::error::Error;
@@ -79,7 +79,7 @@ impl ConnectionHandler {
 
     async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>, peer: PeerLocality) {
         let is_encrypted = matches!(io, Either::Right(_));
-        let is_https = is_encrypted && self.middleware.protocol == Protocol::Http;
+        let is_https = is_encrypted && self.middleware.protocol != Protocol::Grpc;
         let context = Arc::new(ConnectionContext {
             middleware: Arc::clone(&self.middleware),
             certificate,
@@ -127,8 +127,8 @@ impl ConnectionHandler {
             .keep_alive_timeout(self.settings.keepalive_timeout);
         match (self.middleware.protocol, io) {
             (Protocol::Grpc, _) => builder.http2_only(),
-            (Protocol::Http, Either::Left(_)) => builder.http1_only(),
-            (Protocol::Http, Either::Right(_)) => builder,
+            (Protocol::Http | Protocol::Console, Either::Left(_)) => builder.http1_only(),
+            (Protocol::Http | Protocol::Console, Either::Right(_)) => builder,
         }
     }
 }
@@ -272,7 +272,7 @@ mod tests {
         ] {
             let statuses = SpanStatuses::default();
             let every_call = SampleRatio::new(1.0).expect("a ratio");
-            let traces = Traces::with_processor(statuses.clone(), every_call);
+            let traces = Traces::with_processor(statuses.clone(), every_call, "one");
             let middleware = Middleware {
                 traces: Some(traces),
                 ..middleware(Protocol::Grpc, routes, &Arc::new(Metrics::new()))

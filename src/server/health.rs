@@ -3,7 +3,7 @@
 //! | service | SERVING |
 //! | --- | --- |
 //! | `""` | from the start until the server drains |
-//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys. With `health.require-store`, only while the store is available. Never while the server drains |
+//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys, and not while other instances know newer ones that the store has lost. With `health.require-store`, only while the store is available. Never while the server drains |
 //! | `ratelimit` | the same, under the name that envoyproxy/ratelimit uses |
 //! | `store` | while the store is available |
 
@@ -97,7 +97,7 @@ impl HealthReports {
                 // The health of the memory store never changes.
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
-                () = keys.await_known(), if !are_known => {}
+                () = keys.await_change(are_known), if keys.are_on() => {}
                 else => return,
             }
         }

@@ -1,8 +1,8 @@
 //! The server: bind → serve → drain.
 //!
-//! Accept loops hand connections to worker threads, which serve both protocols, each on a runtime
-//! of its own. Long tasks, such as rendering metrics, run on one background thread, so that no call
-//! and no probe waits for them. The server knows services, health and shutdown; it does not know
+//! Accept loops hand connections to worker threads, which serve all protocols, each on a runtime
+//! of its own. Long tasks, such as rendering metrics and pages, run on one background thread, so that
+//! no call and no probe waits for them. The server knows services, health and shutdown; it does not know
 //! rules.
 
 mod accept;
@@ -48,13 +48,14 @@ use self::health::HealthReports;
 use self::listener::Listener;
 use self::middleware::Middleware;
 use self::protocol::Protocol;
-use self::rlimit::ConnectionBudget;
+use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
 use crate::admin::Administrator;
 use crate::admin::projects::ProjectAdministrator;
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
+use crate::console::{self, ConsoleContext, LiveViews, Sessions};
 use crate::projects::registry::Registry;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
@@ -70,6 +71,7 @@ pub struct Server {
     api_settings: ApiSettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
+    console: Vec<Listener>,
 }
 
 /// The error for an address that can't be bound.
@@ -97,10 +99,11 @@ impl Server {
         let mut settings = settings;
         let grpc = bind_all("server.listen", &mut settings.listen).await?;
         let http = bind_all("server.http", &mut settings.http).await?;
+        let console = bind_all("server.console", &mut settings.console).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
         let fleet = Fleet::new(limiter.store());
         let registry = Registry::new(limiter.clone(), fleet, Arc::clone(&metrics));
-        Ok(Self { settings, limiter, metrics, registry, api_settings, grpc, http })
+        Ok(Self { settings, limiter, metrics, registry, api_settings, grpc, http, console })
     }
 
     /// Returns the projects. The server follows those of other instances while it serves.
@@ -128,6 +131,11 @@ impl Server {
         &self.settings.http
     }
 
+    /// Returns the bound addresses of the console.
+    pub fn console_addresses(&self) -> &[ListenAddress] {
+        &self.settings.console
+    }
+
     /// Serves until `stop` completes, then drains: health reports `NOT_SERVING`, no connection is
     /// accepted after `server.drain.delay`, and calls in flight finish within
     /// `server.drain.timeout`.
@@ -139,6 +147,8 @@ impl Server {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
+        let console_drain = CancellationToken::new();
+        let (sessions, live) = (Arc::<Sessions>::default(), Arc::<LiveViews>::default());
         let fleet = self.registry.fleet().clone();
         let administrator = Administrator::new(
             self.limiter.clone(),
@@ -147,21 +157,32 @@ impl Server {
             self.api_settings.admin.clone(),
         );
         let projects = ProjectAdministrator::new(administrator.clone(), self.registry.clone());
+        let usage = projects.usage().clone();
         let workers =
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let administrator = administrator.with_limiter(limiter.clone());
                 let admin = (administrator.clone(), projects.clone());
                 let grpc = self.grpc_services(limiter, admin, &health_service);
-                let admin = (administrator, projects.clone());
+                let admin = (administrator.clone(), projects.clone());
                 let http = self.http_services(limiter, admin, &health, &background);
+                let console = console::router(ConsoleContext {
+                    administrator,
+                    projects: projects.clone(),
+                    auth: self.auth(),
+                    sessions: Arc::clone(&sessions),
+                    live: Arc::clone(&live),
+                    background: background.handle(),
+                });
                 Handlers {
                     grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
                     http: self.handler(Protocol::Http, http, &http_drain),
+                    console: self.handler(Protocol::Console, console, &console_drain),
                 }
             })?;
         let ConnectionSettings { connections, connections_per_address, request_time, .. } =
             self.settings.connection;
-        let listeners = self.grpc.len() + self.http.len();
+        let listeners =
+            ListenerCounts { api: self.grpc.len() + self.http.len(), console: self.console.len() };
         let budget = ConnectionBudget::reserve(connections, listeners, self.settings.workers.get());
         let acceptor = |protocol, connections, drain| Acceptor {
             protocol,
@@ -177,6 +198,8 @@ impl Server {
         let mut grpc = AcceptLoops::start(self.grpc, grpc);
         let http = acceptor(Protocol::Http, budget.http, http_drain);
         let mut http = AcceptLoops::start(self.http, http);
+        let console = acceptor(Protocol::Console, budget.console, console_drain);
+        let mut console = AcceptLoops::start(self.console, console);
 
         // Dropping the set at the end of this function aborts the task.
         let mut background_tasks = JoinSet::new();
@@ -186,8 +209,10 @@ impl Server {
         background_tasks.spawn(async move { reporting.run().await });
         let limiter = self.limiter.clone();
         background_tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
-        let registry = self.registry.clone();
-        background_tasks.spawn(async move { registry.run().await });
+        let (registry, admin) = (self.registry.clone(), administrator.clone());
+        background_tasks.spawn(async move { registry.run(admin.modes().changed()).await });
+        let recording = usage.clone();
+        background_tasks.spawn(async move { recording.run().await });
         let policy = (self.settings.store_health, self.api_settings.api_keys.clone());
         let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 
@@ -197,6 +222,7 @@ impl Server {
             Some(ended) = background_tasks.join_next() => error!(?ended, "background task ended"),
             Some(ended) = grpc.ended() => error!(?ended, "accept loop of gRPC ended"),
             Some(ended) = http.ended() => error!(?ended, "accept loop of HTTP ended"),
+            Some(ended) = console.ended() => error!(?ended, "accept loop of the console ended"),
         }
         info!("draining");
         store_watcher.shutdown().await;
@@ -204,8 +230,9 @@ impl Server {
         drain_delay(&self.settings).await;
         health.end_watches().await;
         self.metrics.decisions.drain();
+        administrator.stats().drain();
         let drained = async {
-            grpc.drain().await;
+            tokio::join!(grpc.drain(), console.drain());
             // Last, so that probes are answered as long as calls are.
             http.drain().await;
             // Callers may have left before their changes ended.
@@ -218,6 +245,7 @@ impl Server {
                 "drain timed out (server.drain.timeout)"
             ),
         }
+        tokio::join!(usage.stop(), administrator.stats().stop());
         Ok(())
     }
 
@@ -259,7 +287,7 @@ impl Server {
             services,
             auth: self.auth(),
             cors: match protocol {
-                Protocol::Grpc => None,
+                Protocol::Grpc | Protocol::Console => None,
                 Protocol::Http => self.settings.http_cors.clone(),
             },
             traces: self.api_settings.traces.clone(),

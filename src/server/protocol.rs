@@ -1,4 +1,4 @@
-//! The two protocols, and the differences between them.
+//! The protocols of listeners, and the differences between them.
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response};
@@ -7,6 +7,7 @@ use tonic::Status;
 use crate::api::auth::{AuthError, Permission, RequestKind};
 use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
+use crate::console;
 use crate::telemetry::traces::Traces;
 
 /// The protocol of a listener.
@@ -16,6 +17,8 @@ pub(super) enum Protocol {
     Grpc,
     /// HTTP/1.1; over TLS also HTTP/2, as the client chooses by ALPN.
     Http,
+    /// HTTP for browsers: the pages of the console, which admits its visitors itself.
+    Console,
 }
 
 impl Protocol {
@@ -24,6 +27,7 @@ impl Protocol {
         match self {
             Self::Grpc => "grpc",
             Self::Http => "http",
+            Self::Console => "console",
         }
     }
 
@@ -32,6 +36,7 @@ impl Protocol {
         match self {
             Self::Grpc => api::permission_of(path),
             Self::Http => api::http::permission_of(method, path),
+            Self::Console => None,
         }
     }
 
@@ -45,6 +50,7 @@ impl Protocol {
         match self {
             Self::Grpc => api::is_stream(path),
             Self::Http => api::http::is_stream(path),
+            Self::Console => false,
         }
     }
 
@@ -52,16 +58,19 @@ impl Protocol {
     pub(super) fn kind_of<B>(self, request: &Request<B>) -> RequestKind {
         match self {
             Self::Grpc => RequestKind::Grpc,
-            Self::Http if request.extensions().get::<OverTls>().is_some() => RequestKind::Https,
-            Self::Http => RequestKind::Http,
+            Self::Http | Self::Console if request.extensions().get::<OverTls>().is_some() => {
+                RequestKind::Https
+            }
+            Self::Http | Self::Console => RequestKind::Http,
         }
     }
 
     /// Starts the trace of a request if it is sampled. Over HTTP only requests for decisions are
-    /// traced.
+    /// traced, of the console none.
     pub(super) fn trace<B>(self, traces: &Traces, request: &Request<B>) -> Option<RequestTrace> {
         match self {
             Self::Grpc => RequestTrace::start_grpc(traces, request),
+            Self::Console => None,
             Self::Http => {
                 let permission = self.permission_of(request.method(), request.uri().path());
                 let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
@@ -81,7 +90,7 @@ impl Protocol {
                 }
                 _ => Status::from(error).into_http(),
             },
-            Self::Http => api::http::refuse(error, request).await,
+            Self::Http | Self::Console => api::http::refuse(error, request).await,
         }
     }
 
@@ -90,6 +99,7 @@ impl Protocol {
         match self {
             Self::Grpc => Status::from(Interruption::Panic).into_http(),
             Self::Http => api::http::internal_error(),
+            Self::Console => console::internal_error(),
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct ServerSettings {
     pub listen: Vec<ListenAddress>,
     /// Addresses of HTTP, at least one.
     pub http: Vec<ListenAddress>,
+    /// Addresses of the console; none switches it off.
+    pub console: Vec<ListenAddress>,
     /// TLS for TCP connections; `None` serves without encryption.
     pub tls: Option<Tls>,
     /// Number of worker threads.

@@ -1,4 +1,4 @@
-//! Worker threads: each serves a share of the connections of both protocols, on a runtime of its
+//! Worker threads: each serves a share of the connections of all protocols, on a runtime of its
 //! own.
 //!
 //! A request stays on one thread from its first byte to its last. Locks and wake-ups between
@@ -42,6 +42,7 @@ pub(super) struct AcceptedConnection {
 pub(super) struct Handlers {
     pub(super) grpc: Arc<ConnectionHandler>,
     pub(super) http: Arc<ConnectionHandler>,
+    pub(super) console: Arc<ConnectionHandler>,
 }
 
 /// The queues of the workers, used in rotation. Clones share the rotation. The threads end when the
@@ -94,6 +95,7 @@ async fn serve(mut accepted: mpsc::Receiver<AcceptedConnection>, handlers: Handl
         let handler = match protocol {
             Protocol::Grpc => Arc::clone(&handlers.grpc),
             Protocol::Http => Arc::clone(&handlers.http),
+            Protocol::Console => Arc::clone(&handlers.console),
         };
         tokio::spawn(async move {
             let _held = (permit, open);

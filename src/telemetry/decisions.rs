@@ -5,6 +5,7 @@
 //! watcher reads its queue several times a second and is not woken, because waking a thread costs
 //! more than a decision.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,6 +29,8 @@ pub const MAX_EVENTS: usize = 1_024;
 pub struct DecisionEvent {
     /// When it was decided, by the clock of this machine.
     pub decided_at: Timestamp,
+    /// Project of the request; empty: the unnamed one.
+    pub project: String,
     /// Protocol of the request: `grpc`, `http` or `envoy`.
     pub api: &'static str,
     /// Name of the RPC.
@@ -64,9 +67,20 @@ pub enum EventOutcome {
     Degraded,
 }
 
+/// Whose request was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requester<'a> {
+    /// Project of the request; empty: the unnamed one.
+    pub project: &'a str,
+    /// User of the request; `None` for descriptors.
+    pub user_id: Option<&'a str>,
+}
+
 /// Selects the decisions that a watcher receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionFilter {
+    /// Only requests in these projects; `None`: in all.
+    pub projects: Option<BTreeSet<String>>,
     /// Only requests that meet this rule.
     pub rule: Option<String>,
     /// Only requests with one of these outcomes, of that rule if it is set. Empty: all.
@@ -121,7 +135,11 @@ impl DecisionFilter {
     /// The sample of everything, in millionths.
     pub const WHOLE: u32 = 1_000_000;
 
-    fn matches(&self, user_id: Option<&str>, verdict: &Verdict) -> bool {
+    fn matches(&self, requester: Requester<'_>, verdict: &Verdict) -> bool {
+        let Requester { project, user_id } = requester;
+        if self.projects.as_ref().is_some_and(|projects| !projects.contains(project)) {
+            return false;
+        }
         if self.user_id.is_some() && self.user_id.as_deref() != user_id {
             return false;
         }
@@ -161,25 +179,25 @@ impl DecisionWatchers {
     #[inline]
     pub fn decided(
         &self,
-        user_id: Option<&str>,
+        requester: Requester<'_>,
         verdict: &Verdict,
         event: impl FnOnce(Timestamp) -> DecisionEvent,
     ) {
         if self.active.load(Ordering::Relaxed) > 0 {
-            self.offer(user_id, verdict, event);
+            self.offer(requester, verdict, event);
         }
     }
 
     #[cold]
     fn offer(
         &self,
-        user_id: Option<&str>,
+        requester: Requester<'_>,
         verdict: &Verdict,
         event: impl FnOnce(Timestamp) -> DecisionEvent,
     ) {
         let watchers = self.watchers.load();
         let (mut event, mut shared) = (Some(event), None::<Arc<DecisionEvent>>);
-        let wants = |watcher: &&Arc<Watcher>| watcher.wants(user_id, verdict);
+        let wants = |watcher: &&Arc<Watcher>| watcher.wants(requester, verdict);
         for watcher in watchers.iter().filter(wants) {
             if watcher.waiting.load(Ordering::Relaxed) >= MAX_EVENTS {
                 watcher.dropped.fetch_add(1, Ordering::Relaxed);
@@ -237,8 +255,8 @@ impl DecisionWatchers {
 }
 
 impl Watcher {
-    fn wants(&self, user_id: Option<&str>, verdict: &Verdict) -> bool {
-        if !self.filter.matches(user_id, verdict) {
+    fn wants(&self, requester: Requester<'_>, verdict: &Verdict) -> bool {
+        if !self.filter.matches(requester, verdict) {
             return false;
         }
         let number = self.met.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use prometheus_client::encoding::prometheus_protobuf;
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,7 +13,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use super::decisions::DecisionWatchers;
 use super::exposition::{Exposition, as_text};
-use super::labels::{APIS, DecisionLabels, LISTENERS};
+use super::labels::{APIS, LISTENERS};
 pub use super::labels::{
     ApiLabels, CertificateLabels, KindLabels, OperationLabels, OutcomeLabels, ReasonLabels,
 };
@@ -19,7 +21,8 @@ use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
 use super::projects::ProjectMetrics;
 use super::record::{RecordMetrics, TrafficRecorder};
-use super::sharded::{DurationCounts, ShardedCounter, ShardedHistogram};
+use super::rule_counters::{CandidateSeries, RuleTable, RuleTotals};
+use super::sharded::{DurationCounts, RequestCounters, ShardedCounter, ShardedHistogram};
 use super::top_keys::TopKeys;
 
 /// The metrics of one server.
@@ -98,6 +101,8 @@ pub struct Metrics {
     pub catalogue_age: Gauge,
     /// 1 while the catalogue of the store is not taken because it does not follow the one in force.
     pub catalogue_conflict: Gauge,
+    /// 1 if the store may lose the catalogue by its settings, else 0.
+    pub catalogue_at_risk: Gauge,
     /// Revision of the active configuration.
     pub config_revision: Gauge,
     /// 1 if the last reload of the configuration succeeded, 0 if it failed.
@@ -111,7 +116,9 @@ impl Metrics {
         let mut registry = Registry::default();
         let r = &mut registry;
         // prometheus-client adds `_total` to the names of counters.
-        let decisions = add(r, "rlaas_decisions", "Decisions of rules");
+        let table = RuleTable::default();
+        let (decisions, candidates) = table.series();
+        r.register("rlaas_decisions", "Decisions of rules", decisions);
         let metrics = Self {
             unmatched: add(r, "rlaas_unmatched", "Requests that no enforced rule matched"),
             check_duration: add(
@@ -122,11 +129,8 @@ impl Metrics {
             store_duration: add(r, "rlaas_store_duration_seconds", "Seconds of calls to the store"),
             store_histograms: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
-            by_rule: by_rule(r, decisions),
-            by_project: ProjectMetrics::new(
-                add(r, "rlaas_project_decisions", "Decided requests of projects"),
-                ProjectMetrics::DEFAULT_MAX,
-            ),
+            by_rule: by_rule(r, table, candidates),
+            by_project: ProjectMetrics::new(),
             decisions: Arc::default(),
             top_keys: None,
             recorder: None,
@@ -235,6 +239,11 @@ impl Metrics {
                 "rlaas_catalogue_conflict",
                 "1 while the projects of the store are not taken because they conflict with those in force",
             ),
+            catalogue_at_risk: add(
+                r,
+                "rlaas_catalogue_at_risk",
+                "1 if Redis may evict projects, or loses them when it restarts, by its settings, else 0",
+            ),
             config_revision: add(
                 r,
                 "rlaas_config_revision",
@@ -252,6 +261,7 @@ impl Metrics {
             "Version of the service",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
+        registry.register_collector(Box::new(metrics.by_project.clone()));
         registry.register_collector(Box::new(ProcessCollector));
         metrics.declare();
         // No reload has failed yet. Without TLS it stays 1.
@@ -277,7 +287,24 @@ impl Metrics {
     /// Sets how many projects have series of their own.
     #[must_use]
     pub fn with_max_projects(self, max: usize) -> Self {
-        Self { by_project: self.by_project.with_max(max), ..self }
+        self.by_project.set_max(max);
+        self
+    }
+
+    /// Returns the counters of the requests of each project; the empty one is that of requests
+    /// without a project.
+    pub(crate) fn project_counters(&self) -> Vec<(Arc<str>, Arc<RequestCounters>)> {
+        self.by_project.counters()
+    }
+
+    /// Returns what each rule has counted so far; see [`RuleTable::last_totals`].
+    pub(crate) fn last_rule_totals(&self) -> Vec<RuleTotals> {
+        self.by_rule.table.last_totals()
+    }
+
+    /// Returns what each rule has counted so far.
+    pub(crate) fn rule_totals(&self) -> Vec<RuleTotals> {
+        self.by_rule.table.totals()
     }
 
     /// Counts the keys of each rule too.
@@ -303,6 +330,15 @@ impl Metrics {
         self.top_keys.as_ref()
     }
 
+    /// Returns all metrics.
+    ///
+    /// # Panics
+    ///
+    /// Never: collecting in memory does not fail.
+    pub(super) fn collect(&self) -> Vec<MetricFamily> {
+        prometheus_protobuf::encode(&self.registry).expect("collecting in memory does not fail")
+    }
+
     /// Renders all metrics.
     ///
     /// # Panics
@@ -318,13 +354,15 @@ impl Metrics {
     }
 }
 
-/// Registers the metrics of rules, except `decisions`, which is already registered.
-fn by_rule(
-    r: &mut Registry,
-    decisions: Family<DecisionLabels, ShardedCounter>,
-) -> Arc<RuleMetrics> {
+/// Registers the metrics of rules, except that of their decisions, which is already registered.
+fn by_rule(r: &mut Registry, table: RuleTable, candidates: CandidateSeries) -> Arc<RuleMetrics> {
+    r.register(
+        "rlaas_candidate_decisions",
+        "Decisions of candidates, which are counted beside rules and never enforced",
+        candidates,
+    );
     Arc::new(RuleMetrics {
-        decisions,
+        table,
         fail_open: add(r, "rate_limiter_fail_open", "Requests allowed because of a store failure"),
         degraded: add(r, "rlaas_degraded", "Decisions by policy because of a store failure"),
     })

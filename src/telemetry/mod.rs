@@ -5,27 +5,31 @@ pub mod exposition;
 pub mod labels;
 pub mod log;
 pub mod metrics;
+pub mod metrics_push;
 mod observer;
+pub mod otlp;
 mod process;
 mod projects;
 pub mod record;
 pub mod reference;
+pub(crate) mod rule_counters;
 mod series;
 pub mod sharded;
+pub mod stats;
 mod text_fields;
 pub mod top_keys;
 pub mod traces;
 
 use self::log::LogSettings;
+use self::otlp::OtlpSettings;
 use self::record::{PreviewSettings, RecordSettings};
-use self::traces::OtlpSettings;
 
 /// Settings of logs and traces.
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
     /// Settings of logs.
     pub log: LogSettings,
-    /// Settings of traces; `None` turns them off.
+    /// Settings of traces and pushed metrics; `None` turns both off.
     pub otlp: Option<OtlpSettings>,
     /// Whether the keys with the highest counts are recorded.
     pub has_top_keys: bool,

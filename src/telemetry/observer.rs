@@ -2,32 +2,41 @@
 //!
 //! Each rule keeps its counters: to look one up by its labels would take longer than a decision.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::labels::{
-    DecisionLabels, DegradedLabels, KindLabels, OUTCOMES, OperationLabels, OutcomeLabels, POLICIES,
-    REDIS_ERROR_KINDS, RuleLabels, SOURCES, STORE_ERROR_KINDS,
+    DegradedLabels, KindLabels, OperationLabels, OutcomeLabels, POLICIES, REDIS_ERROR_KINDS,
+    RuleLabels, STORE_ERROR_KINDS,
 };
 use super::metrics::Metrics;
-use super::sharded::{ShardedCounter, ShardedHistogram};
+use super::rule_counters::{CountedOutcome, CountedRule, Label, RuleTable};
+use super::sharded::ShardedHistogram;
+use super::stats::StatsKey;
 use super::top_keys::RuleTopKeys;
 use crate::algorithm::Algorithm;
 use crate::observer::{
-    BreakerState, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer, Operation,
-    ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
+    BreakerState, CandidateOutcome, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer,
+    Operation, ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
 };
 use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
 impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        Arc::new(self.counters(rule, rule.name))
+        Arc::new(self.counters(rule, rule.name, Label::Named))
     }
 
     fn other_rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        Arc::new(self.counters(rule, OTHER_RULES))
+        Arc::new(self.counters(rule, OTHER_RULES, Label::Other))
+    }
+
+    fn project_rule(&self, project: &str, rule: RuleInfo<'_>) -> Option<Arc<dyn RuleObserver>> {
+        let key = StatsKey::of_rule(project, rule.name);
+        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(&key));
+        let counted = self.by_rule.table.rule(key, rule.algorithm, Label::Hidden);
+        Some(Arc::new(ProjectRuleCounters { counted, top_keys }))
     }
 
     fn project(&self, project: &str) -> Arc<dyn ProjectObserver> {
@@ -93,15 +102,15 @@ impl Observer for Metrics {
 }
 
 impl Metrics {
-    fn counters(&self, rule: RuleInfo<'_>, label: &str) -> RuleCounters {
-        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(rule.name));
+    fn counters(&self, rule: RuleInfo<'_>, name: &str, label: Label) -> RuleCounters {
+        let key = StatsKey::of_rule("", rule.name);
+        let top_keys = self.top_keys.as_ref().map(|top_keys| top_keys.rule(&key));
         RuleCounters {
-            name: label.into(),
-            algorithm: rule.algorithm,
+            name: name.into(),
+            counted: self.by_rule.table.rule(key, rule.algorithm, label),
             mode: rule.mode,
             policies: [false, true].map(|is_breaker_open| rule.policy(is_breaker_open)),
             has_near_limit: rule.near_limit.is_some(),
-            store_counters: Default::default(),
             top_keys,
             metrics: Arc::clone(&self.by_rule),
         }
@@ -122,8 +131,8 @@ impl Metrics {
 /// Metrics of each rule.
 #[derive(Debug)]
 pub(super) struct RuleMetrics {
-    /// Decisions by rule, algorithm, outcome and source.
-    pub(super) decisions: Family<DecisionLabels, ShardedCounter>,
+    /// Decisions of each rule, and of its candidates.
+    pub(super) table: RuleTable,
     /// Requests that were allowed because of a store failure, by rule.
     pub(super) fail_open: Family<RuleLabels, Counter>,
     /// Decisions by policy because of a store failure, by rule, policy and kind of failure.
@@ -141,10 +150,8 @@ impl RuleMetrics {
     }
 
     fn forget(&self, name: &str, algorithm: Algorithm) {
-        let (rule, algorithm) = (|| name.to_owned(), algorithm.name());
-        for (outcome, source) in pairs(&OUTCOMES, &SOURCES) {
-            self.decisions.remove(&DecisionLabels { rule: rule(), algorithm, outcome, source });
-        }
+        self.table.forget(name, algorithm);
+        let rule = || name.to_owned();
         self.fail_open.remove(&RuleLabels { rule: rule() });
         for (policy, kind) in
             pairs(&POLICIES, &STORE_ERROR_KINDS).chain(pairs(&POLICIES, &REDIS_ERROR_KINDS))
@@ -161,35 +168,14 @@ fn pairs(
     ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
 }
 
-/// The outcome of a decision, as metrics count it.
-#[derive(Clone, Copy)]
-enum CountedOutcome {
-    Allowed,
-    NearLimit,
-    Denied,
-    ShadowDenied,
-}
-
-impl CountedOutcome {
-    fn allowed(is_near_limit: bool) -> Self {
-        if is_near_limit { Self::NearLimit } else { Self::Allowed }
-    }
-
-    fn denied(mode: Mode) -> Self {
-        if mode.is_shadow() { Self::ShadowDenied } else { Self::Denied }
-    }
-}
-
 /// The counters of one rule.
 #[derive(Debug)]
 struct RuleCounters {
     name: Box<str>,
-    algorithm: Algorithm,
+    counted: Arc<CountedRule>,
     mode: Mode,
     policies: [OnStoreFailure; 2],
     has_near_limit: bool,
-    /// Counters of decisions of the store by [`CountedOutcome`], looked up once.
-    store_counters: [OnceLock<ShardedCounter>; 4],
     top_keys: Option<RuleTopKeys>,
     metrics: Arc<RuleMetrics>,
 }
@@ -201,29 +187,31 @@ impl RuleObserver for RuleCounters {
             return;
         }
         let (allowed, denied) = (CountedOutcome::Allowed, CountedOutcome::denied(self.mode));
-        self.counter(allowed, Source::Store);
-        self.counter(denied, Source::Store);
+        let counted = &self.counted;
+        counted.declare(allowed, Source::Store);
+        counted.declare(denied, Source::Store);
         if self.has_near_limit {
-            self.counter(CountedOutcome::NearLimit, Source::Store);
+            counted.declare(CountedOutcome::NearLimit, Source::Store);
         }
         if declared.has_deny_cache && self.mode == Mode::Enforced {
-            self.counter(denied, Source::DenyCache);
+            counted.declare(denied, Source::DenyCache);
         }
+        counted.declare_candidates(declared.candidates);
         for policy in self.policies {
             match policy {
                 OnStoreFailure::Error => continue,
                 OnStoreFailure::Allow => {
                     let labels = RuleLabels { rule: self.name.to_string() };
                     drop(self.metrics.fail_open.get_or_create(&labels));
-                    self.counter(allowed, Source::FailOpen);
+                    counted.declare(allowed, Source::FailOpen);
                 }
-                OnStoreFailure::Deny => _ = self.counter(denied, Source::FailClosed),
+                OnStoreFailure::Deny => counted.declare(denied, Source::FailClosed),
                 OnStoreFailure::Local(_) => {
-                    self.counter(allowed, Source::LocalFallback);
+                    counted.declare(allowed, Source::LocalFallback);
                     if self.has_near_limit {
-                        self.counter(CountedOutcome::NearLimit, Source::LocalFallback);
+                        counted.declare(CountedOutcome::NearLimit, Source::LocalFallback);
                     }
-                    self.counter(denied, Source::LocalFallback);
+                    counted.declare(denied, Source::LocalFallback);
                 }
             }
             for kind in STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS) {
@@ -235,37 +223,42 @@ impl RuleObserver for RuleCounters {
     }
 
     fn decided(&self, decided: Decided<'_>) {
-        let Decided { decision, mode, source, is_near_limit, .. } = decided;
-        let outcome = if decision.is_allowed() {
-            CountedOutcome::allowed(is_near_limit)
-        } else {
-            CountedOutcome::denied(mode)
-        };
-        let counter = || self.counter(outcome, source);
-        match source {
-            Source::Store => self.store_counters[outcome as usize].get_or_init(counter).inc(),
-            _ => counter().inc(),
-        };
-        if let Some(top_keys) = &self.top_keys {
-            top_keys.record(&decided);
-        }
+        count(&self.counted, self.top_keys.as_ref(), &decided);
+    }
+
+    fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
+        self.counted.count_candidate(number, outcome, taken);
     }
 }
 
-impl RuleCounters {
-    fn counter(&self, outcome: CountedOutcome, source: Source) -> ShardedCounter {
-        let labels = DecisionLabels {
-            rule: self.name.to_string(),
-            algorithm: self.algorithm.name(),
-            outcome: match outcome {
-                CountedOutcome::Allowed => "allowed",
-                CountedOutcome::NearLimit => "near_limit",
-                CountedOutcome::Denied => "denied",
-                CountedOutcome::ShadowDenied => "shadow_denied",
-            },
-            source: source.name(),
-        };
-        self.metrics.decisions.get_or_create_owned(&labels)
+/// The counters of a rule of a project, which has no metrics.
+#[derive(Debug)]
+struct ProjectRuleCounters {
+    counted: Arc<CountedRule>,
+    top_keys: Option<RuleTopKeys>,
+}
+
+impl RuleObserver for ProjectRuleCounters {
+    fn decided(&self, decided: Decided<'_>) {
+        count(&self.counted, self.top_keys.as_ref(), &decided);
+    }
+
+    fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
+        self.counted.count_candidate(number, outcome, taken);
+    }
+}
+
+#[inline]
+fn count(counted: &CountedRule, top_keys: Option<&RuleTopKeys>, decided: &Decided<'_>) {
+    let Decided { decision, mode, source, is_near_limit, taken, .. } = *decided;
+    let outcome = if decision.is_allowed() {
+        CountedOutcome::allowed(is_near_limit)
+    } else {
+        CountedOutcome::denied(mode)
+    };
+    counted.count(outcome, source, taken);
+    if let Some(top_keys) = top_keys {
+        top_keys.record(decided);
     }
 }
 
@@ -273,6 +266,7 @@ impl RuleCounters {
 mod tests {
     use std::time::Duration;
 
+    use super::super::labels::SOURCES;
     use super::*;
     use crate::rules::Share;
     use crate::store::StoreError;

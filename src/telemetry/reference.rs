@@ -5,15 +5,17 @@
 
 use super::exposition::Exposition;
 use super::labels::{
-    CertificateLabels, DecisionLabels, DegradedLabels, OUTCOMES, POLICIES, REDIS_ERROR_KINDS,
-    RuleLabels, SOURCES, STORE_ERROR_KINDS,
+    CertificateLabels, DegradedLabels, POLICIES, REDIS_ERROR_KINDS, RuleLabels, STORE_ERROR_KINDS,
 };
 use super::metrics::Metrics;
+use super::rule_counters::Label;
+use super::stats::StatsKey;
 use crate::algorithm::Algorithm;
 
 /// Labels whose values are data, with a description of their values.
-const DATA: [(&str, &str); 3] = [
+const DATA: [(&str, &str); 4] = [
     ("rule", "a rule's name, or `other`"),
+    ("candidate", "place in the list of the rule, 1 to 8"),
     ("project", "a project's id, or `other`"),
     ("version", "the program's version"),
 ];
@@ -47,13 +49,9 @@ impl Metrics {
     fn declare_everything(&self) {
         self.declare_store_calls();
         let rule = || "rule".to_owned();
-        for algorithm in Algorithm::ALL.iter().map(|algorithm| algorithm.name()) {
-            for outcome in OUTCOMES {
-                for source in SOURCES {
-                    let labels = DecisionLabels { rule: rule(), algorithm, outcome, source };
-                    drop(self.by_rule.decisions.get_or_create(&labels));
-                }
-            }
+        for algorithm in Algorithm::ALL {
+            let key = StatsKey::of_rule("", "rule");
+            self.by_rule.table.rule(key, *algorithm, Label::Named).declare_everything();
         }
         drop(self.by_project.observer("project"));
         drop(self.by_rule.fail_open.get_or_create(&RuleLabels { rule: rule() }));

@@ -16,7 +16,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use quanta::Instant;
 
 /// Number of shards. With more threads, several share a shard.
-const SHARDS: usize = 8;
+pub(super) const SHARDS: usize = 8;
 
 /// Upper bounds of the buckets in nanoseconds: from 10 µs, enough for a decision in memory, to 1 s.
 const BOUNDS: [u64; 16] = [
@@ -66,8 +66,73 @@ impl Atomic<u64> for CounterShards {
     }
 }
 
+/// Counts of whole requests, in shards. A request changes one cache line, as a counter does.
+#[derive(Debug, Default)]
+pub(crate) struct RequestCounters([RequestShard; SHARDS]);
+
+/// Counts of one thread, each of which only grows.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct RequestShard {
+    /// Allowed requests of one unit, the usual ones.
+    allowed_units: AtomicU64,
+    /// Allowed requests of another number of units.
+    allowed_others: AtomicU64,
+    denied: AtomicU64,
+    /// Units but those of `allowed_units`.
+    units: AtomicU64,
+}
+
+/// Numbers of requests, and their units. They wrap around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestCounts {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    pub(crate) units: u64,
+}
+
+impl RequestCounters {
+    pub(super) fn count_allowed(&self, units: u64) {
+        let shard = &self.0[shard_index()];
+        if units == 1 {
+            shard.allowed_units.fetch_add(1, Ordering::Relaxed);
+        } else {
+            shard.allowed_others.fetch_add(1, Ordering::Relaxed);
+            shard.units.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn count_denied(&self) {
+        self.0[shard_index()].denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_units(&self, units: u64) {
+        self.0[shard_index()].units.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Returns the numbers so far.
+    pub(crate) fn counts(&self) -> RequestCounts {
+        self.0.iter().fold(RequestCounts::default(), |counts, shard| {
+            let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let ones = of(&shard.allowed_units);
+            let allowed = ones.wrapping_add(of(&shard.allowed_others));
+            RequestCounts {
+                allowed: counts.allowed.wrapping_add(allowed),
+                denied: counts.denied.wrapping_add(of(&shard.denied)),
+                units: counts.units.wrapping_add(ones).wrapping_add(of(&shard.units)),
+            }
+        })
+    }
+
+    /// Returns the numbers of allowed and of denied requests.
+    pub(super) fn by_outcome(&self) -> [u64; 2] {
+        let counts = self.counts();
+        [counts.allowed, counts.denied]
+    }
+}
+
 /// Returns the shard of this thread.
-fn shard_index() -> usize {
+pub(super) fn shard_index() -> usize {
     thread_local! {
         static SHARD: Cell<usize> = {
             static NEXT: AtomicUsize = AtomicUsize::new(0);

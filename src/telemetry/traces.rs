@@ -7,15 +7,13 @@
 //! **Source:** W3C Trace Context; `OpenTelemetry`, semantic conventions for gRPC.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, Value};
-use opentelemetry_otlp::{ExporterBuildError, WithExportConfig};
+use opentelemetry_otlp::{ExporterBuildError, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -24,30 +22,13 @@ use opentelemetry_sdk::trace::{
     SpanProcessor,
 };
 use thiserror::Error;
+use tonic::transport;
 use tracing::{info, warn};
 
-/// Maximum duration of the export of a batch.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+use super::otlp::{CollectorSettings, EXPORT_TIMEOUT, resource};
+
 /// Maximum time to export the remaining spans at the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Settings of traces.
-#[derive(Clone, Debug)]
-pub struct OtlpSettings {
-    /// The endpoint of an OTLP collector.
-    pub endpoint: Endpoint,
-    /// Ratio of calls that are sampled if the caller has not decided.
-    pub sample_ratio: SampleRatio,
-}
-
-/// `http://host:port` of an OTLP collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
-
-/// The error for a text that is not an endpoint.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("must be http://host:port of a collector for OTLP over gRPC, without TLS")]
-pub struct EndpointError;
 
 /// A ratio of calls, from 0 for none to 1 for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,8 +41,14 @@ pub struct RatioError;
 
 /// The error if the exporter can't be built.
 #[derive(Debug, Error)]
-#[error("telemetry.otlp.endpoint")]
-pub struct TracesError(#[from] ExporterBuildError);
+pub enum TracesError {
+    /// The connection has no TLS.
+    #[error("telemetry.otlp.endpoint")]
+    Connection(#[from] transport::Error),
+    /// The exporter is refused.
+    #[error("telemetry.otlp")]
+    Exporter(#[from] ExporterBuildError),
+}
 
 /// Creates spans. Clones share the exporter.
 #[derive(Clone, Debug)]
@@ -97,32 +84,37 @@ pub struct HttpRequest<'a> {
 pub struct CallSpan(Span);
 
 impl Traces {
-    /// Starts the exporter. Its connection runs on the calling runtime.
+    /// Starts the exporter, as that of `instance`. Its connection runs on the calling runtime.
     ///
     /// # Errors
     ///
     /// [`TracesError`] if the exporter can't be built.
-    pub fn start(settings: &OtlpSettings) -> Result<Self, TracesError> {
-        let Endpoint(endpoint) = settings.endpoint.clone();
+    pub fn start(
+        collector: &CollectorSettings,
+        sample_ratio: SampleRatio,
+        instance: &str,
+    ) -> Result<Self, TracesError> {
+        let endpoint = collector.endpoint.to_string();
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
-        let exporter = exporter.with_endpoint(&endpoint).with_timeout(EXPORT_TIMEOUT).build()?;
+        let exporter = exporter.with_channel(collector.channel()?);
+        let exporter = exporter.with_metadata(collector.headers.metadata());
+        let exporter = exporter.with_timeout(EXPORT_TIMEOUT).build()?;
         let exporter = LoggingExporter { exporter, endpoint, is_failing: AtomicBool::new(false) };
         let processor = BatchSpanProcessor::builder(exporter).build();
-        Ok(Self::with_processor(processor, settings.sample_ratio))
+        Ok(Self::with_processor(processor, sample_ratio, instance))
     }
 
     /// Gives ended spans to `processor`.
     pub(crate) fn with_processor(
         processor: impl SpanProcessor + 'static,
         sample_ratio: SampleRatio,
+        instance: &str,
     ) -> Self {
-        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-        let resource = Resource::builder().with_service_name("rlaas").with_attribute(version);
         let sampler = Sampler::TraceIdRatioBased(sample_ratio.0);
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
             .with_sampler(Sampler::ParentBased(Box::new(sampler)))
-            .with_resource(resource.build())
+            .with_resource(resource(instance))
             .build();
         Self { tracer: provider.tracer("rlaas"), provider }
     }
@@ -228,27 +220,6 @@ impl SpanExporter for LoggingExporter {
     }
 }
 
-impl FromStr for Endpoint {
-    type Err = EndpointError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let authority = text.strip_prefix("http://").ok_or(EndpointError)?;
-        let authority = authority.strip_suffix('/').unwrap_or(authority);
-        let (host, port) = authority.rsplit_once(':').ok_or(EndpointError)?;
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-        if host.is_empty() || !host.bytes().all(is_part) || port.parse::<u16>().is_err() {
-            return Err(EndpointError);
-        }
-        Ok(Self(format!("http://{authority}")))
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl SampleRatio {
     /// Creates a ratio.
     ///
@@ -257,22 +228,5 @@ impl SampleRatio {
     /// [`RatioError`] if it is not between 0 and 1.
     pub fn new(ratio: f64) -> Result<Self, RatioError> {
         if (0.0..=1.0).contains(&ratio) { Ok(Self(ratio)) } else { Err(RatioError) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_has_a_host_and_a_port() {
-        for text in ["http://127.0.0.1:4317", "http://otel-collector.svc:4317", "http://[::1]:1"] {
-            assert_eq!(text.parse(), Ok(Endpoint(text.to_owned())));
-        }
-        for text in
-            ["", "127.0.0.1:4317", "https://h:1", "http://h", "http://u:p@h:1", "http://h:1/v1"]
-        {
-            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError), "{text}");
-        }
     }
 }

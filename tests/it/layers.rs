@@ -6,13 +6,16 @@ use std::fs;
 use super::sources::{code_lines, files_below};
 
 /// The modules of the service. Each may use those before it.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 12] = [
     "json_messages",
     "proto_values",
+    "rule_messages",
     "telemetry",
     "projects",
+    "usage",
     "admin",
     "api",
+    "console",
     "server",
     "config",
     "cli",
@@ -48,6 +51,25 @@ fn modules_use_only_the_layers_above_them() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(count > 100, "only {count} uses were found");
+}
+
+/// Pages call the operations of `admin`, not the services that answer messages.
+#[test]
+fn the_console_uses_nothing_of_the_protocols() {
+    let mut count = 0;
+    for file in files_below("src/console", "rs") {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for (number, line) in code_lines(&text) {
+            for used in line.split("crate::api::").skip(1) {
+                count += 1;
+                assert!(used.starts_with("auth"), "{}:{number}: {line}", file.display());
+            }
+            for wire in ["tonic::", "_client::", "_server::"] {
+                assert!(!line.contains(wire), "{}:{number}: {line}", file.display());
+            }
+        }
+    }
+    assert!(count > 5, "only {count} uses were found");
 }
 
 #[test]

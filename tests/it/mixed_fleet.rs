@@ -245,6 +245,7 @@ async fn the_older_version_ignores_bans_and_overrides() {
         selector: Some(proto::Selector {
             whose: Some(Whose::Request(request(user))),
             rule: String::new(),
+            project_id: String::new(),
         }),
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),

@@ -9,6 +9,11 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
     // Every key of a command is an element of KEYS in one of these variables.
     const KEY_NAMES: &[&str] = &[
         "keys.head",
+        "keys.removed",
+        "keys.unused",
+        "keys.aside",
+        "keys.conflict",
+        "keys.index",
         "keys.ids",
         "keys.replaced",
         "keys.changes",
@@ -20,6 +25,8 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
         "once.key",
         "hit.control_key",
         "hit.history_key",
+        // The log of a project, in `lua/fleet.lua`.
+        "project",
     ];
     // Functions that run the command which they are given. A channel is no key.
     const RUNNERS: &[&str] = &["redis.call(", "redis.pcall(", " read(", " call(", " try("];

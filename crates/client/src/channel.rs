@@ -1,24 +1,28 @@
-//! The connection, which adds the token to each call.
+//! The connection, which adds the caller's credentials to each call.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic::codegen::http::{HeaderValue, Request, Response, header};
+use tonic::codegen::http::{HeaderName, HeaderValue, Request, Response};
 use tonic::transport::{self, Channel};
 
-/// A connection for generated clients, which sends the client's token with each call.
+/// A connection for generated clients, which sends the client's token and API key with each call.
 ///
 /// Clones share the connection. It reconnects when the connection is lost.
 #[derive(Clone, Debug)]
 pub struct ApiChannel {
     channel: Channel,
-    authorization: Option<HeaderValue>,
+    credentials: Credentials,
 }
 
+/// Headers of each call.
+pub(crate) type Credentials = Arc<[(HeaderName, HeaderValue)]>;
+
 impl ApiChannel {
-    pub(crate) fn new(channel: Channel, authorization: Option<HeaderValue>) -> Self {
-        Self { channel, authorization }
+    pub(crate) fn new(channel: Channel, credentials: Credentials) -> Self {
+        Self { channel, credentials }
     }
 }
 
@@ -32,8 +36,8 @@ impl Service<Request<Body>> for ApiChannel {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if let Some(authorization) = &self.authorization {
-            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+        for (name, value) in self.credentials.iter() {
+            request.headers_mut().insert(name, value.clone());
         }
         Service::call(&mut self.channel, request)
     }

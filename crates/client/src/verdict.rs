@@ -125,7 +125,11 @@ impl Verdict {
 
 /// Converts a duration of a response, which has whole microseconds. A negative one becomes zero.
 pub(crate) fn micros(duration: &prost_types::Duration) -> Micros {
-    Duration::try_from(*duration).map_or(Micros::ZERO, Micros::from)
+    // The conversion of `prost_types` panics for `i64::MIN` seconds where overflows are checked.
+    match (u64::try_from(duration.seconds), u32::try_from(duration.nanos)) {
+        (Ok(seconds), Ok(nanos)) => Duration::new(seconds, nanos).into(),
+        _ => Micros::ZERO,
+    }
 }
 
 pub(crate) fn to_message(span: Micros) -> prost_types::Duration {

@@ -145,8 +145,8 @@ impl LimitHistory {
     pub(crate) fn renew(&mut self, limit: &Limit, now: Timestamp) {
         let window = limit.window();
         let of_state = now + (window + window).max(limit.fill_time());
-        let untils = self.limits.iter().skip(1).map(|one| one.until);
-        let last = untils.fold(of_state, Timestamp::max);
+        let ends = self.limits.iter().skip(1).map(|one| one.until);
+        let last = ends.fold(of_state, Timestamp::max);
         let millis = last.as_micros().div_ceil(1_000);
         self.expires_at = Timestamp::from_millis(millis) + MARGIN;
     }

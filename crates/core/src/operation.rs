@@ -135,6 +135,11 @@ pub struct StoreHit<'a> {
     pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
     pub mode: Mode,
+    /// Set if the hit is that of a [candidate](crate::rules::Candidate), in shadow mode: position in
+    /// the request of the hit of its rule. It takes its units whatever that hit decides, if no other
+    /// hit refuses the request; if an override decides that hit, it takes nothing. Only with
+    /// [`Coupling::AllOrNothing`].
+    pub candidate_of: Option<u8>,
 }
 
 impl<'a> StoreHit<'a> {
@@ -143,7 +148,18 @@ impl<'a> StoreHit<'a> {
         let window = grant.limit().map_or(Micros::ZERO, Limit::window);
         let (overridable, on_change, change) = (false, None, None);
         let mode = Mode::Enforced;
-        Self { key, algorithm, grant, window, overridable, on_change, action, change, mode }
+        Self {
+            key,
+            algorithm,
+            grant,
+            window,
+            overridable,
+            on_change,
+            action,
+            change,
+            mode,
+            candidate_of: None,
+        }
     }
 
     /// Returns what an override of the key leaves as it is.

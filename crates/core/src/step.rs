@@ -153,7 +153,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
-            if matches!(hit.action, Action::Take(_) | Action::Peek(_)) {
+            if matches!(hit.action, Action::Take(_) | Action::Peek(_)) && !self.is_left_out(hit) {
                 let sum = self.cost_up_to(at);
                 let counted = self.entry(at).map(|entry| entry.decide(sum));
                 let decision = counted.unwrap_or_else(|| self.uncounted(at));
@@ -161,14 +161,12 @@ impl<S: Slots> AtomicStep<'_, S> {
                 decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
             }
         }
-        let outcomes = decided.iter().enumerate();
-        let refused = Mode::refuse(outcomes.map(|(at, decided)| {
-            let denies = decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed());
-            (self.grant(at).effective_mode(self.hits[at].mode), denies)
-        }));
+        let refused = self.is_refused(&decided, None);
+        let for_candidates = self.refusals_of_candidates(&decided);
         for (at, decided) in decided.iter_mut().enumerate() {
             if let Some(decided) = decided {
-                self.apply(at, decided, refused);
+                let of_candidate = for_candidates.get(at).copied().flatten();
+                self.apply(at, decided, of_candidate.unwrap_or(refused));
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
@@ -178,6 +176,34 @@ impl<S: Slots> AtomicStep<'_, S> {
         }
         let decided = decided.into_iter().enumerate();
         decided.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
+    }
+
+    /// Returns `true` if the hits refuse the request, aside from the one at `but`.
+    fn is_refused(&self, decided: &[Option<DecidedHit>], but: Option<usize>) -> bool {
+        let others = decided.iter().enumerate().filter(|(at, _)| Some(*at) != but);
+        Mode::refuse(others.map(|(at, decided)| {
+            let denies = decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed());
+            (self.grant(at).effective_mode(self.hits[at].mode), denies)
+        }))
+    }
+
+    /// Returns, for the hit of each candidate, whether hits other than that of its rule refuse the
+    /// request. Empty if there are no candidates.
+    fn refusals_of_candidates(
+        &self,
+        decided: &[Option<DecidedHit>],
+    ) -> SmallVec<[Option<bool>; 8]> {
+        if self.hits.iter().all(|hit| hit.candidate_of.is_none()) {
+            return SmallVec::new();
+        }
+        let refusal = |of: u8| self.is_refused(decided, Some(of.into()));
+        self.hits.iter().map(|hit| hit.candidate_of.map(refusal)).collect()
+    }
+
+    /// Returns `true` if the hit is that of a candidate whose rule an override replaces.
+    fn is_left_out(&self, hit: &StoreHit<'_>) -> bool {
+        let of = hit.candidate_of.and_then(|of| self.overridden.get(usize::from(of)));
+        of.and_then(Option::as_ref).is_some_and(|one| one.applied.is_some())
     }
 
     /// Commits the decision on a take, unless it is allowed but the request is refused. A denial is

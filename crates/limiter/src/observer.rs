@@ -16,7 +16,7 @@ pub use crate::verdict::Source;
 /// of the others by name.
 pub const MAX_NAMED_RULES: usize = 1_000;
 
-/// The name under which all other rules and those of projects are observed.
+/// The name under which all other rules are observed, and failures of those of projects.
 pub const OTHER_RULES: &str = "other";
 
 /// Receives the events of a limiter and its store.
@@ -32,8 +32,14 @@ pub trait Observer: fmt::Debug + Send + Sync {
         self.rule(rule)
     }
 
-    /// Returns the observer of a project. Called once for each new snapshot of its rules, which have
-    /// no observers of their own.
+    /// Returns the observer of a rule of a project; `None` if its decisions are not observed. Called
+    /// for each rule of a new snapshot of the project, of which there may be 100,000.
+    fn project_rule(&self, _project: &str, _rule: RuleInfo<'_>) -> Option<Arc<dyn RuleObserver>> {
+        None
+    }
+
+    /// Returns the observer of a project; the empty one is that of requests without a project.
+    /// Called once for each new snapshot of its rules.
     fn project(&self, _project: &str) -> Arc<dyn ProjectObserver> {
         Arc::new(NoObserver)
     }
@@ -60,12 +66,56 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
 
     /// Called for each decision.
     fn decided(&self, decided: Decided<'_>);
+
+    /// Called for each decision of a candidate of the rule. `number` is its place among them, from 1;
+    /// `taken` are the units that were taken from its state, and are not given back.
+    fn candidate_decided(&self, _number: usize, _outcome: CandidateOutcome, _taken: u64) {}
+}
+
+/// What would have become of a request if a candidate had stood in the place of its rule's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CandidateOutcome {
+    /// The candidate and all other enforced rules allow it.
+    Allowed,
+    /// The candidate denies it.
+    Denied,
+    /// The candidate allows it, another rule does not: no units are taken.
+    OtherRule,
+}
+
+impl CandidateOutcome {
+    /// Every outcome.
+    pub const ALL: [Self; 3] = [Self::Allowed, Self::Denied, Self::OtherRule];
+
+    /// Returns the value of the metrics' label `outcome`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::OtherRule => "other_rule",
+        }
+    }
 }
 
 /// Receives the decisions on the requests of a project.
 pub trait ProjectObserver: fmt::Debug + Send + Sync {
-    /// Called for each request that was decided, but for replays.
-    fn decided(&self, is_allowed: bool);
+    /// Called once for each request that was decided, but for replays.
+    fn decided(&self, request: DecidedRequest);
+
+    /// Called for units that were counted after the fact.
+    fn reported(&self, _units: u64) {}
+}
+
+/// The decision on a whole request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedRequest {
+    /// It may pass.
+    Allowed {
+        /// Its cost; 0 in a dry run.
+        units: u64,
+    },
+    /// It is denied.
+    Denied,
 }
 
 /// A rule that is in force.
@@ -75,6 +125,8 @@ pub struct Declared {
     pub position: usize,
     /// `true` if the limiter has a deny cache, which may answer denials of this rule.
     pub has_deny_cache: bool,
+    /// Number of candidates of the rule.
+    pub candidates: usize,
 }
 
 /// One decision of a rule.
@@ -190,7 +242,7 @@ impl Observer for NoObserver {
 }
 
 impl ProjectObserver for NoObserver {
-    fn decided(&self, _is_allowed: bool) {}
+    fn decided(&self, _request: DecidedRequest) {}
 }
 
 impl RuleObserver for NoObserver {

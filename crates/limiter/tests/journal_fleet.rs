@@ -11,7 +11,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rlaas_limiter::clock::{Clock, Deadline};
-use rlaas_limiter::fleet::{Fleet, LogRange, MAX_VALUES, OutOfBounds};
+use rlaas_limiter::fleet::{
+    Fleet, LogEntry, LogRange, MAX_VALUES, NewEntry, OutOfBounds, ProjectLog,
+};
 use rlaas_limiter::journal::{Change, JournalSettings, Space};
 use rlaas_limiter::observer::{NoObserver, Observer, RuleObserver, StoreEvent};
 use rlaas_limiter::rules::RuleInfo;
@@ -84,6 +86,48 @@ async fn entries_and_secrets_outlive_the_process() {
     let next = fleet.append("audit", b"next", 3, soon()).await.expect("appended");
     assert!(ids.iter().all(|id| *id < next), "{ids:?} {next}");
     assert_eq!(contents(&fleet, "audit").await, ["next", "entry 9", "entry 8"]);
+    store.close_journal();
+    fs::remove_dir_all(&folder).expect("a folder");
+}
+
+#[tokio::test]
+async fn entries_of_a_quiet_project_outlive_those_of_a_busy_one_and_the_process() {
+    let folder = folder("projects");
+    let (store, fleet) = open(&folder);
+    let append = async |fleet: &Fleet, project, text: &str| {
+        let content = text.as_bytes();
+        let entry = NewEntry { content, max_entries: 10, max_project_entries: 2, ttl: None };
+        let of = ProjectLog { log: "audit", project };
+        fleet.append_of_project(of, entry, soon()).await.expect("appended");
+    };
+    let read = async |fleet: &Fleet, project| {
+        let of = ProjectLog { log: "audit", project };
+        let entries = fleet.read_of_project(of, LogRange::default(), 100, soon()).await;
+        let text = |entry: LogEntry| String::from_utf8(entry.content).expect("text");
+        entries.expect("entries").into_iter().map(text).collect::<Vec<_>>()
+    };
+    append(&fleet, "quiet", "a").await;
+    append(&fleet, "", "b").await;
+    for number in 0..30 {
+        append(&fleet, "busy", &number.to_string()).await;
+    }
+    append(&fleet, "quiet", "c").await;
+    let assert_kept = async |fleet: &Fleet| {
+        assert_eq!(read(fleet, "quiet").await, ["c", "a"]);
+        assert_eq!(read(fleet, "busy").await, ["29", "28", "27", "26", "25", "24", "23"]);
+        let all = ["c", "29", "28", "27", "26", "25", "24", "23", "b", "a"];
+        assert_eq!(read(fleet, "").await, all);
+    };
+    assert_kept(&fleet).await;
+    store.close_journal();
+    let (store, fleet) = open(&folder);
+    assert_kept(&fleet).await;
+    append(&fleet, "quiet", "d").await;
+    assert_eq!(read(&fleet, "quiet").await, ["d", "c", "a"]);
+    assert_eq!(read(&fleet, "busy").await.len(), 6);
+    store.close_journal();
+    let (store, fleet) = open(&folder);
+    assert_eq!(read(&fleet, "").await.len(), 10);
     store.close_journal();
     fs::remove_dir_all(&folder).expect("a folder");
 }

@@ -17,6 +17,8 @@ pub enum RecordedRequest {
 /// A request by user, resource and attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordedFields {
+    /// Project; empty for none.
+    pub project: Box<str>,
     /// User or client.
     pub user_id: Box<str>,
     /// Resource; empty if there is none.
@@ -144,6 +146,14 @@ impl Dictionary {
 }
 
 impl RecordedRequest {
+    /// Returns the project of the request; empty for none, as a request by descriptors has.
+    pub fn project(&self) -> &str {
+        match self {
+            Self::Fields(fields) => &fields.project,
+            Self::Descriptors(_) => "",
+        }
+    }
+
     /// Returns about how many bytes the request takes, with its place in a dictionary.
     pub fn bytes(&self) -> usize {
         let pairs = |pairs: &[(Box<str>, Box<str>)]| -> usize {
@@ -151,7 +161,8 @@ impl RecordedRequest {
         };
         let texts = match self {
             Self::Fields(fields) => {
-                fields.user_id.len() + fields.resource.len() + pairs(&fields.attributes)
+                let plain = [&fields.project, &fields.user_id, &fields.resource];
+                plain.map(|text| text.len()).iter().sum::<usize>() + pairs(&fields.attributes)
             }
             Self::Descriptors(of) => {
                 let descriptors = of.descriptors.iter().map(|one| pairs(&one.entries) + 64);

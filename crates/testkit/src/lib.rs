@@ -26,6 +26,7 @@ pub mod service;
 pub mod tls;
 pub mod tools;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,10 +62,16 @@ impl TempDir {
     /// Creates the directory.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("rlaas-test-{}-{}", id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a temporary directory");
-        Self(path)
+        loop {
+            let name = format!("rlaas-test-{}-{}", id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // Left by a process that was killed and had this id.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
     }
 
     /// Returns the path of a file in the directory.

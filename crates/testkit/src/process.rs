@@ -232,7 +232,8 @@ pub fn rlaas(arguments: &[&str]) -> Command {
         .args(arguments)
         .env_remove("REDIS_URL")
         .env_remove("RUST_LOG")
-        .env_remove("RLAAS_TOKEN");
+        .env_remove("RLAAS_TOKEN")
+        .env_remove("RLAAS_API_KEY");
     command
 }
 

@@ -30,9 +30,19 @@ impl Prometheus {
     ///
     /// If prometheus is not installed, or does not start.
     pub fn start(target: &str) -> Self {
+        Self::start_from(&config_file("prometheus.yaml"), "127.0.0.1:8080", target)
+    }
+
+    /// Starts a Prometheus as [`Prometheus::start`], with this configuration, whose target is
+    /// `known`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Prometheus::start`].
+    pub fn start_from(file: &Path, known: &str, target: &str) -> Self {
         let dir = TempDir::new();
-        let example = std::fs::read_to_string(config_file("prometheus.yaml")).expect("an example");
-        let (quick, known) = (example.replace(": 15s", ": 250ms"), "127.0.0.1:8080");
+        let example = std::fs::read_to_string(file).expect("a configuration");
+        let quick = example.replace(": 15s", ": 250ms");
         assert!(quick != example && quick.contains(known), "{example}");
         let file = dir.write("prometheus.yaml", &quick.replace(known, target));
         std::fs::copy(config_file("alerts.yaml"), dir.path("alerts.yaml")).expect("the alerts");

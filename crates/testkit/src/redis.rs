@@ -190,7 +190,7 @@ impl RedisServer {
         self.try_query(&["INFO", "replication"]).unwrap_or_default()
     }
 
-    /// Returns all keys, sorted, without the registry of instances, to which each adds itself.
+    /// Returns all keys, sorted, without those that instances write now and then.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
         keys.retain(|key| !is_registry(key));
@@ -206,9 +206,15 @@ impl Drop for RedisServer {
     }
 }
 
-/// Returns `true` if a key is the registry of instances.
+/// Returns `true` if a key is one that instances write now and then: their registry, their counts,
+/// or usage.
 pub(crate) fn is_registry(key: &str) -> bool {
-    key.split_once(':').is_some_and(|(_, name)| name == "instances")
+    key.split_once(':').is_some_and(|(_, name)| {
+        name == "instances"
+            || name == "fleet"
+            || name.starts_with("usage:")
+            || name.starts_with("p:") && name.contains(":usage:")
+    })
 }
 
 /// Returns owned copies of arguments.

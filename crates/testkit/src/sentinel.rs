@@ -112,6 +112,16 @@ impl Sentinels {
         master
     }
 
+    /// Ends the replication to the replicas, and waits until none is online: a failover loses what is
+    /// written from now on.
+    pub async fn end_replication(&self) {
+        let master = self.server(self.master());
+        master.query::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
+        master.query::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
+        let is_over = async || master.replicas_online() == 0;
+        eventually("the replication ends", TIMEOUT, is_over).await;
+    }
+
     /// Kills all sentinels. The servers are not affected.
     pub fn kill_sentinels(&mut self) {
         self.watchers.iter_mut().for_each(RedisServer::kill);

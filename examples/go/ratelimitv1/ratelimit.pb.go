@@ -1417,6 +1417,9 @@ type Rule struct {
 	// True if overrides and bans of single keys can be set at run time
 	// (AdminService.SetOverride).
 	Overridable bool `protobuf:"varint,20,opt,name=overridable,proto3" json:"overridable,omitempty"`
+	// Other limits, counted beside this one and never enforced: up to 8. Requests with an
+	// override are not counted.
+	Candidates []*Candidate `protobuf:"bytes,23,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// Set for rules of Envoy's rate limit files, which have no `matchers`, `key_by`
 	// and `overrides`. (Generated Java code uses the name `descriptor` for another
 	// purpose.)
@@ -1595,6 +1598,13 @@ func (x *Rule) GetOverridable() bool {
 		return x.Overridable
 	}
 	return false
+}
+
+func (x *Rule) GetCandidates() []*Candidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
 }
 
 func (x *Rule) GetDescriptorRule() *DescriptorRule {
@@ -1890,6 +1900,80 @@ func (*Grant_Unlimited) isGrant_Kind() {}
 
 func (*Grant_Banned) isGrant_Kind() {}
 
+// A limit on trial. Unset fields are those of its rule; one at least must be set.
+type Candidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Units per window: 1 to 1,000,000,000.
+	MaxRequests int64 `protobuf:"varint,1,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
+	// 1 ms to 366 d.
+	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
+	// Units at once, as in Rule. That of the rule is not taken over by an algorithm without
+	// one.
+	Burst int64 `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
+	// Unset is that of the rule.
+	Algorithm     Algorithm `protobuf:"varint,4,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Candidate) Reset() {
+	*x = Candidate{}
+	mi := &file_ratelimit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Candidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Candidate) ProtoMessage() {}
+
+func (x *Candidate) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
+func (*Candidate) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Candidate) GetMaxRequests() int64 {
+	if x != nil {
+		return x.MaxRequests
+	}
+	return 0
+}
+
+func (x *Candidate) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *Candidate) GetBurst() int64 {
+	if x != nil {
+		return x.Burst
+	}
+	return 0
+}
+
+func (x *Candidate) GetAlgorithm() Algorithm {
+	if x != nil {
+		return x.Algorithm
+	}
+	return Algorithm_ALGORITHM_UNSPECIFIED
+}
+
 // Place and options of a rule in Envoy's rate limit files.
 type DescriptorRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1914,7 +1998,7 @@ type DescriptorRule struct {
 
 func (x *DescriptorRule) Reset() {
 	*x = DescriptorRule{}
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2010,7 @@ func (x *DescriptorRule) String() string {
 func (*DescriptorRule) ProtoMessage() {}
 
 func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2023,7 @@ func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorRule.ProtoReflect.Descriptor instead.
 func (*DescriptorRule) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DescriptorRule) GetDomain() string {
@@ -2008,7 +2092,7 @@ type DescriptorStep struct {
 
 func (x *DescriptorStep) Reset() {
 	*x = DescriptorStep{}
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2104,7 @@ func (x *DescriptorStep) String() string {
 func (*DescriptorStep) ProtoMessage() {}
 
 func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2117,7 @@ func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorStep.ProtoReflect.Descriptor instead.
 func (*DescriptorStep) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DescriptorStep) GetKey() string {
@@ -2160,7 +2244,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xdb\a\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\x94\b\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2184,7 +2268,10 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\ton_change\x18\x12 \x01(\x0e2\x16.ratelimit.v1.OnChangeR\bonChange\x12$\n" +
 	"\x0enear_limit_ppm\x18\x13 \x01(\rR\fnearLimitPpm\x12\x1e\n" +
 	"\bmax_debt\x18\x15 \x01(\x03H\x01R\amaxDebt\x88\x01\x01\x12 \n" +
-	"\voverridable\x18\x14 \x01(\bR\voverridable\x12E\n" +
+	"\voverridable\x18\x14 \x01(\bR\voverridable\x127\n" +
+	"\n" +
+	"candidates\x18\x17 \x03(\v2\x17.ratelimit.v1.CandidateR\n" +
+	"candidates\x12E\n" +
 	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
 	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06originB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
@@ -2210,7 +2297,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\tunlimited\x18\x02 \x01(\bH\x00R\tunlimited\x12\x18\n" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x12\x14\n" +
 	"\x05burst\x18\x04 \x01(\x03R\x05burstB\x06\n" +
-	"\x04kind\"\xf1\x01\n" +
+	"\x04kind\"\xae\x01\n" +
+	"\tCandidate\x12!\n" +
+	"\fmax_requests\x18\x01 \x01(\x03R\vmaxRequests\x121\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
+	"\x05burst\x18\x03 \x01(\x03R\x05burst\x125\n" +
+	"\talgorithm\x18\x04 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\"\xf1\x01\n" +
 	"\x0eDescriptorRule\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x120\n" +
 	"\x04path\x18\x02 \x03(\v2\x1c.ratelimit.v1.DescriptorStepR\x04path\x12\x1d\n" +
@@ -2275,7 +2367,7 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),                // 0: ratelimit.v1.Algorithm
 	(UnmatchedPolicy)(0),          // 1: ratelimit.v1.UnmatchedPolicy
@@ -2298,61 +2390,65 @@ var file_ratelimit_proto_goTypes = []any{
 	(*PartMatcher)(nil),           // 18: ratelimit.v1.PartMatcher
 	(*RuleOverride)(nil),          // 19: ratelimit.v1.RuleOverride
 	(*Grant)(nil),                 // 20: ratelimit.v1.Grant
-	(*DescriptorRule)(nil),        // 21: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),        // 22: ratelimit.v1.DescriptorStep
-	nil,                           // 23: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
-	(*status.Status)(nil),         // 25: google.rpc.Status
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*Candidate)(nil),             // 21: ratelimit.v1.Candidate
+	(*DescriptorRule)(nil),        // 22: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),        // 23: ratelimit.v1.DescriptorStep
+	nil,                           // 24: ratelimit.v1.CheckRequest.AttributesEntry
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*status.Status)(nil),         // 26: google.rpc.Status
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	23, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	24, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	24, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	24, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	25, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	25, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 3: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
 	5,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	24, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	25, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
 	13, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
 	6,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
 	8,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
 	12, // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
 	9,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	25, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	26, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
 	0,  // 12: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	24, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	24, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	24, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	25, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	25, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	25, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
 	6,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
 	16, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
 	16, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
 	1,  // 19: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
 	0,  // 20: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	24, // 21: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	25, // 21: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
 	18, // 22: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
 	19, // 23: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
 	2,  // 24: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
 	3,  // 25: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	26, // 26: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	27, // 26: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
 	4,  // 27: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	21, // 28: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	17, // 29: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	7,  // 30: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	18, // 31: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	20, // 32: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	22, // 33: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	8,  // 34: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	10, // 35: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	8,  // 36: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	14, // 37: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	9,  // 38: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	11, // 39: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	12, // 40: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	15, // 41: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	38, // [38:42] is the sub-list for method output_type
-	34, // [34:38] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	21, // 28: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
+	22, // 29: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	17, // 30: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	7,  // 31: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	18, // 32: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	20, // 33: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	25, // 34: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
+	0,  // 35: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
+	23, // 36: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	8,  // 37: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	10, // 38: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	8,  // 39: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	14, // 40: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	9,  // 41: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	11, // 42: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	12, // 43: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	15, // 44: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	41, // [41:45] is the sub-list for method output_type
+	37, // [37:41] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2377,7 +2473,7 @@ func file_ratelimit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3,12 +3,12 @@
 //! An outcome is newer than its intent, so it is read first. A page ends between records, and the
 //! next one begins where the oldest outcome lies whose intent is still to come.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
 use prost::Message;
-use rlaas_limiter::fleet::{EntryId, LogEntry, LogRange};
+use rlaas_limiter::fleet::{EntryId, LogEntry, LogRange, ProjectLog};
 use rlaas_proto::ratelimit::admin::v1::AuditEntry;
 use thiserror::Error;
 
@@ -27,9 +27,14 @@ const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Longest time between an intent and its outcome: more than any operation may take.
 const OUTCOME_WITHIN: Micros = Micros::from_secs(60);
 
+/// Projects whose changes are listed, each from a time on: an earlier project may have had its id.
+pub type AuditedProjects = BTreeMap<String, Timestamp>;
+
 /// Entries to list: all by default.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter<'a> {
+    /// Only changes of these projects; `None`: of all.
+    pub projects: Option<&'a AuditedProjects>,
     /// Only changes of one of these keys.
     pub keys: Option<&'a [SelectedKey]>,
     /// Only changes of this rule. Empty: of all.
@@ -82,6 +87,18 @@ impl FromStr for PageToken {
     }
 }
 
+impl<'a> AuditFilter<'a> {
+    /// Returns the project whose changes alone are listed; empty if there is none, or no log of its
+    /// own.
+    fn project(&self) -> &'a str {
+        let mut projects = self.projects.into_iter().flat_map(BTreeMap::keys);
+        match (projects.next(), projects.next()) {
+            (Some(project), None) => project,
+            _ => "",
+        }
+    }
+}
+
 /// What an entry must be to be listed.
 struct Wanted<'a> {
     filter: &'a AuditFilter<'a>,
@@ -117,9 +134,11 @@ impl Audit {
         };
         let from = filter.since.map_or(EntryId::default(), first_since);
         let mut search = Search::new(page.unwrap_or(first));
+        let mut project = filter.project();
         loop {
             let range = LogRange { from, before: search.read_before };
-            let records = self.fleet.read(LOG, range, READ, deadline).await?;
+            let of = ProjectLog { log: LOG, project };
+            let records = self.fleet.read_of_project(of, range, READ, deadline).await?;
             let is_last = records.len() < READ;
             for record in records {
                 search.take(record, &wanted);
@@ -127,7 +146,10 @@ impl Audit {
                     return Ok(search.into_page());
                 }
             }
-            if is_last {
+            if is_last && !project.is_empty() && self.fleet.is_shared() {
+                // The log of all may have older ones of the project.
+                project = "";
+            } else if is_last {
                 return Ok(AuditPage { next: None, ..search.into_page() });
             }
         }
@@ -173,7 +195,7 @@ impl Search {
         }
         (self.before, self.searched) = (id, self.searched + 1);
         let outcome = self.outcomes.remove(&id).map(|(_, outcome)| outcome);
-        if wanted.contains(&record)
+        if wanted.contains(id.time(), &record)
             && let Some(entry) = record.into_entry(id, outcome)
         {
             self.bytes += entry.encoded_len();
@@ -196,11 +218,13 @@ impl Search {
 }
 
 impl Wanted<'_> {
-    fn contains(&self, record: &Record) -> bool {
-        let AuditFilter { target, actor, .. } = self.filter;
+    fn contains(&self, at: Timestamp, record: &Record) -> bool {
+        let AuditFilter { projects, target, actor, .. } = self.filter;
         let is_any = |keys: &HashSet<u64>| record.keys.iter().any(|key| keys.contains(key));
         record.intent.as_ref().is_some_and(|entry| {
-            (target.is_empty() || entry.target == *target)
+            projects.is_none_or(|projects| {
+                projects.get(&entry.project_id).is_some_and(|since| at >= *since)
+            }) && (target.is_empty() || entry.target == *target)
                 && (actor.is_empty() || entry.actor == *actor)
                 && self.keys.as_ref().is_none_or(is_any)
         })

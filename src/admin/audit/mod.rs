@@ -5,6 +5,8 @@
 //! says that its outcome is unknown. Refused calls are in the log alone, so that nobody can push
 //! entries out by asking.
 //!
+//! Each project keeps entries of its own, so that none can push those of another out.
+//!
 //! Records lie in a log of the [`Fleet`], encoded as protobuf: no text in them can end a record or
 //! begin another one. Parts of keys are hashed unless the settings say otherwise.
 //!
@@ -16,9 +18,11 @@
 mod list;
 mod record;
 
-pub use list::{AuditFilter, AuditPage, InvalidPageToken, PageToken};
+pub use list::{AuditFilter, AuditPage, AuditedProjects, InvalidPageToken, PageToken};
 
-use rlaas_limiter::fleet::{EntryId, Fleet};
+use std::time::Duration;
+
+use rlaas_limiter::fleet::{EntryId, Fleet, NewEntry, ProjectLog};
 use rlaas_proto::ratelimit::admin::v1::KeyState;
 use thiserror::Error;
 use tonic_types::Status as RpcStatus;
@@ -27,6 +31,7 @@ use tracing::{error, info};
 use self::record::{Outcome, Record};
 use super::hasher::SharedHasher;
 use crate::clock::Deadline;
+use crate::projects::registry::ID_REST;
 use crate::rules::KeyHasher;
 use crate::store::StoreError;
 
@@ -55,6 +60,8 @@ pub enum AuditKeys {
 impl AuditSettings {
     /// The default `audit.max-entries`.
     pub const DEFAULT_MAX_ENTRIES: u32 = 100_000;
+    /// Number of changes of each project that are kept beside these, up to as many.
+    pub const MAX_PROJECT_ENTRIES: u32 = 1_000;
 }
 
 impl Default for AuditSettings {
@@ -104,6 +111,7 @@ pub struct PendingChange {
     audit: Audit,
     hasher: KeyHasher,
     id: EntryId,
+    project_id: String,
     /// For the log.
     action: &'static str,
     actor: String,
@@ -127,16 +135,36 @@ impl Audit {
     ) -> Result<PendingChange, AuditError> {
         let hasher = self.hasher.hasher(deadline).await?;
         let (action, actor) = (intent.action, intent.actor.to_owned());
+        let project_id = intent.project_id.to_owned();
         let record = Record::of_intent(intent, self.settings.keys, &hasher);
-        let id = self.append(&record, deadline).await?;
-        Ok(PendingChange { audit: self.clone(), hasher, id, action, actor })
+        let id = self.append(&project_id, &record, None, deadline).await?;
+        Ok(PendingChange { audit: self.clone(), hasher, id, project_id, action, actor })
     }
 
-    async fn append(&self, record: &Record, deadline: Deadline) -> Result<EntryId, StoreError> {
+    async fn append(
+        &self,
+        project: &str,
+        record: &Record,
+        ttl: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<EntryId, StoreError> {
         // Each change has two records.
-        let most = 2 * u64::from(self.settings.max_entries.max(1));
-        self.fleet.append(LOG, &record.encoded(), most, deadline).await
+        let most = |entries: u32| 2 * u64::from(entries.max(1));
+        let max_entries = most(self.settings.max_entries);
+        let max_project_entries = most(AuditSettings::MAX_PROJECT_ENTRIES).min(max_entries);
+        let content = &record.encoded();
+        let entry = NewEntry { content, max_entries, max_project_entries, ttl };
+        self.fleet.append_of_project(ProjectLog { log: LOG, project }, entry, deadline).await
     }
+}
+
+/// What a change of a project has made.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProjectEffect {
+    /// 0: none.
+    revision: u64,
+    /// Time after which nothing is left of the project.
+    ttl: Option<Duration>,
 }
 
 impl PendingChange {
@@ -152,7 +180,7 @@ impl PendingChange {
             audit = %self.id, action = self.action, actor = ?self.actor, keys = after.len(),
             "change made"
         );
-        self.end(after, None, 0, deadline).await;
+        self.end(after, None, ProjectEffect::default(), deadline).await;
     }
 
     /// Records that a project was changed. As [`Self::done`].
@@ -161,25 +189,35 @@ impl PendingChange {
             audit = %self.id, action = self.action, actor = ?self.actor, revision,
             "project changed"
         );
-        self.end(Vec::new(), None, revision, deadline).await;
+        let made = ProjectEffect { revision, ttl: None };
+        self.end(Vec::new(), None, made, deadline).await;
+    }
+
+    /// Records that a project was deleted by making this revision. As [`Self::done`]. What Redis
+    /// keeps of the project alone ends when its id may be given again.
+    pub async fn done_as_deletion(self, revision: u64, deadline: Deadline) {
+        info!(audit = %self.id, actor = ?self.actor, revision, "project deleted");
+        let made = ProjectEffect { revision, ttl: Some(ID_REST) };
+        self.end(Vec::new(), None, made, deadline).await;
     }
 
     /// Records that the change was not made, or only for the keys in `after`. A failure is logged.
     pub async fn failed(self, error: RpcStatus, after: Vec<KeyState>, deadline: Deadline) {
-        self.end(after, Some(error), 0, deadline).await;
+        self.end(after, Some(error), ProjectEffect::default(), deadline).await;
     }
 
     async fn end(
         self,
         after: Vec<KeyState>,
         error: Option<RpcStatus>,
-        revision: u64,
+        made: ProjectEffect,
         deadline: Deadline,
     ) {
-        let Self { audit, hasher, id, action, .. } = self;
+        let Self { audit, hasher, id, project_id, action, .. } = self;
         let mut outcome = Outcome::new(id, after, error, audit.settings.keys, &hasher);
-        outcome.revision = revision;
-        if let Err(error) = audit.append(&Record::of_outcome(outcome), deadline).await {
+        outcome.revision = made.revision;
+        let record = Record::of_outcome(outcome);
+        if let Err(error) = audit.append(&project_id, &record, made.ttl, deadline).await {
             error!(audit = %id, action, %error, "the outcome of a change is not in the audit");
         }
     }

@@ -65,6 +65,11 @@ impl PlannedChange {
         Self { id: id.clone(), target, summary, answer, fields: Vec::new() }
     }
 
+    /// Plans the end of a key.
+    pub(super) fn revocation(id: &ProjectId, key: &str) -> Self {
+        Self::of_target(id, key, "revoke API key".to_owned())
+    }
+
     /// The same, of a rule or a key.
     pub(super) fn of_target(id: &ProjectId, target: &str, summary: String) -> Self {
         Self { target: target.to_owned(), ..Self::of_project(id, summary) }
@@ -173,13 +178,14 @@ impl ProjectAdministrator {
         let deadline = call.deadline.or_within(MAX_TIME);
         self.registry.sync(deadline).await?;
         let before = self.registry.project(&id);
-        let mut apply = apply;
+        let (mut apply, registry) = (apply, self.registry.clone());
         let (apply, tried) = run_blocking(move || {
-            let tried = apply(before.as_deref()).map(drop);
+            let _first = registry.dry_runs().revision();
+            let tried = apply(before.as_deref()).map(|change| change.after.is_none());
             (apply, tried)
         })
         .await;
-        tried?;
+        let deletes = tried?;
         let intent = Intent {
             actor: &call.actor,
             action: call.action,
@@ -195,8 +201,9 @@ impl ProjectAdministrator {
         let written = self.registry.change(&id, Deadline::within(MAX_TIME), apply).await;
         let written = written.map_err(ProjectError::from);
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
-        match &written {
-            Ok(changed) => pending.done_as_revision(changed.revision, deadline).await,
+        match written.as_ref().map(|changed| changed.revision) {
+            Ok(revision) if deletes => pending.done_as_deletion(revision, deadline).await,
+            Ok(revision) => pending.done_as_revision(revision, deadline).await,
             Err(error) => pending.failed(outcome_error(error), Vec::new(), deadline).await,
         }
         let changed = written?;
@@ -205,7 +212,7 @@ impl ProjectAdministrator {
 }
 
 /// Returns the error of a change for readers of the audit.
-fn outcome_error(error: &ProjectError) -> RpcStatus {
+pub(super) fn outcome_error(error: &ProjectError) -> RpcStatus {
     let code = if error.is_unavailable() { tonic::Code::Unavailable } else { tonic::Code::Aborted };
     let fate = if error.is_ambiguous() { "; it may have been made" } else { "" };
     RpcStatus { code: code.into(), message: format!("{error}{fate}"), details: Vec::new() }

@@ -3,7 +3,9 @@
 use thiserror::Error;
 
 use crate::admin::AdminError;
-use crate::projects::registry::{ChangeError, SyncError};
+use crate::clock::Micros;
+use crate::projects::dry_runs::{DryRunError, Stopped};
+use crate::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::store::StoreError;
 
@@ -19,6 +21,15 @@ pub enum ProjectError {
     /// There is a project with the id.
     #[error("a project with this id exists")]
     ProjectExists,
+    /// There was a project with the id a short time ago.
+    #[error("a project with this id was deleted within the last 366 days: choose another id")]
+    DeletedBefore,
+    /// The catalogue to keep is missing.
+    #[error("from must be that of the instance or that of the store")]
+    RestoreSource,
+    /// The catalogue was not restored.
+    #[error("{0}")]
+    Restore(#[source] RestoreError),
     /// The project has changed since the caller read it.
     #[error("the project has changed: etag is not that of the stored project")]
     StaleProject,
@@ -40,12 +51,30 @@ pub enum ProjectError {
     /// A file has the rule.
     #[error("a file has the rule {0}, so it can't be changed here")]
     FileRule(String),
+    /// A file names the project.
+    #[error("a file names the project, so it can't be deleted here")]
+    FileProject,
+    /// A file has the policy for requests without a rule.
+    #[error("a file has unmatched of the project, so it can't be changed here")]
+    FileUnmatched,
     /// The revision is not among the last ones.
     #[error("no such revision: it must be one of the last 100 of the project")]
     NoRevision,
-    /// Too many validations wait.
-    #[error("too many validations run: try again")]
-    TooManyValidations,
+    /// A validation or preview has no result.
+    #[error(transparent)]
+    DryRun(#[from] DryRunError),
+    /// No requests are kept.
+    #[error("telemetry.preview.keep is not set: no requests are kept to try rules on")]
+    NoPreview,
+    /// The time of a preview is not one for which requests are kept.
+    #[error("window must be 60s to telemetry.preview.keep, which is {keep}")]
+    PreviewWindow {
+        /// Time for which requests are kept.
+        keep: Micros,
+    },
+    /// The requests can't be read.
+    #[error("the requests that are kept can't be read: {0}")]
+    Preview(String),
     /// The system has no random numbers.
     #[error("the system has no random numbers")]
     NoRandomNumbers,
@@ -67,7 +96,10 @@ pub enum WriteError {
     #[error("{0}")]
     Bound(String),
     /// The catalogue of the store is not the one in force.
-    #[error("the catalogue of the store conflicts with the one in force: nothing was changed")]
+    #[error(
+        "the catalogue of the store conflicts with the one in force: nothing was changed (see \
+         RestoreCatalogue)"
+    )]
     Conflict,
     /// A later release has written the project.
     #[error("a later release has written the project: nothing was changed")]
@@ -77,12 +109,23 @@ pub enum WriteError {
 impl ProjectError {
     /// Returns `true` if the change was possibly made.
     pub fn is_ambiguous(&self) -> bool {
-        matches!(self, Self::Write(WriteError::Store(error)) if error.is_ambiguous())
+        match self {
+            Self::Write(WriteError::Store(error)) | Self::Restore(RestoreError::Store(error)) => {
+                error.is_ambiguous()
+            }
+            _ => false,
+        }
     }
 
     /// Returns `true` if the store did not answer.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Write(WriteError::Store(_)))
+        matches!(self, Self::Write(WriteError::Store(_)) | Self::Restore(RestoreError::Store(_)))
+    }
+}
+
+impl From<Stopped> for ProjectError {
+    fn from(_stopped: Stopped) -> Self {
+        Self::DryRun(DryRunError::Expired)
     }
 }
 
@@ -105,6 +148,7 @@ impl From<ChangeError<Self>> for ProjectError {
             ChangeError::TooManyProjects | ChangeError::TooManyRules | ChangeError::TooLarge => {
                 WriteError::Bound(text)
             }
+            ChangeError::Deleted => return Self::DeletedBefore,
             ChangeError::Conflict => WriteError::Conflict,
             ChangeError::Unreadable => WriteError::Unreadable,
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::change::{Made, PlannedChange};
-use super::{ProjectAdministrator, ProjectCall, ProjectError, named};
+use super::{ProjectAdministrator, ProjectCall, ProjectError, WriteError, named};
 use crate::clock::Micros;
 use crate::projects::registry::Change;
 use crate::projects::{ApiKey, ApiKeyError, ApiKeySecret, Environment, NewKey, ProjectId};
@@ -103,7 +103,8 @@ impl ProjectAdministrator {
         }
     }
 
-    /// Revokes a key. Does nothing if it has ended already.
+    /// Revokes a key. Does nothing if it has ended already. While catalogues conflict, it is revoked
+    /// beside them.
     ///
     /// # Errors
     ///
@@ -114,25 +115,30 @@ impl ProjectAdministrator {
         id: &ProjectId,
         key: &str,
     ) -> Result<ApiKey, ProjectError> {
-        let planned = PlannedChange::of_target(id, key, "revoke API key".to_owned());
-        let (now, key) = (self.now(), key.to_owned());
+        let planned = PlannedChange::revocation(id, key);
+        let (now, key_id) = (self.now(), key.to_owned());
         let made = self.change(call, planned, move |state| {
             let state = named(state)?;
             let mut project = state.project.clone();
-            let result = project.revoke_key(&key, now)?.clone();
+            let result = project.revoke_key(&key_id, now)?.clone();
             Ok(Change { after: Some((project, state.rules.clone())), revision: None, result })
         });
-        Ok(made.await?.now()?.result)
+        match made.await {
+            Err(ProjectError::Write(WriteError::Conflict)) => {
+                self.revoke_key_aside(call, id, key).await
+            }
+            made => Ok(made?.now()?.result),
+        }
     }
 
-    fn key(&self, id: &ProjectId, key: &str) -> Result<ApiKey, ProjectError> {
+    pub(super) fn key(&self, id: &ProjectId, key: &str) -> Result<ApiKey, ProjectError> {
         let state = self.project(id)?;
         let found = state.project.keys.iter().find(|one| one.id == key);
         found.cloned().ok_or(ProjectError::Key(ApiKeyError::NotFound))
     }
 }
 
-fn generate(environment: &Environment) -> Result<Arc<ApiKeySecret>, ProjectError> {
+pub(super) fn generate(environment: &Environment) -> Result<Arc<ApiKeySecret>, ProjectError> {
     let secret = ApiKeySecret::generate(environment).map_err(|_| ProjectError::NoRandomNumbers)?;
     Ok(Arc::new(secret))
 }

@@ -1,24 +1,16 @@
-//! The history of the rules of a project, and validation without a write.
+//! The history of the rules of a project.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use tokio::sync::Semaphore;
 
 use super::change::MadeNow;
-use super::rules::{RulesAfter, check_names, check_together, expected};
+use super::rules::{RulesAfter, check_names, expected};
 use super::{ProjectAdministrator, ProjectCall, ProjectError};
 use crate::admin::MAX_TIME;
 use crate::clock::Deadline;
 use crate::projects::registry::{ProjectState, SyncError, run_blocking};
-use crate::projects::{
-    Etag, History, Others, ProjectId, Revision, RuleChange, RuleWriteError, WriteStamp, differences,
-};
-use crate::rules::spec::{Problem, RuleSpec};
-
-/// Most validations that wait for another one.
-const MAX_WAITING: usize = 8;
+use crate::projects::{History, Others, ProjectId, Revision, RuleChange, differences};
+use crate::rules::spec::RuleSpec;
 
 /// Rules that were written.
 #[derive(Clone, Debug)]
@@ -27,17 +19,6 @@ pub struct RulesWritten {
     pub revision: Option<Revision>,
     /// Differences by name.
     pub changes: Vec<RuleChange>,
-}
-
-/// What a write would do.
-#[derive(Clone, Debug)]
-pub struct ValidatedRules {
-    /// Problems; with any nothing would be written.
-    pub problems: Vec<Problem>,
-    /// Differences by name.
-    pub changes: Vec<RuleChange>,
-    /// Revision of the project that the changes start from.
-    pub revision: u64,
 }
 
 /// A revision, and its differences from another one.
@@ -49,87 +30,7 @@ pub struct RevisionDiff {
     pub changes: Vec<RuleChange>,
 }
 
-/// Runs one validation at a time, so that they leave time for decisions.
-#[derive(Debug)]
-pub(super) struct Validations {
-    turn: Semaphore,
-    waiting: AtomicUsize,
-}
-
-impl Default for Validations {
-    fn default() -> Self {
-        Self { turn: Semaphore::new(1), waiting: AtomicUsize::new(0) }
-    }
-}
-
-impl Validations {
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ProjectError> {
-        let _waiting = Waiting::new(&self.waiting)?;
-        let turn = self.turn.acquire().await.map_err(|_| ProjectError::TooManyValidations)?;
-        let result = run_blocking(work).await;
-        drop(turn);
-        Ok(result)
-    }
-}
-
-/// One that waits or runs.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Result<Self, ProjectError> {
-        let waiting = Self(count);
-        if count.fetch_add(1, Ordering::Relaxed) > MAX_WAITING {
-            return Err(ProjectError::TooManyValidations);
-        }
-        Ok(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl ProjectAdministrator {
-    /// Returns what an [`apply_rules`](Self::apply_rules) would do, and changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`ProjectError`]. Problems of rules are no errors.
-    pub async fn validate(
-        &self,
-        id: &ProjectId,
-        specs: Vec<RuleSpec>,
-        others: Others,
-    ) -> Result<ValidatedRules, ProjectError> {
-        let (state, files) = (self.project(id)?, self.files_beside(id));
-        let by = WriteStamp { at: self.now(), etag: Etag(0) };
-        let validated = self.validations.run(move || {
-            let names = specs.iter().filter_map(|spec| spec.name.value());
-            check_names(files.as_deref(), names.map(String::as_str))?;
-            let mut rules = state.rules.clone();
-            let changes = rules.apply(specs, others, by)?;
-            if let Some(files) = &files {
-                check_together(files, &rules)?;
-            }
-            Ok((changes, state.revision))
-        });
-        match validated.await? {
-            Ok((changes, revision)) => {
-                Ok(ValidatedRules { problems: Vec::new(), changes, revision })
-            }
-            Err(ProjectError::Rules(RuleWriteError::Invalid(problems))) => {
-                let revision = self.project(id)?.revision;
-                Ok(ValidatedRules { problems, changes: Vec::new(), revision })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Returns the last revisions of the rules of a project.
     ///
     /// # Errors
@@ -159,23 +60,7 @@ impl ProjectAdministrator {
         deadline: Deadline,
     ) -> Result<RevisionDiff, ProjectError> {
         let (state, history) = self.state_and_history(id, deadline).await?;
-        let found = match number {
-            0 => history.iter().next(),
-            number => history.revision(number),
-        };
-        let revision = found.cloned().ok_or(ProjectError::NoRevision)?;
-        let changes = match base {
-            None => revision.changes.clone(),
-            Some(base) => {
-                let current = state.rules.specs();
-                let rules_at = |number| history.rules_at(number, &current);
-                let from = if base == 0 { Some(BTreeMap::new()) } else { rules_at(base) };
-                let (from, to) =
-                    from.zip(rules_at(revision.number)).ok_or(ProjectError::NoRevision)?;
-                differences(&from, &to)
-            }
-        };
-        Ok(RevisionDiff { revision, changes })
+        run_blocking(move || revision_diff(&state, &history, number, base)).await
     }
 
     /// Makes the rules of a revision the rules again, as a new revision.
@@ -245,4 +130,29 @@ impl ProjectAdministrator {
             self.registry.sync(deadline).await?;
         }
     }
+}
+
+/// Returns a revision, and its differences from `base`; `None`: from the one before.
+fn revision_diff(
+    state: &ProjectState,
+    history: &History,
+    number: u64,
+    base: Option<u64>,
+) -> Result<RevisionDiff, ProjectError> {
+    let found = match number {
+        0 => history.iter().next(),
+        number => history.revision(number),
+    };
+    let revision = found.cloned().ok_or(ProjectError::NoRevision)?;
+    let changes = match base {
+        None => revision.changes.clone(),
+        Some(base) => {
+            let current = state.rules.specs();
+            let rules_at = |number| history.rules_at(number, &current);
+            let from = if base == 0 { Some(BTreeMap::new()) } else { rules_at(base) };
+            let (from, to) = from.zip(rules_at(revision.number)).ok_or(ProjectError::NoRevision)?;
+            differences(&from, &to)
+        }
+    };
+    Ok(RevisionDiff { revision, changes })
 }

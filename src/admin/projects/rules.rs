@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::change::{MadeNow, PlannedChange};
 use super::revisions::RulesWritten;
 use super::{ProjectAdministrator, ProjectCall, ProjectError, existing};
-use crate::projects::registry::{Change, ProjectState};
+use crate::projects::registry::{Change, ProjectState, too_many_matches};
 use crate::projects::{
     Etag, Others, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError,
     WriteStamp,
 };
-use crate::rules::spec::{Problem, RuleSpec};
+use crate::rules::spec::RuleSpec;
 use crate::rules::{Rule, RuleSet};
 
 /// Makes the rule afterwards of the one before; `None`: there is none.
@@ -223,9 +223,9 @@ impl ProjectAdministrator {
         made.await?.now()
     }
 
-    /// Returns the rules of files, if the project has them.
-    pub(super) fn files_beside(&self, id: &ProjectId) -> Option<Arc<RuleSet>> {
-        id.is_unnamed().then(|| self.file_rules())
+    /// Returns the rules of files of a project, if a file names it.
+    pub fn files_beside(&self, id: &ProjectId) -> Option<Arc<RuleSet>> {
+        self.registry.files().rules(id).cloned()
     }
 }
 
@@ -262,6 +262,18 @@ pub(super) fn check_names<'a>(
     }
 }
 
+/// Returns the positions and names of the rules that a file has.
+pub(super) fn file_rule_names<'a>(
+    files: Option<&RuleSet>,
+    specs: &'a [RuleSpec],
+) -> Vec<(usize, &'a str)> {
+    let Some(files) = files else { return Vec::new() };
+    let of_files: HashSet<&str> = files.iter().skip(1).map(|rule| &*rule.name).collect();
+    let named = specs.iter().enumerate();
+    let named = named.filter_map(|(at, spec)| Some((at, spec.name.value()?.as_str())));
+    named.filter(|(_, name)| of_files.contains(name)).collect()
+}
+
 /// Checks that rules can be in force beside those of files.
 pub(super) fn check_together(files: &RuleSet, rules: &ProjectRules) -> Result<(), ProjectError> {
     let built = rules.build().map_err(RuleWriteError::Invalid)?;
@@ -269,11 +281,7 @@ pub(super) fn check_together(files: &RuleSet, rules: &ProjectRules) -> Result<()
     if together.max_matches() <= RuleSet::MAX_MATCHES {
         return Ok(());
     }
-    let text = format!(
-        "must have at most {} rules that one request can match, those of files included",
-        RuleSet::MAX_MATCHES
-    );
-    Err(RuleWriteError::Invalid(vec![Problem { field: "rules".to_owned(), text }]).into())
+    Err(RuleWriteError::Invalid(vec![too_many_matches()]).into())
 }
 
 fn written(name: &str, made: MadeNow<RulesAfter>) -> Result<WrittenRule, ProjectError> {

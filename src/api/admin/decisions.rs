@@ -1,5 +1,6 @@
 //! `WatchDecisions`: a stream of decisions.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -10,13 +11,18 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
 
 use super::keys::KeyView;
+use super::lists::EVERY_PROJECT;
+use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
 use crate::admin::SharedHasher;
+use crate::api::auth::{Caller, Role};
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
+use crate::projects::ProjectId;
 use crate::proto_values::timestamp;
 use crate::telemetry::decisions::{
     DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
 };
+use rlaas_limiter::Limiter;
 
 /// Pause between two responses while few events come.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -28,13 +34,51 @@ const MAX_BATCH: usize = 128;
 pub(super) type Responses =
     Pin<Box<dyn Stream<Item = Result<proto::WatchDecisionsResponse, Status>> + Send>>;
 
+/// The projects that a caller watches.
+#[derive(Debug)]
+pub(super) struct WatchedProjects {
+    /// `None`: all.
+    ids: Option<BTreeSet<ProjectId>>,
+}
+
+impl WatchedProjects {
+    /// Returns the projects of a request, if the caller may watch them.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`.
+    pub(super) fn new(limiter: &Limiter, caller: &Caller, id: &str) -> Result<Self, Status> {
+        if id != EVERY_PROJECT {
+            let id = admitted(caller, id, OPERATE_OR_ADMIN)?;
+            if limiter.project_snapshot(id.as_str()).is_none() {
+                return Err(no_project());
+            }
+            return Ok(Self { ids: Some(BTreeSet::from([id])) });
+        }
+        if caller.has(Role::Operate) || caller.has(Role::Admin) {
+            return Ok(Self { ids: None });
+        }
+        Ok(Self { ids: Some(caller.projects_with(OPERATE_OR_ADMIN).cloned().collect()) })
+    }
+
+    /// Returns `true` if the caller may see the keys of all of them in clear.
+    pub(super) fn are_in_clear(&self, caller: &Caller) -> bool {
+        let is_in_clear = |id| caller.roles_in(id).contains(Role::Operate);
+        self.ids.as_ref().map_or(caller.has(Role::Operate), |ids| ids.iter().all(is_in_clear))
+    }
+}
+
 /// Parses a filter.
 ///
 /// # Errors
 ///
 /// `INVALID_ARGUMENT`, with the field.
-pub(super) fn filter(request: proto::WatchDecisionsRequest) -> Result<DecisionFilter, Status> {
-    let proto::WatchDecisionsRequest { rule, outcomes, user_id, sample_ppm } = request;
+pub(super) fn filter(
+    request: proto::WatchDecisionsRequest,
+    projects: WatchedProjects,
+) -> Result<DecisionFilter, Status> {
+    let proto::WatchDecisionsRequest { project_id: _, rule, outcomes, user_id, sample_ppm } =
+        request;
     let outcome = |value: i32| match proto::Outcome::try_from(value) {
         Ok(proto::Outcome::Allowed) => Ok(EventOutcome::Allowed),
         Ok(proto::Outcome::NearLimit) => Ok(EventOutcome::NearLimit),
@@ -58,7 +102,9 @@ pub(super) fn filter(request: proto::WatchDecisionsRequest) -> Result<DecisionFi
         _ => return Err(invalid_field("sample_ppm", "must be 1 to 1000000")),
     };
     let set = |text: String| Some(text).filter(|text| !text.is_empty());
-    Ok(DecisionFilter { rule: set(rule), outcomes: unique, user_id: set(user_id), sample_ppm })
+    let projects = projects.ids.map(|ids| ids.into_iter().map(String::from).collect());
+    let (rule, user_id) = (set(rule), set(user_id));
+    Ok(DecisionFilter { projects, rule, outcomes: unique, user_id, sample_ppm })
 }
 
 /// Returns the status of a watch that does not begin.
@@ -117,9 +163,10 @@ impl Watching {
     }
 
     fn event(&self, event: &DecisionEvent) -> proto::DecisionEvent {
-        let DecisionEvent { decided_at, api, method, key, cost, verdict } = event;
+        let DecisionEvent { decided_at, project, api, method, key, cost, verdict } = event;
         proto::DecisionEvent {
             decided_at: Some(timestamp(*decided_at)),
+            project_id: project.clone(),
             api: (*api).to_owned(),
             method: (*method).to_owned(),
             key: key.as_ref().map(|key| self.view.key(key.parts.clone(), &key.id)),

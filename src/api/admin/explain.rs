@@ -13,7 +13,7 @@ use crate::api::response::{error, result, rule_decision};
 use crate::api::status::{self, admin, invalid, invalid_field};
 use crate::api::v1::parse;
 use crate::clock::Deadline;
-use crate::plan::SelectedKey;
+use crate::plan::{RuleIndex, SelectedKey};
 use crate::proto_values::duration;
 use crate::rules::RuleSet;
 use crate::rules::descriptors::{
@@ -23,25 +23,29 @@ use rlaas_limiter::explain::{AppliedRule, ExplainedRule, Mismatch};
 use rlaas_limiter::rules::Unmatched;
 use rlaas_limiter::{CheckError, Limiter, explain as core};
 
-/// Explains a request. One that is not valid for `Check` is a result.
+/// Explains a request by the rules of its project. One that is not valid for `Check` is a result.
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` without a request.
+/// `INVALID_ARGUMENT` without a request, `NOT_FOUND` if there is no such project.
 pub(crate) async fn explain(
     limiter: &Limiter,
     message: proto::ExplainRequest,
     deadline: Deadline,
 ) -> Result<proto::ExplainResponse, Status> {
-    let request = message.request.ok_or_else(|| invalid_field("request", "must be set"))?;
+    let proto::ExplainRequest { request, project_id } = message;
+    let snapshot = limiter.project_snapshot(&project_id);
+    let snapshot = snapshot.ok_or_else(|| admin(&AdminError::UnknownProject))?;
+    let request = request.ok_or_else(|| invalid_field("request", "must be set"))?;
     if let Err(problem) = parse(&request) {
         let result = Some(result(Err(&invalid(problem))));
-        let revision = limiter.snapshot().revision;
+        let revision = snapshot.revision;
         return Ok(proto::ExplainResponse { result, revision, ..Default::default() });
     }
-    let (snapshot, explained) =
-        by_rules(limiter, move |rules| parse(&request).map(|request| rules.explain(&request)))
-            .await;
+    let explain = move |rules: &RuleSet| {
+        parse(&request).map(|request| rules.explain(&request.in_project(&project_id)))
+    };
+    let (snapshot, explained) = by_rules(snapshot, explain).await;
     let core::Explanation { plan, keys, rules, left_out } = explained.map_err(invalid)?;
     let outlook = outlook(limiter, &snapshot, &plan, &keys, deadline).await;
     let is_denied = plan.is_unmatched && snapshot.rules.unmatched() == Unmatched::Deny;
@@ -51,6 +55,7 @@ pub(crate) async fn explain(
         rules: rules.iter().map(|rule| messages.rule(rule)).collect(),
         rules_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
         revision: snapshot.revision,
+        catalogue_revision: 0,
         store_error: store_error(&outlook),
     })
 }
@@ -66,7 +71,7 @@ pub(crate) async fn explain_descriptors(
     deadline: Deadline,
 ) -> Result<proto::ExplainDescriptorsResponse, Status> {
     check_entries(&message)?;
-    let (snapshot, explained) = by_rules(limiter, move |rules| {
+    let (snapshot, explained) = by_rules(limiter.snapshot(), move |rules| {
         let request = descriptor_request(&message)?;
         rules.explain_descriptors(&request, strsim::jaro_winkler)
     })
@@ -120,7 +125,9 @@ impl RuleMessages<'_> {
             ..proto::RuleExplanation::default()
         };
         match &explained.applies {
-            core::Applies::Yes(applied) => self.applied(*applied, without(Applies::Yes)),
+            core::Applies::Yes(applied) => {
+                self.applied(explained.rule, *applied, without(Applies::Yes))
+            }
             core::Applies::Mismatch(Mismatch { part, wanted, got }) => {
                 let (part, wanted, got) = (part.clone(), wanted.clone(), got.clone());
                 let mismatch = Some(proto::Mismatch { part, wanted, got });
@@ -132,8 +139,16 @@ impl RuleMessages<'_> {
         }
     }
 
+    /// Returns `true` if a key is inside of the share for which a rule is enforced.
+    fn is_enforced(&self, rule: RuleIndex, key: &SelectedKey) -> bool {
+        let RuleIndex::Flat(position) = rule else { return true };
+        let rule = self.rules.iter().nth(position);
+        rule.is_none_or(|rule| rule.enforce.contains(&key.hit.key))
+    }
+
     fn applied(
         &self,
+        explained_rule: RuleIndex,
         applied: AppliedRule,
         message: proto::RuleExplanation,
     ) -> proto::RuleExplanation {
@@ -155,6 +170,7 @@ impl RuleMessages<'_> {
             )),
             grant: Some(grant(granted)),
             grant_from: grant_from(from).into(),
+            enforced: self.is_enforced(explained_rule, key),
             rule_override: rule_override.and_then(|position| u32::try_from(position).ok()),
             cost: cost.units(),
             state: state.cloned().map(key_state),

@@ -5,22 +5,30 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
 use super::page_count;
+use super::projects::{ADMIN, admitted, no_project};
 use super::selector::ParsedSelector;
-use crate::admin::{AdminError, Administrator, AuditFilter, PageToken};
+use crate::admin::projects::ProjectAdministrator;
+use crate::admin::{AdminError, Administrator, AuditFilter, AuditedProjects, PageToken};
+use crate::api::auth::{Caller, Role};
 use crate::api::status::{admin, invalid_field};
 use crate::clock::{Deadline, Timestamp};
 
 /// Longest time that a list may take, whatever deadline its caller has.
 const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+/// Stands for every project.
+pub(super) const EVERY_PROJECT: &str = "-";
 /// Most bytes of a token for a page of instances: host name and suffix.
 const MAX_TOKEN_LEN: usize = 512;
 
 /// Returns a page of the audit.
 pub(super) async fn audit(
-    administrator: &Administrator,
+    projects: &ProjectAdministrator,
+    caller: &Caller,
     request: &proto::ListAuditRequest,
     deadline: Deadline,
 ) -> Result<proto::ListAuditResponse, Status> {
+    let administrator = projects.administrator();
+    let projects = audited(projects, caller, &request.project_id)?;
     let page_size = page_count(request.page_size)?;
     let page = match request.page_token.as_str() {
         "" => None,
@@ -31,11 +39,13 @@ pub(super) async fn audit(
     let keys = match &selector {
         None => None,
         Some(selector) => {
-            let keys = administrator.select(&selector.selector());
+            let project = Some(&*request.project_id).filter(|id| *id != EVERY_PROJECT);
+            let keys = administrator.select(project.unwrap_or_default(), &selector.selector());
             Some(keys.map_err(|error| admin(&error))?)
         }
     };
     let filter = AuditFilter {
+        projects: projects.as_ref(),
         keys: keys.as_deref(),
         target: &request.target,
         actor: &request.actor,
@@ -47,6 +57,25 @@ pub(super) async fn audit(
     let page = page.map_err(|error| admin(&AdminError::Store(error)))?;
     let next_page_token = page.next.map(|next| next.to_string()).unwrap_or_default();
     Ok(proto::ListAuditResponse { entries: page.entries, next_page_token })
+}
+
+/// Returns the projects whose changes a caller may list; `None` if they are all. Those of a project
+/// that was deleted are for callers with the role for all projects, also if another one has its id.
+fn audited(
+    projects: &ProjectAdministrator,
+    caller: &Caller,
+    id: &str,
+) -> Result<Option<AuditedProjects>, Status> {
+    let is_for_all = caller.has(Role::Admin);
+    if id == EVERY_PROJECT {
+        let own = caller.projects_with(ADMIN).filter_map(|id| projects.audited(id));
+        return Ok((!is_for_all).then(|| own.collect()));
+    }
+    let id = admitted(caller, id, ADMIN)?;
+    let audited =
+        if is_for_all { Some((id.into(), Timestamp::EPOCH)) } else { projects.audited(&id) };
+    let audited = audited.ok_or_else(no_project)?;
+    Ok(Some(AuditedProjects::from([audited])))
 }
 
 /// Returns a page of the instances. The token is the id of the last instance of the page before.

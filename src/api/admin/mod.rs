@@ -6,30 +6,37 @@ mod explain;
 mod keys;
 mod lists;
 mod modes;
+mod origins;
 mod overrides;
 mod projects;
 pub(super) mod routes;
 mod selector;
+mod stats;
 mod top_keys;
 
 use std::sync::Arc;
 
 pub(crate) use explain::{explain, explain_descriptors};
 pub use projects::Projects;
+pub(super) use projects::project_status;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
+use self::decisions::WatchedProjects;
 use self::keys::KeyView;
+use self::projects::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted, no_project};
 use self::selector::ParsedSelector;
 use self::top_keys::TopKeysQuery;
-use super::auth::{Caller, Role};
+use super::auth::{Caller, Role, Roles, StreamAccess};
 use super::deadline::deadline;
 use super::status::{admin, invalid_field};
+use crate::admin::projects::ProjectAdministrator;
 use crate::admin::{Administrator, ChangeRequest, messages};
 use crate::algorithm::Cost;
+use crate::projects::ProjectId;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
 
@@ -37,18 +44,27 @@ use rlaas_limiter::KeyChange;
 #[derive(Clone, Debug)]
 pub struct Service {
     administrator: Administrator,
+    projects: ProjectAdministrator,
     metrics: Arc<Metrics>,
 }
 
 impl Service {
     /// Creates the service.
-    pub fn new(administrator: Administrator, metrics: Arc<Metrics>) -> Self {
-        Self { administrator, metrics }
+    pub fn new(
+        administrator: Administrator,
+        projects: ProjectAdministrator,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { administrator, projects, metrics }
     }
 
     /// Returns how the caller of a request sees keys.
-    async fn key_view<T>(&self, request: &Request<T>) -> Result<KeyView, Status> {
-        if caller(request)?.has(Role::Operate) {
+    async fn key_view<T>(
+        &self,
+        request: &Request<T>,
+        is_in_clear: bool,
+    ) -> Result<KeyView, Status> {
+        if is_in_clear {
             return Ok(KeyView::Clear);
         }
         KeyView::hashed(self.administrator.hasher(), deadline(request.metadata())).await
@@ -60,11 +76,14 @@ impl Service {
         request: &Request<T>,
         fields: ChangeFields<'_>,
     ) -> Result<proto::Change, Status> {
-        let ChangeFields { action, selector, change, reason, request_id } = fields;
+        let ChangeFields { action, required, selector, change, reason, request_id } = fields;
+        let caller = caller(request)?;
+        let project = admitted_selector(caller, selector, required)?;
         let selector = ParsedSelector::new(selector)?;
         let request_of = ChangeRequest {
-            actor: caller(request)?.actor(),
+            actor: caller.actor(),
             action,
+            project: project.as_str(),
             selector: selector.selector(),
             change,
             reason,
@@ -93,6 +112,8 @@ const LOST_AT_RESTART: &str = "a restart loses this change: set store.memory.jou
 /// The fields that messages of changes have in common.
 struct ChangeFields<'a> {
     action: &'static str,
+    /// One of these roles in the project.
+    required: Roles,
     selector: Option<&'a proto::Selector>,
     change: KeyChange<'a>,
     reason: &'a str,
@@ -105,10 +126,12 @@ impl AdminService for Service {
         &self,
         request: Request<proto::InspectRequest>,
     ) -> Result<Response<proto::InspectResponse>, Status> {
-        caller(&request)?;
         let deadline = deadline(request.metadata());
-        let selector = ParsedSelector::new(request.get_ref().selector.as_ref())?;
-        let states = self.administrator.inspect(&selector.selector(), deadline).await;
+        let selector = request.get_ref().selector.as_ref();
+        let project = admitted_selector(caller(&request)?, selector, OPERATE)?;
+        let selector = ParsedSelector::new(selector)?;
+        let states =
+            self.administrator.inspect(project.as_str(), &selector.selector(), deadline).await;
         let states = states.map_err(|error| admin(&error))?;
         let keys = states.into_iter().map(messages::key_state).collect();
         Ok(Response::new(proto::InspectResponse { keys }))
@@ -121,6 +144,7 @@ impl AdminService for Service {
         let proto::ResetRequest { selector, reason, request_id } = request.get_ref();
         let fields = ChangeFields {
             action: "Reset",
+            required: OPERATE,
             selector: selector.as_ref(),
             change: KeyChange::Reset,
             reason,
@@ -142,6 +166,7 @@ impl AdminService for Service {
         }
         let fields = ChangeFields {
             action: "Refund",
+            required: OPERATE,
             selector: selector.as_ref(),
             change: KeyChange::Refund(Cost::new(units)),
             reason,
@@ -161,6 +186,7 @@ impl AdminService for Service {
         let change = overrides::change(grant.as_ref(), ttl.as_ref(), &note)?;
         let fields = ChangeFields {
             action: "SetOverride",
+            required: ADMIN,
             selector: selector.as_ref(),
             change: KeyChange::SetOverride(&change),
             reason,
@@ -181,6 +207,7 @@ impl AdminService for Service {
         let proto::ClearOverrideRequest { selector, kind, reason, request_id } = request.get_ref();
         let fields = ChangeFields {
             action: "ClearOverride",
+            required: ADMIN,
             selector: selector.as_ref(),
             change: KeyChange::ClearOverride(overrides::kind(*kind)?),
             reason,
@@ -194,13 +221,14 @@ impl AdminService for Service {
         &self,
         request: Request<proto::ListOverridesRequest>,
     ) -> Result<Response<proto::ListOverridesResponse>, Status> {
-        caller(&request)?;
         let deadline = deadline(request.metadata());
         let message = request.get_ref();
-        let proto::ListOverridesRequest { page_size, page_token, rule, kind } = message;
+        let proto::ListOverridesRequest { project_id, page_size, page_token, rule, kind } = message;
+        let project = admitted(caller(&request)?, project_id, ADMIN)?;
         let rule = Some(rule.as_str()).filter(|rule| !rule.is_empty());
         let (kind, count) = (overrides::kind(*kind)?, page_count(*page_size)?);
-        let page = self.administrator.list_overrides(rule, kind, page_token, count, deadline).await;
+        let (project, of) = (project.as_str(), &self.administrator);
+        let page = of.list_overrides(project, rule, kind, page_token, count, deadline).await;
         let page = page.map_err(|error| admin(&error))?;
         Ok(Response::new(overrides::page(page, self.administrator.limiter())))
     }
@@ -209,10 +237,12 @@ impl AdminService for Service {
         &self,
         request: Request<proto::ExplainRequest>,
     ) -> Result<Response<proto::ExplainResponse>, Status> {
-        caller(&request)?;
         let deadline = deadline(request.metadata());
+        let project = admitted(caller(&request)?, &request.get_ref().project_id, OPERATE)?;
         let limiter = self.administrator.limiter();
-        Ok(Response::new(explain(limiter, request.into_inner(), deadline).await?))
+        let mut response = explain(limiter, request.into_inner(), deadline).await?;
+        origins::add(&mut response, &self.projects, &project);
+        Ok(Response::new(response))
     }
 
     async fn explain_descriptors(
@@ -222,16 +252,19 @@ impl AdminService for Service {
         caller(&request)?;
         let deadline = deadline(request.metadata());
         let limiter = self.administrator.limiter();
-        Ok(Response::new(explain_descriptors(limiter, request.into_inner(), deadline).await?))
+        let mut response = explain_descriptors(limiter, request.into_inner(), deadline).await?;
+        let snapshot = limiter.snapshot();
+        origins::add_to_descriptors(&mut response, snapshot.rules.descriptors());
+        Ok(Response::new(response))
     }
 
     async fn list_audit(
         &self,
         request: Request<proto::ListAuditRequest>,
     ) -> Result<Response<proto::ListAuditResponse>, Status> {
-        caller(&request)?;
         let deadline = deadline(request.metadata());
-        lists::audit(&self.administrator, request.get_ref(), deadline).await.map(Response::new)
+        let caller = caller(&request)?;
+        lists::audit(&self.projects, caller, request.get_ref(), deadline).await.map(Response::new)
     }
 
     async fn list_instances(
@@ -247,18 +280,21 @@ impl AdminService for Service {
         &self,
         request: Request<proto::TopKeysRequest>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        let view = self.key_view(&request).await?;
+        let (caller, id) = (caller(&request)?, &request.get_ref().project_id);
+        let id = admitted(caller, id, OPERATE_OR_ADMIN)?;
+        let snapshot = self.administrator.limiter().project_snapshot(id.as_str());
+        let snapshot = snapshot.ok_or_else(no_project)?;
+        let is_in_clear = caller.roles_in(&id).contains(Role::Operate);
+        let view = self.key_view(&request, is_in_clear).await?;
         let query = TopKeysQuery::new(request.get_ref())?;
         let top_keys = self.metrics.top_keys().ok_or_else(top_keys::switched_off)?;
-        let snapshot = self.administrator.limiter().snapshot();
-        let counted = top_keys.window(query.rule, query.kind, query.window);
-        if counted.is_none() && !snapshot.rules.has_rule(query.rule) {
+        let counted = top_keys.window(&query.counts);
+        if counted.is_none() && !snapshot.rules.has_rule(query.counts.rule) {
             return Err(top_keys::unknown_rule());
         }
-        let count_query = query.count_query();
         let deadline = deadline(request.metadata());
         let own = counted.unwrap_or_default();
-        let counts = self.administrator.top_keys().add_others(own, &count_query, deadline).await;
+        let counts = self.administrator.top_keys().add_others(own, &query.counts, deadline).await;
         Ok(query.response(&snapshot.rules, counts, &view))
     }
 
@@ -268,8 +304,10 @@ impl AdminService for Service {
         &self,
         request: Request<proto::WatchDecisionsRequest>,
     ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
-        let view = self.key_view(&request).await?;
-        let filter = decisions::filter(request.into_inner())?;
+        let (caller, id) = (caller(&request)?, &request.get_ref().project_id);
+        let projects = WatchedProjects::new(self.administrator.limiter(), caller, id)?;
+        let view = self.key_view(&request, projects.are_in_clear(caller)).await?;
+        let filter = decisions::filter(request.into_inner(), projects)?;
         let watch = self.metrics.decisions.watch(filter).map_err(decisions::refused)?;
         let hasher = self.administrator.hasher().clone();
         Ok(Response::new(decisions::responses(watch, view, hasher)))
@@ -279,10 +317,24 @@ impl AdminService for Service {
         &self,
         request: Request<proto::SetModeRequest>,
     ) -> Result<Response<proto::SetModeResponse>, Status> {
-        let change = modes::change(caller(&request)?.actor(), request.get_ref())?;
+        let change = modes::change(caller(&request)?, request.get_ref())?;
         let deadline = deadline(request.metadata());
         let answer = self.administrator.set_mode(change, deadline).await;
         Ok(self.changed(answer.map_err(|error| admin(&error))?))
+    }
+
+    type WatchStatsStream = stats::StatsResponses;
+
+    async fn watch_stats(
+        &self,
+        request: Request<proto::WatchStatsRequest>,
+    ) -> Result<Response<Self::WatchStatsStream>, Status> {
+        let access = request.extensions().get::<StreamAccess>().cloned();
+        let selected = stats::selected(&self.administrator, caller(&request)?, request.get_ref())?;
+        let query = stats::StatsQuery::new(request.get_ref())?;
+        let watch = self.administrator.stats().watch().map_err(stats::refused)?;
+        let reader = stats::Reader { administrator: self.administrator.clone(), access, selected };
+        Ok(Response::new(stats::responses(watch, query, reader).await))
     }
 }
 
@@ -308,4 +360,13 @@ fn page_count(page_size: i32) -> Result<usize, Status> {
 fn caller<T>(request: &Request<T>) -> Result<&Caller, Status> {
     let caller = Caller::from_extensions(request.extensions());
     caller.ok_or_else(|| Status::permission_denied("the caller was not admitted"))
+}
+
+/// Returns the project of a selector, if the caller has one of the roles in it.
+fn admitted_selector(
+    caller: &Caller,
+    selector: Option<&proto::Selector>,
+    required: Roles,
+) -> Result<ProjectId, Status> {
+    admitted(caller, selector.map_or("", |selector| &selector.project_id), required)
 }

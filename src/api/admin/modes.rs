@@ -4,10 +4,12 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
 use tonic::Status;
 
-use super::overrides::micros;
+use super::projects::{ADMIN, admitted, forbidden};
 use crate::admin::{MAX_TIME_TO_LIVE, ModeChange};
+use crate::api::auth::{Caller, Role};
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
+use crate::proto_values::micros;
 use crate::rules::{ModeScope, RuleMode};
 
 /// Stands for every project, and for every rule.
@@ -18,9 +20,18 @@ const EVERY_RULE: &str = "*";
 ///
 /// # Errors
 ///
-/// `INVALID_ARGUMENT` if a field is not valid.
-pub(super) fn change(actor: &str, message: &proto::SetModeRequest) -> Result<ModeChange, Status> {
+/// `INVALID_ARGUMENT` if a field is not valid, `NOT_FOUND` or `PERMISSION_DENIED` if the caller lacks
+/// the role in the project.
+pub(super) fn change(
+    caller: &Caller,
+    message: &proto::SetModeRequest,
+) -> Result<ModeChange, Status> {
     let proto::SetModeRequest { project_id, rule, ttl, reason, request_id, .. } = message;
+    if project_id != EVERY_PROJECT {
+        admitted(caller, project_id, ADMIN)?;
+    } else if !caller.has(Role::Admin) {
+        return Err(forbidden(ADMIN));
+    }
     let scope = scope(project_id, rule)?;
     let mode = match (mode(message.mode)?, ttl) {
         (None, None) => None,
@@ -31,7 +42,8 @@ pub(super) fn change(actor: &str, message: &proto::SetModeRequest) -> Result<Mod
             Some((mode, ttl.ok_or_else(|| invalid_field("ttl", "must be 1 s to 30 d"))?))
         }
     };
-    let (actor, reason, request_id) = (actor.to_owned(), reason.clone(), request_id.clone());
+    let (actor, reason, request_id) =
+        (caller.actor().to_owned(), reason.clone(), request_id.clone());
     Ok(ModeChange { actor, scope, mode, reason, request_id })
 }
 

@@ -10,8 +10,9 @@ use crate::admin::Note;
 use crate::admin::messages::{key_override, key_part};
 use crate::algorithm::Limit;
 use crate::api::status::invalid_field;
-use crate::clock::{Clock, Micros};
+use crate::clock::Clock;
 use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
+use crate::proto_values::micros;
 use rlaas_limiter::Limiter;
 
 /// Returns the note of an override that is set now.
@@ -69,8 +70,9 @@ pub(super) fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverride
         };
         // Of a rule that is no longer in force the name in the key is left.
         let rule = rule.map_or_else(|| of.key.rule().to_owned(), |rule| rule.to_string());
-        let overrides: Vec<_> =
-            of.record.iter().map(|one| key_override(&rule, &key, one)).collect();
+        let project = of.key.project_name().unwrap_or_default();
+        let message = |one| key_override((&project, &rule), &key, one);
+        let overrides: Vec<_> = of.record.iter().map(message).collect();
         overrides
     });
     proto::ListOverridesResponse {
@@ -99,10 +101,4 @@ fn key_grant(grant: &Grant) -> Result<KeyGrant, Status> {
 
 fn invalid_units(field: &str) -> Status {
     invalid_field(field, &format!("must be 1 to {}", Limit::MAX_UNITS))
-}
-
-/// Returns a duration, which must not be negative.
-pub(super) fn micros(duration: &prost_types::Duration) -> Option<Micros> {
-    let duration = std::time::Duration::try_from(*duration).ok()?;
-    Some(duration.into())
 }

@@ -32,6 +32,8 @@ pub(in crate::api) struct AdminRoute {
     pub(in crate::api) path: &'static str,
     /// Whether its responses are a stream.
     pub(in crate::api) is_stream: bool,
+    /// Whether its request has any number of rules, so that it may be large.
+    pub(in crate::api) takes_rules: bool,
 }
 
 /// How a method is called over HTTP.
@@ -85,7 +87,15 @@ const fn route(
     verb: Verb,
     path: &'static str,
 ) -> AdminRoute {
-    AdminRoute { api: AdminApi::Keys, rpc, permission, verb, path, is_stream: false }
+    AdminRoute {
+        api: AdminApi::Keys,
+        rpc,
+        permission,
+        verb,
+        path,
+        is_stream: false,
+        takes_rules: false,
+    }
 }
 
 const fn of_projects(
@@ -101,30 +111,37 @@ const fn streaming(route: AdminRoute) -> AdminRoute {
     AdminRoute { is_stream: true, ..route }
 }
 
-/// Every method.
-pub(in crate::api) const ROUTES: &[AdminRoute] = &[
-    route("Inspect", Permission::OPERATE, Verb::Post, "/v1/admin/keys:inspect"),
-    route("Reset", Permission::OPERATE, Verb::Post, "/v1/admin/keys:reset"),
-    route("Refund", Permission::OPERATE, Verb::Post, "/v1/admin/keys:refund"),
-    route("SetOverride", Permission::ADMIN, Verb::Post, "/v1/admin/keys:override"),
-    route("ClearOverride", Permission::ADMIN, Verb::Post, "/v1/admin/keys:clear-override"),
-    route("ListOverrides", Permission::ADMIN, Verb::Get, "/v1/admin/overrides"),
-    route("Explain", Permission::OPERATE, Verb::Post, "/v1/admin/explain"),
-    route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
-    route("ListAudit", Permission::ADMIN, Verb::Get, "/v1/admin/audit"),
-    route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
-    route("TopKeys", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/top-keys"),
-    streaming(route(
-        "WatchDecisions",
-        Permission::OPERATE_OR_ADMIN,
-        Verb::Get,
-        "/v1/admin/decisions",
-    )),
-    route("SetMode", Permission::ADMIN, Verb::Post, "/v1/admin/mode"),
-];
+const fn of_rules(
+    rpc: &'static str,
+    permission: Permission,
+    verb: Verb,
+    path: &'static str,
+) -> AdminRoute {
+    AdminRoute { takes_rules: true, ..of_projects(rpc, permission, verb, path) }
+}
 
+/// For calls with a project, by whose roles the service decides.
+const REPAIR: Permission = Permission::PROJECT_OPERATE;
 const SHOW: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;
 const CHANGE: Permission = Permission::PROJECT_ADMIN;
+
+/// Every method.
+pub(in crate::api) const ROUTES: &[AdminRoute] = &[
+    route("Inspect", REPAIR, Verb::Post, "/v1/admin/keys:inspect"),
+    route("Reset", REPAIR, Verb::Post, "/v1/admin/keys:reset"),
+    route("Refund", REPAIR, Verb::Post, "/v1/admin/keys:refund"),
+    route("SetOverride", CHANGE, Verb::Post, "/v1/admin/keys:override"),
+    route("ClearOverride", CHANGE, Verb::Post, "/v1/admin/keys:clear-override"),
+    route("ListOverrides", CHANGE, Verb::Get, "/v1/admin/overrides"),
+    route("Explain", REPAIR, Verb::Post, "/v1/admin/explain"),
+    route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
+    route("ListAudit", CHANGE, Verb::Get, "/v1/admin/audit"),
+    route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),
+    route("TopKeys", SHOW, Verb::Get, "/v1/admin/top-keys"),
+    streaming(route("WatchDecisions", SHOW, Verb::Get, "/v1/admin/decisions")),
+    route("SetMode", CHANGE, Verb::Post, "/v1/admin/mode"),
+    streaming(route("WatchStats", SHOW, Verb::Get, "/v1/admin/stats")),
+];
 
 /// Every method of the projects. `UpdateRule` has two routes.
 pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
@@ -143,8 +160,9 @@ pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
     of_projects("UpdateRule", CHANGE, Verb::Patch, "/v1/projects/{projectId}/rules/{rule.name}"),
     of_projects("UpdateRule", CHANGE, Verb::Put, "/v1/projects/{projectId}/rules/{rule.name}"),
     of_projects("DeleteRule", CHANGE, Verb::Delete, "/v1/projects/{projectId}/rules/{ruleName}"),
-    of_projects("ApplyRules", CHANGE, Verb::Post, "/v1/projects/{projectId}/rules:apply"),
-    of_projects("Validate", SHOW, Verb::Post, "/v1/projects/{projectId}/rules:validate"),
+    of_rules("ApplyRules", CHANGE, Verb::Post, "/v1/projects/{projectId}/rules:apply"),
+    of_rules("Validate", SHOW, Verb::Post, "/v1/projects/{projectId}/rules:validate"),
+    of_rules("Preview", SHOW, Verb::Post, "/v1/projects/{projectId}/rules:preview"),
     of_projects("ListRevisions", SHOW, Verb::Get, "/v1/projects/{projectId}/revisions"),
     of_projects("GetRevision", SHOW, Verb::Get, "/v1/projects/{projectId}/revisions/{revision}"),
     of_projects(
@@ -153,6 +171,8 @@ pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
         Verb::Post,
         "/v1/projects/{projectId}/revisions/{revision}:rollback",
     ),
+    of_projects("ListUsage", SHOW, Verb::Get, "/v1/projects/{projectId}/usage"),
+    of_projects("RestoreCatalogue", Permission::ADMIN, Verb::Post, "/v1/catalogue:restore"),
 ];
 
 impl AdminRoute {

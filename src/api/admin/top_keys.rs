@@ -6,11 +6,11 @@ use tonic::{Response, Status};
 
 use super::WARNING;
 use super::keys::KeyView;
-use crate::admin::{CountQuery, FleetCounts};
+use crate::admin::FleetCounts;
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rules::RuleSet;
-use crate::telemetry::top_keys::{Counter, MAX_COUNTERS, TopKind, Window};
+use crate::telemetry::top_keys::{CountQuery, Counter, MAX_COUNTERS, TopKind, Window};
 
 /// Keys of an answer to a request that does not say how many.
 const DEFAULT_KEYS: usize = 20;
@@ -18,9 +18,7 @@ const DEFAULT_KEYS: usize = 20;
 /// A valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TopKeysQuery<'a> {
-    pub(super) rule: &'a str,
-    pub(super) kind: TopKind,
-    pub(super) window: Window,
+    pub(super) counts: CountQuery<'a>,
     max_keys: usize,
 }
 
@@ -31,7 +29,7 @@ impl<'a> TopKeysQuery<'a> {
     ///
     /// `INVALID_ARGUMENT`, with the field.
     pub(super) fn new(request: &'a proto::TopKeysRequest) -> Result<Self, Status> {
-        let proto::TopKeysRequest { rule, kind, window, max_keys } = request;
+        let proto::TopKeysRequest { project_id: project, rule, kind, window, max_keys } = request;
         if rule.is_empty() {
             return Err(invalid_field("rule", "must be the name of a rule"));
         }
@@ -54,12 +52,7 @@ impl<'a> TopKeysQuery<'a> {
             Ok(most) => most.min(MAX_COUNTERS),
             Err(_) => return Err(invalid_field("max_keys", "must not be negative")),
         };
-        Ok(Self { rule, kind, window, max_keys })
-    }
-
-    /// Returns what is asked of other instances.
-    pub(super) fn count_query(&self) -> CountQuery<'a> {
-        CountQuery { rule: self.rule, kind: self.kind, window: self.window }
+        Ok(Self { counts: CountQuery { project, rule, kind, window }, max_keys })
     }
 
     /// Returns the response with the highest counts, with a warning if the store did not tell those
@@ -92,7 +85,7 @@ impl<'a> TopKeysQuery<'a> {
     }
 
     fn key(&self, rules: &RuleSet, id: &str, view: &KeyView) -> proto::KeyRef {
-        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(self.rule) };
+        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(self.counts.rule) };
         let selected = rules.select(&selector).ok().and_then(|mut keys| keys.pop());
         view.key(selected.map(|key| key.parts).unwrap_or_default(), id)
     }

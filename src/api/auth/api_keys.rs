@@ -14,7 +14,7 @@ use tokio::time::interval;
 
 use super::roles::Permission;
 use crate::clock::{Clock, Micros};
-use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey};
+use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId};
 
 /// The header with an API key. Also the name in the metadata of gRPC.
 const HEADER: HeaderName = HeaderName::from_static("x-api-key");
@@ -99,13 +99,14 @@ impl ApiKeys {
 
     /// Returns `true` if keys are ignored, or those in force are known.
     pub fn are_known(&self) -> bool {
-        !self.are_on() || self.keyring.confirmed_at().is_some()
+        let is_known = || self.keyring.confirmed_at().is_some() && !self.keyring.is_outdated();
+        !self.are_on() || is_known()
     }
 
-    /// Completes when the keys in force are known.
-    pub async fn await_known(&self) {
+    /// Completes when the keys in force become known, or are not any more.
+    pub async fn await_change(&self, are_known: bool) {
         let mut ticks = interval(POLL_INTERVAL);
-        while !self.are_known() {
+        while self.are_known() == are_known {
             ticks.tick().await;
         }
     }
@@ -160,9 +161,9 @@ impl Tenant {
         extensions.get()
     }
 
-    /// Returns `true` if the call shows a key.
-    pub(super) fn has_key(&self) -> bool {
-        self.0.is_some()
+    /// Returns the project of the key that the call shows.
+    pub(super) fn key_project(&self) -> Option<&ProjectId> {
+        self.0.as_ref().map(|holder| &holder.project)
     }
 
     /// Returns the id of the project; empty if the call shows no key.

@@ -48,6 +48,11 @@ impl Caller {
         self.grants.everywhere().contains(role)
     }
 
+    /// Returns the projects for which the caller has one of the roles, but for all projects at once.
+    pub fn projects_with(&self, roles: Roles) -> impl Iterator<Item = &ProjectId> {
+        self.grants.projects_with(roles)
+    }
+
     /// Returns the roles that the caller has in a project.
     pub fn roles_in(&self, project: &ProjectId) -> Roles {
         self.grants.in_project(project)

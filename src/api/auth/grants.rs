@@ -36,10 +36,23 @@ impl Grants {
         self.everywhere.with(own.copied().unwrap_or_default())
     }
 
+    /// Returns the projects that are listed with one of these roles.
+    pub fn projects_with(&self, roles: Roles) -> impl Iterator<Item = &ProjectId> {
+        let listed = self.projects.iter().flat_map(|projects| projects.iter());
+        listed.filter(move |(_, held)| held.intersects(roles)).map(|(id, _)| id)
+    }
+
     /// Returns the roles that are held for all projects or for any.
     pub fn anywhere(&self) -> Roles {
         let own = self.projects.iter().flat_map(|projects| projects.values());
         own.fold(self.everywhere, |all, roles| all.with(*roles))
+    }
+
+    /// Returns `true` if all that `other` grants is granted.
+    pub fn cover(&self, other: &Self) -> bool {
+        let mut projects = other.projects.iter().flat_map(|projects| projects.iter());
+        self.everywhere.cover(other.everywhere)
+            && projects.all(|(id, roles)| self.in_project(id).cover(*roles))
     }
 
     /// Returns what both grant together.
@@ -90,5 +103,9 @@ mod tests {
         assert_eq!(both.in_project(&id("shop")), operate.with(admin));
         assert_eq!((both.in_project(&id("blog")), both.anywhere()), (operate, operate.with(admin)));
         assert_eq!(Grants::within([], admin), Grants::default());
+        assert!(both.cover(&shop) && both.cover(&everywhere) && both.cover(&both));
+        assert!(!shop.cover(&both) && !everywhere.cover(&shop));
+        assert!(everywhere.cover(&Grants::within([id("any")], operate)));
+        assert!(!Grants::within([id("any")], operate).cover(&everywhere));
     }
 }

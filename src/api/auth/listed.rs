@@ -7,10 +7,11 @@ use axum::http::{Request, header};
 use super::caller::Caller;
 use super::grants::Grants;
 use super::oidc::{OidcVerifier, TokenError, has_form};
-use super::roles::Permission;
+use super::roles::{Permission, Roles};
 use super::token::TokenHash;
 use super::{AuthError, AuthSettings};
 use crate::clock::Clock;
+use crate::projects::ProjectId;
 
 /// The callers in the settings, and the verifier of their issuer's tokens.
 #[derive(Debug)]
@@ -69,36 +70,52 @@ impl ListedCallers {
         Ok(caller)
     }
 
-    /// Checks what a call shows beside its API key: its token must be known, and each known caller
-    /// must have the role by itself.
+    /// Checks what a call shows beside its API key, which is of `project`: its token must be known,
+    /// and each known caller must by itself have the role in the project; for other calls than those
+    /// for decisions any role.
     pub(super) fn confirm<B>(
         &self,
         request: &Request<B>,
         names: &[String],
         permission: Permission,
+        project: &ProjectId,
     ) -> Result<(), AuthError> {
         let of_token = match bearer_token(request) {
             Some(token) => Some(self.caller_with_token(token)?.ok_or(AuthError::Unauthenticated)?),
             None => None,
         };
+        let required = match permission {
+            Permission::Decisions => permission.roles(),
+            _ => Roles::ALL,
+        };
         let mut known = of_token.into_iter().chain(self.caller_with_names(names));
-        let is_met = known.all(|caller| permission.is_met_by(caller.grants()));
-        if is_met { Ok(()) } else { Err(AuthError::Forbidden(permission.roles())) }
+        let agree = known.all(|caller| caller.roles_in(project).intersects(required));
+        if agree { Ok(()) } else { Err(AuthError::Forbidden(permission.roles())) }
     }
 
     /// Returns the caller with a token. Compares the token with every hash.
     fn caller_with_token(&self, token: &[u8]) -> Result<Option<Caller>, TokenError> {
-        let hash = TokenHash::from_token(token);
+        self.caller_with_hash(TokenHash::from_token(token), has_form(token).then_some(token))
+    }
+
+    /// Returns the caller with a token that has this hash. `issued` is the token if it may be one of
+    /// the issuer.
+    pub(super) fn caller_with_hash(
+        &self,
+        hash: TokenHash,
+        issued: Option<&[u8]>,
+    ) -> Result<Option<Caller>, TokenError> {
         let known = self.settings.tokens.iter().filter(|known| known.sha256.matches(&hash));
         let named = known.map(|known| (format!("token:{}", known.name), known.roles.clone()));
         if let Some(caller) = merged(named) {
             return Ok(Some(caller));
         }
-        let Some(oidc) = self.oidc.as_ref().filter(|_| has_form(token)) else { return Ok(None) };
+        let (Some(oidc), Some(token)) = (self.oidc.as_ref(), issued) else { return Ok(None) };
         oidc.verify(token, hash).map(Some)
     }
 
-    fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
+    /// Returns the caller with a certificate that has these names.
+    pub(super) fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
         let known = names.iter().filter_map(|name| {
             Some((format!("certificate:{name}"), self.settings.clients.get(name).cloned()?))
         });

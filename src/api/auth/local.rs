@@ -18,7 +18,9 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Request, header};
 use thiserror::Error;
 
-use super::caller::PeerLocality;
+use super::AuthError;
+use super::caller::{Caller, PeerLocality};
+use super::roles::Roles;
 
 /// Headers that proxies add, and the beginnings of their names.
 const PROXY_HEADERS: [&str; 3] = ["forwarded", "via", "x-real-ip"];
@@ -54,16 +56,31 @@ impl HostNames {
         Self(names.into_iter().map(|name| name.0).collect())
     }
 
+    /// Returns the caller of a local call, who has every role: named by the certificate with these
+    /// names if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::NotLocal`].
+    pub(super) fn local_caller<B>(
+        &self,
+        request: &Request<B>,
+        peer: PeerLocality,
+        names: &[String],
+        required: Roles,
+    ) -> Result<Caller, AuthError> {
+        self.check(request, peer).map_err(|why| AuthError::NotLocal(required, why))?;
+        let of_certificate = names.first().map(|name| format!("certificate:{name}"));
+        let actor = of_certificate.unwrap_or_else(|| "local".to_owned());
+        Ok(Caller::new(actor, Roles::ALL))
+    }
+
     /// Checks that a call is local.
     ///
     /// # Errors
     ///
     /// [`NotLocal`]: the first condition that is not met.
-    pub(super) fn check<B>(
-        &self,
-        request: &Request<B>,
-        peer: PeerLocality,
-    ) -> Result<(), NotLocal> {
+    fn check<B>(&self, request: &Request<B>, peer: PeerLocality) -> Result<(), NotLocal> {
         if peer == PeerLocality::Remote {
             return Err(NotLocal::Remote);
         }

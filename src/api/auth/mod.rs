@@ -19,6 +19,7 @@ mod oidc;
 mod origin;
 mod refusal_log;
 mod roles;
+mod sign_in;
 mod stream_access;
 mod token;
 
@@ -32,6 +33,7 @@ pub use oidc::{
 };
 pub use origin::{RequestKind, WebError};
 pub use roles::{Permission, Role, Roles};
+pub use sign_in::{Credential, ShownToken};
 pub use stream_access::StreamAccess;
 pub use token::{HashError, TokenHash};
 
@@ -47,6 +49,7 @@ use tracing::debug;
 use self::listed::ListedCallers;
 use self::oidc::OidcVerifier;
 use self::refusal_log::RefusalLog;
+use crate::projects::ProjectId;
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// All known callers with their roles.
@@ -300,26 +303,35 @@ impl Auth {
     ) -> Result<Admission, AuthError> {
         let names = certificate_names(request)?;
         let tenant = self.api_keys.tenant(request, permission)?;
-        let has_key = tenant.as_ref().is_some_and(Tenant::has_key);
+        let key_project = tenant.as_ref().and_then(Tenant::key_project);
         let is_administrative = permission.is_administrative();
         let required = permission.roles();
         let caller = match &self.policy {
-            // The key is enough; what stands beside it must be valid too.
-            Policy::Listed(in_force) if has_key && permission == Permission::Decisions => {
-                in_force.load().confirm(request, names, permission)?;
-                return Ok(Admission { caller: None, tenant });
+            Policy::Listed(in_force) => {
+                let listed = in_force.load();
+                if let Some(project) = key_project {
+                    listed.confirm(request, names, permission, project)?;
+                    // The key is enough.
+                    if permission == Permission::Decisions {
+                        return Ok(Admission { caller: None, tenant });
+                    }
+                }
+                let caller = listed.caller(request, names, permission)?;
+                let project = key_project.cloned().unwrap_or(ProjectId::UNNAMED);
+                let has_role = caller.roles_in(&project).intersects(required);
+                if permission == Permission::ProjectConfiguration && !has_role {
+                    return Err(AuthError::Forbidden(required));
+                }
+                caller
             }
-            Policy::Listed(in_force) => in_force.load().caller(request, names, permission)?,
             Policy::Unlisted(_) if !is_administrative => {
                 return Ok(Admission { caller: None, tenant });
             }
-            Policy::Unlisted(hosts) => {
-                let is_local = hosts.check(request, peer);
-                is_local.map_err(|why| AuthError::NotLocal(required, why))?;
-                let of_certificate = names.first().map(|name| format!("certificate:{name}"));
-                let actor = of_certificate.unwrap_or_else(|| "local".to_owned());
-                Caller::new(actor, Roles::ALL)
+            // A key gives its own role and no other.
+            Policy::Unlisted(_) if key_project.is_some() => {
+                return Err(AuthError::Forbidden(required));
             }
+            Policy::Unlisted(hosts) => hosts.local_caller(request, peer, names, required)?,
         };
         if is_administrative {
             origin::check(request, kind)?;

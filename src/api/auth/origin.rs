@@ -66,7 +66,7 @@ fn has_content_type<B>(request: &Request<B>, required: &str) -> bool {
 /// Returns `true` if there is no origin, or it is this server: the name and the port by which the
 /// request asks for the server. Over HTTPS the scheme must be https; otherwise it may be, because a
 /// proxy may end TLS.
-fn is_own_origin<B>(request: &Request<B>, kind: RequestKind) -> bool {
+pub(super) fn is_own_origin<B>(request: &Request<B>, kind: RequestKind) -> bool {
     let mut origins = request.headers().get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else { return true };
     let origin = Uri::try_from(origin.as_bytes());

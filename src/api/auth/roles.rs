@@ -29,6 +29,9 @@ pub enum Permission {
     /// The role `operate` or `admin`. While `auth` lists nobody, every caller may read the
     /// configuration.
     Configuration,
+    /// The same in the project that the API key of the call names; without a key in that of requests
+    /// without one.
+    ProjectConfiguration,
     /// One of these roles. While `auth` lists nobody, local callers alone have it.
     Administration(Roles),
     /// One of these roles, for all projects or for some: the call is for a project, and the
@@ -71,6 +74,11 @@ impl Roles {
         self.intersects(Self::only(role))
     }
 
+    /// Returns `true` if the set contains all roles of `other`.
+    pub const fn cover(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
     /// Returns `true` if a role is in both sets.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -105,6 +113,8 @@ impl Permission {
 
     /// A call that changes a project.
     pub const PROJECT_ADMIN: Self = Self::Projects(Roles::only(Role::Admin));
+    /// A call that sees or repairs the state of keys of a project.
+    pub const PROJECT_OPERATE: Self = Self::Projects(Roles::only(Role::Operate));
     /// A call that shows a project.
     pub const PROJECT_OPERATE_OR_ADMIN: Self = Self::Projects(Self::OPERATORS);
 
@@ -114,7 +124,7 @@ impl Permission {
     pub const fn roles(self) -> Roles {
         match self {
             Self::Decisions | Self::Descriptors => Roles::only(Role::Check),
-            Self::Configuration => Self::OPERATORS,
+            Self::Configuration | Self::ProjectConfiguration => Self::OPERATORS,
             Self::Administration(roles) | Self::Projects(roles) => roles,
         }
     }
@@ -129,7 +139,7 @@ impl Permission {
     /// its project is.
     pub(super) fn is_met_by(self, grants: &Grants) -> bool {
         let held = match self {
-            Self::Projects(_) => grants.anywhere(),
+            Self::Projects(_) | Self::ProjectConfiguration => grants.anywhere(),
             Self::Decisions | Self::Descriptors | Self::Configuration | Self::Administration(_) => {
                 grants.everywhere()
             }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::http::Request;
 
-use super::{Auth, PeerLocality, Permission, RequestKind};
+use super::grants::Grants;
+use super::{Admission, Auth, AuthError, Caller, PeerLocality, Permission, RequestKind};
 
 /// Whether the call that opened a stream would still be admitted: its API key, its token, its
 /// certificate and their roles. Extension of its request.
@@ -18,6 +19,8 @@ struct OpenedStream {
     request: Request<()>,
     permission: Permission,
     origin: (RequestKind, PeerLocality),
+    /// What its caller was granted, if the call is an administrative one.
+    grants: Option<Grants>,
 }
 
 impl StreamAccess {
@@ -25,8 +28,8 @@ impl StreamAccess {
     pub fn new<B>(
         auth: &Arc<Auth>,
         request: &Request<B>,
-        permission: Permission,
-        origin: (RequestKind, PeerLocality),
+        (permission, origin): (Permission, (RequestKind, PeerLocality)),
+        admission: &Admission,
     ) -> Self {
         let mut opening = Request::new(());
         *opening.method_mut() = request.method().clone();
@@ -34,12 +37,25 @@ impl StreamAccess {
         *opening.headers_mut() = request.headers().clone();
         *opening.extensions_mut() = request.extensions().clone();
         let auth = Arc::clone(auth);
-        Self(Arc::new(OpenedStream { auth, request: opening, permission, origin }))
+        let grants = admission.caller.as_ref().map(Caller::grants).cloned();
+        Self(Arc::new(OpenedStream { auth, request: opening, permission, origin, grants }))
     }
 
-    /// Returns `true` if the call would be admitted now.
+    /// Returns `true` if the call would be admitted now, to all that its caller was granted: a stream
+    /// that sends what is of a project ends with the role there.
     pub fn is_admitted(&self) -> bool {
-        let OpenedStream { auth, request, permission, origin } = &*self.0;
-        auth.decide(request, *permission, *origin).is_ok()
+        let Ok(admission) = self.decide() else { return false };
+        let Some(before) = &self.0.grants else { return true };
+        admission.caller.is_some_and(|caller| caller.grants().cover(before))
+    }
+
+    /// Returns the caller as it would be admitted now.
+    pub fn caller(&self) -> Option<Caller> {
+        self.decide().ok()?.caller
+    }
+
+    fn decide(&self) -> Result<Admission, AuthError> {
+        let OpenedStream { auth, request, permission, origin, .. } = &*self.0;
+        auth.decide(request, *permission, *origin)
     }
 }

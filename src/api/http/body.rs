@@ -13,7 +13,7 @@ use super::rejection::Rejection;
 
 /// Maximum size of a body, in bytes. The largest valid request fits, even with every byte escaped as
 /// `\u0000`.
-const MAX_BODY_BYTES: usize = 256 * 1024;
+pub(super) const MAX_BODY_BYTES: usize = 256 * 1024;
 /// Initial capacity of the buffer, in bytes. It grows as data arrives, whatever size was announced.
 const INITIAL_CAPACITY: usize = 1024;
 /// Larger bodies are received up to this size and discarded: a client that is cut off while it sends
@@ -22,6 +22,11 @@ const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads the whole body. The connection limits the time that this may take.
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
+    read_at_most(body, MAX_BODY_BYTES).await
+}
+
+/// Reads the whole body, of at most `max` bytes.
+pub(super) async fn read_at_most(body: Body, max: usize) -> Result<Vec<u8>, Rejection> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let (mut bytes, mut size) = (Vec::with_capacity(announced.min(INITIAL_CAPACITY)), 0);
     let mut parts = body.into_data_stream();
@@ -29,12 +34,12 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Rejection> {
         let Some(part) = parts.next().await else { break };
         let part = part.map_err(|error| body_error(&error))?;
         size += part.len();
-        if size <= MAX_BODY_BYTES {
+        if size <= max {
             bytes.extend_from_slice(&part);
         }
     }
-    if announced.max(size) > MAX_BODY_BYTES {
-        let problem = format!("body must be at most {MAX_BODY_BYTES} bytes");
+    if announced.max(size) > max {
+        let problem = format!("body must be at most {max} bytes");
         return Err(Rejection::body(StatusCode::PAYLOAD_TOO_LARGE, problem));
     }
     Ok(bytes)

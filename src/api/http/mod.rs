@@ -5,6 +5,7 @@
 //! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
 //! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
 //! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
+//! | `/projects`, `/projects/…` | the management API of RLaaS on GoRL, in its shapes |
 //! | `/v1/admin/…`, `/v1/projects/…` | the JSON mapping of `ratelimit.admin.v1` |
 //! | `GET /openapi.json` | the description of this API |
 //! | `GET /metrics`, `/livez`, `/readyz` | metrics and probes |
@@ -15,6 +16,7 @@ mod admin;
 mod body;
 mod check;
 mod compat;
+mod compat_projects;
 mod cors;
 mod denial;
 mod envoy;
@@ -85,7 +87,8 @@ pub fn router(
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
-        .merge(admin::router(administrator, metrics))
+        .merge(admin::router(administrator, projects.clone(), metrics))
+        .merge(compat_projects::router(projects.clone()))
         .merge(admin::project_router(projects))
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
@@ -99,7 +102,9 @@ pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
         "/json" if method == Method::POST => Some(Permission::Descriptors),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
-        _ => AdminRoute::of_http(method, path).map(|route| route.permission),
+        _ => AdminRoute::of_http(method, path)
+            .map(|route| route.permission)
+            .or_else(|| compat_projects::permission_of(method, path)),
     }
 }
 

@@ -210,6 +210,7 @@ fn table(keys: &[ApiKey]) -> String {
         Column::word("ENVIRONMENT"),
         Column::word("CREATED"),
         Column::word("EXPIRES"),
+        Column::word("LAST USED"),
         Column::word("REPLACED BY"),
         Column::text("NAME"),
     ]);
@@ -220,6 +221,7 @@ fn table(keys: &[ApiKey]) -> String {
             text::value(&key.environment),
             text::time(key.created_at.as_ref()),
             text::time(key.expires_at.as_ref()),
+            text::time(key.last_used_at.as_ref()),
             text::words(&key.replaced_by),
             text::words(&key.display_name),
         ]);

@@ -8,11 +8,18 @@ use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
 use rlaas_proto::ratelimit::admin::v1::{AuditEntry, ListAuditRequest, ListAuditResponse};
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
+use super::selection::project_id;
 use super::text;
 use crate::cli::table::{Column, Table};
 
+/// Stands for every project that the caller has the role for.
+const EVERY_PROJECT: &str = "-";
+
 #[derive(Args, Debug)]
 pub(in crate::cli) struct AuditArgs {
+    /// Only changes of this project; _ is the one without a key [default: all]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
     /// Only changes of this rule
     #[arg(long)]
     rule: Option<String>,
@@ -47,6 +54,10 @@ async fn entries(admin: &mut Admin, args: &AuditArgs) -> Result<ListAuditRespons
         let request = ListAuditRequest {
             page_size: i32::try_from(left.min(1_000)).unwrap_or(1_000),
             page_token: all.next_page_token,
+            project_id: match args.project.as_deref() {
+                None => EVERY_PROJECT.to_owned(),
+                id => project_id(id),
+            },
             target: args.rule.clone().unwrap_or_default(),
             actor: args.actor.clone().unwrap_or_default(),
             since: since.map(Into::into),

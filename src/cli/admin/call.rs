@@ -7,6 +7,7 @@ use prost::Message;
 use rlaas_client::ApiChannel;
 use rlaas_client::rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_client::rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use rlaas_client::rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -22,6 +23,9 @@ pub(super) type Admin = AdminServiceClient<ApiChannel>;
 
 /// The projects of a server.
 pub(super) type ProjectClient = ProjectServiceClient<ApiChannel>;
+
+/// The service that decides.
+pub(super) type ServiceClient = RateLimitServiceClient<ApiChannel>;
 
 /// Largest response, in bytes: a page of 1,000 entries of the audit, of 8 KiB each.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
@@ -63,9 +67,21 @@ impl CommandOutput {
         Self { json: to_json(name, response) + "\n", text, warning: None }
     }
 
+    /// The same from a response of the service that decides.
+    pub(super) fn of_service(name: &str, response: &impl Message, text: String) -> Self {
+        let json = json::to_json(&format!("ratelimit.v1.{name}"), response) + "\n";
+        Self { json, text, warning: None }
+    }
+
     /// Returns the answer of a command that has printed its lines.
     pub(super) const fn printed() -> Self {
         Self { json: String::new(), text: String::new(), warning: None }
+    }
+
+    /// Creates an answer of several responses: one line of JSON for each.
+    pub(super) fn of_several<M: Message>(name: &str, responses: &[M], text: String) -> Self {
+        let json = responses.iter().map(|response| to_json(name, response) + "\n").collect();
+        Self { json, text, warning: None }
     }
 
     /// Adds the warning in the metadata of a response, if there is one.
@@ -123,6 +139,17 @@ impl CallArgs {
         self.run_on(async |channel| {
             let projects = ProjectServiceClient::new(channel);
             call(&mut projects.max_decoding_message_size(MAX_RESPONSE)).await
+        })
+    }
+
+    /// As [`CallArgs::run`], with a call to the service that decides.
+    pub(super) fn run_on_service(
+        &self,
+        call: impl AsyncFnOnce(&mut ServiceClient) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
+        self.run_on(async |channel| {
+            let service = RateLimitServiceClient::new(channel);
+            call(&mut service.max_decoding_message_size(MAX_RESPONSE)).await
         })
     }
 

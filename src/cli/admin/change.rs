@@ -64,8 +64,14 @@ impl ConfirmArgs {
         self.yes || !io::stdin().is_terminal()
     }
 
-    /// Asks a person who types the command, unless the answer was given.
+    /// Asks a person who types the command of a change that cannot be undone, unless the answer was
+    /// given.
     pub(super) fn confirm(&self, question: &str) -> Result<(), CommandError> {
+        self.confirm_write(&format!("{question} This cannot be undone."))
+    }
+
+    /// The same for a change that can be undone.
+    pub(super) fn confirm_write(&self, question: &str) -> Result<(), CommandError> {
         if self.is_given() || Self::prompt(question)? {
             return Ok(());
         }
@@ -73,9 +79,9 @@ impl ConfirmArgs {
     }
 
     /// Asks on standard error, and returns `true` if the answer is yes.
-    pub(super) fn prompt(question: &str) -> anyhow::Result<bool> {
+    fn prompt(question: &str) -> anyhow::Result<bool> {
         let mut terminal = io::stderr();
-        write!(terminal, "{question} This cannot be undone. [y/N] ")?;
+        write!(terminal, "{question} [y/N] ")?;
         terminal.flush()?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;

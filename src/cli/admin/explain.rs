@@ -11,10 +11,10 @@ use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::call::{CallArgs, CommandError, CommandOutput, report};
 use super::explain_text;
-use super::selection::entries;
+use super::selection::{entries, project_id};
 use crate::api::admin as service;
 use crate::cli::client::runtime;
-use crate::cli::{key_value, load};
+use crate::cli::{check_config, key_value, load};
 use crate::clock::{Clock, Deadline};
 use crate::config::Sources;
 use crate::store::{MemorySettings, MemoryStore, Store};
@@ -41,6 +41,9 @@ pub(in crate::cli) struct ExplainArgs {
     /// Units to take; 0 looks [default: 1]
     #[arg(long, value_name = "N")]
     cost: Option<u64>,
+    /// Project of the rules [default: that of requests without an API key]
+    #[arg(long, value_name = "ID", requires = "user", conflicts_with = "config")]
+    project: Option<String>,
     /// Explain by these files alone, from empty state
     #[arg(long, value_name = "FILE", conflicts_with_all = ["addr", "token", "ca", "cert", "key"])]
     config: Vec<PathBuf>,
@@ -65,7 +68,8 @@ pub(in crate::cli) fn run(args: &ExplainArgs) -> ExitCode {
     args.call.run(async |admin| {
         Ok(match request {
             Request::Check(request) => {
-                let call = ExplainRequest { request: Some(request.clone()) };
+                let project_id = project_id(args.project.as_deref());
+                let call = ExplainRequest { request: Some(request.clone()), project_id };
                 let response = admin.explain(call).await?.into_inner();
                 let text = explain_text::of_check(&response, &request);
                 CommandOutput::new("ExplainResponse", &response, text)
@@ -86,6 +90,7 @@ fn explain_by_files(args: &ExplainArgs, request: Request) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
+    check_config::warn_left_out(&config, "");
     let observer = Arc::new(NoObserver);
     let store = MemoryStore::new(MemorySettings::default(), Clock::default(), observer.clone());
     let limiter = Limiter::new(config.rules, Store::Memory(store), observer);
@@ -93,7 +98,8 @@ fn explain_by_files(args: &ExplainArgs, request: Request) -> ExitCode {
         runtime.block_on(async {
             Ok(match request {
                 Request::Check(request) => {
-                    let call = ExplainRequest { request: Some(request.clone()) };
+                    let project_id = String::new();
+                    let call = ExplainRequest { request: Some(request.clone()), project_id };
                     let response = service::explain(&limiter, call, Deadline::NEVER).await?;
                     let text = explain_text::of_check(&response, &request);
                     CommandOutput::new("ExplainResponse", &response, text)

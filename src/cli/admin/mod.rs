@@ -21,6 +21,7 @@ mod selection;
 mod tail;
 mod text;
 mod top;
+mod usage;
 
 pub(super) use api_key::{ApiKeyArgs, run as api_key};
 pub(super) use audit::{AuditArgs, run as audit};

@@ -13,7 +13,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
 use super::change::{ChangeArgs, output, span, time_to_live};
-use super::selection::SelectionArgs;
+use super::selection::{SelectionArgs, project_id};
 use super::text;
 use crate::cli::table::{Column, Table};
 
@@ -109,6 +109,9 @@ struct ClearOverrideArgs {
 
 #[derive(Args, Debug)]
 struct ListArgs {
+    /// Project of the rules [default: that of requests without an API key]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
     /// Only those of this rule
     #[arg(long)]
     rule: Option<String>,
@@ -211,6 +214,7 @@ async fn overrides(
         let request = ListOverridesRequest {
             page_size: i32::try_from(left.min(1_000)).unwrap_or(1_000),
             page_token: all.next_page_token,
+            project_id: project_id(args.project.as_deref()),
             rule: args.rule.clone().unwrap_or_default(),
             kind: OverrideKind::from(args.kind).into(),
         };

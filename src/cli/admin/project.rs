@@ -5,14 +5,16 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use prost_types::FieldMask;
 use rlaas_proto::ratelimit::admin::v1::{
-    CreateProjectRequest, DeleteProjectRequest, GetProjectRequest, ListProjectsRequest,
-    ListProjectsResponse, Project, UpdateProjectRequest,
+    CatalogueSource, CreateProjectRequest, DeleteProjectRequest, GetProjectRequest,
+    ListProjectsRequest, ListProjectsResponse, Project, RestoreCatalogueRequest,
+    UpdateProjectRequest,
 };
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
 use super::call::{CallArgs, CommandError, CommandOutput, ProjectClient};
 use super::change::{ConfirmArgs, RequestIdArgs};
 use super::text;
+use super::usage::{self, UsageArgs};
 use crate::cli::table::{Column, Table};
 
 /// The project of requests without an API key, in paths and commands.
@@ -34,8 +36,12 @@ enum ProjectCommand {
     Get(GetProjectArgs),
     /// Change the name of a project, or what becomes of requests that no rule matches
     Set(SetProjectArgs),
-    /// Delete a project with its keys, rules and revisions; asks on a terminal
+    /// Delete a project with its keys, rules, revisions and usage; asks on a terminal
     Delete(DeleteProjectArgs),
+    /// End a conflict of catalogues: keep that of the answering instance or that of the store
+    Restore(RestoreCatalogueArgs),
+    /// Show requests and units by UTC day, of the last 40 days
+    Usage(UsageArgs),
 }
 
 /// Why a project changes.
@@ -125,6 +131,32 @@ struct DeleteProjectArgs {
     call: CallArgs,
 }
 
+#[derive(Args, Debug)]
+struct RestoreCatalogueArgs {
+    /// The catalogue to keep: instance (the answering one) or store
+    #[arg(long, value_enum, hide_possible_values = true)]
+    from: SourceArg,
+    /// Revision of the catalogue to keep; another one is refused
+    #[arg(long, value_name = "N")]
+    expected_revision: u64,
+    /// Reason, for the audit: 1 to 1024 bytes
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+    #[command(flatten)]
+    call: CallArgs,
+}
+
+/// Catalogues that may be in conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceArg {
+    /// That of the answering instance
+    Instance,
+    /// That of the store
+    Store,
+}
+
 /// What becomes of requests that no rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum UnmatchedArg {
@@ -153,6 +185,8 @@ pub(in crate::cli) fn run(args: &ProjectArgs) -> ExitCode {
         ProjectCommand::Get(args) => get(args),
         ProjectCommand::Set(args) => set(args),
         ProjectCommand::Delete(args) => delete(args),
+        ProjectCommand::Restore(args) => restore(args),
+        ProjectCommand::Usage(args) => usage::run(args),
     }
 }
 
@@ -162,7 +196,7 @@ pub(super) fn project_id(shown: &str) -> String {
 }
 
 /// Returns the id of a project as commands have it.
-fn shown_id(id: &str) -> String {
+pub(super) fn shown_id(id: &str) -> String {
     if id.is_empty() { UNNAMED.to_owned() } else { text::value(id) }
 }
 
@@ -195,7 +229,7 @@ fn list(args: &ListProjectsArgs) -> ExitCode {
 }
 
 /// Reads pages up to the most projects to list. Its token is that of the rest.
-async fn pages(
+pub(super) async fn pages(
     projects: &mut ProjectClient,
     max: usize,
 ) -> Result<ListProjectsResponse, CommandError> {
@@ -261,6 +295,24 @@ fn delete(args: &DeleteProjectArgs) -> ExitCode {
         let response = projects.delete_project(request).await?.into_inner();
         let text = format!("project {shown} deleted\n");
         Ok(CommandOutput::new("DeleteProjectResponse", &response, text))
+    })
+}
+
+fn restore(args: &RestoreCatalogueArgs) -> ExitCode {
+    args.call.run_on_projects(async |projects| {
+        let (kept, from) = match args.from {
+            SourceArg::Instance => ("the instance", CatalogueSource::Instance),
+            SourceArg::Store => ("the store", CatalogueSource::Store),
+        };
+        args.confirm.confirm(&format!("Keep the catalogue of {kept}, and lose the other one?"))?;
+        let request = RestoreCatalogueRequest {
+            from: from.into(),
+            reason: args.reason.clone(),
+            expected_revision: args.expected_revision,
+        };
+        let response = projects.restore_catalogue(request).await?.into_inner();
+        let text = format!("catalogue restored as revision {}\n", response.catalogue_revision);
+        Ok(CommandOutput::new("RestoreCatalogueResponse", &response, text))
     })
 }
 

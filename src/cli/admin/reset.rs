@@ -84,5 +84,5 @@ async fn confirm(
     let found = admin.inspect(request).await?.into_inner().keys;
     eprint!("{}", keys::states(&found));
     let question = format!("{verb} {}?", text::count(found.len() as u64, "key"));
-    if ConfirmArgs::prompt(&question)? { Ok(()) } else { Err(CommandError::NotConfirmed) }
+    confirm.confirm(&question)
 }

@@ -33,12 +33,19 @@ pub(super) struct SelectionArgs {
     /// Only the key of this rule
     #[arg(long)]
     rule: Option<String>,
+    /// Project of the rules [default: that of requests without an API key]
+    #[arg(long, value_name = "ID", conflicts_with = "envoy")]
+    project: Option<String>,
 }
 
 impl SelectionArgs {
     /// Returns the message that names the keys.
     pub(super) fn selector(&self) -> anyhow::Result<Selector> {
-        Ok(Selector { whose: Some(self.whose()?), rule: self.rule.clone().unwrap_or_default() })
+        Ok(Selector {
+            whose: Some(self.whose()?),
+            rule: self.rule.clone().unwrap_or_default(),
+            project_id: project_id(self.project.as_deref()),
+        })
     }
 
     fn whose(&self) -> anyhow::Result<selector::Whose> {
@@ -62,6 +69,11 @@ impl SelectionArgs {
         let parts = self.part.iter().map(|text| part(text)).collect();
         Ok(selector::Whose::Key(KeyRef { parts, ..KeyRef::default() }))
     }
+}
+
+/// Returns the project of an option: `_` is that of requests without an API key.
+pub(super) fn project_id(given: Option<&str>) -> String {
+    given.filter(|id| *id != "_").unwrap_or_default().to_owned()
 }
 
 /// Parses the entries of one descriptor.

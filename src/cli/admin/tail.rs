@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, Outcome, WatchDecisionsRequest};
 
 use super::call::{CallArgs, CommandOutput, to_json};
+use super::selection::project_id;
 use super::text;
 use crate::cli::response::detail;
 
@@ -15,6 +16,9 @@ const ALL: u32 = 1_000_000;
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct TailArgs {
+    /// Only decisions in this project; - is all [default: that without a key]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    project: Option<String>,
     /// Only decisions that meet this rule
     #[arg(long)]
     rule: Option<String>,
@@ -63,6 +67,7 @@ pub(in crate::cli) fn run(args: &TailArgs) -> ExitCode {
     args.call.run(async |admin| {
         let outcomes = args.outcome.iter().map(|outcome| Outcome::from(*outcome).into());
         let request = WatchDecisionsRequest {
+            project_id: project_id(args.project.as_deref()),
             rule: args.rule.clone().unwrap_or_default(),
             outcomes: outcomes.collect(),
             user_id: args.user.clone().unwrap_or_default(),
@@ -92,6 +97,10 @@ pub(in crate::cli) fn run(args: &TailArgs) -> ExitCode {
 fn line(event: &DecisionEvent) -> String {
     let time = event.decided_at.as_ref().map(ToString::to_string).unwrap_or_default();
     let key = text::key(event.key.as_ref());
+    let key = match event.project_id.as_str() {
+        "" => key,
+        project => format!("{} {key}", text::value(project)),
+    };
     let Some(verdict) = &event.verdict else { return format!("{time}  {key}") };
     let verb = if verdict.allowed { "allowed " } else { "denied  " };
     format!(

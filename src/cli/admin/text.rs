@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef};
+use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyPart, KeyRef};
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
@@ -77,8 +77,8 @@ pub(super) fn wait(duration: Option<&prost_types::Duration>) -> String {
 
 /// Shows a latency; `-` if it is not known.
 pub(super) fn latency(duration: Option<&prost_types::Duration>) -> String {
-    let nanos =
-        duration.map(|time| time.seconds.saturating_mul(1_000_000_000) + i64::from(time.nanos));
+    let nanos = duration
+        .map(|time| time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into()));
     let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
     nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{:.2?}", Duration::from_nanos(nanos)))
 }
@@ -86,6 +86,16 @@ pub(super) fn latency(duration: Option<&prost_types::Duration>) -> String {
 /// Shows a time in UTC, to the second.
 pub(super) fn time(time: Option<&Timestamp>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| Timestamp { nanos: 0, ..*time }.to_string())
+}
+
+/// Returns a line that says which instances were counted, if there is more than one.
+pub(super) fn coverage(Coverage { instances, missing }: Coverage) -> String {
+    let all = instances.len() + missing.len();
+    if missing.is_empty() {
+        return if all > 1 { format!("counted by {all} instances\n") } else { String::new() };
+    }
+    let missing: Vec<_> = missing.iter().map(|id| value(id)).collect();
+    format!("counted by {} of {all} instances; missing: {}\n", instances.len(), missing.join(", "))
 }
 
 /// Returns `1 key` or `2 keys`.

@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// calls in flight are not waited for.
 pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
     let signals = Signals::listen()?;
-    let (server, settings) = (args.server.endpoint()?, args.settings());
+    let (server, settings) = (args.server.endpoint()?.with_api_key(&args.api_key), args.settings());
     let begun = tokio::select! {
         begun = Load::start(&server.client, &settings) => begun,
         () = signals.nth(1) => bail!("interrupted before the load began"),

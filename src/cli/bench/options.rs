@@ -8,7 +8,7 @@ use anyhow::ensure;
 use clap::{Args, value_parser};
 use rlaas_client::load::{Distribution, Length, LoadPlan, LoadSettings};
 
-use crate::cli::client::ServerArgs;
+use crate::cli::client::{ProjectKeyArgs, ServerArgs};
 
 /// Load a running server and measure it
 ///
@@ -20,6 +20,8 @@ use crate::cli::client::ServerArgs;
 pub(in crate::cli) struct BenchArgs {
     #[command(flatten)]
     pub(super) server: ServerArgs,
+    #[command(flatten)]
+    pub(super) api_key: ProjectKeyArgs,
     /// Connections to the server
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) connections: u16,

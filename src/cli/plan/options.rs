@@ -82,7 +82,7 @@ impl PlanArgs {
         }
         let config = load(&self.configuration.clone().sources())?;
         check_config::warn(&config);
-        Ok(config.rules)
+        Ok(check_config::rules_of_project(config, &self.traffic.project))
     }
 
     fn has_configuration(&self) -> bool {

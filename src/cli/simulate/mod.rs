@@ -43,22 +43,25 @@ fn prepare(args: &SimulateArgs) -> Result<(SimulationSettings, Gate), ExitCode> 
         ExitCode::from(EXIT_CONFIG)
     };
     let gate = args.gate().map_err(|error| refuse(&error))?;
-    let candidate = rules(&args.configuration.clone().sources())?;
+    let project = args.traffic.project.as_str();
+    let candidate = rules(&args.configuration.clone().sources(), project)?;
     let against = match &args.against[..] {
         [] => None,
-        files => Some(rules(&Sources::with_environment(files.to_vec(), Vec::new()))?),
+        files => Some(rules(&Sources::with_environment(files.to_vec(), Vec::new()), project)?),
     };
     let flat = candidate.iter().map(|rule| &*rule.name);
     let names = flat.chain(candidate.descriptors().iter().map(|rule| &*rule.name));
     gate.check_names(names).map_err(|error| refuse(&format!("--max-new-denials: {error}")))?;
-    Ok((args.settings(candidate, against), gate))
+    // Rules of a project have keys of their own, by which shares of keys are enforced.
+    let in_project = |rules: RuleSet| rules.in_project(project);
+    Ok((args.settings(in_project(candidate), against.map(in_project)), gate))
 }
 
-/// Loads the rules of a configuration as `serve` does, and prints its warnings.
-fn rules(sources: &Sources) -> Result<RuleSet, ExitCode> {
+/// Loads the rules of a configuration for a project as `serve` does, and prints its warnings.
+fn rules(sources: &Sources, project: &str) -> Result<RuleSet, ExitCode> {
     let config = load(sources)?;
     check_config::warn(&config);
-    Ok(config.rules)
+    Ok(check_config::rules_of_project(config, project))
 }
 
 fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) -> ExitCode {

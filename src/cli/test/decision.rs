@@ -1,7 +1,6 @@
 //! The fields of a rule's decision that a test can expect, by the names of `CheckResponse`.
 
 use std::fmt;
-use std::time::Duration;
 
 use rlaas_proto::ratelimit::v1::RuleDecision as DecisionMessage;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
@@ -9,6 +8,7 @@ use rlaas_proto::ratelimit::v1::check_response::Reason;
 use super::scalar;
 use crate::cli::admin::shown_value;
 use crate::clock::Micros;
+use crate::proto_values::micros;
 
 /// Stands for a wait, a rule or a decision that there is not.
 pub(super) const NONE: &str = "none";
@@ -191,8 +191,8 @@ impl DecisionField {
 }
 
 fn time(duration: Option<prost_types::Duration>) -> FieldValue {
-    let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
-    duration.map_or_else(FieldValue::none, |time| FieldValue::Time(time.into()))
+    let duration = duration.as_ref().and_then(micros);
+    duration.map_or_else(FieldValue::none, FieldValue::Time)
 }
 
 /// Returns the names of the reasons that a decision without a server can have.

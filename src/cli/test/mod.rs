@@ -34,7 +34,7 @@ use self::junit::JunitReport;
 use self::report::{FailedCase, TestCounts};
 use self::rule_names::{ReachedRules, RuleSources};
 use super::client::runtime;
-use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE};
+use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config};
 use crate::clock::Clock;
 use crate::config::Config;
 
@@ -71,6 +71,9 @@ pub(super) fn run(args: &TestArgs) -> ExitCode {
     if !problems.is_empty() {
         eprint!("{problems}");
         return ExitCode::from(EXIT_CONFIG);
+    }
+    for file in &files {
+        check_config::warn_left_out(&file.config, "");
     }
     match TestRun::new(args) {
         Ok(run) => run.run(&files),

@@ -1,5 +1,7 @@
 //! Changes of a project: read, changed by a pure function, written with the revision that was read.
 
+use std::time::Duration;
+
 use rlaas_limiter::fleet::{CatalogueBounds, CatalogueWrite, MAX_FIELD_LEN, WriteOutcome};
 use thiserror::Error;
 
@@ -12,6 +14,9 @@ use crate::store::StoreError;
 
 /// Times that a change is tried while others write the same project.
 const MAX_TRIES: u32 = 8;
+/// Time for which the id of a deleted project is not given again: the longest life of what may be stored
+/// of it.
+pub const ID_REST: Duration = Duration::from_hours(366 * 24);
 
 /// What a change makes of a project.
 #[derive(Clone, Debug)]
@@ -54,6 +59,9 @@ pub enum ChangeError<E> {
     /// The differences are too long for the history.
     #[error("the differences must be at most {MAX_FIELD_LEN} bytes: make several changes")]
     TooLarge,
+    /// A project of this id was deleted.
+    #[error("a project with this id was deleted within the last 366 days")]
+    Deleted,
     /// The catalogue of the store is not the one in force.
     #[error("the catalogue of the store conflicts with the one in force")]
     Conflict,
@@ -105,12 +113,15 @@ impl Registry {
         for _ in 0..MAX_TRIES {
             let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
             let synced = self.sync_locked(synced, deadline).await?;
+            let synced = self.await_new_catalogue(synced, deadline).await?;
             if synced.unreadable.contains(id) {
                 return Err(ChangeError::Unreadable);
             }
             let before = self.project(id);
             let id = id.clone();
+            let registry = self.clone();
             let (synced, returned, outcome) = super::run_blocking(move || {
+                let _first = registry.dry_runs().revision();
                 let outcome = change(before.as_deref());
                 let outcome = outcome.map(|made| prepare(&id, before.as_deref(), made));
                 (synced, change, outcome)
@@ -132,6 +143,7 @@ impl Registry {
                 WriteOutcome::Raced { .. } => {}
                 WriteOutcome::TooManyDocuments => return Err(ChangeError::TooManyProjects),
                 WriteOutcome::TooManyFields => return Err(ChangeError::TooManyRules),
+                WriteOutcome::Removed => return Err(ChangeError::Deleted),
                 WriteOutcome::Conflict => return Err(ChangeError::Conflict),
             }
         }
@@ -156,7 +168,8 @@ fn prepare<T>(
     change: Change<T>,
 ) -> (Option<Prepared>, u64, T) {
     let revision = before.map_or(0, |before| before.revision);
-    let mut write = CatalogueWrite { expected: revision, ..CatalogueWrite::new(document_name(id)) };
+    let write = CatalogueWrite::new(document_name(id));
+    let mut write = CatalogueWrite { expected: revision, rest: ID_REST, ..write };
     let after = match change.after {
         Some((project, rules)) => {
             if before.is_some_and(|of| of.project == project && of.rules == rules) {

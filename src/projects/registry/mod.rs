@@ -8,19 +8,28 @@
 //! project, and what a change means.
 
 mod change;
+mod conflict;
 mod document;
+mod restore;
+mod risks;
 mod state_dir;
 mod sync;
+mod trial;
 
-pub use change::{Change, ChangeError, Changed};
+pub use change::{Change, ChangeError, Changed, ID_REST};
+pub use restore::{CatalogueSource, RestoreError};
+pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
+pub(crate) use trial::too_many_matches;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use arc_swap::ArcSwap;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
 use rlaas_limiter::journal::JournalError;
@@ -30,10 +39,13 @@ use tracing::{error, info};
 use self::document::{decode_history, document_name, kept_changes};
 use self::state_dir::StateDir;
 use self::sync::Synced;
-use crate::clock::{Clock, Deadline, Timestamp};
-use crate::projects::{History, Keyring, Project, ProjectId, ProjectRules};
-use crate::rules::RuleSet;
+use crate::clock::{Clock, Deadline, Micros, Timestamp};
+use crate::projects::dry_runs::DryRuns;
+use crate::projects::{
+    FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules,
+};
 use crate::rules::spec::Problem;
+use crate::rules::{RuleSet, Unmatched};
 use crate::store::StoreError;
 use crate::telemetry::metrics::Metrics;
 
@@ -49,11 +61,16 @@ struct RegistryState {
     metrics: Arc<Metrics>,
     clock: Clock,
     keyring: Keyring,
+    dry_runs: DryRuns,
     /// Those that are stored, the unnamed one too.
     projects: RwLock<HashMap<ProjectId, Arc<ProjectState>>>,
-    /// The rules of files. Locked while rules are put in force.
-    files: Mutex<Arc<RuleSet>>,
+    files: ArcSwap<FileRules>,
+    /// Locked while rules are put in force.
+    putting: Mutex<()>,
     synced: Arc<tokio::sync::Mutex<Synced>>,
+    /// Revision of the catalogue in force.
+    revision: AtomicU64,
+    new_catalogue_delay_us: AtomicU64,
 }
 
 /// A project as one write has left it.
@@ -68,10 +85,9 @@ pub struct ProjectState {
 }
 
 impl ProjectState {
-    /// Returns the unnamed project, which is not stored before it has rules.
-    fn unnamed() -> Self {
-        let project =
-            Project::new(ProjectId::UNNAMED, "", Timestamp::EPOCH).expect("a short name is valid");
+    /// Returns a project that is there without being stored: the unnamed one, or one of a file.
+    fn unwritten(id: ProjectId) -> Self {
+        let project = Project::new(id, "", Timestamp::EPOCH).expect("a short name is valid");
         Self { project, rules: ProjectRules::default(), revision: 0 }
     }
 }
@@ -81,7 +97,7 @@ impl Registry {
     pub fn new(limiter: Limiter, fleet: Fleet, metrics: Arc<Metrics>) -> Self {
         let clock = Clock::default();
         let synced = Synced::new(clock.now());
-        let files = Arc::new(limiter.snapshot().rules.clone());
+        let files = FileRules::from(limiter.snapshot().rules.clone());
         Self(Arc::new(RegistryState {
             catalogue: fleet.catalogue(),
             fleet,
@@ -89,9 +105,13 @@ impl Registry {
             metrics,
             clock,
             keyring: Keyring::default(),
+            dry_runs: DryRuns::default(),
             projects: RwLock::default(),
-            files: Mutex::new(files),
+            files: ArcSwap::from_pointee(files),
+            putting: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
+            revision: AtomicU64::new(0),
+            new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
         }))
     }
 
@@ -116,6 +136,11 @@ impl Registry {
         .await
     }
 
+    /// Returns the revision of the catalogue in force; 0 if there is none.
+    pub fn revision(&self) -> u64 {
+        self.0.revision.load(Ordering::Relaxed)
+    }
+
     /// Returns the fleet that shares the projects.
     pub fn fleet(&self) -> &Fleet {
         &self.0.fleet
@@ -131,17 +156,21 @@ impl Registry {
         &self.0.limiter
     }
 
-    /// Returns a project. There is always the unnamed one.
+    /// Returns a project. There is always the unnamed one, and those that files name.
     pub fn project(&self, id: &ProjectId) -> Option<Arc<ProjectState>> {
+        let unwritten = || Arc::new(ProjectState::unwritten(id.clone()));
         let stored = self.stored(id);
-        stored.or_else(|| id.is_unnamed().then(|| Arc::new(ProjectState::unnamed())))
+        stored.or_else(|| self.0.files.load().rules(id).is_some().then(unwritten))
     }
 
     /// Returns all projects, newest first, the unnamed one last.
     pub fn projects(&self) -> Vec<Arc<ProjectState>> {
+        let files = self.0.files.load_full();
         let projects = self.0.projects.read().unwrap_or_else(PoisonError::into_inner);
         let mut listed: Vec<_> =
             projects.values().filter(|state| !state.project.id.is_unnamed()).cloned().collect();
+        let unwritten = files.projects.keys().filter(|id| !projects.contains_key(id));
+        listed.extend(unwritten.map(|id| Arc::new(ProjectState::unwritten(id.clone()))));
         drop(projects);
         listed.sort_by(|one, other| {
             let key = |state: &ProjectState| Reverse(state.project.created_at);
@@ -149,6 +178,12 @@ impl Registry {
         });
         listed.extend(self.project(&ProjectId::UNNAMED));
         listed
+    }
+
+    /// Returns the time since the projects in force were last known to be those of the store, in
+    /// whole seconds.
+    pub fn age(&self) -> Micros {
+        Micros::from_secs(self.0.metrics.catalogue_age.get().cast_unsigned())
     }
 
     /// Returns the last revisions of the rules of a project.
@@ -161,52 +196,67 @@ impl Registry {
         Ok(run_blocking(move || decode_history(entries)).await)
     }
 
-    /// Returns the rules of files.
+    /// Returns the rules of files of the unnamed project.
     pub fn file_rules(&self) -> Arc<RuleSet> {
-        Arc::clone(&self.files())
+        Arc::clone(&self.0.files.load().unnamed)
+    }
+
+    /// Returns the rules of files of all projects.
+    pub fn files(&self) -> Arc<FileRules> {
+        self.0.files.load_full()
     }
 
     /// Replaces the rules of files, and returns the revision of the limiter. They win over rules of
-    /// the unnamed project that have the same names.
-    pub fn replace_file_rules(&self, rules: RuleSet) -> u64 {
-        let mut files = self.files();
-        let before = std::mem::replace(&mut *files, Arc::new(rules));
-        if before.hashed_parts() != files.hashed_parts() {
-            let projects = self.projects();
-            for state in projects.iter().filter(|state| !state.project.id.is_unnamed()) {
-                if let Ok(rules) = build_rules(state, &files) {
-                    self.0.limiter.replace_project_rules(state.project.id.as_str(), rules);
-                }
-            }
+    /// the same names that were made at run time.
+    pub fn replace_file_rules(&self, rules: FileRules) -> u64 {
+        let _putting = self.putting();
+        let files = Arc::new(rules);
+        self.put_projects_in_force(&files);
+        self.put_unnamed_in_force(&files.unnamed)
+    }
+
+    /// Puts the rules of files of named projects in force, beside those of the unnamed one.
+    pub fn set_file_projects(&self, projects: FileProjects) {
+        let _putting = self.putting();
+        let unnamed = self.file_rules();
+        self.put_projects_in_force(&Arc::new(FileRules { unnamed, projects }));
+    }
+
+    /// Puts the rules of files of named projects in force where they differ.
+    fn put_projects_in_force(&self, files: &Arc<FileRules>) {
+        let before = self.0.files.swap(Arc::clone(files));
+        let named = before.projects.keys().chain(files.projects.keys());
+        let differs = |id: &&ProjectId| before.projects.get(id) != files.projects.get(id);
+        let mut changed: BTreeSet<ProjectId> = named.filter(differs).cloned().collect();
+        if before.unnamed.hashed_parts() != files.unnamed.hashed_parts() {
+            let all = self.projects();
+            changed.extend(all.iter().map(|state| state.project.id.clone()));
         }
-        self.put_unnamed_in_force(&files)
+        for id in changed.iter().filter(|id| !id.is_unnamed()) {
+            self.put_named_in_force(id, self.stored(id).as_deref(), files);
+        }
     }
 
     fn stored(&self, id: &ProjectId) -> Option<Arc<ProjectState>> {
         self.0.projects.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    fn files(&self) -> MutexGuard<'_, Arc<RuleSet>> {
-        self.0.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn putting(&self) -> MutexGuard<'_, ()> {
+        self.0.putting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces a project, or removes it. Returns what that changes in the folder.
     fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
-        let files = self.files();
-        let before = self.stored(id);
-        let changes = kept_changes(id, before.as_deref(), state.as_ref());
-        let rules =
-            state.as_ref().filter(|_| !id.is_unnamed()).map(|state| build_rules(state, &files));
-        let limiter = &self.0.limiter;
-        match rules {
-            Some(Ok(rules)) => _ = limiter.replace_project_rules(id.as_str(), rules),
-            Some(Err(problems)) => {
-                error!(project = %id, ?problems, "rules are not valid: they stay as they were");
-            }
-            None => {}
+        let _first = self.0.dry_runs.revision();
+        let _putting = self.putting();
+        let files = self.0.files.load_full();
+        let changes = kept_changes(id, self.stored(id).as_deref(), state.as_ref());
+        let is_removed = state.is_none();
+        // Nobody has a key of a project before its rules, or after them.
+        if !is_removed && !id.is_unnamed() {
+            self.put_named_in_force(id, state.as_ref(), &files);
         }
         self.0.keyring.replace(id, state.as_ref().map_or(&[], |state| &state.project.keys));
-        let is_removed = state.is_none() && before.is_some();
         let mut projects = self.0.projects.write().unwrap_or_else(PoisonError::into_inner);
         match state {
             Some(state) => _ = projects.insert(id.clone(), Arc::new(state)),
@@ -214,42 +264,69 @@ impl Registry {
         }
         drop(projects);
         if id.is_unnamed() {
-            self.put_unnamed_in_force(&files);
+            self.put_unnamed_in_force(&files.unnamed);
         } else if is_removed {
-            limiter.remove_project(id.as_str());
+            self.put_named_in_force(id, None, &files);
         }
         changes
     }
 
     /// Puts the rules of files and those of the unnamed project in force.
     fn put_unnamed_in_force(&self, files: &RuleSet) -> u64 {
-        let rules = match self.stored(&ProjectId::UNNAMED).map(|state| state.rules.build()) {
-            Some(Ok(rules)) => {
-                let together = files.clone().with_more(rules.iter().skip(1).cloned());
-                let is_valid = together.max_matches() <= RuleSet::MAX_MATCHES;
-                if !is_valid {
-                    error!("a request can match too many rules: those made at run time are off");
-                }
-                if is_valid { together } else { files.clone() }
+        let stored = self.stored(&ProjectId::UNNAMED).map(|state| state.rules.build());
+        self.0.limiter.replace_rules(together(&ProjectId::UNNAMED, files, stored))
+    }
+
+    /// Puts the rules of files and those of a named project in force. One that is neither stored nor
+    /// in a file has none.
+    fn put_named_in_force(&self, id: &ProjectId, state: Option<&ProjectState>, files: &FileRules) {
+        let stored = state.map(|state| state.rules.build_in_project(id.as_str()));
+        let rules = match (files.projects.get(id), stored) {
+            (Some(file), stored) => together(id, &file.rules, stored),
+            (None, Some(Ok(rules))) => rules,
+            (None, Some(Err(problems))) => {
+                error!(project = %id, ?problems, "rules are not valid: they stay as they were");
+                return;
             }
-            Some(Err(problems)) => {
-                error!(?problems, "rules made at run time are not valid: they are off");
-                files.clone()
+            (None, None) => {
+                self.0.limiter.remove_project(id.as_str());
+                return;
             }
-            None => files.clone(),
         };
-        self.0.limiter.replace_rules(rules)
+        let stored = state.map(|state| state.project.unmatched.into());
+        let unmatched = files.unmatched(id).or(stored).unwrap_or(Unmatched::Deny);
+        let rules = rules.with_unmatched(unmatched);
+        // Keys are hashed as those of files.
+        let rules = match files.unnamed.hashed_parts() {
+            Some(hashed) => rules.with_hashed_parts(hashed.clone()),
+            None => rules,
+        };
+        self.0.limiter.replace_project_rules(id.as_str(), rules);
     }
 }
 
-/// Builds the rules of a named project. Keys are hashed as those of files.
-fn build_rules(state: &ProjectState, files: &RuleSet) -> Result<RuleSet, Vec<Problem>> {
-    let rules = state.rules.build_in_project(state.project.id.as_str())?;
-    let rules = rules.with_unmatched(state.project.unmatched.into());
-    Ok(match files.hashed_parts() {
-        Some(hashed) => rules.with_hashed_parts(hashed.clone()),
-        None => rules,
-    })
+/// Returns the rules of files with those that were made at run time; without these if they are not
+/// valid, alone or together.
+fn together(
+    id: &ProjectId,
+    files: &RuleSet,
+    stored: Option<Result<RuleSet, Vec<Problem>>>,
+) -> RuleSet {
+    match stored {
+        Some(Ok(rules)) => {
+            let together = files.clone().with_more(rules.iter().skip(1).cloned());
+            if together.max_matches() <= RuleSet::MAX_MATCHES {
+                return together;
+            }
+            error!(project = %id, "a request can match too many rules: those made at run time are off");
+            files.clone()
+        }
+        Some(Err(problems)) => {
+            error!(project = %id, ?problems, "rules made at run time are not valid: they are off");
+            files.clone()
+        }
+        None => files.clone(),
+    }
 }
 
 /// Runs long work on a thread of its own.

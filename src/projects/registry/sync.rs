@@ -1,33 +1,37 @@
 //! Following the catalogue of the store.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rlaas_limiter::fleet::{
-    Catalogue, CatalogueHead, CatalogueRelation, Document, DocumentChange, FleetEvent,
+    Catalogue, CatalogueHead, CatalogueId, CatalogueRelation, Document, DocumentChange, FleetEvent,
     KeptCatalogue, KeptChanges, MAX_CHANGES,
 };
 use thiserror::Error;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::document::{decode, project_of};
+use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
 use crate::clock::{Deadline, Timestamp};
 use crate::projects::ProjectId;
 use crate::store::StoreError;
 
+/// Message on the topic of the catalogue: modes were set, which lie beside it.
+pub(crate) const MODES_SET: &[u8] = b"modes";
 /// Time between two looks at the catalogue without a message.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// That time while the store denies access, which only an operator can change.
 const DENIED_INTERVAL: Duration = Duration::from_mins(1);
 /// Longest time of one call of the store.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Documents that are read at the same time.
-const READS: usize = 16;
+pub(super) const READS: usize = 16;
 
 /// What this process knows of the catalogue. It is locked by whoever reads or writes it, so that
 /// changes are put in force in their order.
@@ -37,6 +41,14 @@ pub(super) struct Synced {
     pub(super) head: Option<CatalogueHead>,
     /// Projects that this release cannot read.
     pub(super) unreadable: HashSet<ProjectId>,
+    /// Epochs that the catalogue in force replaces.
+    pub(super) replaced: BTreeSet<CatalogueId>,
+    /// Whether this process has had the catalogue of the store in force.
+    pub(super) in_step: bool,
+    /// Number of entries beside the catalogue that are obeyed.
+    pub(super) aside: u64,
+    /// Time since which the store is known to have no catalogue.
+    pub(super) missing_since: Option<Timestamp>,
     /// Time of the last answer by which the catalogue in force is that of the store; at first that
     /// of the start.
     confirmed_at: Timestamp,
@@ -51,20 +63,24 @@ impl Synced {
         Self {
             head: None,
             unreadable: HashSet::new(),
+            replaced: BTreeSet::new(),
+            in_step: false,
+            aside: 0,
+            missing_since: None,
             confirmed_at: now,
             failure: None,
             state_dir: None,
         }
     }
 
-    fn keep(&mut self, changes: KeptChanges) {
+    pub(super) fn keep(&mut self, changes: KeptChanges) {
         if let Some(state_dir) = &mut self.state_dir {
             state_dir.add(changes);
         }
     }
 
     /// Writes the catalogue in force into the folder.
-    async fn flush(&mut self) {
+    pub(super) async fn flush(&mut self) {
         let head = self.head;
         if let Some(state_dir) = &mut self.state_dir {
             state_dir.flush(head).await;
@@ -90,21 +106,36 @@ impl From<StoreError> for SyncError {
 }
 
 /// A document that has changed; `None` if it was removed.
-type ReadDocument = (DocumentChange, Option<Document>);
+pub(super) type ReadDocument = (DocumentChange, Option<Document>);
 
 impl Registry {
-    /// Follows the catalogue, for ever.
-    pub async fn run(&self) {
+    /// Follows the catalogue, for ever. Notifies `modes` when modes may have been set elsewhere.
+    pub async fn run(&self, modes: &Notify) {
         let mut subscription = self.0.fleet.subscribe(Catalogue::TOPIC);
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut risks = LoggedRisks::default();
         loop {
             tokio::select! {
-                event = subscription.next() => if self.is_known(&event).await { continue },
+                event = subscription.next() => {
+                    let is_of_modes = is_of_modes(&event);
+                    let may_be_new = event == FleetEvent::Gap;
+                    if is_of_modes || may_be_new {
+                        modes.notify_one();
+                    }
+                    if may_be_new {
+                        risks.check_again();
+                    }
+                    if is_of_modes || self.is_known(&event).await {
+                        continue;
+                    }
+                }
                 _ = ticks.tick() => {}
             }
-            if self.look().await == Some("noperm") {
-                ticks.reset_after(DENIED_INTERVAL);
+            match self.look().await {
+                None => risks.look(self).await,
+                Some("noperm") => ticks.reset_after(DENIED_INTERVAL),
+                Some(_) => {}
             }
         }
     }
@@ -169,43 +200,71 @@ impl Registry {
         let catalogue = &self.0.catalogue;
         let mut synced = synced;
         let call_deadline = || deadline.or_within(CALL_TIMEOUT);
-        let found = catalogue.head(synced.head, call_deadline()).await?;
-        let is_conflict = match found {
-            None => synced.head.is_some(),
-            Some((_, relation)) => relation == CatalogueRelation::Conflict,
-        };
-        self.0.metrics.catalogue_conflict.set(is_conflict.into());
-        if is_conflict {
-            return Err(SyncError::Conflict);
-        }
-        if let Some((head, relation)) = found.filter(|(_, of)| *of != CatalogueRelation::Same) {
+        let found = loop {
+            let status = self.status(&mut synced, deadline).await?;
+            synced = self.obey_aside(synced, status.aside, deadline).await?;
+            if self.is_conflict(&synced, status) {
+                return Err(SyncError::Conflict);
+            }
+            let unseen = status.head.filter(|(_, of)| *of != CatalogueRelation::Same);
+            let Some((head, relation)) = unseen else { break status.head };
             let is_whole = relation != CatalogueRelation::Newer;
             let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
-            let changes = self.changes(since, deadline).await?;
-            let read = |change: DocumentChange| async move {
-                let document = catalogue.read(&change.name, call_deadline()).await?;
-                Ok::<ReadDocument, StoreError>((change, document))
-            };
-            let unseen = changes.into_iter().filter(|change| is_whole || !self.has(change));
-            let reads = stream::iter(unseen).map(read).buffer_unordered(READS);
-            let documents: Vec<ReadDocument> = reads.try_collect().await?;
+            let documents = self.read_documents(since, !is_whole, deadline).await?;
+            if is_whole {
+                synced.replaced.extend(catalogue.replaced(call_deadline()).await?);
+            }
+            if relation == CatalogueRelation::Replaced
+                && self.write_ended_keys(head, &documents, deadline).await?
+            {
+                continue;
+            }
             // Another server may have answered meanwhile.
-            match catalogue.head(Some(head), call_deadline()).await? {
-                Some((_, CatalogueRelation::Same | CatalogueRelation::Newer)) => {}
+            let status = catalogue.status(Some(head), false, call_deadline()).await?;
+            match status.head {
+                Some((_, CatalogueRelation::Same | CatalogueRelation::Newer))
+                    if !status.is_marked => {}
                 _ => return Err(SyncError::Conflict),
             }
             let registry = self.clone();
             synced = run_blocking(move || {
                 registry.install(&mut synced, documents, is_whole);
-                synced.head = Some(head);
+                registry.set_head(&mut synced, head);
                 synced
             })
             .await;
-        }
+            break Some((head, relation));
+        };
         synced.flush().await;
-        synced.confirmed_at = self.0.clock.now();
-        self.0.keyring.confirm(synced.confirmed_at);
+        synced.in_step |= found.is_some();
+        if found.is_some() || self.new_catalogue_delay_left(&synced).is_zero() {
+            synced.confirmed_at = self.0.clock.now();
+            self.0.keyring.confirm(synced.confirmed_at);
+        }
         Ok(synced)
+    }
+
+    fn set_head(&self, synced: &mut Synced, head: CatalogueHead) {
+        synced.head = Some(head);
+        self.0.revision.store(head.revision, Ordering::Relaxed);
+    }
+
+    /// Reads the documents that have changed since a revision; with `only_unseen`, those that are not in
+    /// force.
+    pub(super) async fn read_documents(
+        &self,
+        since: u64,
+        only_unseen: bool,
+        deadline: Deadline,
+    ) -> Result<Vec<ReadDocument>, StoreError> {
+        let changes = self.changes(since, deadline).await?;
+        let read = |change: DocumentChange| async move {
+            let deadline = deadline.or_within(CALL_TIMEOUT);
+            let document = self.0.catalogue.read(&change.name, deadline).await?;
+            Ok::<ReadDocument, StoreError>((change, document))
+        };
+        let unseen = changes.into_iter().filter(|change| !only_unseen || !self.has(change));
+        stream::iter(unseen).map(read).buffer_unordered(READS).try_collect().await
     }
 
     /// Puts a document in force that this process has written.
@@ -225,7 +284,7 @@ impl Registry {
             }
             // Else others have written too, and the next look reads that.
             if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
-                synced.head = Some(head);
+                registry.set_head(&mut synced, head);
             }
             synced
         })
@@ -240,7 +299,10 @@ impl Registry {
             (DocumentChange { name, revision }, Some(document))
         });
         self.install(synced, documents.collect(), false);
-        synced.head = kept.head;
+        synced.replaced = kept.replaced;
+        if let Some(head) = kept.head {
+            self.set_head(synced, head);
+        }
         self.0.keyring.confirm(synced.confirmed_at);
     }
 
@@ -293,5 +355,12 @@ impl Registry {
             let changes = self.put_in_force(&id, None);
             synced.keep(changes);
         }
+        let mut changes = KeptChanges::default();
+        changes.add_replaced(&synced.replaced);
+        synced.keep(changes);
     }
+}
+
+fn is_of_modes(event: &FleetEvent) -> bool {
+    matches!(event, FleetEvent::Message(message) if **message == *MODES_SET)
 }

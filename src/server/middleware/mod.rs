@@ -47,6 +47,7 @@ use crate::api::auth::{
 };
 use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
+use crate::console::RequestOrigin;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
@@ -135,6 +136,10 @@ impl ConnectionContext {
         if let Some(over_tls) = self.over_tls {
             request.extensions_mut().insert(over_tls);
         }
+        if self.middleware.protocol == Protocol::Console {
+            let kind = self.middleware.protocol.kind_of(request);
+            request.extensions_mut().insert(RequestOrigin { kind, peer: self.peer });
+        }
     }
 }
 
@@ -195,7 +200,8 @@ impl Middleware {
     ) -> Option<StreamAccess> {
         // Before the caller is added: a stream is admitted by what the client sent.
         let is_stream = self.protocol.is_stream(request.uri().path());
-        let access = is_stream.then(|| StreamAccess::new(&self.auth, request, permission, origin));
+        let access = is_stream
+            .then(|| StreamAccess::new(&self.auth, request, (permission, origin), &admission));
         let extensions = request.extensions_mut();
         if let Some(caller) = admission.caller {
             extensions.insert::<Caller>(caller);
@@ -229,7 +235,7 @@ impl Middleware {
     ) -> Option<Box<RequestTrace>> {
         trace.record_decision(response.extensions_mut().remove());
         match self.protocol {
-            Protocol::Http => trace.record_http_status(response.status()),
+            Protocol::Http | Protocol::Console => trace.record_http_status(response.status()),
             Protocol::Grpc if trace.record_grpc_status(response.headers()) => {}
             Protocol::Grpc => return Some(trace),
         }

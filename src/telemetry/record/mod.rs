@@ -5,6 +5,7 @@
 //! | `batch.rs` | requests of each thread on their way to the recorder |
 //! | `file.rs` | the file: blocks, rotation, errors |
 //! | `recent.rs` | the last minutes, in memory |
+//! | `replay.rs` | rules that are tried on them |
 //! | `settings.rs` | settings, and the header |
 //! | `thread.rs` | the thread that writes |
 //!
@@ -15,11 +16,12 @@
 mod batch;
 mod file;
 mod recent;
+mod replay;
 mod settings;
 mod thread;
 
 pub use file::RecordFileError;
-pub use recent::{PreviewSettings, RecentError, RecentReport, RecentTraffic};
+pub use recent::{PreviewSettings, RecentError, RecentReport, RecentTraffic, WantedRequests};
 pub use settings::{RecordSettings, Rotation, SampleSettings};
 
 use std::fmt;
@@ -129,12 +131,11 @@ impl TrafficRecorder {
     }
 
     /// Records a request. Dry runs are no traffic; nor are requests that were answered by their
-    /// request id, or refused because of it. Those in a project are left out: a recording does not
-    /// say which rules decided them.
+    /// request id, or refused because of it, and those in a project that there is not.
     #[inline]
     pub fn record(&self, request: &Request<'_>, decided: &Result<Verdict, CheckError>) {
         let Recording { queue, has_file, sample, recent, .. } = &*self.0;
-        if request.dry_run() || !request.project().is_empty() {
+        if request.dry_run() {
             return;
         }
         let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));
@@ -146,7 +147,7 @@ impl TrafficRecorder {
         let recorded = match decided {
             Ok(verdict) if verdict.replayed => return,
             Ok(verdict) => self.recorded_at(verdict.decisions.first(), !verdict.is_allowed()),
-            Err(CheckError::RequestId(_)) => return,
+            Err(CheckError::RequestId(_) | CheckError::UnknownProject) => return,
             Err(error) => self.recorded_at(None, matches!(error, CheckError::NoRule)),
         };
         batch::push(queue, recorded, sinks, |bytes| push_fields(bytes, request));

@@ -3,24 +3,24 @@
 //! They are kept in segments, each a small recording of its own. The oldest segment leaves as a
 //! whole: when it is too old, or when all of them take too much memory.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rlaas_simulation::recording::{
-    EncodedRequest, HashedHeader, Header, KeyError, Reader, RecordedKeys, RecordingError, Writer,
-    hash_values, key_fingerprint, rules_for_recordings,
+    EncodedRequest, HashedHeader, Header, KeyError, RecordedKeys, RecordingError, UndecidableRule,
+    Writer, hash_values, key_fingerprint, rules_for_recordings,
 };
 use rlaas_simulation::simulation::{
-    ReportNote, Simulation, SimulationReport, SimulationSettings, recording_notes,
+    ReportNote, SimulationReport, SimulationSettings, recording_notes,
 };
-use rlaas_simulation::{Dictionary, TimedRequest};
 use thiserror::Error;
 
 use super::batch;
+use super::replay::{Replay, pause_now};
 use crate::clock::{Micros, Timestamp};
-use crate::rules::{HashedParts, KeyHasher, Part};
+use crate::rules::{HashedParts, KeyHasher, Part, RuleSet};
 
 /// Most bytes of all segments.
 const MAX_BYTES: usize = 64 << 20;
@@ -30,12 +30,6 @@ const SEGMENT_BYTES: u64 = 2 << 20;
 const SEGMENTS: u64 = 30;
 /// Largest dictionary of a segment, in bytes.
 const DICTIONARY_BYTES: u64 = 8 << 20;
-/// Bytes of a simulation's dictionary after which it begins afresh with the next segment.
-const REPLAYED_BYTES: usize = 64 << 20;
-/// Time by which requests may be out of order: threads send theirs several times a second.
-const REORDER: Micros = Micros::from_secs(2);
-/// Most requests that are held to be put in order.
-const MAX_HELD: usize = 500_000;
 /// Most keys of a simulation, unless its settings say how many.
 const MAX_KEYS: u32 = 1_000_000;
 
@@ -67,6 +61,21 @@ pub struct RecentReport {
     pub dropped: u64,
     /// Remarks: that this instance alone is covered, and rules that can't be decided.
     pub notes: Vec<ReportNote>,
+    /// Names of the rules that can't be decided, because values are hashed.
+    pub undecidable: Vec<String>,
+    /// The candidate, by whose keys was counted.
+    pub candidate: RuleSet,
+}
+
+/// The requests on which rules are tried.
+#[derive(Clone, Debug, Default)]
+pub struct WantedRequests {
+    /// Their project; empty for none.
+    pub project: String,
+    /// Whether those by descriptors are among them. They are in no project.
+    pub descriptors: bool,
+    /// The time of the first one, or before.
+    pub since: Timestamp,
 }
 
 /// Reason why there is no report.
@@ -78,6 +87,9 @@ pub enum RecentError {
     /// What is kept can't be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
+    /// A pause has ended it.
+    #[error("stopped")]
+    Stopped,
 }
 
 /// The segments.
@@ -119,41 +131,64 @@ impl RecentTraffic {
         Self(Arc::new(Mutex::new(segments)))
     }
 
-    /// Decides the requests that are kept by rules. Of the calling thread it has all requests, of
-    /// others those up to about a second ago.
+    /// Decides the requests that are kept by rules: those that decided up to about a second ago.
     ///
-    /// Takes as long as a simulation does: it is not for threads that decide. Takes at most a few
-    /// hundred MiB: unless `settings` say how many keys are counted, these are 1,000,000, and the
-    /// report has how many were dropped.
+    /// Takes as long as a simulation does, and calls `pause` again and again, at least after each
+    /// 1,024 requests: it is not for threads that decide. Takes at most a few hundred MiB: unless
+    /// `settings` say how many keys are counted, these are 1,000,000, and the report has how many were
+    /// dropped.
     ///
     /// # Errors
     ///
     /// [`RecentError`].
-    pub fn simulate(&self, mut settings: SimulationSettings) -> Result<RecentReport, RecentError> {
+    pub fn simulate(
+        &self,
+        settings: SimulationSettings,
+        wanted: &WantedRequests,
+        mut pause: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<RecentReport, RecentError> {
         batch::flush();
         let (segments, header, hasher) = {
             let mut recent = self.lock();
-            recent.end_segment()?;
-            let finished: Vec<Segment> = recent.finished.iter().cloned().collect();
-            (finished, recent.header.clone(), recent.hasher.clone())
+            (recent.segments_since(wanted.since)?, recent.header.clone(), recent.hasher.clone())
         };
+        let mut settings = settings;
         let headers = [header];
         let found = rules_for_recordings(&settings.candidate, &headers, Some(&hasher))?;
         let mut undecidable = found.undecidable;
         settings.candidate = found.rules;
+        pause_now(&mut pause)?;
         if let Some(against) = settings.against.take() {
             let found = rules_for_recordings(&against, &headers, Some(&hasher))?;
             settings.against = Some(found.rules);
-            undecidable.extend(found.undecidable);
+            let is_new = |rule: &UndecidableRule| !undecidable.contains(rule);
+            let new: Vec<_> = found.undecidable.into_iter().filter(is_new).collect();
+            undecidable.extend(new);
         }
+        pause_now(&mut pause)?;
         let mut notes = recording_notes(&headers, &settings.candidate, &undecidable);
         notes.insert(0, ReportNote::this_instance_alone());
         settings.max_keys.get_or_insert(MAX_KEYS);
-        let mut replay = Replay::new(settings);
+        let candidate = settings.candidate.clone();
+        let mut replay = Replay::new(settings, wanted);
         for segment in segments {
-            replay.decide_segment(&segment.bytes)?;
+            replay.decide_segment(&segment.bytes, &mut pause)?;
         }
-        Ok(replay.finish(notes))
+        let replayed = replay.finish(&mut pause)?;
+        Ok(RecentReport {
+            simulation: replayed.report,
+            from: replayed.span.map(|(from, _)| from),
+            to: replayed.span.map(|(_, to)| to),
+            dropped: replayed.dropped,
+            notes,
+            undecidable: undecidable.into_iter().map(|rule| rule.name).collect(),
+            candidate,
+        })
+    }
+
+    /// Returns the time for which requests are kept.
+    pub fn keep(&self) -> Micros {
+        self.lock().keep
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, RecentSegments> {
@@ -223,104 +258,23 @@ impl RecentSegments {
         Ok(self.current.as_mut().expect("set above"))
     }
 
+    /// Returns the segments that have requests since then. The one that is written goes on.
+    fn segments_since(&mut self, since: Timestamp) -> Result<Vec<Segment>, RecordingError> {
+        let mut segments: Vec<Segment> = self.finished.iter().cloned().collect();
+        if let Some((writer, segment)) = &mut self.current {
+            let bytes = writer.copy_finished()?.into();
+            segments.push(Segment { bytes, ..segment.clone() });
+        }
+        segments.retain(|segment| segment.to >= since);
+        Ok(segments)
+    }
+
     fn end_segment(&mut self) -> Result<(), RecordingError> {
         if let Some((writer, segment)) = self.current.take() {
             let bytes = writer.finish()?.into();
             self.finished.push_back(Segment { bytes, ..segment });
         }
         Ok(())
-    }
-}
-
-/// A simulation of segments, one after the other, with few of their requests in memory at a time.
-struct Replay {
-    simulation: Simulation,
-    dictionary: Dictionary,
-    /// Requests that an older one may still follow, the oldest first.
-    held: BinaryHeap<Reverse<HeldRequest>>,
-    arrived: u64,
-    newest: Timestamp,
-    /// Times of the first and the last request that was decided.
-    span: Option<(Timestamp, Timestamp)>,
-    dropped: u64,
-}
-
-/// A request that is held, in the order in which requests leave.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct HeldRequest {
-    at: Timestamp,
-    /// How many came before it.
-    position: u64,
-    /// Its number in the dictionary.
-    request: u32,
-    was_refused: bool,
-}
-
-impl Replay {
-    fn new(settings: SimulationSettings) -> Self {
-        Self {
-            simulation: Simulation::new(settings),
-            dictionary: Dictionary::default(),
-            held: BinaryHeap::new(),
-            arrived: 0,
-            newest: Timestamp::EPOCH,
-            span: None,
-            dropped: 0,
-        }
-    }
-
-    fn decide_segment(&mut self, bytes: &[u8]) -> Result<(), RecordingError> {
-        if self.dictionary.bytes() > REPLAYED_BYTES {
-            // Their numbers become void.
-            self.decide_oldest(Timestamp::EPOCH, 0);
-            self.dictionary.clear();
-        }
-        let mut reader = Reader::new(bytes)?;
-        let (mut numbers, mut generation) = (Vec::new(), 0);
-        while let Some(TimedRequest { at, request, was_refused }) = reader.next()? {
-            if generation != reader.dictionary().generation() {
-                generation = reader.dictionary().generation();
-                numbers.clear();
-            }
-            // New requests have the next numbers.
-            for number in numbers.len()..reader.dictionary().len() {
-                let number = u32::try_from(number).expect("a number of a request");
-                numbers.push(self.dictionary.number(reader.dictionary().request(number).clone()));
-            }
-            let (position, request) = (self.arrived, numbers[request as usize]);
-            self.held.push(Reverse(HeldRequest { at, position, request, was_refused }));
-            self.arrived += 1;
-            self.newest = self.newest.max(at);
-            self.decide_oldest(self.newest - REORDER, MAX_HELD);
-        }
-        self.dropped += reader.lost();
-        Ok(())
-    }
-
-    /// Decides the requests up to a time, and the oldest ones after it while more than `most` are
-    /// held.
-    fn decide_oldest(&mut self, until: Timestamp, most: usize) {
-        while let Some(Reverse(oldest)) = self.held.peek().copied()
-            && (oldest.at <= until || self.held.len() > most)
-        {
-            self.held.pop();
-            let HeldRequest { at, request, was_refused, .. } = oldest;
-            // Time never goes back.
-            let (from, at) = self.span.map_or((at, at), |(from, to)| (from, to.max(at)));
-            self.span = Some((from, at));
-            self.simulation.decide(TimedRequest { at, request, was_refused }, &self.dictionary);
-        }
-    }
-
-    fn finish(mut self, notes: Vec<ReportNote>) -> RecentReport {
-        self.decide_oldest(Timestamp::EPOCH, 0);
-        RecentReport {
-            simulation: self.simulation.finish(),
-            from: self.span.map(|(from, _)| from),
-            to: self.span.map(|(_, to)| to),
-            dropped: self.dropped,
-            notes,
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Recent traffic of a limiter that decides.
 
+use std::ops::ControlFlow;
+
 use rlaas_limiter::Limiter;
 use rlaas_simulation::simulation::{NoteKind, SimulationSettings};
 
@@ -48,11 +50,58 @@ fn recent(users: &[&str], hashed: Option<Vec<Part>>) -> TrafficRecorder {
             let dry = Request::user(user).dry_run().build().expect("a valid request");
             recorder.record(&dry, &limiter.check_now(&dry).expect("memory decides at once"));
             recorder.record(&request.in_project("shop"), &decided);
+            if *user == "alice" {
+                recorder.record(&request.in_project("blog"), &decided);
+            }
         }
     }
     // The thread has written all of it when it has ended.
     recorder.close();
     recorder
+}
+
+fn simulate(recent: &RecentTraffic, settings: SimulationSettings, project: &str) -> RecentReport {
+    let project = project.to_owned();
+    let wanted = WantedRequests { project, ..WantedRequests::default() };
+    recent.simulate(settings, &wanted, || ControlFlow::Continue(())).expect("a report")
+}
+
+#[test]
+fn each_project_has_its_own_requests() {
+    let recorder = recent(&["alice", "bob"], None);
+    let recent = recorder.recent().expect("a preview");
+    for (project, requests, refused) in [("", 20, 14), ("shop", 20, 14), ("blog", 10, 7)] {
+        let candidate = rules(3, Vec::new()).in_project(project);
+        let report = simulate(recent, SimulationSettings::new(candidate), project).simulation;
+        assert_eq!((report.all.requests, report.all.refused), (requests, refused), "{project}");
+        let ids: Vec<&str> = report.hardest_hit.iter().map(|hit| hit.id.as_str()).collect();
+        let expected = if project == "blog" { &["alice"][..] } else { &["alice", "bob"] };
+        assert_eq!(ids, expected, "{project}");
+    }
+    let nobody = simulate(recent, SimulationSettings::new(rules(3, Vec::new())), "nobody");
+    assert!(nobody.simulation.is_empty() && nobody.from.is_none());
+}
+
+#[test]
+fn simulation_ends_at_a_pause_and_leaves_the_traffic_whole() {
+    let recorder = recent(&["alice"], None);
+    let recent = recorder.recent().expect("a preview");
+    let settings = || SimulationSettings::new(rules(3, Vec::new()));
+    for pauses in 0..3 {
+        let mut left = pauses;
+        let pause = || {
+            let flow = if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            left -= i32::from(flow.is_continue());
+            flow
+        };
+        let ended = recent.simulate(settings(), &WantedRequests::default(), pause);
+        assert!(matches!(ended, Err(RecentError::Stopped)) || pauses == 2, "{pauses}");
+    }
+    assert_eq!(simulate(recent, settings(), "").simulation.all.requests, 10);
+    let since = Clock::default().now() + Micros::from_secs(60);
+    let wanted = WantedRequests { since, ..WantedRequests::default() };
+    let later = recent.simulate(settings(), &wanted, || ControlFlow::Continue(()));
+    assert!(later.expect("a report").simulation.is_empty());
 }
 
 #[test]
@@ -63,7 +112,7 @@ fn recent_traffic_is_decided_by_other_rules() {
         let candidate = rules(3, vec![named("alice", "alice", 8)]);
         let against = Some(rules(5, Vec::new()));
         let settings = SimulationSettings { against, ..SimulationSettings::new(candidate) };
-        let report = recent.simulate(settings).expect("a report");
+        let report = simulate(recent, settings, "");
         let counts = |name: &str| {
             let rule = report.simulation.rule(name).expect("a rule of the report");
             (rule.counts.requests, rule.counts.refused)
@@ -82,7 +131,7 @@ fn patterns_on_hashed_values_are_not_decided() {
     let recorder = recent(&["alice"], Some(vec![Part::UserId]));
     let recent = recorder.recent().expect("a preview");
     let settings = SimulationSettings::new(rules(3, vec![named("a", "al*", 8)]));
-    let report = recent.simulate(settings).expect("a report");
+    let report = simulate(recent, settings, "");
     assert!(report.notes.iter().any(|note| note.kind == NoteKind::Hashed), "{:?}", report.notes);
     assert!(report.simulation.rule("a").is_none());
 }

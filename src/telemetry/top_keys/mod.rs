@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use self::batch::{Batch, EmptyBatches, Queue};
 use self::recorder::Recorder;
+use super::stats::StatsKey;
 use crate::observer::Decided;
 
 /// Batches that wait for the recorder: at most 4 MiB.
@@ -60,6 +61,19 @@ impl TopKind {
     pub const ALL: [Self; 3] = [Self::Denied, Self::NearLimit, Self::Used];
 }
 
+/// Selects counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountQuery<'a> {
+    /// Project of the rule; empty: the unnamed one.
+    pub project: &'a str,
+    /// Name of the rule.
+    pub rule: &'a str,
+    /// Kind of counts.
+    pub kind: TopKind,
+    /// Window of time.
+    pub window: Window,
+}
+
 /// Counts the keys of all rules. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct TopKeys {
@@ -67,15 +81,15 @@ pub struct TopKeys {
     names: Arc<Names>,
 }
 
-/// The rules by name.
+/// The rules by project and name.
 #[derive(Debug, Default)]
 struct Names {
     next: AtomicU32,
-    by_name: Mutex<HashMap<Box<str>, Weak<u32>>>,
+    by_name: Mutex<HashMap<StatsKey, Weak<u32>>>,
 }
 
 /// Counts the keys of one rule. The counts last as long as a clone of it, and those of the same
-/// name.
+/// project and name.
 #[derive(Clone, Debug)]
 pub struct RuleTopKeys {
     queue: Arc<Queue>,
@@ -106,19 +120,20 @@ impl TopKeys {
         Ok(Self { queue, names })
     }
 
-    /// Returns what counts the keys of the rule of this name.
-    pub fn rule(&self, name: &str) -> RuleTopKeys {
-        RuleTopKeys { queue: Arc::clone(&self.queue), id: self.names.id(name) }
+    /// Returns what counts the keys of a rule.
+    pub fn rule(&self, rule: &StatsKey) -> RuleTopKeys {
+        RuleTopKeys { queue: Arc::clone(&self.queue), id: self.names.id(rule) }
     }
 
     /// Returns the counts of a rule in a window: what was decided up to a second ago. `None` if no
-    /// rule in force has this name.
+    /// rule in force has this project and name.
     ///
     /// For a rule that is not among the [`MAX_RULES`] busiest, or was not, the total and the error
     /// are those of all such rules together.
-    pub fn window(&self, rule: &str, kind: TopKind, window: Window) -> Option<Summary> {
+    pub fn window(&self, query: &CountQuery<'_>) -> Option<Summary> {
+        let CountQuery { project, rule, kind, window } = *query;
         batch::flush();
-        let id = self.names.find(rule)?;
+        let id = self.names.find(&StatsKey::of_rule(project, rule))?;
         Some(lock(&self.queue.recorder).window(*id, kind, window))
     }
 
@@ -155,18 +170,18 @@ impl RuleTopKeys {
 }
 
 impl Names {
-    fn id(&self, name: &str) -> Arc<u32> {
+    fn id(&self, rule: &StatsKey) -> Arc<u32> {
         let mut by_name = lock(&self.by_name);
-        if let Some(id) = by_name.get(name).and_then(Weak::upgrade) {
+        if let Some(id) = by_name.get(rule).and_then(Weak::upgrade) {
             return id;
         }
         let id = Arc::new(self.next.fetch_add(1, Ordering::Relaxed));
-        by_name.insert(name.into(), Arc::downgrade(&id));
+        by_name.insert(rule.clone(), Arc::downgrade(&id));
         id
     }
 
-    fn find(&self, name: &str) -> Option<Arc<u32>> {
-        lock(&self.by_name).get(name).and_then(Weak::upgrade)
+    fn find(&self, rule: &StatsKey) -> Option<Arc<u32>> {
+        lock(&self.by_name).get(rule).and_then(Weak::upgrade)
     }
 
     /// Forgets the rules that are in no snapshot any more.

@@ -149,7 +149,8 @@ fn keys_are_hashed_by_a_random_key() {
 #[test]
 fn rules_are_counted_by_name_until_they_are_gone() {
     let top_keys = TopKeys::start().expect("a thread");
-    let rule = top_keys.rule("pay");
+    let [pay, of_shop] = ["", "shop"].map(|project| StatsKey::of_rule(project, "pay"));
+    let rule = top_keys.rule(&pay);
     batch::push(&rule.queue, *rule.id, b"alice", Usage { taken: 5, ..Usage::default() });
     batch::push(
         &rule.queue,
@@ -157,19 +158,26 @@ fn rules_are_counted_by_name_until_they_are_gone() {
         "long".repeat(100).as_bytes(),
         Usage { taken: 3, ..Usage::default() },
     );
-    let again = top_keys.rule("pay");
+    let again = top_keys.rule(&pay);
     drop(rule);
+    let _other = top_keys.rule(&of_shop);
+    let window = |project, rule| {
+        let (kind, window) = (TopKind::Used, Window::Hour);
+        top_keys.window(&CountQuery { project, rule, kind, window })
+    };
     // The thread that counts may still have the batch.
     let mut found = Summary::default();
     while found.total() < 8 {
-        found = top_keys.window("pay", TopKind::Used, Window::Hour).expect("a rule");
+        found = window("", "pay").expect("a rule");
         thread::yield_now();
     }
     let keys: Vec<(&str, u64)> =
         found.counters().iter().map(|counter| (&*counter.key, counter.least)).collect();
     let [("alice", 5), (hash, 3)] = keys[..] else { panic!("{keys:?}") };
     assert!(hash.starts_with('#') && hash.len() == 33, "{hash}");
-    assert_eq!(top_keys.window("other", TopKind::Used, Window::Hour), None);
+    assert_eq!(window("", "other"), None);
+    assert_eq!(window("blog", "pay"), None);
+    assert_eq!(window("shop", "pay"), Some(Summary::default()));
     drop(again);
-    assert_eq!(top_keys.window("pay", TopKind::Used, Window::Hour), None);
+    assert_eq!(window("", "pay"), None);
 }

@@ -100,7 +100,8 @@ async fn overrides_are_set_obeyed_shown_and_listed_on_every_shard() {
         for (id, limit) in [(user, 7), (banned, 0)] {
             let states = inspect(&mut admin, of_user(id)).await.expect("a state");
             assert_eq!((states[0].limit, states[0].overrides.len()), (limit, 1), "{id}");
-            let explain = proto::ExplainRequest { request: Some(request(id)) };
+            let explain =
+                proto::ExplainRequest { request: Some(request(id)), ..Default::default() };
             let explained = admin.explain(explain).await.expect("an explanation").into_inner();
             let Some(check_result::Result::Response(answer)) =
                 explained.result.expect("a result").result

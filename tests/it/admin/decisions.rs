@@ -128,7 +128,7 @@ async fn filter_selects_by_rule_outcome_user_and_sample() {
     let with = |rule: &str, outcomes: &[proto::Outcome], user_id: &str| {
         let outcomes = outcomes.iter().map(|outcome| i32::from(*outcome)).collect();
         let (rule, user_id) = (rule.to_owned(), user_id.to_owned());
-        proto::WatchDecisionsRequest { rule, outcomes, user_id, sample_ppm: 0 }
+        proto::WatchDecisionsRequest { rule, outcomes, user_id, ..all() }
     };
     let mut near = watch(&mut client, with("pay", &[NearLimit, Denied], "")).await;
     let mut shadow = watch(&mut client, with("", &[ShadowDenied], "alice")).await;

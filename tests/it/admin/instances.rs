@@ -30,6 +30,7 @@ async fn a_single_instance_lists_itself() {
     assert!(instance.answering && !instance.missing);
     assert_eq!((&*instance.version, instance.revision), (env!("CARGO_PKG_VERSION"), 1));
     assert!(instance.store_nodes.is_empty(), "memory");
+    assert_eq!((instance.catalogue_revision, instance.catalogue_age), (0, None));
     assert!(instance.connections >= 1);
     let (started, reported) = (instance.started_at, instance.reported_at);
     let [Some(started), Some(reported)] = [started, reported] else { panic!("{instance:?}") };

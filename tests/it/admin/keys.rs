@@ -93,7 +93,11 @@ async fn invalid_requests_name_the_field_and_change_nothing() {
     let ok = || of_user("alice");
     let id = |id: &str, rule: &str| {
         let key = proto::KeyRef { id: id.to_owned(), ..proto::KeyRef::default() };
-        Some(proto::Selector { whose: Some(Whose::Key(key)), rule: rule.to_owned() })
+        Some(proto::Selector {
+            whose: Some(Whose::Key(key)),
+            rule: rule.to_owned(),
+            project_id: String::new(),
+        })
     };
     let long = "x".repeat(1025);
     for (request, code, field) in [

@@ -15,13 +15,16 @@ use super::{AdminClient, admin, inspect, of_user, refund};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a server, and takes 3 units of alice.
+/// Starts a server, takes 3 units of alice, and waits for the report of its counts: until the next
+/// one, ten seconds later, all that Redis holds back is of the test.
 async fn server_on(redis: &RedisServer) -> Rlaas {
     let server = Rlaas::on_redis(redis, &[]);
     let mut client = server.client().await;
     for _ in 0..3 {
         check(&mut client, "alice").await.expect("a decision");
     }
+    let has_reported = async || redis.query::<u64>(&["EXISTS", "rlaas:fleet"]) == 1;
+    eventually("the counts are reported", SOON, has_reported).await;
     server
 }
 

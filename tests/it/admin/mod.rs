@@ -6,6 +6,7 @@ mod cluster;
 mod decisions;
 mod explain;
 mod faults;
+mod fleet_stats;
 mod fleet_top_keys;
 mod hashed_ids;
 mod http;
@@ -14,6 +15,7 @@ mod journal;
 mod journal_folder;
 mod keys;
 mod left_callers;
+mod mode_faults;
 mod modes;
 mod openapi;
 mod override_properties;
@@ -22,6 +24,7 @@ mod properties;
 mod request_ids;
 mod step_proxy;
 mod top_keys;
+pub(crate) mod watch_stats;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
@@ -42,7 +45,7 @@ fn of_user(user_id: &str) -> Option<proto::Selector> {
 
 #[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
 fn selector(whose: Whose) -> Option<proto::Selector> {
-    Some(proto::Selector { whose: Some(whose), rule: String::new() })
+    Some(proto::Selector { whose: Some(whose), rule: String::new(), project_id: String::new() })
 }
 
 /// Selects the key of a rule with these parts.
@@ -54,7 +57,7 @@ fn of_parts(rule: &str, parts: &[(&str, Option<&str>)]) -> Option<proto::Selecto
     };
     let parts = parts.iter().map(part).collect();
     let whose = Whose::Key(proto::KeyRef { parts, ..proto::KeyRef::default() });
-    Some(proto::Selector { whose: Some(whose), rule: rule.to_owned() })
+    Some(proto::Selector { whose: Some(whose), rule: rule.to_owned(), project_id: String::new() })
 }
 
 async fn inspect(

@@ -10,7 +10,7 @@ use rlaas::store::{RedisSettings, Servers};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
-use rlaas_limiter::rules::{Mode, ModeScope, Rule, RuleMode};
+use rlaas_limiter::rules::{Mode, ModeScope, Request, Rule, RuleMode};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest, RuleMode as ModeMessage};
 use rlaas_testkit::process::{Rlaas, request};
@@ -20,8 +20,8 @@ use tonic::{Code, Status};
 
 use super::{AdminClient, admin};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-const RULES: &str = "\
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RULES: &str = "\
 rate-limiter: {limit: 1, window: 1h}
 rules:
   - {name: pay, endpoint: /pay, limit: 1, window: 1h}
@@ -29,7 +29,7 @@ rules:
   - {name: gone, endpoint: /gone, limit: 0, window: 1h, mode: off}
 ";
 
-fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetModeRequest {
+pub(super) fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetModeRequest {
     let ttl = prost_types::Duration { seconds, nanos: 0 };
     proto::SetModeRequest {
         rule: rule.to_owned(),
@@ -40,7 +40,7 @@ fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetModeRequest {
     }
 }
 
-async fn set_mode(
+pub(super) async fn set_mode(
     client: &mut AdminClient,
     request: proto::SetModeRequest,
 ) -> Result<proto::SetModeResponse, Status> {
@@ -55,14 +55,14 @@ async fn check(server: &Rlaas, user: &str, resource: &str) -> Result<(bool, Vec<
 }
 
 /// Returns the mode in force and its end, as `GetConfig` tells them.
-async fn mode_of(server: &Rlaas, rule: &str) -> (ModeMessage, Option<Timestamp>) {
+pub(super) async fn mode_of(server: &Rlaas, rule: &str) -> (ModeMessage, Option<Timestamp>) {
     let config = server.client().await.get_config(GetConfigRequest::default()).await;
     let rules = config.expect("the configuration").into_inner().rules;
     let rule = rules.into_iter().find(|one| one.name == rule).expect("the rule");
     (rule.mode(), rule.mode_ends_at)
 }
 
-async fn has_mode(server: &Rlaas, rule: &str, mode: ModeMessage) {
+pub(super) async fn has_mode(server: &Rlaas, rule: &str, mode: ModeMessage) {
     eventually(&format!("{rule} is {mode:?}"), TIMEOUT, async || {
         mode_of(server, rule).await.0 == mode
     })
@@ -164,6 +164,7 @@ async fn invalid_requests_name_the_field() {
         (set("default", ModeMessage::Shadow, 0), "ttl must be 1 s to 30 d"),
         (set("default", ModeMessage::Off, 30 * 24 * 3600 + 1), "ttl must be 1 s to 30 d"),
         (with(|one| one.ttl = None), "ttl must be 1 s to 30 d"),
+        (set("default", ModeMessage::Off, i64::MIN), "ttl must be 1 s to 30 d"),
         (with(|one| one.mode = 0), "ttl must be unset without a mode"),
         (with(|one| one.mode = 9), "mode must be a known RuleMode"),
         (with(|one| one.rule.clear()), "rule must be the name of a rule"),
@@ -259,53 +260,12 @@ async fn journal_keeps_modes_over_a_restart() {
     assert_eq!(mode_of(&server, "pay").await.1, last.ends_at);
 }
 
-#[tokio::test]
-async fn answering_instance_obeys_alone_while_redis_is_away() {
-    let mut redis = RedisServer::start();
-    let dir = TempDir::new();
-    let file = dir.write("rules.yaml", RULES);
-    let url = format!("store.redis.url={}", redis.url());
-    let settings = ["store.backend=redis", &*url];
-    let one = Rlaas::start_from(&file, &settings);
-    let other = Rlaas::start_from(&file, &settings);
-    let mut client = admin(&one).await;
-    set_mode(&mut client, set("*", ModeMessage::Enforce, 60)).await.expect("set");
-    has_mode(&other, "pay", ModeMessage::Enforce).await;
-    redis.kill();
-    let first = proto::SetModeRequest {
-        request_id: "one".to_owned(),
-        ..set("pay", ModeMessage::Off, 3600)
-    };
-    let answer = set_mode(&mut client, first.clone()).await.expect("set");
-    assert_eq!(answer.everywhere_by, None);
-    assert_eq!(answer.coverage.as_ref().expect("coverage").instances.len(), 1);
-    assert_eq!(mode_of(&one, "pay").await, (ModeMessage::Off, answer.ends_at));
-    assert_eq!(mode_of(&other, "pay").await.0, ModeMessage::Enforce);
-    assert!(one.log().contains("mode set on this instance alone"), "{}", one.log());
-    let again = set_mode(&mut client, first).await.expect("an answer");
-    assert_eq!(again, proto::SetModeResponse { replayed: true, ..answer });
-    // The later one wins, wherever it was made.
-    let mut far = admin(&other).await;
-    set_mode(&mut far, set("pay", ModeMessage::Shadow, 3600)).await.expect("set");
-    redis.restart();
-    for server in [&one, &other] {
-        has_mode(server, "pay", ModeMessage::Shadow).await;
-    }
-    eventually("both changes are in the audit", TIMEOUT, async || {
-        let entries = client.list_audit(proto::ListAuditRequest::default()).await;
-        let entries = entries.map(|list| list.into_inner().entries).unwrap_or_default();
-        let summaries: Vec<_> = entries.iter().map(|entry| &*entry.summary).collect();
-        summaries.contains(&"rule pay: mode off for 1h")
-            && summaries.contains(&"rule pay: mode shadow for 1h")
-    })
-    .await;
-}
-
 /// An instance in this process, whose clock the test moves.
-fn instance(redis: &RedisServer, clock: &ManualClock) -> Administrator {
+pub(super) fn instance(redis: &RedisServer, clock: &ManualClock) -> Administrator {
     let limit = Rule::gcra("pay").limit(1).per(Duration::from_hours(1)).resource("/pay");
     let url = redis.url().parse().map(Box::new).expect("a valid url");
-    let settings = RedisSettings::new(Servers::Standalone(url));
+    let timeout = Duration::from_secs(5);
+    let settings = RedisSettings { timeout, ..RedisSettings::new(Servers::Standalone(url)) };
     let limiter = Limiter::builder().rule(limit).redis(settings).build().expect("a limiter");
     let fleet = Fleet::new(limiter.store());
     let settings =
@@ -339,11 +299,21 @@ async fn end_of_a_mode_is_obeyed_on_both_instances() {
         }
         modes
     };
-    assert_eq!(modes().await, [Some(end); 2]);
+    let pays = async || {
+        let mut allowed = Vec::new();
+        for instance in &instances {
+            let request = Request::user("alice").resource("/pay").build().expect("a request");
+            let verdict = instance.limiter().check(&request, Deadline::NEVER).await;
+            allowed.push(verdict.expect("a verdict").is_allowed());
+        }
+        allowed
+    };
+    // In shadow mode one request is above the limit.
+    assert_eq!((modes().await, pays().await), (vec![Some(end); 2], vec![true; 2]));
     clock.set(end - Micros::from_micros(1));
-    assert_eq!(modes().await, [Some(end); 2]);
+    assert_eq!((modes().await, pays().await), (vec![Some(end); 2], vec![true; 2]));
     clock.set(end);
-    assert_eq!(modes().await, [None; 2]);
+    assert_eq!((modes().await, pays().await), (vec![None; 2], vec![false; 2]));
 }
 
 #[tokio::test]

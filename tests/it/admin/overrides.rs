@@ -194,6 +194,7 @@ async fn what_can_not_be_overridden_is_refused() {
         ),
         (with_ttl(0, 999_999_999), invalid, "ttl must be 1 s to 366 d"),
         (with_ttl(-1, 0), invalid, "ttl must be 1 s to 366 d"),
+        (with_ttl(i64::MIN, i32::MIN), invalid, "ttl must be 1 s to 366 d"),
         (with_ttl(366 * 86_400, 1_000), invalid, "ttl must be 1 s to 366 d"),
         (
             proto::SetOverrideRequest { ttl: None, ..set(ok(), Kind::Limit(1)) },

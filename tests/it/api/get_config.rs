@@ -4,7 +4,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use rlaas_proto::ratelimit::v1::{
     DescriptorRule, DescriptorStep, GetConfigRequest, GetConfigResponse, Grant, OnStoreFailure,
-    PartMatcher, Rule, RuleMode, RuleOrigin, RuleOverride, UnmatchedPolicy,
+    PartMatcher, Rule, RuleMode, RuleOverride, UnmatchedPolicy,
 };
 use tonic::{Code, Status};
 
@@ -113,9 +113,15 @@ async fn rules_report_matchers_keys_overrides_and_policies() {
     assert_eq!((open.on_store_failure(), open.fail_open), (OnStoreFailure::Allow, true));
     assert_eq!(open.descriptor_rule, None);
     assert_eq!(config.unmatched(), UnmatchedPolicy::DefaultRule);
-    let origin = |rule: &Rule| rule.origin.as_ref().map(RuleOrigin::kind);
-    assert_eq!(origin(default), Some(OriginKind::BuiltIn));
-    assert_eq!(origin(open), Some(OriginKind::File));
+    assert_eq!(origin(default), (OriginKind::BuiltIn, ""));
+    let (kind, file) = origin(open);
+    assert!(kind == OriginKind::File && file.ends_with("/rlaas.yaml"), "{file}");
+}
+
+/// Returns the kind and the source of the origin of a rule.
+fn origin(rule: &Rule) -> (OriginKind, &str) {
+    let origin = rule.origin.as_ref().expect("an origin");
+    (origin.kind(), &origin.source)
 }
 
 #[tokio::test]
@@ -152,7 +158,8 @@ async fn descriptor_rules_report_their_path() {
         ..shop
     };
     assert_eq!(path.descriptor_rule, Some(of_path));
-    assert_eq!(path.origin.as_ref().map(RuleOrigin::kind), Some(OriginKind::EnvoyFile));
+    let (kind, file) = origin(path);
+    assert!(kind == OriginKind::EnvoyFile && file.ends_with("/shop.yaml"), "{file}");
 }
 
 #[tokio::test]

@@ -135,7 +135,9 @@ fn selector(rule: &str, parts: &[(&str, &str)], id: &str) -> proto::InspectReque
     let parts = parts.iter().map(part).collect();
     let key = proto::KeyRef { parts, id: id.to_owned(), ..proto::KeyRef::default() };
     let whose = Some(proto::selector::Whose::Key(key));
-    proto::InspectRequest { selector: Some(proto::Selector { whose, rule: rule.to_owned() }) }
+    proto::InspectRequest {
+        selector: Some(proto::Selector { whose, rule: rule.to_owned(), project_id: String::new() }),
+    }
 }
 
 #[tokio::test]

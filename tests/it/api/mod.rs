@@ -9,6 +9,6 @@ mod metadata;
 mod request_ids;
 mod rule_specs;
 mod services;
-mod tls;
+pub(crate) mod tls;
 mod unix_sockets;
 mod unmatched;

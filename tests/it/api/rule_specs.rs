@@ -56,7 +56,11 @@ fn specs_of_a_file_build_the_rules_of_the_service() {
     for file in files() {
         let sources = Sources { files: vec![file.clone()], ..Sources::default() };
         let config = Config::load(&sources).expect("a valid file");
-        let built = spec(&file).build().expect("valid rules");
+        let mut spec = spec(&file);
+        for rule in &mut spec.rules {
+            rule.file = file.to_string_lossy().into();
+        }
+        let built = spec.build().expect("valid rules");
         assert_eq!(built, config.rules, "{}", file.display());
         rules += built.iter().count();
     }
@@ -67,9 +71,8 @@ fn specs_of_a_file_build_the_rules_of_the_service() {
 fn library_reads_the_rules_of_the_service_from_a_file() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
     let text = std::fs::read_to_string(&file).expect("a file");
-    let sources = Sources { files: vec![file], ..Sources::default() };
-    let config = Config::load(&sources).expect("a valid file");
-    assert_eq!(rlaas_limiter::yaml::read_rules(&text).expect("valid rules"), config.rules);
+    let built = spec(&file).build().expect("valid rules");
+    assert_eq!(rlaas_limiter::yaml::read_rules(&text).expect("valid rules"), built);
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn spec_and_message_have_the_same_fields() {
         "{version: 1, name: a, endpoint: /a, match: {user-id: b}, key-by: c, algorithm: gcra, \
          limit: 1, window: 1s, burst: 1, mode: shadow, shadow: true, enforce: 25%, on-change: scale, local-share: 1, \
          on-store-failure: local, fail-open: true, breaker-opens-rule: true, near-limit: 0.8, overridable: true, \
-         overrides: [{match: {user-id: b}, limit: 2}]}",
+         overrides: [{match: {user-id: b}, limit: 2}], candidates: [{limit: 3}]}",
     )
     .expect("a specification");
     let Value::Object(fields) = serde_json::to_value(whole).expect("JSON") else {

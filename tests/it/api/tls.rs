@@ -76,7 +76,7 @@ async fn outcome(
 }
 
 /// Performs a TLS handshake with this client certificate and these ALPN protocols.
-async fn handshake(
+pub(crate) async fn handshake(
     address: &str,
     certificates: &Certificates,
     shown: Option<Certificate>,

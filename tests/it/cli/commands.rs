@@ -261,6 +261,7 @@ fn help_fits_100_columns() {
         "project get",
         "project set",
         "project delete",
+        "project restore",
         "key create",
         "key list",
         "key rotate",

@@ -66,7 +66,7 @@ async fn texts_of_callers_forge_nothing_in_any_command() {
     }
     let mut admin = AdminServiceClient::new(server.channel().await);
     let whose = Some(Whose::Request(request(HOSTILE)));
-    let selector = Some(proto::Selector { whose, rule: String::new() });
+    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
     let kind = Some(rlaas_proto::ratelimit::v1::grant::Kind::Limit(9));
     let set = proto::SetOverrideRequest {
         selector: selector.clone(),

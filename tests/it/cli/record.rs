@@ -9,12 +9,20 @@ use rlaas_simulation::recording::key_fingerprint;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{finish, rlaas, run};
 
-const LINES: &str = r#"{"rlaas_recording":1,"created_us":5,"writer":"test","time_unit":"us","keys":"clear","dictionary_bytes":0}
+const LINES: &str = r#"{"rlaas_recording":2,"created_us":5,"writer":"test","time_unit":"us","keys":"clear","dictionary_bytes":0}
 {"at_us":1700000100000000,"user_id":"alice","resource":"/pay","attributes":{"plan":"free"},"cost":1,"refused":true}
 {"at_us":1700000100000020,"domain":"web","descriptors":[{"entries":[{"key":"ip","value":"::1"}],"hits":1,"limit":{"units":5,"window_us":1000000}}]}
 {"lost":3}
 {"at_us":1700000100000010,"user_id":"alice","resource":"/pay","attributes":{"plan":"free"},"cost":1}
+{"at_us":1700000100000011,"project":"shop","user_id":"alice","resource":"/pay","attributes":{"plan":"free"},"cost":1}
 "#;
+
+/// The first five lines of `LINES` in the compact form of version 1, which had no projects.
+const VERSION_1: &str = "524c41415352454301005c0000007b22637265617465645f7573223a352c22777269746572223a2274657374\
+    222c2274696d655f756e6974223a227573222c226b657973223a22636c656172222c2264696374696f6e6172\
+    795f6279746573223a36373130383836347d6561d32c3b0000007836bbb8018084a1e1838985060005616c69\
+    6365042f706179010104706c616e0466726565002801037765620101026970033a3a31020105c0843d020306\
+    13000000004a7d2572";
 
 fn cat(arguments: &[&str]) -> (i32, String, String) {
     run(&[&["record", "cat"], arguments].concat())
@@ -44,7 +52,7 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 fn both_forms_are_printed_plain_and_compressed() {
     let dir = TempDir::new();
     let bytes = compact(&dir);
-    assert!(bytes.starts_with(b"RLAASREC\x01\0"));
+    assert!(bytes.starts_with(b"RLAASREC\x02\0"));
     let expected = LINES.replace(r#""dictionary_bytes":0"#, r#""dictionary_bytes":67108864"#);
     for (name, bytes) in [("plain", bytes.clone()), ("gzip", gzipped(&bytes))] {
         let file = dir.path(name);
@@ -61,6 +69,22 @@ fn both_forms_are_printed_plain_and_compressed() {
 }
 
 #[test]
+fn recordings_of_version_1_are_read_on() {
+    let dir = TempDir::new();
+    let byte = |at: usize| u8::from_str_radix(&VERSION_1[at..at + 2], 16).expect("two digits");
+    let bytes: Vec<u8> = (0..VERSION_1.len()).step_by(2).map(byte).collect();
+    let file = dir.path("old.rec");
+    fs::write(&file, bytes).expect("a file");
+    let expected = LINES.replace(r#""dictionary_bytes":0"#, r#""dictionary_bytes":67108864"#);
+    let expected: String = expected.split_inclusive('\n').take(5).collect();
+    assert_eq!(cat(&[&text(&file)]), (0, expected, String::new()));
+    let newer = LINES.replace(r#""rlaas_recording":2"#, r#""rlaas_recording":3"#);
+    let (code, out, error) = cat(&[&text(&dir.write("newer.jsonl", &newer))]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(error.contains("recording of version 3: must be at most 2"), "{error}");
+}
+
+#[test]
 fn truncated_and_damaged_files_are_printed_as_far_as_they_go() {
     let dir = TempDir::new();
     let bytes = compact(&dir);
@@ -70,7 +94,7 @@ fn truncated_and_damaged_files_are_printed_as_far_as_they_go() {
         cat(&[&text(&file)])
     };
     let (code, out, error) = print(&bytes[..bytes.len() - 8]);
-    assert_eq!((code, out.lines().count()), (2, 5), "all but the end: {error}");
+    assert_eq!((code, out.lines().count()), (2, 6), "all but the end: {error}");
     assert!(error.contains("broken.rec") && error.contains("no end"), "{error}");
     let (code, out, error) = print(&bytes[..bytes.len() - 9]);
     assert_eq!((code, out.lines().count()), (2, 1), "{error}");
@@ -81,7 +105,7 @@ fn truncated_and_damaged_files_are_printed_as_far_as_they_go() {
     assert!(code == 2 && error.contains("block 0 of the recording is damaged"), "{error}");
     let gzip = gzipped(&bytes);
     let (code, out, error) = print(&gzip[..gzip.len() - 4]);
-    assert_eq!((code, out.lines().count()), (2, 5), "{error}");
+    assert_eq!((code, out.lines().count()), (2, 6), "{error}");
     let (code, _, error) =
         print(b"127.0.0.1 - - [01/Jan/2026:00:00:00 +0000] \"GET / HTTP/1.1\"\n");
     assert!(code == 2 && error.contains("not a recording"), "{error}");
@@ -92,7 +116,7 @@ fn several_files_become_one_recording_if_their_keys_are_alike() {
     let dir = TempDir::new();
     let one = text(&dir.write("one.jsonl", LINES));
     let (code, out, _) = cat(&[&one, &one]);
-    assert_eq!((code, out.lines().count()), (0, 9));
+    assert_eq!((code, out.lines().count()), (0, 11));
     let other = LINES.replace(r#""clear""#, r#"{"hashed":{"parts":["user_id"],"key":"k"}}"#);
     let other = text(&dir.write("other.jsonl", &other));
     let (code, out, error) = cat(&[&one, &other]);

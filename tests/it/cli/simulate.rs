@@ -219,6 +219,34 @@ fn a_warm_up_is_left_out_and_keys_can_be_bounded() {
 }
 
 #[test]
+fn one_project_is_taken_from_a_recording() {
+    let files = SimulateFiles::new(2);
+    let mut lines = vec![json!({ "rlaas_recording": 2 }).to_string()];
+    for project in [Some("shop"), None, Some("shop"), Some("blog"), Some("shop")] {
+        lines.push(json!({ "at_us": START_US, "user_id": "a", "project": project }).to_string());
+    }
+    let entries = json!([{ "entries": [{ "key": "ip", "value": "::1" }] }]);
+    lines.push(json!({ "at_us": START_US, "domain": "web", "descriptors": entries }).to_string());
+    files.0.write("traffic", &(lines.join("\n") + "\n"));
+    for (options, requests, refused) in [
+        (&[][..], 2, 0),
+        (&["--project", "_"], 2, 0),
+        (&["--project", "shop"], 3, 1),
+        (&["--project", "blog"], 1, 0),
+    ] {
+        let (code, json) = files.json(options);
+        assert_eq!((code, &json["all"]["requests"]), (0, &json!(requests)), "{options:?}: {json}");
+        assert_eq!(json["all"]["refused"], refused, "{options:?}");
+        assert_eq!(json["traffic"]["skippedByProject"], 6 - requests, "{options:?}");
+    }
+    let (code, out, error) = files.simulate(&["--project", "a/b"]);
+    assert_eq!((code, out.as_str()), (64, ""));
+    assert!(error.contains("lower case letters"), "{error}");
+    let (code, _, error) = files.simulate(&["--project", "nobody"]);
+    assert_eq!(code, 2, "{error}");
+}
+
+#[test]
 fn envoys_rules_are_those_of_the_configuration() {
     let files = SimulateFiles::new(2);
     let envoy = "domain: web\ndescriptors:\n- key: ip\n  rate_limit: { unit: minute, requests_per_unit: 1 }\n";

@@ -8,6 +8,7 @@
 
 mod against_memory;
 mod buckets;
+mod candidates;
 mod changed_rules;
 mod each_alone;
 mod enforced_share;

@@ -219,7 +219,8 @@ async fn receipt_stays_valid_after_a_change_of_its_limit(on: Service) {
     let (algorithm, server) = (on.algorithm(), on.redis().cloned());
     let tried = spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
+        let cases = if std::env::var_os("SOAK").is_some() { 2_000 } else { 100 };
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
         let tried = TestRunner::new(config).run(&change(), |change| {
             runtime.block_on(no_more_than_was_taken(&change, algorithm, server.as_ref()))
         });

@@ -273,7 +273,8 @@ async fn refunded_state_equals_one_never_taken_from(on: Service) {
 
 fn try_cases(algorithm: Algorithm, server: Option<&Arc<RedisServer>>) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let cases = if server.is_some() { 100 } else { 1_000 };
+    let more = if std::env::var_os("SOAK").is_some() { 10 } else { 1 };
+    let cases = more * if server.is_some() { 100 } else { 1_000 };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let try_case = |case: RefundCase| -> TestCaseResult {
         runtime.block_on(async {

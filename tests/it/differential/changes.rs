@@ -17,8 +17,6 @@ use super::cases::{Shape, shape};
 use super::model::Model;
 use super::stores::decide;
 
-const DAY_MS: u64 = 86_400_000;
-
 /// A history of a rule.
 #[derive(Clone, Debug)]
 pub(super) struct ChangeCase {
@@ -57,15 +55,7 @@ pub(super) fn case_of_changes(
     with_refunds: bool,
 ) -> impl Strategy<Value = ChangeCase> {
     let place = Algorithm::ALL.iter().position(|one| *one == algorithm).expect("an algorithm");
-    // Keys of fixed windows have their index, which for lengths of months that differ by a hundredth is
-    // the same now and then: see docs/rules.md.
-    let longest = if algorithm == Algorithm::FixedWindow { DAY_MS } else { u64::MAX };
-    let shape = move || {
-        shape().prop_map(move |shape| {
-            let window_ms = shape.window_ms.min(longest);
-            Shape { algorithm: place, window_ms, ..shape }
-        })
-    };
+    let shape = move || shape().prop_map(move |shape| Shape { algorithm: place, ..shape });
     // Half of the histories change nothing but the units.
     let same_window = (shape(), prop::collection::vec(shape(), 1..=3)).prop_map(|(first, more)| {
         let Shape { window_ms, debt_percent, .. } = first;

@@ -5,6 +5,7 @@
 //! `DIFFERENTIAL_CASES` sets the number of cases. The default makes more than 100,000 decisions on
 //! each store.
 
+mod candidates;
 mod cases;
 mod changes;
 mod grants;
@@ -23,6 +24,7 @@ use rlaas::algorithm::{Algorithm, OnChange};
 use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
+use candidates::{CandidateCase, case_of_candidates};
 use cases::{
     DifferentialCase, Rules, case, case_of_many, with_admin, with_overrides, with_refunds,
 };
@@ -185,4 +187,42 @@ fn two_instances_pass_no_more_than_the_larger_limit() {
         2 * histories(),
         &async |case: TwoInstances, server| case.run(server).await,
     );
+}
+
+/// Runs histories of candidates.
+fn run_candidates(algorithm: Algorithm) {
+    let case = case_of_candidates(algorithm);
+    run_cases("candidates", case, histories(), &async |case: CandidateCase, server| {
+        case.run(server).await
+    });
+}
+
+#[test]
+fn candidate_with_fixed_window_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::FixedWindow);
+}
+
+#[test]
+fn candidate_with_sliding_window_log_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::SlidingWindowLog);
+}
+
+#[test]
+fn candidate_with_sliding_window_counter_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::SlidingWindowCounter);
+}
+
+#[test]
+fn candidate_with_token_bucket_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::TokenBucket);
+}
+
+#[test]
+fn candidate_with_leaky_bucket_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::LeakyBucket);
+}
+
+#[test]
+fn candidate_with_gcra_refuses_what_its_twin_refuses() {
+    run_candidates(Algorithm::Gcra);
 }

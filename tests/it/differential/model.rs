@@ -276,21 +276,25 @@ impl Model {
 
     /// Returns the window of `now` with this count.
     pub(super) fn counted(&self, state: &State, now: i128, count: i128) -> (i128, i128, i128) {
-        let index = now / self.window;
-        match state.fixed {
-            Some((same, _, expiry)) if same == index => (index, count, expiry),
-            _ => (index, count, (now / 1000 + self.window / 1000) * 1000),
+        match self.current(state, now) {
+            Some((index, _, expiry)) => (index, count, expiry),
+            None => (now / self.window, count, (now / 1000 + self.window / 1000) * 1000),
         }
+    }
+
+    /// Returns the count of the window of `now`. That of a window of another length with the same
+    /// index ends before this window can, aside from a second.
+    fn current(&self, state: &State, now: i128) -> Option<(i128, i128, i128)> {
+        let index = now / self.window;
+        let ends_from = (index + 1) * self.window - 1_000_000;
+        state.fixed.filter(|(same, _, expiry)| *same == index && *expiry >= ends_from)
     }
 
     /// Returns the units in use at `now`. Fractions are rounded up, those of the sliding counter
     /// down.
     pub(super) fn used(&self, state: &State, now: i128) -> i128 {
         match self.algorithm {
-            Algorithm::FixedWindow => match state.fixed {
-                Some((index, count, _)) if index == now / self.window => count,
-                _ => 0,
-            },
+            Algorithm::FixedWindow => self.current(state, now).map_or(0, |(_, count, _)| count),
             Algorithm::SlidingWindowLog => {
                 let (now_ms, window_ms) = (now / 1000, self.window / 1000);
                 let counts = |at: &&i128| **at > now_ms - window_ms && **at <= now_ms;
@@ -386,10 +390,8 @@ impl Model {
         let (count, reset_after, ttl) = match self.algorithm {
             Algorithm::FixedWindow => {
                 let until_end = window - now % window;
-                let ttl = match after.fixed {
-                    Some((index, _, expiry)) if index == now / window => expiry - now / 1000 * 1000,
-                    _ => window,
-                };
+                let ends_in = |(_, _, expiry)| expiry - now / 1000 * 1000;
+                let ttl = self.current(after, now).map_or(window, ends_in);
                 (used, until_end, ttl.max(1))
             }
             Algorithm::SlidingWindowLog => {

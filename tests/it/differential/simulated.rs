@@ -83,8 +83,8 @@ impl TrafficGenerator {
             user_id: format!("user-{}", self.id(30)).into(),
             resource: ["/", "/pay", "/quota"][usize::try_from(self.below(3)).expect("small")]
                 .into(),
-            attributes: Box::default(),
             cost,
+            ..RecordedFields::default()
         })
     }
 
@@ -293,8 +293,8 @@ fn a_simulation_waits_as_long_as_a_live_limiter_says() {
     let request = dictionary.number(RecordedRequest::Fields(RecordedFields {
         user_id: "a".into(),
         resource: "/pay".into(),
-        attributes: Box::default(),
         cost: 3,
+        ..RecordedFields::default()
     }));
     let mut decide = |at: Timestamp| {
         let timed = TimedRequest { at, request, was_refused: false };

@@ -125,7 +125,8 @@ impl Session {
             .env("CURL_HOME", self.dir.path("."))
             .env_remove("REDIS_URL")
             .env_remove("RUST_LOG")
-            .env_remove("RLAAS_TOKEN");
+            .env_remove("RLAAS_TOKEN")
+            .env_remove("RLAAS_API_KEY");
         command
     }
 

@@ -68,7 +68,8 @@ async fn missing_permission_for_overrides_fails_only_decisions_of_overridable_ru
         // An administrator is told, and changes nothing.
         let mut admin = AdminServiceClient::new(server.channel().await);
         let whose = Some(Whose::Request(of("/error")));
-        let selector = Some(proto::Selector { whose, rule: "error".to_owned() });
+        let selector =
+            Some(proto::Selector { whose, rule: "error".to_owned(), project_id: String::new() });
         let status = admin.inspect(proto::InspectRequest { selector }).await.expect_err(missing);
         assert_eq!(status.code(), Code::Unavailable, "{status:?}");
         assert!(status.message().contains("lacks +hget"), "{status:?}");

@@ -194,8 +194,8 @@ pub(super) async fn breaker(server: &Rlaas) -> u64 {
 
 /// Returns the sum of the counts of all ids in Redis.
 pub(super) fn counted(redis: &RedisServer) -> u64 {
-    let keys: Vec<String> = redis.query(&["KEYS", "rlaas:*"]);
-    keys.iter().map(|key| redis.query::<u64>(&["GET", key])).sum()
+    let keys = redis.keys().into_iter().filter(|key| key.starts_with("rlaas:"));
+    keys.map(|key| redis.query::<u64>(&["GET", &key])).sum()
 }
 
 /// Returns the number of script calls that Redis has received.

@@ -14,6 +14,7 @@ mod error_replies;
 mod idempotency;
 mod load;
 mod multi_shard;
+mod multi_shard_candidates;
 mod multi_shard_library;
 mod policies;
 mod redis;

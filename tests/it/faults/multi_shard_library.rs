@@ -22,17 +22,21 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::load::SOON;
 
 /// A limiter on a cluster of three masters, and an id on each of them.
-struct Fixture {
+pub(super) struct Fixture {
     cluster: RedisCluster,
-    limiter: Limiter,
-    user: String,
-    tenant: String,
-    team: String,
+    pub(super) limiter: Limiter,
+    pub(super) user: String,
+    pub(super) tenant: String,
+    pub(super) team: String,
     running: AbortHandle,
 }
 
 impl Fixture {
-    async fn start(rules: RuleSet, max_in_flight: u32, observer: Arc<dyn Observer>) -> Self {
+    pub(super) async fn start(
+        rules: RuleSet,
+        max_in_flight: u32,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let cluster = RedisCluster::start(3, 0).await;
         let seeds = cluster.urls().iter().map(|url| url.parse().expect("a valid url")).collect();
         let limiter = limiter(Servers::Cluster { seeds }, rules, max_in_flight, observer);
@@ -50,16 +54,16 @@ impl Fixture {
     }
 
     /// Checks a request of this cost for a resource.
-    async fn check(&self, resource: &str, cost: u32) -> Result<Verdict, CheckError> {
+    pub(super) async fn check(&self, resource: &str, cost: u32) -> Result<Verdict, CheckError> {
         check(&self.limiter, [&self.user, &self.tenant, &self.team], resource, cost).await
     }
 
-    async fn peek(&self, resource: &str) -> Result<Vec<i64>, CheckError> {
+    pub(super) async fn peek(&self, resource: &str) -> Result<Vec<i64>, CheckError> {
         Ok(remaining(&self.check(resource, 0).await?))
     }
 
     /// Like [`Self::check`] with a cost of 1, in a task.
-    fn spawn(&self, resource: &'static str) -> JoinHandle<Result<Verdict, CheckError>> {
+    pub(super) fn spawn(&self, resource: &'static str) -> JoinHandle<Result<Verdict, CheckError>> {
         let Self { limiter, user, tenant, team, .. } = self;
         let (limiter, ids) = (limiter.clone(), [user, tenant, team].map(Clone::clone));
         tokio::spawn(
@@ -68,7 +72,7 @@ impl Fixture {
     }
 
     /// Makes the tenant's master delay every script, or ends that.
-    fn pause(&self, waits: bool) {
+    pub(super) fn pause(&self, waits: bool) {
         let master = self.cluster.node(1);
         if waits {
             master.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
@@ -98,7 +102,7 @@ pub(super) fn limiter(
     Limiter::with_deny_cache(rules, Store::Redis(Arc::new(store)), cache, observer)
 }
 
-async fn check(
+pub(super) async fn check(
     limiter: &Limiter,
     [user, tenant, team]: [&str; 3],
     resource: &str,
@@ -113,11 +117,11 @@ fn remaining(verdict: &Verdict) -> Vec<i64> {
     verdict.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
 
-fn user() -> Part {
+pub(super) fn user() -> Part {
     Part::UserId
 }
 
-fn attribute(name: &str) -> Part {
+pub(super) fn attribute(name: &str) -> Part {
     Part::Attribute(name.to_owned())
 }
 
@@ -130,7 +134,7 @@ pub(super) fn rule(name: &str, by: Part, algorithm: Algorithm, units: u64) -> Ru
 }
 
 /// Restricts a rule to requests for `/tenant`.
-fn for_tenants(rule: Rule) -> Rule {
+pub(super) fn for_tenants(rule: Rule) -> Rule {
     let patterns = vec![(Part::Resource, Pattern::one("/tenant"))];
     Rule { matcher: Matcher { patterns }, ..rule }
 }

@@ -205,6 +205,9 @@ async fn removed_document_is_a_change(one: &Catalogue, other: &Catalogue) {
     assert!(one.history("gone", soon()).await.expect("entries").is_empty());
     let changes = one.changes(removed.revision - 1, soon()).await.expect("changes");
     assert_eq!(changes.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["gone"]);
+    let rest = std::time::Duration::from_hours(1);
+    let again = write(other, CatalogueWrite { rest, ..setting("gone", &[]) }).await;
+    assert_eq!(again, WriteOutcome::Removed);
     // Its counted field is free again.
     let bounds = CatalogueBounds { documents: u64::MAX, fields: 4 };
     written(write(one, CatalogueWrite { bounds, ..setting("gone", &[("rule:z", b"")]) }).await);

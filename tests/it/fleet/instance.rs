@@ -13,15 +13,15 @@ use tokio::task::AbortHandle;
 
 /// A running store and its fleet.
 #[derive(Debug)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     pub(super) store: Store,
-    pub(super) fleet: Fleet,
+    pub(crate) fleet: Fleet,
     background: AbortHandle,
 }
 
 impl Instance {
     /// Starts an instance, and waits for its store.
-    pub(super) async fn start(settings: RedisSettings) -> Self {
+    pub(crate) async fn start(settings: RedisSettings) -> Self {
         let instance = Self::begin(&settings);
         let health = instance.store.health();
         let is_up = async || *health.borrow() == Health::Up;
@@ -51,12 +51,12 @@ pub(crate) fn standalone(url: &str) -> RedisSettings {
 }
 
 /// Returns settings for a cluster.
-pub(super) fn cluster(urls: &[String]) -> RedisSettings {
+pub(crate) fn cluster(urls: &[String]) -> RedisSettings {
     RedisSettings::new(Servers::Cluster { seeds: urls.iter().map(|url| parsed(url)).collect() })
 }
 
 /// Returns settings for sentinels.
-pub(super) fn sentinel(urls: &[String]) -> RedisSettings {
+pub(crate) fn sentinel(urls: &[String]) -> RedisSettings {
     let sentinels = urls.iter().map(|url| parsed(url)).collect();
     RedisSettings::new(Servers::Sentinel { sentinels, master_name: "mymaster".to_owned() })
 }

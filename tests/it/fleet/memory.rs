@@ -7,6 +7,7 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::fleet::{
     EntryId, Fleet, FleetEvent, FleetJournal, KeptChanges, LogRange, MemoryFleet, OnRecorded,
+    ProjectEntryId, ProjectLog, Register,
 };
 use rlaas_limiter::store::{BoxFuture, StoreError};
 
@@ -101,15 +102,15 @@ impl Journal {
 impl FleetJournal for Journal {
     fn append(
         &self,
-        log: &str,
+        of: ProjectLog<'_>,
         id: EntryId,
         content: &[u8],
-        removed: &[EntryId],
+        removed: &[ProjectEntryId],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         assert!(removed.is_empty(), "the log has space");
         let recorded = self.check().map(|()| {
-            self.entries.lock().expect("entries").push((log.to_owned(), id, content.to_owned()));
+            self.entries.lock().expect("entries").push((of.log.to_owned(), id, content.to_owned()));
             apply();
         });
         Box::pin(std::future::ready(recorded))
@@ -129,6 +130,23 @@ impl FleetJournal for Journal {
     fn catalogue(
         &self,
         _changes: &KeptChanges,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(std::future::ready(self.check().map(|()| apply())))
+    }
+
+    fn registers(
+        &self,
+        _registers: &[Register],
+        _expires_at: Timestamp,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(std::future::ready(self.check().map(|()| apply())))
+    }
+
+    fn remove_registers(
+        &self,
+        _names: &[(String, String)],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(std::future::ready(self.check().map(|()| apply())))
@@ -161,9 +179,10 @@ async fn a_journal_records_before_anything_is_visible_and_restores() {
 
     let restored = empty();
     for (log, id, content) in &*journal.entries.lock().expect("entries") {
-        restored.restore_entry(log, *id, content, 10);
+        let of = ProjectLog { log, project: "" };
+        restored.restore_entry(of, *id, content);
         // An entry that is there twice is restored once.
-        restored.restore_entry(log, *id, content, 10);
+        restored.restore_entry(of, *id, content);
     }
     for (name, secret) in &*journal.secrets.lock().expect("secrets") {
         restored.restore_secret(name, *secret);

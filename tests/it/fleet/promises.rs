@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rlaas_limiter::clock::Deadline;
 use rlaas_limiter::fleet::{
-    EntryId, Fleet, FleetEvent, LogRange, MAX_NAME_LEN, MAX_READ, MAX_VALUE_LEN, MAX_VALUES,
-    NamedValue, Subscription,
+    EntryId, Fleet, FleetEvent, LogEntry, LogRange, MAX_NAME_LEN, MAX_READ, MAX_VALUE_LEN,
+    MAX_VALUES, NamedValue, NewEntry, ProjectLog, Subscription,
 };
 use rlaas_limiter::store::StoreError;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ pub(super) fn soon() -> Deadline {
 pub(super) async fn assert_all(one: &Fleet, other: &Fleet) {
     a_log_is_read_newest_first(one, other).await;
     a_log_keeps_its_newest_entries(one, other).await;
+    a_project_keeps_its_newest_entries(one, other).await;
     entries_are_bytes(one, other).await;
     values_are_replaced_and_listed(one, other).await;
     a_name_is_claimed_once(one, other).await;
@@ -67,6 +68,42 @@ async fn a_log_keeps_its_newest_entries(one: &Fleet, other: &Fleet) {
     assert!((100..=200).contains(&kept.len()), "{}", kept.len());
     let newest: Vec<_> = (0..500_u32).rev().take(kept.len()).map(u32::to_be_bytes).collect();
     assert_eq!(kept, newest);
+}
+
+async fn a_project_keeps_its_newest_entries(one: &Fleet, other: &Fleet) {
+    let (shop, blog) = ("shop", "a:b {c} %");
+    let append = async |fleet: &Fleet, project, content: &[u8]| {
+        let entry = NewEntry { content, max_entries: 100, max_project_entries: 20, ttl: None };
+        let of = ProjectLog { log: "shared", project };
+        fleet.append_of_project(of, entry, soon()).await.expect("appended")
+    };
+    let read = async |project, range| {
+        let of = ProjectLog { log: "shared", project };
+        other.read_of_project(of, range, MAX_READ, soon()).await.expect("entries")
+    };
+    let all = LogRange::default();
+    let first = append(one, shop, b"first").await;
+    let second = append(other, shop, b"second").await;
+    append(one, "", b"none").await;
+    for number in 0..500_u32 {
+        append(one, blog, &number.to_be_bytes()).await;
+    }
+    // One entry has one id in both logs.
+    let shops = read(shop, all).await;
+    let contents = |entries: &[LogEntry]| {
+        entries.iter().map(|entry| (entry.id, entry.content.clone())).collect::<Vec<_>>()
+    };
+    let expected = [(second, b"second".to_vec()), (first, b"first".to_vec())];
+    assert_eq!(contents(&shops), expected);
+    let before = LogRange { from: EntryId::default(), before: second };
+    assert_eq!(contents(&read(shop, before).await), expected[1..]);
+    let blogs = read(blog, all).await;
+    assert!((20..=200).contains(&blogs.len()), "{}", blogs.len());
+    assert_eq!(blogs[0].content, 499_u32.to_be_bytes());
+    let shared = read("", all).await;
+    assert!((100..=200).contains(&shared.len()), "{}", shared.len());
+    assert_eq!(shared[..20], blogs[..20]);
+    assert!(read("nobody", all).await.is_empty());
 }
 
 async fn entries_are_bytes(one: &Fleet, other: &Fleet) {

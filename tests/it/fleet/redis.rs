@@ -23,8 +23,8 @@ const RECOVERY: Duration = Duration::from_secs(20);
 /// The commands of decisions, and of fleets; see docs/redis.md.
 const DECISIONS: &str = "+eval +evalsha +time +info +get +set +incrby +del +pttl +pexpireat +zadd \
     +zcount +zrangebyscore +zremrangebyscore +zremrangebyrank";
-const FLEET: [&str; 8] =
-    ["+hdel", "+hget", "+hgetall", "+hlen", "+hset", "+publish", "+xadd", "+xrevrange"];
+const FLEET: [&str; 9] =
+    ["+hdel", "+hget", "+hgetall", "+hlen", "+hset", "+persist", "+publish", "+xadd", "+xrevrange"];
 
 #[tokio::test]
 async fn promises_hold_on_one_server() {

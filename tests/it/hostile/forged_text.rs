@@ -79,7 +79,8 @@ async fn use_every_face(server: &Rlaas, random: &mut Random, rounds: usize) -> V
         let (user, reason) = (text(random, 1024), text(random, 1024));
         client.check(request(&user)).await.expect("a decision");
         let whose = Some(Whose::Request(request(&user)));
-        let selector = Some(proto::Selector { whose, rule: String::new() });
+        let selector =
+            Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
         let message = proto::InspectRequest { selector: selector.clone() }.encode_to_vec();
         let path = "/ratelimit.admin.v1.AdminService/Inspect";
         let answer = call(&channel, path, &[], message).await.expect("an answer");

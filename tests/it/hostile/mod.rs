@@ -35,9 +35,9 @@ async fn routes(server: &Rlaas) -> Vec<(String, String)> {
     let document: Value =
         serde_json::from_str(&server.get("/openapi.json").await.1).expect("a description");
     let paths = document["paths"].as_object().expect("paths");
-    let administrative = paths
-        .iter()
-        .filter(|(path, _)| path.starts_with("/v1/admin") || path.starts_with("/v1/projects"));
+    let prefixes = ["/v1/admin", "/v1/projects", "/v1/catalogue"];
+    let administrative =
+        paths.iter().filter(|(path, _)| prefixes.iter().any(|prefix| path.starts_with(prefix)));
     let routes: Vec<(String, String)> = administrative
         .flat_map(|(path, verbs)| {
             let verbs = verbs.as_object().expect("verbs").keys();

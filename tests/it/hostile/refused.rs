@@ -51,7 +51,7 @@ fn own_address() -> Option<String> {
 /// Returns a message that would be valid for some method, or random bytes.
 fn message(random: &mut Random) -> Vec<u8> {
     let whose = Some(Whose::Request(request(SECRET_USER)));
-    let selector = Some(proto::Selector { whose, rule: String::new() });
+    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
     let (reason, request_id) = ("because".to_owned(), random.next().to_string());
     match random.next() % 4 {
         0 => proto::InspectRequest { selector }.encode_to_vec(),
@@ -76,7 +76,7 @@ fn json(random: &mut Random) -> String {
 async fn all_there_is(channel: &Channel, metadata: &Headers) -> String {
     let mut shown = String::new();
     let whose = Some(Whose::Request(request(SECRET_USER)));
-    let selector = Some(proto::Selector { whose, rule: String::new() });
+    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
     for path in rpcs() {
         let message = match path.rsplit_once('/').expect("a method").1 {
             "Inspect" => proto::InspectRequest { selector: selector.clone() }.encode_to_vec(),

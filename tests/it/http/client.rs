@@ -1,7 +1,7 @@
 //! A minimal HTTP/1.1 client that sends any bytes and returns the whole response.
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use rlaas_testkit::process::Rlaas;
@@ -15,7 +15,7 @@ pub(crate) struct HttpResponse {
 
 impl HttpResponse {
     /// Returns the value of a header, which must not be repeated.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "{name} is repeated");
@@ -81,9 +81,16 @@ pub(super) async fn send_raw(server: &Rlaas, bytes: &[u8]) -> HttpResponse {
 }
 
 /// Like [`send_raw`], to any server.
-pub(super) async fn exchange(address: &str, bytes: &[u8]) -> HttpResponse {
-    let connection = TcpStream::connect(address).await.expect("a running server");
-    let (mut reader, mut writer) = connection.into_split();
+pub(crate) async fn exchange(address: &str, bytes: &[u8]) -> HttpResponse {
+    exchange_over(TcpStream::connect(address).await.expect("a running server"), bytes).await
+}
+
+/// Like [`exchange`], over a connection.
+pub(crate) async fn exchange_over(
+    connection: impl AsyncRead + AsyncWrite,
+    bytes: &[u8],
+) -> HttpResponse {
+    let (mut reader, mut writer) = tokio::io::split(connection);
     writer.write_all(bytes).await.expect("a server that reads the request");
     let mut response = Vec::new();
     reader.read_to_end(&mut response).await.expect("a response");

@@ -39,9 +39,9 @@ async fn openapi_document_is_served() {
     let server = Rlaas::start(&[]);
     let answer = get(&server, "/openapi.json").await;
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
-    // The routes of administration are added to the file.
+    // The routes of administration and of projects are added to the file.
     let (mut found, file) = (answer.json(), document());
-    for part in ["/paths", "/components/schemas"] {
+    for part in ["/paths", "/components/schemas", "/components/responses"] {
         let names = |of: &Value| -> BTreeSet<String> {
             of.pointer(part).and_then(Value::as_object).expect(part).keys().cloned().collect()
         };

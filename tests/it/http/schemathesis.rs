@@ -26,7 +26,7 @@ fn generated_requests_get_only_documented_responses() {
     for server in [Rlaas::start(&[few]), Rlaas::on_redis(&redis, &[few])] {
         let mut run = Command::new(&program);
         run.args(["run", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
-            .args(["--max-examples", "50", "--max-time", "15", "--workers", "2"])
+            .args(["--max-examples", "50", "--max-time", "15", "--workers", "1"])
             .args(["--seed", "1", "--continue-on-failure", "--no-color"])
             .arg(format!("http://{}/openapi.json", server.http()))
             .current_dir(cache_dir("schemathesis"));

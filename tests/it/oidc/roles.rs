@@ -12,7 +12,7 @@ use rlaas_testkit::process::{Rlaas, request};
 
 fn alice() -> proto::Selector {
     let whose = Some(Whose::Request(request("alice")));
-    proto::Selector { whose, rule: String::new() }
+    proto::Selector { whose, rule: String::new(), project_id: String::new() }
 }
 
 /// Returns the codes of Check, `GetConfig`, an operator's call and an administrator's.

@@ -15,6 +15,7 @@ use rlaas::store::{RedisSettings, RedisStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// A running registry.
@@ -40,12 +41,20 @@ impl Running {
         let limiter = Limiter::new(rules.build().expect("rules"), store, metrics.clone());
         let fleet = Fleet::new(limiter.store());
         let registry = Registry::new(limiter.clone(), fleet, metrics.clone());
-        let following = registry.clone();
-        let background = [
-            tokio::spawn(async move { limiter.run().await }).abort_handle(),
-            tokio::spawn(async move { following.run().await }).abort_handle(),
-        ];
+        registry.set_new_catalogue_delay(Duration::ZERO);
+        let background =
+            [tokio::spawn(async move { limiter.run().await }).abort_handle(), follow(&registry)];
         Self { registry, metrics, background }
+    }
+
+    /// Ends the looks at the catalogue, but for those of writes.
+    pub(super) fn stop_following(&self) {
+        self.background[1].abort();
+    }
+
+    /// Begins to look at the catalogue again.
+    pub(super) fn resume_following(&mut self) {
+        self.background[1] = follow(&self.registry);
     }
 
     /// Creates a project, or renames it.
@@ -122,6 +131,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.background.iter().for_each(AbortHandle::abort);
     }
+}
+
+fn follow(registry: &Registry) -> AbortHandle {
+    let registry = registry.clone();
+    tokio::spawn(async move { registry.run(&Notify::new()).await }).abort_handle()
 }
 
 /// Returns the id of a project; `_` is the unnamed one.

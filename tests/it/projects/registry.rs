@@ -111,14 +111,17 @@ async fn random_edits_are_in_force_on_every_instance() {
         })
     });
     let mut runner = TestRunner::deterministic();
-    let mut times = Vec::new();
+    let (mut times, mut deleted) = (Vec::new(), [0; 8]);
     for _ in 0..300 {
         let (by, project, edit) = edit().new_tree(&mut runner).expect("an edit").current();
-        let id = if project == 0 { "_".to_owned() } else { format!("project-{project}") };
+        // The id of a deleted project is not given again.
+        let suffix = deleted[usize::from(project)];
+        let id = if project == 0 { "_".to_owned() } else { format!("project-{project}-{suffix}") };
         if id == "_" && matches!(edit, Edit::Delete) {
             continue;
         }
         let Some(revision) = make(&instances[by], &id, edit.clone()).await else { continue };
+        deleted[usize::from(project)] += u32::from(matches!(edit, Edit::Delete));
         assert_eq!(instances[by].revision(&id), revision, "in force where it was made");
         let is_everywhere =
             async || instances.iter().all(|instance| instance.revision(&id) == revision);
@@ -239,7 +242,7 @@ async fn rules_of_files_win_over_those_made_at_run_time() {
     };
     assert_eq!(limits(), (vec!["file".to_owned(), "more".to_owned()], 7));
     let files = rlaas::rules::spec::RulesSpec::default().build().expect("rules");
-    on.registry.replace_file_rules(files);
+    on.registry.replace_file_rules(files.into());
     assert_eq!(limits(), (vec!["file".to_owned(), "more".to_owned()], 1));
     on.apply("_", &[], Others::Deleted).await.expect("a change");
     assert_eq!(on.registry.limiter().snapshot().rules.iter().count(), 1);
@@ -256,6 +259,18 @@ async fn projects_are_listed_newest_first() {
     let ids: Vec<_> = on.registry.projects().iter().map(|of| of.project.id.clone()).collect();
     assert_eq!(ids, [project_id("a"), project_id("b"), ProjectId::UNNAMED]);
     assert_eq!(on.registry.project(&project_id("c")), None);
+}
+
+#[tokio::test]
+async fn id_of_a_deleted_project_is_not_given_again() {
+    let redis = RedisServer::start();
+    for on in [memory(), Running::on_redis(&standalone(&redis.url()))] {
+        on.put("shop", "Shop").await.expect("a change");
+        on.delete("shop").await.expect("a change");
+        let again = on.put("shop", "Another").await;
+        assert!(matches!(again, Err(ChangeError::Deleted)), "{again:?}");
+        on.put("shop-2", "Another").await.expect("a change");
+    }
 }
 
 #[tokio::test]

@@ -10,20 +10,32 @@ use tonic::{Code, Status};
 
 use super::client::{Client, client, http, rule};
 
-const ROOT: &str = "s3cret-of-root";
-const TEAM: &str = "s3cret-of-the-team";
-const DESK: &str = "s3cret-of-the-desk";
+pub(super) const ROOT: &str = "s3cret-of-root";
+pub(super) const TEAM: &str = "s3cret-of-the-team";
+pub(super) const DESK: &str = "s3cret-of-the-desk";
 
 fn start() -> (Rlaas, TempDir) {
-    let sha256 = |token: &str| {
-        let bytes = digest(&SHA256, token.as_bytes());
-        bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
-    };
+    start_with("")
+}
+
+/// Starts a server with callers for all projects and for one, and other settings of `auth`.
+pub(super) fn start_with(settings: &str) -> (Rlaas, TempDir) {
+    start_on(settings, &[])
+}
+
+/// Returns the hash by which settings name a token.
+pub(super) fn sha256(token: &str) -> String {
+    let bytes = digest(&SHA256, token.as_bytes());
+    bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// The same, with options of the command line.
+pub(super) fn start_on(settings: &str, options: &[&str]) -> (Rlaas, TempDir) {
     let dir = TempDir::new();
     let file = dir.write(
         "rlaas.yaml",
         &format!(
-            "auth:\n  tokens:\n    - {{name: root, sha256: {}, roles: [operate, admin]}}\n    \
+            "auth:\n{settings}  tokens:\n    - {{name: root, sha256: {}, roles: [operate, admin]}}\n    \
              - {{name: team, sha256: {}, roles: [operate, admin], projects: [shop]}}\n    \
              - {{name: desk, sha256: {}, roles: [operate], projects: [shop]}}\n",
             sha256(ROOT),
@@ -31,7 +43,7 @@ fn start() -> (Rlaas, TempDir) {
             sha256(DESK)
         ),
     );
-    (Rlaas::start_from(&file, &[]), dir)
+    (Rlaas::start_from(&file, options), dir)
 }
 
 /// Calls every method for a project, and returns the refusals by method.
@@ -60,9 +72,11 @@ async fn refusals(client: &mut Client, project: &str) -> Vec<(&'static str, Opti
     call!(delete_rule, DeleteRuleRequest { project_id: project_id(), rule_name: "pay".to_owned() });
     call!(apply_rules, ApplyRulesRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
     call!(validate, ValidateRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
+    call!(preview, PreviewRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
     call!(list_revisions, ListRevisionsRequest { project_id: project_id() });
     call!(get_revision, GetRevisionRequest { project_id: project_id() });
     call!(rollback, RollbackRequest { project_id: project_id(), revision: 1 });
+    call!(list_usage, ListUsageRequest { project_id: project_id() });
     all
 }
 
@@ -81,9 +95,11 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("DELETE", "/rules/pay", ""),
     ("POST", "/rules:apply", r#"{"prune":true}"#),
     ("POST", "/rules:validate", "{}"),
+    ("POST", "/rules:preview", "{}"),
     ("GET", "/revisions", ""),
     ("GET", "/revisions/0", ""),
     ("POST", "/revisions/1:rollback", "{}"),
+    ("GET", "/usage", ""),
 ];
 
 #[tokio::test]
@@ -155,10 +171,14 @@ async fn role_in_a_project_is_for_its_calls_alone() {
         .expect("a project");
     let mut desk = client(&server, DESK).await;
     for (method, refused) in refusals(&mut desk, "shop").await {
-        let shows = ["get_", "list_", "validate"].iter().any(|prefix| method.starts_with(prefix));
+        let shows = ["get_", "list_", "validate", "preview"]
+            .iter()
+            .any(|prefix| method.starts_with(prefix));
         let code = refused.map_or(Code::Ok, |refused| refused.code());
         let is_right = if shows {
-            [Code::Ok, Code::NotFound].contains(&code)
+            // No requests are kept here.
+            let without_traffic = method == "preview" && code == Code::FailedPrecondition;
+            [Code::Ok, Code::NotFound].contains(&code) || without_traffic
         } else {
             code == Code::PermissionDenied
         };

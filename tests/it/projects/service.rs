@@ -190,7 +190,7 @@ async fn key_is_rotated_and_revoked() {
             other.get_project(get.clone()).await.is_ok()
         })
         .await;
-        for grace in [-1, 31 * 86_400] {
+        for grace in [-1, 31 * 86_400, i64::MIN] {
             let refused = other.rotate_key(rotate(grace, &key.id)).await.expect_err("a grace");
             assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
             assert!(refused.message().starts_with("grace must be"), "{refused:?}");
@@ -433,7 +433,7 @@ async fn changes_are_in_the_audit_and_refused_ones_are_not() {
     let key = proto::CreateKeyRequest { project_id: "shop".to_owned(), ..Default::default() };
     let secret = projects.create_key(key).await.expect("a key").into_inner().secret;
     let mut admin = AdminServiceClient::new(server.channel().await);
-    let entries = admin.list_audit(proto::ListAuditRequest::default()).await.expect("entries");
+    let entries = admin.list_audit(every_project()).await.expect("entries");
     let entries = entries.into_inner().entries;
     assert!(!format!("{entries:?}").contains(&secret[11..]));
     let told: Vec<_> = entries
@@ -446,4 +446,12 @@ async fn changes_are_in_the_audit_and_refused_ones_are_not() {
         ["CreateKey", "CreateRule", "CreateProject"].map(|action| (action, "shop", done, true))
     );
     assert_eq!((&*entries[1].target, &*entries[1].reason), ("pay", "launch"));
+}
+
+/// Asks for the changes of all projects.
+fn every_project() -> rlaas_proto::ratelimit::admin::v1::ListAuditRequest {
+    rlaas_proto::ratelimit::admin::v1::ListAuditRequest {
+        project_id: "-".to_owned(),
+        ..Default::default()
+    }
 }

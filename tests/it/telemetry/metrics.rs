@@ -66,6 +66,7 @@ async fn metrics_have_their_documented_names_and_labels() {
         "rlaas_breaker_state{}",
         "rlaas_redis_clock_jumps_total{}",
         "rlaas_redis_may_evict{}",
+        "rlaas_catalogue_at_risk{}",
         "rlaas_deny_cache_hits_total{}",
         "rlaas_memory_keys{}",
         "rlaas_memory_evictions_total{}",
@@ -96,6 +97,8 @@ fn assert_listed(text: &str) {
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     // Only servers with projects have this one.
     exposed.insert(("rlaas_project_decisions_total", "counter"));
+    // Only servers with candidates have this one.
+    exposed.insert(("rlaas_candidate_decisions_total", "counter"));
     let row = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
         let (name, kind) = (cells.next()?.strip_suffix('`')?, cells.next()?);

@@ -1,7 +1,10 @@
 //! Metrics, dashboards, alerts and traces.
 
+mod candidates;
+mod collector;
 mod dashboard;
 mod metrics;
+mod metrics_push;
 mod preview;
 mod queries;
 mod record;

@@ -1,6 +1,7 @@
 //! The requests that a server keeps in memory, and other rules that a call of the library tries on
 //! them.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rlaas::config::{Config, Sources};
 use rlaas::server::Server;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::record::TrafficRecorder;
+use rlaas::telemetry::record::{TrafficRecorder, WantedRequests};
 use rlaas_limiter::Limiter;
 use rlaas_simulation::simulation::{NoteKind, SimulationSettings};
 use rlaas_testkit::eventually;
@@ -50,7 +51,9 @@ async fn other_rules_are_tried_on_the_requests_that_a_server_decided() {
     let report = || {
         let against = Some(live.rules.clone());
         let settings = SimulationSettings::new(candidate.clone());
-        recent.simulate(SimulationSettings { against, ..settings }).expect("a report")
+        let settings = SimulationSettings { against, ..settings };
+        let wanted = WantedRequests::default();
+        recent.simulate(settings, &wanted, || ControlFlow::Continue(())).expect("a report")
     };
     let load = async {
         // Each connection has its worker.

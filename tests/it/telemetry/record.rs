@@ -76,7 +76,7 @@ async fn decided_requests_of_all_protocols_are_recorded_and_no_others() {
     stop(server);
     let (code, header, lines) = cat(&file);
     assert_eq!(code, 0);
-    assert_eq!(header["rlaas_recording"], 1);
+    assert_eq!(header["rlaas_recording"], 2);
     assert_eq!(header["keys"], "clear");
     assert_eq!(
         timeless(lines),

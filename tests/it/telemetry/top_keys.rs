@@ -10,7 +10,7 @@ use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Share};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas::telemetry::top_keys::{
-    MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
+    CountQuery, MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
 };
 use rlaas_limiter::{Limiter, StartedCheck};
 
@@ -65,14 +65,20 @@ fn decide(
         *(if is_allowed { &mut used } else { &mut denied }).entry(rank).or_default() += 1;
     }
     // What is asked on a thread has all decisions of the thread.
-    top_keys.window("default", TopKind::Used, Window::Hour).expect("a rule");
+    window(top_keys, "default", TopKind::Used);
     [used, denied]
+}
+
+/// Returns the counts of a rule in the last hour.
+fn window(top_keys: &TopKeys, rule: &str, kind: TopKind) -> Summary {
+    let query = CountQuery { project: "", rule, kind, window: Window::Hour };
+    top_keys.window(&query).expect("a rule")
 }
 
 /// Waits until the thread that counts has `total`.
 fn counted(top_keys: &TopKeys, kind: TopKind, total: u64) -> Summary {
     loop {
-        let found = top_keys.window("default", kind, Window::Hour).expect("a rule");
+        let found = window(top_keys, "default", kind);
         if found.total() == total {
             return found;
         }
@@ -190,7 +196,7 @@ fn memory_is_bounded_for_many_rules_and_long_keys() {
     }
     // What is asked on a thread has all decisions of the thread.
     let found = loop {
-        let found = top_keys.window("rule-0", TopKind::Denied, Window::Hour).expect("a rule");
+        let found = window(&top_keys, "rule-0", TopKind::Denied);
         if found.total() >= keys {
             break found;
         }

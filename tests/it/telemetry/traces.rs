@@ -29,7 +29,7 @@ use rlaas_testkit::redis::free_port;
 use rlaas_testkit::tls::{Certificate, Certificates};
 use rlaas_testkit::{TempDir, eventually};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 const CHECK: &str = "ratelimit.v1.RateLimitService/Check";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -117,12 +117,25 @@ fn secret() -> CheckRequest {
 }
 
 /// Ends the server by SIGTERM, so that it exports its spans, and returns its log.
-async fn end(mut server: Rlaas) -> String {
+pub(super) async fn end(mut server: Rlaas) -> String {
     server.signal("TERM");
     let ended = async || server.has_ended();
     eventually("the server has ended", TIMEOUT, ended).await;
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     server.log()
+}
+
+/// Sends five checks, and ends the server, which must have logged neither a failure nor its token.
+/// Returns what `/metrics` had before.
+pub(super) async fn count_five_checks(server: Rlaas) -> String {
+    let mut client = server.client().await;
+    for _ in 0..5 {
+        check(&mut client, "alice").await.expect("an answer");
+    }
+    let (_, scraped) = server.get("/metrics").await;
+    let log = end(server).await;
+    assert!(!log.contains("s3cret") && !log.contains("failed"), "{log}");
+    scraped
 }
 
 #[tokio::test]
@@ -333,8 +346,8 @@ async fn unreachable_collector_does_not_delay_shutdown() {
 #[test]
 fn invalid_otlp_endpoint_or_ratio_is_rejected() {
     for (setting, valid) in [
-        ("endpoint=https://collector:4317", "must be http://host:port of a collector"),
-        ("endpoint=http://u:s3cret@collector:4317", "must be http://host:port of a collector"),
+        ("endpoint=ftp://collector:4317", "must be http://host:port or https://host:port"),
+        ("endpoint=http://u:s3cret@collector:4317", "must be http://host:port or https://host"),
         ("sample-ratio=1.5", "must be a number from 0 to 1"),
         ("sample-ratio=often", "must be a number from 0 to 1"),
     ] {

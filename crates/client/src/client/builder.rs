@@ -8,11 +8,11 @@ use rlaas_core::decide::OnNoAnswer;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tonic::codegen::http::HeaderValue;
+use tonic::codegen::http::{HeaderName, HeaderValue, header};
 use tonic::transport::{self, Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::Client;
-use crate::channel::ApiChannel;
+use crate::channel::{ApiChannel, Credentials};
 
 /// Interval of pings on a connection with calls in flight. They detect a server that disappeared
 /// without closing the connection.
@@ -40,7 +40,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct ClientBuilder {
     address: String,
-    authorization: Option<Result<HeaderValue, InvalidToken>>,
+    token: Option<String>,
+    api_key: Option<String>,
     ca: Option<Certificate>,
     identity: Option<Identity>,
     pub(crate) timeout: Duration,
@@ -49,9 +50,6 @@ pub struct ClientBuilder {
     pub(crate) max_retries: u32,
     pub(crate) clock: Clock,
 }
-
-#[derive(Clone, Copy)]
-struct InvalidToken;
 
 /// The reason why there is no client or no connection.
 #[derive(Debug, Error)]
@@ -63,6 +61,9 @@ pub enum ConnectError {
     /// The token has characters that are not allowed in headers.
     #[error("token must be one line of visible ASCII characters")]
     Token,
+    /// The API key has characters that are not allowed in headers.
+    #[error("API key must be one line of visible ASCII characters")]
+    ApiKey,
     /// Certificates are set, but the address does not begin with `https://`.
     #[error("address must begin with https:// if certificates are set")]
     TlsUnused,
@@ -85,7 +86,8 @@ impl ClientBuilder {
     pub(crate) fn new(address: String) -> Self {
         Self {
             address,
-            authorization: None,
+            token: None,
+            api_key: None,
             ca: None,
             identity: None,
             timeout: Duration::from_secs(1),
@@ -99,12 +101,13 @@ impl ClientBuilder {
     /// Sends this bearer token with each call.
     #[must_use]
     pub fn token(self, token: &str) -> Self {
-        let header = HeaderValue::try_from(format!("Bearer {token}"));
-        let authorization = header.map_err(|_| InvalidToken).map(|mut header| {
-            header.set_sensitive(true);
-            header
-        });
-        Self { authorization: Some(authorization), ..self }
+        Self { token: Some(token.to_owned()), ..self }
+    }
+
+    /// Sends this API key with each call. It names the project whose rules decide.
+    #[must_use]
+    pub fn api_key(self, key: &str) -> Self {
+        Self { api_key: Some(key.to_owned()), ..self }
     }
 
     /// Trusts these certificate authorities, in PEM, instead of those of the system.
@@ -207,12 +210,12 @@ impl ClientBuilder {
     ///
     /// [`ConnectError`] if a setting is not valid, or if the server cannot be reached in time.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
+        let (credentials, endpoint) = (self.credentials()?, self.endpoint()?);
         // The TLS handshake has no timeout of its own.
         let channel = timeout(self.timeout, endpoint.connect()).await;
         let channel = channel.map_err(|_elapsed| ConnectError::TimedOut(self.timeout))?;
         let channel = channel.map_err(ConnectError::Unreachable)?;
-        Ok(Client::new(ApiChannel::new(channel, authorization), &self))
+        Ok(Client::new(ApiChannel::new(channel, credentials), &self))
     }
 
     /// Returns a client that connects with its first call. Succeeds even if the server is
@@ -222,9 +225,9 @@ impl ClientBuilder {
     ///
     /// [`ConnectError`] if a setting is not valid, or outside of a tokio runtime.
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
-        let (authorization, endpoint) = (self.authorization()?, self.endpoint()?);
+        let (credentials, endpoint) = (self.credentials()?, self.endpoint()?);
         Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        Ok(Client::new(ApiChannel::new(endpoint.connect_lazy(), authorization), &self))
+        Ok(Client::new(ApiChannel::new(endpoint.connect_lazy(), credentials), &self))
     }
 
     fn endpoint(&self) -> Result<Endpoint, ConnectError> {
@@ -254,13 +257,27 @@ impl ClientBuilder {
         }
     }
 
-    fn authorization(&self) -> Result<Option<HeaderValue>, ConnectError> {
-        self.authorization.clone().transpose().map_err(|InvalidToken| ConnectError::Token)
+    fn credentials(&self) -> Result<Credentials, ConnectError> {
+        let secret = |text: String| {
+            let mut value = HeaderValue::try_from(text).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        };
+        let mut headers = Vec::new();
+        if let Some(token) = &self.token {
+            let value = secret(format!("Bearer {token}")).ok_or(ConnectError::Token)?;
+            headers.push((header::AUTHORIZATION, value));
+        }
+        if let Some(key) = &self.api_key {
+            let value = secret(key.clone()).ok_or(ConnectError::ApiKey)?;
+            headers.push((HeaderName::from_static("x-api-key"), value));
+        }
+        Ok(headers.into())
     }
 }
 
 impl fmt::Debug for ClientBuilder {
-    /// Omits token and key.
+    /// Omits token and keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { timeout, on_no_answer, max_age, max_retries, .. } = self;
         f.debug_struct("ClientBuilder")

@@ -16,6 +16,10 @@ pub(super) const HAS_BURST: bool = false;
 pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
+/// Most that the end of a count may precede the end of its window: the clock of a Redis script may
+/// go on between two commands.
+const END_TOLERANCE: Micros = Micros::from_secs(1);
+
 /// The count of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
@@ -42,10 +46,20 @@ impl State {
         self.count <= MAX_COUNT
     }
 
-    /// Returns the count of the window with this index.
+    /// Returns `true` if this is the count of the window of `at`. A window of another length may
+    /// have had the same index: its count ended too early.
     #[inline]
-    fn count_in(&self, index: u64) -> u64 {
-        if self.index == index { self.count } else { 0 }
+    fn is_of(&self, at: Timestamp, window: Micros) -> bool {
+        let index = window_index(at, window);
+        self.index == index
+            && self.expires_at + END_TOLERANCE
+                >= Timestamp::from_micros(index * window.as_micros()) + window
+    }
+
+    /// Returns the count of the window of `now`.
+    #[inline]
+    fn count_at(&self, now: Timestamp, window: Micros) -> u64 {
+        if self.is_of(now, window) { self.count } else { 0 }
     }
 }
 
@@ -53,9 +67,8 @@ impl State {
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let window = limit.window().as_micros();
-    let index = window_index(now, limit.window());
-    let live = state.index == index;
-    let count = state.count_in(index);
+    let live = state.is_of(now, limit.window());
+    let count = if live { state.count } else { 0 };
     let ttl = if live { state.expires_at.since(floor_millis(now)) } else { limit.window() };
     let available = limit.remaining_of(limit.units(), count);
     let until_end = Micros::from_micros(window - now.as_micros() % window);
@@ -83,14 +96,14 @@ pub(super) fn commit(
     cost: Cost,
     decision: &Decision,
 ) {
-    let count = state.count_in(window_index(now, limit.window()));
+    let count = state.count_at(now, limit.window());
     let counted = if is_attempt(limit, count, cost) { 1 } else { decision.outcome.taken(cost) };
     add(state, limit, now, counted);
 }
 
 /// Counts as much of the cost as fits below the limit plus its maximum debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
-    let count = state.count_in(window_index(now, limit.window()));
+    let count = state.count_at(now, limit.window());
     let room = (limit.units() + limit.debt()).saturating_sub(count);
     add(state, limit, now, cost.units().min(room));
 }
@@ -101,8 +114,8 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
     if counted == 0 {
         return;
     }
-    let index = window_index(now, limit.window());
-    if state.index != index {
+    if !state.is_of(now, limit.window()) {
+        let index = window_index(now, limit.window());
         *state = State { index, count: 0, expires_at: floor_millis(now) + limit.window() };
     }
     state.count = state.count.saturating_add(counted);
@@ -113,7 +126,7 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
 /// Denied requests that were counted above the limit are dropped first; debt is not. The time to
 /// live does not change. A count of 0 removes the state.
 pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
-    if state.index != window_index(taken.at, limit.window()) {
+    if !state.is_of(taken.at, limit.window()) {
         return;
     }
     let most = limit.units() + limit.debt();

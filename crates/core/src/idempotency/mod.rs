@@ -158,7 +158,9 @@ pub fn execute(
         return known.repeat(request.hits, once, time);
     }
     let reply = decide(request);
-    if reply.hits.iter().any(|hit| hit.taken > 0) {
+    // A request that only candidates would let pass is refused, and decided afresh next time.
+    let mut hits = request.hits.iter().zip(&reply.hits);
+    if hits.any(|(hit, reply)| hit.candidate_of.is_none() && reply.taken > 0) {
         *remembered = Some(RememberedReply::new(request.hits, once, &reply, time));
     }
     Ok(reply)

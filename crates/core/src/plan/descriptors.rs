@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Hit, Plan, RuleIndex};
+use super::{Hit, Plan, RequestUnits, RuleIndex};
 use crate::algorithm::Cost;
 use crate::clock::Micros;
 use crate::operation::Action;
@@ -75,8 +75,40 @@ impl Descriptors {
             }));
         }
         apply_strictest_limit(&mut hits);
-        let plan = Plan { hits, coupling: self.coupling(), is_unmatched: false, once: None };
+        let (units, candidates) = (self.units(&hits), Vec::new());
+        let coupling = self.coupling();
+        let plan = Plan { hits, candidates, coupling, is_unmatched: false, units, once: None };
         Ok(DescriptorPlan { plan, statuses })
+    }
+
+    /// Returns the units of a request: the largest cost of its descriptors, which describe the same
+    /// request. A request whose hits are all post-paid decides nothing.
+    fn units(&self, hits: &[Hit]) -> RequestUnits {
+        let (mut cost, mut reported, mut decides) = (Cost::NONE, Cost::NONE, hits.is_empty());
+        for hit in hits {
+            let taken = match hit.action {
+                Action::Take(cost) | Action::Report(cost) => cost,
+                _ => Cost::NONE,
+            };
+            let is_report = taken != Cost::NONE && self.is_post_paid(hit.rule);
+            let largest = if is_report { &mut reported } else { &mut cost };
+            *largest = (*largest).max(taken);
+            decides |= !is_report;
+        }
+        if decides {
+            RequestUnits::Decide { cost, reported }
+        } else {
+            RequestUnits::Report(reported)
+        }
+    }
+
+    fn is_post_paid(&self, rule: RuleIndex) -> bool {
+        match rule {
+            RuleIndex::Descriptor { position, is_override } => {
+                !is_override && self.every().nth(position).is_some_and(|rule| rule.is_post_paid)
+            }
+            RuleIndex::Flat(_) => false,
+        }
     }
 }
 

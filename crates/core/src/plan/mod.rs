@@ -3,11 +3,13 @@
 //! The rules alone make a plan, both for flat requests and for descriptors. A plan owns its keys
 //! and refers to rules by position, so that it can be moved to a task without matching again.
 
+mod candidates;
 mod descriptors;
 #[cfg(test)]
 mod hashed_keys;
 mod selector;
 
+pub use candidates::CandidateHit;
 pub use descriptors::{DescriptorPlan, PlannedStatus};
 pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 
@@ -24,13 +26,31 @@ use crate::rules::{Coupling, Grant, Hashing, Key, Mode, Request, Rule, RuleInfo,
 pub struct Plan {
     /// One hit for each rule that matches, or for each descriptor that matches a rule.
     pub hits: SmallVec<[Hit; 1]>,
+    /// Candidates of the rules of the hits, to be counted beside them.
+    pub candidates: Vec<CandidateHit>,
     /// How the hits depend on each other.
     pub coupling: Coupling,
     /// `true` if no rule matches. There are no hits then, and
     /// [`Unmatched`](crate::rules::Unmatched) decides.
     pub is_unmatched: bool,
+    /// Units of the whole request, whatever its hits are.
+    pub units: RequestUnits,
     /// The request id, if the request has one and takes units. Boxed because it is rare.
     pub once: Option<Box<IdempotencyRecord>>,
+}
+
+/// The units of a request as a whole: a request with several hits has them once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestUnits {
+    /// A request to decide. Costs that were incurred before may come with it.
+    Decide {
+        /// Units if the request is allowed; none in a dry run.
+        cost: Cost,
+        /// Units that count whether or not it is allowed.
+        reported: Cost,
+    },
+    /// Nothing is decided: costs of an earlier request are counted.
+    Report(Cost),
 }
 
 /// One key and the operation on its state.
@@ -79,13 +99,21 @@ impl Plan {
         let cost = request.cost();
         let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
         let mut hits = SmallVec::new();
+        let mut candidates = Vec::new();
         let is_matched = rules.for_each_match(request, |position, rule| {
             if rule.mode != Mode::Off {
-                hits.push(Hit::of_rule(rules, position, rule, request, rules.hashing(), action));
+                let hit = Hit::of_rule(rules, position, rule, request, rules.hashing(), action);
+                if !rule.candidates.is_empty() {
+                    candidates::push(&mut candidates, hits.len(), rule, &hit, request);
+                }
+                hits.push(hit);
             }
         });
         let is_unmatched = !is_matched;
-        Self { hits, coupling: Coupling::AllOrNothing, is_unmatched, once: None }
+        let cost = if request.dry_run() { Cost::NONE } else { cost };
+        let units = RequestUnits::Decide { cost, reported: Cost::NONE };
+        let coupling = Coupling::AllOrNothing;
+        Self { hits, candidates, coupling, is_unmatched, units, once: None }
     }
 
     /// Returns `true` if a ban refuses the request, whatever the store decides.
@@ -158,6 +186,7 @@ impl Hit {
             action,
             change,
             mode,
+            candidate_of: None,
         })
     }
 

@@ -4,6 +4,7 @@
 //! pure. This module knows no stores and no protocols.
 
 mod attributes;
+mod candidate;
 pub mod descriptors;
 mod enforcement;
 mod key;
@@ -17,6 +18,7 @@ pub mod spec;
 mod wildcard;
 
 pub use attributes::Attributes;
+pub use candidate::Candidate;
 pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;
 pub use key::Key;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
-use super::{EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
+use super::{Candidate, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::{Micros, Timestamp};
 
@@ -41,12 +41,17 @@ pub struct Rule {
     /// Units in use after a change of limit, burst or window. `None`: the state stays as it is, and
     /// the limits by which keys were counted are not kept.
     pub on_change: Option<OnChange>,
+    /// Limits on trial, at most [`Candidate::MAX`]. Only for a rule whose grant is a limit. They
+    /// count requests without an override, and are told apart by their positions.
+    pub candidates: Vec<Candidate>,
     /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens: bool,
     /// Part of the limit from which a key is near it. `None`: never.
     pub near_limit: Option<Share>,
+    /// Path of the file that the rule is from. Empty if there is none.
+    pub file: Arc<str>,
 }
 
 /// The common data of flat rules and rules for descriptors.
@@ -279,9 +284,11 @@ impl Rule {
             set_mode: None,
             enforce: EnforcedShare::ALL,
             on_change: None,
+            candidates: Vec::new(),
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
             near_limit: None,
+            file: Arc::default(),
         }
     }
 

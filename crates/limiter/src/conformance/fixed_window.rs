@@ -168,3 +168,18 @@ pub(super) async fn a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_wind
     on.at(86_345.0);
     assert_eq!(on.check("alice").await.reset_after, span(55.0));
 }
+
+/// Window 71 of 277 days began in November 2023, that of 280 days begins in June 2024.
+pub(super) async fn a_count_of_another_window_with_the_same_index_is_not_taken(on: Subject) {
+    let day = 86_400;
+    on.check_cost("alice", 5).await;
+    on.limiter.replace_rules(rules(on.algorithm(), 5, Micros::from_secs(280 * day)));
+    on.set_clock(T0 + Micros::from_secs(215 * day));
+    assert_eq!(counted(&on.check_cost("alice", 0).await), (true, 0));
+    for count in 1..=5 {
+        let decision = on.check("alice").await;
+        assert_eq!(counted(&decision), (true, count));
+        assert_eq!(decision.ttl, Micros::from_secs(280 * day));
+    }
+    assert!(!on.check("alice").await.is_allowed());
+}

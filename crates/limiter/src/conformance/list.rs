@@ -168,6 +168,7 @@ macro_rules! conformance_cases {
                 a_peek_at_the_limit_takes_nothing(fixed_window::five_a_minute)
                 a_clock_that_steps_back_mints_nothing(fixed_window::five_a_minute)
                 a_clock_that_jumps_back_blocks_nobody_for_longer_than_a_window(fixed_window::five_a_minute)
+                a_count_of_another_window_with_the_same_index_is_not_taken(per(5, Micros::from_secs(277 * 86_400)))
             }
         }
     };

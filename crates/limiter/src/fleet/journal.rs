@@ -1,10 +1,12 @@
 //! The fleet of a single process in the journal of its store: entries of logs, claims,
-//! the catalogue, and secrets.
+//! the catalogue, registers, and secrets.
 //!
 //! Other values are not in it: they describe the process, and it has ended.
 
 use super::memory::{FleetJournal, MemoryFleet, OnRecorded};
-use super::{EntryId, KeptCatalogue, KeptChanges, SECRET_LEN};
+use super::{
+    EntryId, KeptCatalogue, KeptChanges, ProjectEntryId, ProjectLog, Register, SECRET_LEN,
+};
 use crate::clock::Timestamp;
 use crate::journal::{Change, Journal, JournalError, Space};
 use crate::store::{BoxFuture, StoreError};
@@ -15,17 +17,20 @@ const ID_LEN: usize = 16;
 impl FleetJournal for Journal {
     fn append(
         &self,
-        log: &str,
+        of: ProjectLog<'_>,
         id: EntryId,
         content: &[u8],
-        removed: &[EntryId],
+        removed: &[ProjectEntryId],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (space, name) = (Space::AUDIT, entry_name(log, id));
-        let removed: Vec<_> = removed.iter().map(|id| entry_name(log, *id)).collect();
+        let (space, name) = entry_name(of, id);
+        let removed: Vec<_> = removed
+            .iter()
+            .map(|(project, id)| entry_name(ProjectLog { project, ..of }, *id))
+            .collect();
         let mut changes =
             vec![Change::Put { space, name: &name, value: content, expires_at: None }];
-        changes.extend(removed.iter().map(|name| Change::Delete { space, name }));
+        changes.extend(removed.iter().map(|(space, name)| Change::Delete { space: *space, name }));
         record(self, &changes, apply)
     }
 
@@ -48,6 +53,36 @@ impl FleetJournal for Journal {
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         record(self, &catalogue_changes(changes), apply)
+    }
+
+    fn registers(
+        &self,
+        registers: &[Register],
+        expires_at: Timestamp,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let (space, expires_at) = (Space::REGISTERS, Some(expires_at));
+        let name = |register: &Register| value_name(&register.map, &register.name);
+        let names: Vec<_> = registers.iter().map(name).collect();
+        let put = |(register, name)| {
+            let (register, name): (&Register, &[u8]) = (register, name);
+            Change::Put { space, name, value: &register.value, expires_at }
+        };
+        let changes: Vec<_> =
+            registers.iter().zip(names.iter().map(Vec::as_slice)).map(put).collect();
+        record(self, &changes, apply)
+    }
+
+    fn remove_registers(
+        &self,
+        names: &[(String, String)],
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let space = Space::REGISTERS;
+        let names: Vec<_> = names.iter().map(|(map, name)| value_name(map, name)).collect();
+        let delete = |name| Change::Delete { space, name };
+        let changes: Vec<_> = names.iter().map(Vec::as_slice).map(delete).collect();
+        record(self, &changes, apply)
     }
 
     fn secret(
@@ -102,21 +137,31 @@ fn record(
 
 /// Restores what the journal has.
 pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
-    let entries = journal.take_restored(Space::AUDIT);
-    let mut entries: Vec<_> = entries
-        .iter()
-        .filter_map(|entry| Some((parse_entry_name(&entry.name)?, &*entry.value)))
+    let spaces = [Space::AUDIT, Space::PROJECT_AUDITS];
+    let entries = spaces.map(|space| journal.take_restored(space));
+    let mut entries: Vec<_> = spaces
+        .into_iter()
+        .zip(&entries)
+        .flat_map(|(space, entries)| entries.iter().map(move |entry| (space, entry)))
+        .filter_map(|(space, entry)| Some((parse_entry_name(space, &entry.name)?, &*entry.value)))
         .collect();
-    entries.sort_unstable();
-    for ((log, id), content) in entries {
-        // The next entry removes those that are too many.
-        fleet.restore_entry(log, id, content, u64::MAX);
+    entries.sort_unstable_by_key(|((_, id), _)| *id);
+    for ((of, id), content) in entries {
+        fleet.restore_entry(of, id, content);
     }
     for value in journal.take_restored(Space::ONCE) {
         if let (Some((map, name)), Some(expires_at)) =
             (parse_value_name(&value.name), value.expires_at)
         {
             fleet.restore_value(map, name, &value.value, expires_at);
+        }
+    }
+    for register in journal.take_restored(Space::REGISTERS) {
+        if let (Some((map, name)), Some(expires_at)) =
+            (parse_value_name(&register.name), register.expires_at)
+        {
+            let (map, name, value) = (map.to_owned(), name.to_owned(), register.value.into());
+            fleet.restore_register(Register { map, name, value }, expires_at);
         }
     }
     let (catalogue, _) = journal.take_restored_catalogue();
@@ -128,16 +173,24 @@ pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
     }
 }
 
-fn entry_name(log: &str, id: EntryId) -> Vec<u8> {
+fn entry_name(ProjectLog { log, project }: ProjectLog<'_>, id: EntryId) -> (Space, Vec<u8>) {
+    let (space, log) = match project {
+        "" => (Space::AUDIT, log.into()),
+        project => (Space::PROJECT_AUDITS, value_name(project, log)),
+    };
     let (millis, sequence) = id.parts();
-    [log.as_bytes(), &millis.to_be_bytes(), &sequence.to_be_bytes()].concat()
+    (space, [log, millis.to_be_bytes().into(), sequence.to_be_bytes().into()].concat())
 }
 
-fn parse_entry_name(name: &[u8]) -> Option<(&str, EntryId)> {
+fn parse_entry_name(space: Space, name: &[u8]) -> Option<(ProjectLog<'_>, EntryId)> {
     let (log, id) = name.split_at_checked(name.len().checked_sub(ID_LEN)?)?;
     let (millis, sequence) = id.split_at(ID_LEN / 2);
     let number = |bytes: &[u8]| Some(u64::from_be_bytes(bytes.try_into().ok()?));
-    Some((str::from_utf8(log).ok()?, EntryId::new(number(millis)?, number(sequence)?)))
+    let (project, log) = match space {
+        Space::PROJECT_AUDITS => parse_value_name(log)?,
+        _ => ("", str::from_utf8(log).ok()?),
+    };
+    Some((ProjectLog { log, project }, EntryId::new(number(millis)?, number(sequence)?)))
 }
 
 /// Returns the length of the name of the map, that name, and the name of the value.
@@ -157,10 +210,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_the_log_and_the_id() {
+    fn a_name_has_the_log_the_project_and_the_id() {
         let id = EntryId::new(1_700_000_100_000, 7);
-        assert_eq!(parse_entry_name(&entry_name("audit", id)), Some(("audit", id)));
-        assert_eq!(parse_entry_name(b"audit"), None);
+        for (project, expected) in [("", Space::AUDIT), ("shop", Space::PROJECT_AUDITS)] {
+            let of = ProjectLog { log: "audit", project };
+            let (space, name) = entry_name(of, id);
+            assert_eq!(space, expected);
+            assert_eq!(parse_entry_name(space, &name), Some((of, id)));
+            assert_eq!(parse_entry_name(space, b"audit"), None);
+        }
+        assert_eq!(parse_entry_name(Space::PROJECT_AUDITS, &[0xff; ID_LEN + 2]), None);
         assert_eq!(parse_value_name(&value_name("a", "b\0")), Some(("a", "b\0")));
         assert_eq!(parse_value_name(b"\0\x05a"), None);
     }

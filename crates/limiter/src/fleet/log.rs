@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -74,6 +75,28 @@ impl FromStr for EntryId {
         };
         Ok(Self::new(number(millis)?, number(sequence)?))
     }
+}
+
+/// The entries of one project in a log. The empty id stands for all entries of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProjectLog<'a> {
+    /// Name of the log.
+    pub log: &'a str,
+    /// Id of the project.
+    pub project: &'a str,
+}
+
+/// An entry to append, and what is kept beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// The entry: up to [`MAX_VALUE_LEN`](super::MAX_VALUE_LEN) bytes.
+    pub content: &'a [u8],
+    /// Entries that the log keeps, at least 1.
+    pub max_entries: u64,
+    /// Entries that are kept of each project although the log has more.
+    pub max_project_entries: u64,
+    /// Time after which the entries of the project may be removed if none follows. `None`: never.
+    pub ttl: Option<Duration>,
 }
 
 /// Entries to read: all by default.

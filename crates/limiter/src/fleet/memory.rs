@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::capped_log::CappedLog;
+use super::capped_log::{CappedLog, ProjectEntryId};
 use super::catalogue::MemoryCatalogue;
+use super::registers::MemoryRegisters;
 use super::subscription::{Source, Subscription};
 use super::{
-    EntryId, KeptCatalogue, KeptChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds,
-    SECRET_LEN,
+    EntryId, KeptCatalogue, KeptChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry,
+    OutOfBounds, ProjectLog, Register, SECRET_LEN,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::{BoxFuture, StoreError};
@@ -24,18 +25,18 @@ const MAX_QUEUED_MESSAGES: usize = 1024;
 ///
 /// What a call has begun is recorded even if its future is dropped.
 pub trait FleetJournal: Debug + Send + Sync {
-    /// Records an entry of a log, and that those of `removed` are no longer in it. Then calls
-    /// `apply`, which does not block.
+    /// Records an entry of a project in a log, and that those of `removed` are no longer in it. Then
+    /// calls `apply`, which does not block.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if it was not recorded: `apply` is then dropped.
     fn append(
         &self,
-        log: &str,
+        of: ProjectLog<'_>,
         id: EntryId,
         content: &[u8],
-        removed: &[EntryId],
+        removed: &[ProjectEntryId],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
@@ -61,6 +62,30 @@ pub trait FleetJournal: Debug + Send + Sync {
     fn catalogue(
         &self,
         changes: &KeptChanges,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Records registers, all or none. Then calls `apply`, which does not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`FleetJournal::append`].
+    fn registers(
+        &self,
+        registers: &[Register],
+        expires_at: Timestamp,
+        apply: OnRecorded,
+    ) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Records that registers, by map and name, are removed. Then calls `apply`, which does not
+    /// block.
+    ///
+    /// # Errors
+    ///
+    /// As [`FleetJournal::append`].
+    fn remove_registers(
+        &self,
+        names: &[(String, String)],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
@@ -91,6 +116,7 @@ struct SharedContents {
     clock: Clock,
     contents: Mutex<Contents>,
     catalogue: MemoryCatalogue,
+    registers: MemoryRegisters,
     /// Held while a secret is made.
     making_secret: tokio::sync::Mutex<()>,
 }
@@ -114,10 +140,12 @@ struct Value {
 impl MemoryFleet {
     /// Creates an empty fleet on this clock.
     pub fn new(clock: Clock) -> Self {
+        let registers = MemoryRegisters::new(clock.clone());
         let shared = SharedContents {
             clock,
             contents: Mutex::default(),
             catalogue: MemoryCatalogue::default(),
+            registers,
             making_secret: tokio::sync::Mutex::default(),
         };
         Self { shared: Arc::new(shared), journal: None }
@@ -130,7 +158,12 @@ impl MemoryFleet {
     }
 
     pub(super) fn catalogue(&self) -> MemoryCatalogue {
-        self.shared.catalogue.clone().with_journal(self.journal.clone())
+        let (journal, clock) = (self.journal.clone(), self.shared.clock.clone());
+        self.shared.catalogue.clone().with_journal(journal, clock)
+    }
+
+    pub(super) fn registers(&self) -> MemoryRegisters {
+        self.shared.registers.clone().with_journal(self.journal.clone())
     }
 
     /// Sets the catalogue that a journal has.
@@ -140,11 +173,14 @@ impl MemoryFleet {
 
     /// Appends an entry that a journal has. Entries must be restored in the order of their ids;
     /// others are ignored.
-    pub fn restore_entry(&self, log: &str, id: EntryId, content: &[u8], max_entries: u64) {
+    pub fn restore_entry(&self, of: ProjectLog<'_>, id: EntryId, content: &[u8]) {
         let mut contents = self.contents();
-        let log = contents.logs.entry(log.to_owned()).or_default();
+        let log = contents.logs.entry(of.log.to_owned()).or_default();
         if id >= log.next_id(id) {
-            let removed = log.push(LogEntry { id, content: content.to_owned() }, max_entries);
+            // The next entry removes those that are too many.
+            let (max_entries, max_project_entries) = (u64::MAX, u64::MAX);
+            let entry = NewEntry { content, max_entries, max_project_entries, ttl: None };
+            let removed = log.push(of.project, id, entry);
             log.end_recording(id, &removed, true);
         }
     }
@@ -157,6 +193,11 @@ impl MemoryFleet {
         contents.maps.entry(map.to_owned()).or_default().insert(name.to_owned(), value);
     }
 
+    /// Sets a register that a journal has.
+    pub fn restore_register(&self, register: Register, expires_at: Timestamp) {
+        self.shared.registers.restore(register, expires_at);
+    }
+
     /// Sets a secret that a journal has.
     pub fn restore_secret(&self, name: &str, secret: [u8; SECRET_LEN]) {
         self.contents().secrets.insert(name.to_owned(), secret);
@@ -164,21 +205,20 @@ impl MemoryFleet {
 
     pub(super) async fn append(
         &self,
-        log: &str,
-        content: &[u8],
-        max_entries: u64,
+        of: ProjectLog<'_>,
+        entry: NewEntry<'_>,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
         check_deadline(deadline)?;
         let now = EntryId::at(self.shared.clock.now());
         let (id, removed) = {
             let mut contents = self.contents();
-            let log = contents.logs.entry(log.to_owned()).or_default();
+            let log = contents.logs.entry(of.log.to_owned()).or_default();
             let id = log.next_id(now);
-            (id, log.push(LogEntry { id, content: content.to_owned() }, max_entries))
+            (id, log.push(of.project, id, entry))
         };
         let recording = self.recording({
-            let (log, removed) = (log.to_owned(), removed.clone());
+            let (log, removed) = (of.log.to_owned(), removed.clone());
             move |contents, is_recorded| {
                 if let Some(log) = contents.logs.get_mut(&log) {
                     log.end_recording(id, &removed, is_recorded);
@@ -187,7 +227,8 @@ impl MemoryFleet {
         });
         match &self.journal {
             Some(journal) => {
-                journal.append(log, id, content, &removed, recording.on_recorded()).await?;
+                let apply = recording.on_recorded();
+                journal.append(of, id, entry.content, &removed, apply).await?;
             }
             None => recording.end(true),
         }
@@ -196,15 +237,15 @@ impl MemoryFleet {
 
     pub(super) fn read(
         &self,
-        log: &str,
+        of: ProjectLog<'_>,
         range: LogRange,
         count: usize,
         deadline: Deadline,
     ) -> Result<Vec<LogEntry>, StoreError> {
         check_deadline(deadline)?;
         let contents = self.contents();
-        let log = contents.logs.get(log);
-        Ok(log.map_or_else(Vec::new, |log| log.newest(range).take(count).cloned().collect()))
+        let log = contents.logs.get(of.log);
+        Ok(log.map_or_else(Vec::new, |log| log.newest(of.project, range, count)))
     }
 
     pub(super) async fn put(
@@ -402,6 +443,6 @@ impl Contents {
     }
 }
 
-fn check_deadline(deadline: Deadline) -> Result<(), StoreError> {
+pub(super) fn check_deadline(deadline: Deadline) -> Result<(), StoreError> {
     if deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }
 }

@@ -37,16 +37,20 @@ mod catalogue;
 mod journal;
 mod log;
 mod memory;
+mod registers;
 mod subscription;
 
+pub use capped_log::ProjectEntryId;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
-    CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong, HistoryEntry,
-    InvalidCatalogueId, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_FIELD_LEN, MAX_HISTORY,
-    MAX_REVISION_IDS, WriteOutcome,
+    CatalogueRestore, CatalogueRisks, CatalogueStatus, CatalogueWrite, ChangedWhileRead, Document,
+    DocumentChange, FieldTooLong, HistoryEntry, InvalidCatalogueId, KeptCatalogue, KeptChanges,
+    MAX_CHANGES, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, MAX_REVISION_IDS, RestoreStep, SetAside,
+    WriteOutcome,
 };
-pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange};
+pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange, NewEntry, ProjectLog};
 pub use memory::{FleetJournal, MemoryFleet, OnRecorded};
+pub use registers::{MAX_REGISTER_LEN, MAX_REGISTERS, Register, RegisterValues};
 pub use subscription::{FleetEvent, Subscription};
 
 #[cfg(feature = "journal")]
@@ -107,6 +111,12 @@ pub enum OutOfBounds {
     /// An entry, a value or a message is too long.
     #[error("an entry, value or message must be at most {MAX_VALUE_LEN} bytes")]
     Value,
+    /// The value of a register is too long.
+    #[error("the value of a register must be at most {MAX_REGISTER_LEN} bytes")]
+    Register,
+    /// A map of registers is full.
+    #[error("a map has at most {MAX_REGISTERS} registers")]
+    Registers,
     /// A message is empty.
     #[error("a message must not be empty")]
     EmptyMessage,
@@ -181,12 +191,32 @@ impl Fleet {
         max_entries: u64,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
-        check_name(log)?;
-        check_value(entry)?;
+        let entry = NewEntry { content: entry, max_entries, max_project_entries: 0, ttl: None };
+        self.append_of_project(ProjectLog { log, project: "" }, entry, deadline).await
+    }
+
+    /// Appends an entry of a project, or of none, to a log.
+    ///
+    /// In Redis the project has a log of its own beside that of all, both are written in one step,
+    /// and each loses its oldest entries. In memory the project with most entries loses its oldest
+    /// ones: while it has more than `max_project_entries` if the log has more than `max_entries`, and
+    /// always if the log has more than 64 MiB.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::append`].
+    pub async fn append_of_project(
+        &self,
+        of: ProjectLog<'_>,
+        entry: NewEntry<'_>,
+        deadline: Deadline,
+    ) -> Result<EntryId, StoreError> {
+        check_project_log(of)?;
+        check_value(entry.content)?;
         match &self.0 {
-            Kind::Memory(fleet) => fleet.append(log, entry, max_entries, deadline).await,
+            Kind::Memory(fleet) => fleet.append(of, entry, deadline).await,
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.append(log, entry, max_entries, deadline).await,
+            Kind::Redis(fleet) => fleet.append(of, entry, deadline).await,
         }
     }
 
@@ -202,12 +232,28 @@ impl Fleet {
         count: usize,
         deadline: Deadline,
     ) -> Result<Vec<LogEntry>, StoreError> {
-        check_name(log)?;
+        self.read_of_project(ProjectLog { log, project: "" }, range, count, deadline).await
+    }
+
+    /// Reads up to `count` entries of a project, at most [`MAX_READ`], newest first. The log of all may
+    /// have older ones of the project.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::read`].
+    pub async fn read_of_project(
+        &self,
+        of: ProjectLog<'_>,
+        range: LogRange,
+        count: usize,
+        deadline: Deadline,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        check_project_log(of)?;
         let count = count.min(MAX_READ);
         match &self.0 {
-            Kind::Memory(fleet) => fleet.read(log, range, count, deadline),
+            Kind::Memory(fleet) => fleet.read(of, range, count, deadline),
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.read(log, range, count, deadline).await,
+            Kind::Redis(fleet) => fleet.read(of, range, count, deadline).await,
         }
     }
 
@@ -356,6 +402,11 @@ impl From<MemoryFleet> for Fleet {
 fn check_name(name: &str) -> Result<(), OutOfBounds> {
     let is_valid = (1..=MAX_NAME_LEN).contains(&name.len());
     if is_valid { Ok(()) } else { Err(OutOfBounds::Name) }
+}
+
+fn check_project_log(of: ProjectLog<'_>) -> Result<(), OutOfBounds> {
+    check_name(of.log)?;
+    if of.project.len() > MAX_NAME_LEN { Err(OutOfBounds::Name) } else { Ok(()) }
 }
 
 /// Returns the time to live of a value of a map.

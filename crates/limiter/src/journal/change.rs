@@ -27,6 +27,10 @@ impl Space {
     pub const ONCE: Self = Self(4);
     /// Documents of the catalogue.
     pub const CATALOGUE: Self = Self(5);
+    /// Registers of the fleet.
+    pub const REGISTERS: Self = Self(6);
+    /// Entries of the audit that are of a project.
+    pub const PROJECT_AUDITS: Self = Self(7);
 }
 
 /// A change of one value.

@@ -71,7 +71,9 @@ impl Limiter {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
         let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
-        Ok(self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results))
+        let verdict = self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results);
+        snapshot.count_request(plan.units, verdict.is_allowed());
+        Ok(verdict)
     }
 
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.

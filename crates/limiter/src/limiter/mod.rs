@@ -304,9 +304,7 @@ impl Limiter {
             return Ok(());
         }
         if snapshot.rules.unmatched() == Unmatched::Deny {
-            if let Some(project) = &snapshot.project {
-                project.decided(false);
-            }
+            snapshot.count_request(plan.units, false);
             self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }

@@ -21,14 +21,21 @@ impl ModesInForce {
 }
 
 impl Limiter {
+    /// Returns the rules with the modes that are set, as if they were put in force.
+    #[must_use]
+    pub fn with_set_modes(&self, rules: RuleSet) -> RuleSet {
+        self.shared.modes.load().apply(rules)
+    }
+
     /// Puts the modes of `settings` in force that have not ended at `now`, in place of all that were
     /// set before, also for rules that replace those of today. The revisions of the rules stay: a
     /// mode changes no state. To be called again at [`ModeSettings::next_end`], and by one caller
     /// at a time.
     pub fn set_modes(&self, settings: &ModeSettings, now: Timestamp) {
         let before = self.shared.modes.load_full();
-        let ended = settings.next_end(before.at).is_some_and(|end| end <= now);
-        if before.settings == *settings && !ended {
+        // Between the two times no mode has ended, or lives again because the clock was set back.
+        let is_same_span = settings.next_end(before.at) == settings.next_end(now);
+        if before.settings == *settings && is_same_span {
             return;
         }
         let modes = Arc::new(ModesInForce { settings: settings.clone(), at: now });

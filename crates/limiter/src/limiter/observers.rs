@@ -46,10 +46,12 @@ impl RuleObservers {
         Self { all: all.collect(), are_named, flat: rules.iter().count() }
     }
 
-    /// Returns observers that ignore every decision.
-    pub(super) fn none(rules: &RuleSet) -> Self {
+    /// Returns the observers of the rules of a project.
+    pub(super) fn of_project(rules: &RuleSet, observer: &dyn Observer) -> Self {
         let none: Arc<dyn RuleObserver> = Arc::new(NoObserver);
-        let all: Box<[_]> = every_rule(rules).map(|_| Arc::clone(&none)).collect();
+        let of = |rule| observer.project_rule(rules.project(), rule);
+        let all: Box<[_]> =
+            every_rule(rules).map(|rule| of(rule).unwrap_or_else(|| Arc::clone(&none))).collect();
         Self { are_named: vec![false; all.len()].into(), all, flat: rules.iter().count() }
     }
 
@@ -69,8 +71,10 @@ impl RuleObservers {
     /// Reports to each observer that its rule is in force: to that of the default rule first, then
     /// by name.
     pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
+        let of_flat: Vec<usize> = rules.iter().map(|rule| rule.candidates.len()).collect();
         for (position, at) in by_name(rules).into_iter().enumerate() {
-            self.all[at].declared(Declared { position, has_deny_cache });
+            let candidates = of_flat.get(at).copied().unwrap_or_default();
+            self.all[at].declared(Declared { position, has_deny_cache, candidates });
         }
     }
 

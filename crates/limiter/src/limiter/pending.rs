@@ -106,11 +106,15 @@ impl PendingCheck {
     pub async fn finish(self) -> Result<Verdict, CheckError> {
         let Self { limiter, snapshot, plan, deadline } = self;
         let refuses_nothing = plan.refuses_nothing();
+        let units = plan.units;
         match limiter.call_store(&snapshot, plan, deadline).await {
             Ok(ExecutedPlan { plan, executed }) => Ok(snapshot.fold_executed(&plan, &executed)),
             Err(error @ CheckError::RequestId(_)) => Err(error),
             // Only rules in shadow mode apply, whose failure does not matter.
-            Err(_) if refuses_nothing => Ok(Verdict::unmatched()),
+            Err(_) if refuses_nothing => {
+                snapshot.count_request(units, true);
+                Ok(Verdict::unmatched())
+            }
             Err(error) => Err(error),
         }
     }

@@ -32,11 +32,13 @@ pub struct PreparedDescriptors {
 
 impl Limiter {
     /// Plans a request, to be decided by [`Limiter::execute_prepared`] as often as it is made. A
-    /// request id is left out: each decision is one of its own. The project of the request makes no
+    /// request id is left out: each decision is one of its own; so are candidates, whose decisions
+    /// nobody gets. The project of the request makes no
     /// difference: the rules are those of [`Limiter::snapshot`].
     pub fn prepare(&self, request: &Request<'_>) -> PreparedCheck {
         let snapshot = self.snapshot();
-        let plan = Plan::for_request(&snapshot.rules, request);
+        let mut plan = Plan::for_request(&snapshot.rules, request);
+        plan.candidates.clear();
         PreparedCheck { snapshot, plan }
     }
 

@@ -7,10 +7,11 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 use super::Limiter;
-use super::execution::Executed;
+use super::execution::{Executed, is_refused};
 use super::observers::RuleObservers;
-use crate::observer::{Observer, ProjectObserver};
-use crate::plan::Plan;
+use crate::algorithm::Cost;
+use crate::observer::{CandidateOutcome, DecidedRequest, Observer, ProjectObserver};
+use crate::plan::{Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
 use crate::verdict::{HitResult, Verdict};
@@ -24,20 +25,21 @@ pub struct Snapshot {
     pub revision: u64,
     /// Observers of the decisions of each rule.
     pub(super) observers: RuleObservers,
-    /// Observer of the decisions on all requests of the project, if there is one.
-    pub(super) project: Option<Arc<dyn ProjectObserver>>,
+    /// Observer of the decisions on all requests of the project.
+    pub(super) project: Arc<dyn ProjectObserver>,
 }
 
 impl Snapshot {
     pub(super) fn new(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
         let observers = RuleObservers::new(&rules, observer);
-        Self { rules, revision, observers, project: None }
+        Self { rules, revision, observers, project: observer.project("") }
     }
 
-    /// Creates the snapshot of a project, whose rules have no observers of their own.
+    /// Creates the snapshot of a project.
     pub(super) fn of_project(rules: RuleSet, revision: u64, observer: &dyn Observer) -> Self {
-        let project = Some(observer.project(rules.project()));
-        Self { observers: RuleObservers::none(&rules), rules, revision, project }
+        let project = observer.project(rules.project());
+        let observers = RuleObservers::of_project(&rules, observer);
+        Self { rules, revision, observers, project }
     }
 
     /// Folds the outcomes of the hits into a verdict, and reports the decisions.
@@ -50,20 +52,60 @@ impl Snapshot {
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             self.observers.decided(decided, hit, result);
         }
-        if let Some(project) = &self.project {
-            project.decided(verdict.is_allowed());
-        }
+        self.count_request(plan.units, verdict.is_allowed());
         verdict
+    }
+
+    /// Reports the decision on a request as a whole.
+    #[inline]
+    pub(super) fn count_request(&self, units: RequestUnits, is_allowed: bool) {
+        let reported = match units {
+            RequestUnits::Decide { cost, reported } => {
+                let allowed = DecidedRequest::Allowed { units: cost.units() };
+                self.project.decided(if is_allowed { allowed } else { DecidedRequest::Denied });
+                reported
+            }
+            RequestUnits::Report(reported) => reported,
+        };
+        if reported != Cost::NONE {
+            self.project.reported(reported.units());
+        }
     }
 
     /// As [`Snapshot::fold`]. Replays are not reported: their decisions were, when they were made.
     pub(super) fn fold_executed(&self, plan: &Plan, executed: &Executed) -> Verdict {
         if !executed.replayed {
+            if !plan.candidates.is_empty() {
+                self.report_candidates(plan, executed);
+            }
             return self.fold(plan, &executed.results);
         }
         let mut verdict = Verdict::fold(&self.rules, plan, &executed.results);
         verdict.replayed = true;
         verdict
+    }
+
+    /// Reports the decisions of candidates, aside from those whose rule an override replaces.
+    #[cold]
+    fn report_candidates(&self, plan: &Plan, executed: &Executed) {
+        for (candidate, reply) in plan.candidates.iter().zip(&executed.candidates) {
+            let (Some(reply), Some(result)) = (reply, &executed.results[candidate.of]) else {
+                continue;
+            };
+            if result.reply.applied.is_some() {
+                continue;
+            }
+            let outcome = if !reply.decision.is_allowed() {
+                CandidateOutcome::Denied
+            } else if is_refused(plan, &executed.results, Some(candidate.of)) {
+                CandidateOutcome::OtherRule
+            } else {
+                CandidateOutcome::Allowed
+            };
+            let taken = if outcome == CandidateOutcome::Allowed { reply.taken } else { 0 };
+            let observer = self.observers.get(plan.hits[candidate.of].rule);
+            observer.candidate_decided(candidate.position + 1, outcome, taken);
+        }
     }
 }
 

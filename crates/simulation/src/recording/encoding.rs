@@ -11,6 +11,7 @@ use crate::{RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedReq
 /// Kinds of requests: the first byte of each.
 const FIELDS: u8 = 0;
 const DESCRIPTORS: u8 = 1;
+const FIELDS_IN_PROJECT: u8 = 2;
 /// Most attributes, or descriptors and entries of all of them together.
 const MAX_PARTS: usize = 10_000;
 /// Longest request in bytes: more than the largest valid one.
@@ -25,6 +26,7 @@ pub fn push_fields(out: &mut Vec<u8>, request: &Request<'_>) {
     push_each_field(
         out,
         PlainFields {
+            project: request.project(),
             user_id: request.user_id(),
             resource: request.resource(),
             cost: request.cost().units().try_into().unwrap_or(u32::MAX),
@@ -73,9 +75,11 @@ pub fn push_descriptors(
 /// Appends the bytes of a recorded request.
 pub(super) fn push_recorded(out: &mut Vec<u8>, request: &RecordedRequest) {
     match request {
-        RecordedRequest::Fields(RecordedFields { user_id, resource, attributes, cost }) => {
+        RecordedRequest::Fields(fields) => {
+            let RecordedFields { project, user_id, resource, attributes, cost } = fields;
             let attributes = attributes.iter().map(|(name, value)| (&**name, &**value));
-            push_each_field(out, PlainFields { user_id, resource, cost: *cost }, attributes);
+            let plain = PlainFields { project, user_id, resource, cost: *cost };
+            push_each_field(out, plain, attributes);
         }
         RecordedRequest::Descriptors(RecordedDescriptors { domain, descriptors }) => {
             out.push(DESCRIPTORS);
@@ -96,6 +100,7 @@ pub(super) fn push_recorded(out: &mut Vec<u8>, request: &RecordedRequest) {
 
 /// The fields of a request, except for its attributes.
 struct PlainFields<'a> {
+    project: &'a str,
     user_id: &'a str,
     resource: &'a str,
     cost: u32,
@@ -104,12 +109,17 @@ struct PlainFields<'a> {
 #[inline]
 fn push_each_field<'a>(
     out: &mut Vec<u8>,
-    PlainFields { user_id, resource, cost }: PlainFields<'_>,
+    PlainFields { project, user_id, resource, cost }: PlainFields<'_>,
     attributes: impl Iterator<Item = (&'a str, &'a str)>,
 ) {
     let mut attributes: SmallVec<[(&str, &str); 8]> = attributes.collect();
     attributes.sort_unstable();
-    out.push(FIELDS);
+    if project.is_empty() {
+        out.push(FIELDS);
+    } else {
+        out.push(FIELDS_IN_PROJECT);
+        push_text(out, project);
+    }
     push_text(out, user_id);
     push_text(out, resource);
     push(out, cost.into());
@@ -138,7 +148,8 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
 pub(super) fn read_request(reader: &mut ByteReader<'_>) -> Option<RecordedRequest> {
     let mut parts = MAX_PARTS;
     match reader.byte()? {
-        FIELDS => Some(RecordedRequest::Fields(RecordedFields {
+        kind @ (FIELDS | FIELDS_IN_PROJECT) => Some(RecordedRequest::Fields(RecordedFields {
+            project: if kind == FIELDS { Box::default() } else { reader.text()?.into() },
             user_id: reader.text()?.into(),
             resource: reader.text()?.into(),
             cost: reader.number()?.try_into().ok()?,
@@ -187,7 +198,8 @@ pub(super) fn dictionary_bytes(request: &RecordedRequest) -> u64 {
     };
     let bytes = match request {
         RecordedRequest::Fields(fields) => {
-            fields.user_id.len() + fields.resource.len() + pairs(&fields.attributes)
+            let plain = [&fields.project, &fields.user_id, &fields.resource];
+            plain.map(|text| text.len()).iter().sum::<usize>() + pairs(&fields.attributes)
         }
         RecordedRequest::Descriptors(RecordedDescriptors { domain, descriptors }) => {
             let descriptors = descriptors.iter().map(|one| 64 + pairs(&one.entries));

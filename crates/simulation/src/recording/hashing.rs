@@ -61,6 +61,7 @@ mod tests {
         let pair = |name: &str, value: Box<str>| (Box::<str>::from(name), value);
         let fields = |user_id: Box<str>, key: Box<str>| {
             RecordedRequest::Fields(RecordedFields {
+                project: "shop".into(),
                 user_id,
                 resource: "/pay".into(),
                 attributes: [pair("api_key", key), pair("plan", "free".into())].into(),

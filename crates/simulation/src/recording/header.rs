@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::KeySample;
 
-/// Version of the format, of both forms.
-pub const VERSION: u16 = 1;
+/// Version of the format, of both forms. Requests of version 1 have no project.
+pub const VERSION: u16 = 2;
 
 /// What a recording says of itself. Fields that a reader does not know are ignored; a change that a
 /// reader must know of is a new version.

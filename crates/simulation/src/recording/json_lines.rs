@@ -45,6 +45,8 @@ struct RequestLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     at_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     user_id: Option<Box<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource: Option<Box<str>>,
@@ -228,13 +230,17 @@ impl RequestLine {
     fn into_request(self) -> Option<(u64, RecordedRequest)> {
         let request = match (self.user_id, self.domain, self.descriptors) {
             (Some(user_id), None, None) => RecordedRequest::Fields(RecordedFields {
+                project: self.project.unwrap_or_default(),
                 user_id,
                 resource: self.resource.unwrap_or_default(),
                 attributes: self.attributes.unwrap_or_default().into_iter().collect(),
                 cost: self.cost.unwrap_or(1),
             }),
             (None, Some(domain), Some(descriptors))
-                if self.resource.is_none() && self.attributes.is_none() && self.cost.is_none() =>
+                if self.project.is_none()
+                    && self.resource.is_none()
+                    && self.attributes.is_none()
+                    && self.cost.is_none() =>
             {
                 let descriptors = descriptors.into_iter().map(RecordedDescriptor::from).collect();
                 RecordedRequest::Descriptors(RecordedDescriptors { domain, descriptors })
@@ -249,6 +255,7 @@ impl From<&RecordedRequest> for RequestLine {
     fn from(request: &RecordedRequest) -> Self {
         match request {
             RecordedRequest::Fields(fields) => Self {
+                project: Some(fields.project.clone()).filter(|text| !text.is_empty()),
                 user_id: Some(fields.user_id.clone()),
                 resource: Some(fields.resource.clone()).filter(|text| !text.is_empty()),
                 attributes: Some(fields.attributes.iter().cloned().collect())

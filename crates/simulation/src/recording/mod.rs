@@ -9,7 +9,7 @@
 //! | part | bytes | |
 //! | --- | --- | --- |
 //! | header | 8 | `RLAASREC` |
-//! | | 2 | version of the format: 1 |
+//! | | 2 | version of the format: 2; version 1 has no requests in projects |
 //! | | 4 | length of the next field, at most 64 KiB |
 //! | | … | [`Header`] as JSON |
 //! | | 4 | CRC-32 of all bytes before |
@@ -34,6 +34,7 @@
 //! | --- | --- |
 //! | by user | byte 0; texts: user id, resource; `number`: cost; `number` of attributes, and of each two texts: name, value |
 //! | by descriptors | byte 1; text: domain; `number` of descriptors, and of each: `number` of entries, and of each two texts: key, value; `signed`: hits; byte 0, or byte 1 and two `number`s: units and window in microseconds of a limit that the request brought along |
+//! | by user in a project | byte 2; text: project; the rest as by user |
 //!
 //! A request takes 128 bytes of the dictionary, 64 for each attribute, descriptor and entry, and the
 //! bytes of its texts. The writer begins it afresh before it takes more than the header's
@@ -41,7 +42,7 @@
 //!
 //! # JSON lines
 //!
-//! The first line is [`Header`] with `"rlaas_recording":1`. Each other line is a request, or
+//! The first line is [`Header`] with `"rlaas_recording":2`. Each other line is a request, or
 //! `{"lost":3}`:
 //!
 //! ```json
@@ -49,7 +50,7 @@
 //! {"at_us":1700000100000020,"domain":"web","descriptors":[{"entries":[{"key":"ip","value":"::1"}],"hits":1}]}
 //! ```
 //!
-//! `resource`, `attributes`, `cost` (1), `hits` (1), `limit` (`{"units":5,"window_us":1000000}`) and
+//! `project`, `resource`, `attributes`, `cost` (1), `hits` (1), `limit` (`{"units":5,"window_us":1000000}`) and
 //! `refused` may be absent. Lines have no checksums, so only damage that leaves no valid request is
 //! noticed, and a file that was cut between two lines is whole.
 

@@ -131,8 +131,9 @@ impl Hashing<'_> {
         let trees = rules.descriptors().trees().into_iter();
         let trees = trees.map(|(domain, top)| (domain, self.level(top, &mut undecidable)));
         let descriptors = Descriptors::new(trees.collect(), coupling);
-        let rules =
+        let hashed =
             RuleSet::new(default, named).with_unmatched(unmatched).with_descriptors(descriptors);
+        let rules = hashed.in_project(rules.project());
         RulesForRecording { rules, undecidable }
     }
 

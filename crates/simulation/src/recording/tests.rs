@@ -24,10 +24,10 @@ fn texts() -> impl Strategy<Value = Box<str>> {
 
 fn requests() -> impl Strategy<Value = RecordedRequest> {
     let attributes = proptest::collection::btree_map(texts(), texts(), 0..3);
-    let fields = (texts(), texts(), attributes, any::<u32>()).prop_map(
-        |(user_id, resource, attributes, cost)| {
+    let fields = (texts(), texts(), texts(), attributes, any::<u32>()).prop_map(
+        |(project, user_id, resource, attributes, cost)| {
             let attributes = attributes.into_iter().collect();
-            RecordedRequest::Fields(RecordedFields { user_id, resource, attributes, cost })
+            RecordedRequest::Fields(RecordedFields { project, user_id, resource, attributes, cost })
         },
     );
     let hits = -i64::from(u32::MAX)..=i64::from(u32::MAX);
@@ -163,7 +163,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_panic(payload in vec(any::<u8>(), 0..200), prefix in 0..3_usize) {
-        let mut bytes = [&b""[..], b"RLAASREC\x01\0", b"{\"rlaas_recording\":1}\n"][prefix].to_vec();
+        let mut bytes = [&b""[..], b"RLAASREC\x02\0", b"{\"rlaas_recording\":2}\n"][prefix].to_vec();
         bytes.extend_from_slice(&payload);
         read(&bytes);
     }
@@ -240,8 +240,8 @@ fn headers_that_can_not_be_are_refused() {
     assert!(matches!(Reader::new(&*bytes), Err(RecordingError::Header(_))));
     assert!(matches!(Writer::new(Vec::new(), &absurd), Err(RecordingError::Header(_))));
     let (mut newer, _) = compact::header_bytes(&header()).expect("a small header");
-    newer[8] = 2;
-    assert!(matches!(Reader::new(&*newer), Err(RecordingError::Newer(2))));
+    newer[8] = 3;
+    assert!(matches!(Reader::new(&*newer), Err(RecordingError::Newer(3))));
     for bytes in [&b""[..], b"GET / HTTP/1.1", b"{\"at_us\":1}\n", b"RLAA"] {
         assert!(Reader::new(bytes).is_err(), "{bytes:?}");
     }

@@ -225,6 +225,21 @@ impl<W: Write> Writer<W> {
         Ok(self.output)
     }
 
+    /// Returns a whole recording of what was written so far, in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordingError::Io`].
+    pub fn copy_finished(&mut self) -> Result<Vec<u8>, RecordingError>
+    where
+        W: AsRef<[u8]>,
+    {
+        self.flush()?;
+        let mut copy = self.output.as_ref().to_vec();
+        copy.extend_from_slice(&self.checksum.head(self.number, &[]));
+        Ok(copy)
+    }
+
     /// Returns the bytes of the header and all blocks that were written.
     pub fn len(&self) -> u64 {
         self.len

@@ -12,6 +12,7 @@ use super::verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };
 use super::waits::wait_of;
+use super::{HardestHit, SimulationSettings};
 use crate::request::TimedRequest;
 
 /// Most different reasons why requests are not valid that a report lists.
@@ -22,6 +23,7 @@ const MAX_REASONS: usize = 10;
 pub(super) struct Counted {
     pub(super) warm_up: Micros,
     pub(super) top: usize,
+    pub(super) hardest: HardestHit,
     pub(super) first: Option<Timestamp>,
     /// Times of the first and the last request that is counted.
     pub(super) span: Option<(Timestamp, Timestamp)>,
@@ -39,16 +41,12 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn new(
-        table: RuleTable,
-        warm_up: Micros,
-        top: usize,
-        max_keys: Option<u32>,
-    ) -> Self {
+    pub(super) fn new(table: RuleTable, warm_up: Micros, max_keys: Option<u32>) -> Self {
         let timeline = Timeline::new(table.rules.len() + 1);
         Self {
             warm_up,
-            top,
+            top: SimulationSettings::DEFAULT_TOP,
+            hardest: HardestHit::default(),
             first: None,
             span: None,
             in_warm_up: 0,
@@ -63,6 +61,11 @@ impl Counted {
             keys: KeyCounts::new(max_keys),
             timeline,
         }
+    }
+
+    /// Sets how many keys are listed, and which.
+    pub(super) fn listing(self, top: usize, hardest: HardestHit) -> Self {
+        Self { top, hardest, ..self }
     }
 
     /// Counts a request. `hits` and `before` are the hits of both verdicts.

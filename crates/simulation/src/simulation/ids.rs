@@ -6,6 +6,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use rlaas_core::clock::Micros;
 use rlaas_core::rules::Key;
 
+use super::HardestHit;
 use super::prepared::{HitCounts, PreparedRequest};
 
 /// Counts of every key of every rule.
@@ -22,7 +23,7 @@ pub(super) struct KeyCounts {
 /// Counts of one key.
 #[derive(Debug)]
 pub(super) struct CountedKey {
-    /// The whole key. The name of its rule is `id_at - 1` bytes long.
+    /// The whole key. Its id begins at `id_at`, after the project and the name of the rule.
     text: Box<[u8]>,
     id_at: u16,
     /// Position of the rule in the report.
@@ -79,7 +80,7 @@ impl KeyCounts {
         let number = u32::try_from(at).expect("fewer keys than their maximum");
         self.keys.push(CountedKey {
             text: key.as_bytes().into(),
-            id_at: u16::try_from(key.rule().len() + 1).unwrap_or(u16::MAX),
+            id_at: u16::try_from(key.as_bytes().len() - key.id_bytes().len()).unwrap_or(u16::MAX),
             rule,
             requests: 0,
             refused: 0,
@@ -96,11 +97,15 @@ impl KeyCounts {
         self.keys.iter()
     }
 
-    /// Returns the keys that were refused most often, the hardest hit first.
-    pub(super) fn hardest_hit(&self) -> Vec<&CountedKey> {
-        let mut refused: Vec<_> = self.keys.iter().filter(|key| key.refused > 0).collect();
+    /// Returns the keys that were refused, the hardest hit first.
+    pub(super) fn hardest_hit(&self, by: HardestHit) -> Vec<&CountedKey> {
+        let count = |key: &CountedKey| match by {
+            HardestHit::Refused => key.refused,
+            HardestHit::NewlyRefused => key.allowed_to_refused,
+        };
+        let mut refused: Vec<_> = self.keys.iter().filter(|key| count(key) > 0).collect();
         refused.sort_unstable_by(|one, other| {
-            (other.refused, &one.text).cmp(&(one.refused, &other.text))
+            (count(other), &one.text).cmp(&(count(one), &other.text))
         });
         refused
     }

@@ -183,6 +183,7 @@ fn note_lines(traffic: &TrafficCounts, notes: &mut Notes) {
         (traffic.anonymous, "without a user id, or without a domain or descriptor"),
         (traffic.skipped, "left out by --where"),
         (traffic.skipped_by_status, "left out by --skip-status"),
+        (traffic.skipped_by_project, "of other projects, left out by --project"),
     ] {
         if count > 0 {
             notes.add(NoteKind::LeftOut, format!("{} {why}", counted(count, "line")));

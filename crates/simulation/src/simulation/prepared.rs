@@ -26,6 +26,7 @@ pub(super) struct PreparedRequest {
 
 /// How a request is decided.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all requests are of the largest kind")]
 pub(super) enum PreparedKind {
     /// By user, resource and attributes.
     Check(PreparedCheck),

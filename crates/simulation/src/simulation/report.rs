@@ -71,11 +71,17 @@ impl SimulationReport {
             *all += 1;
             *refused += u64::from(key.refused > 0);
         }
-        let hardest = keys.hardest_hit();
+        let hardest = keys.hardest_hit(counted.hardest);
         let hit_key = |key: &&CountedKey| HitKey::new(key, &table.rules[key.rule as usize].name);
+        let mut of_rules: Vec<Vec<HitKey>> = vec![Vec::new(); table.rules.len()];
+        for key in &hardest {
+            let of_rule = &mut of_rules[key.rule as usize];
+            if of_rule.len() < counted.top {
+                of_rule.push(hit_key(key));
+            }
+        }
         let rules = order.into_iter().map(|at| {
-            let of_rule = hardest.iter().filter(|key| key.rule as usize == at);
-            let top = of_rule.take(counted.top).map(hit_key).collect();
+            let top = std::mem::take(&mut of_rules[at]);
             let over_time = TimeSeries::new(&std::mem::take(&mut series[at + 1]));
             RuleReport::new(&table.rules[at], ids[at], top, over_time)
         });

@@ -4,7 +4,7 @@ use rlaas_core::clock::{Micros, Timestamp};
 use serde::Serialize;
 
 /// What became of the lines that were read. Each line is in exactly one of `arrivals`, `unread`,
-/// `anonymous`, `skipped`, `skipped_by_status` and `without_request`, or it waits to be put in order.
+/// `anonymous`, `skipped`, `skipped_by_status`, `skipped_by_project` and `without_request`, or it waits to be put in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -25,6 +25,9 @@ pub struct TrafficCounts {
     pub skipped: u64,
     /// Lines that are left out because of their status (`--skip-status`).
     pub skipped_by_status: u64,
+    /// Requests of a recording in another project, or by descriptors, which are in none
+    /// (`--project`).
+    pub skipped_by_project: u64,
     /// Lines without a request by their format: empty lines and directives.
     pub without_request: u64,
     /// Requests whose recorded answer was a refusal.

@@ -35,6 +35,9 @@ pub struct TrafficSettings {
     pub dictionary_bytes: usize,
     /// Statuses of lines that are left out.
     pub skip_statuses: Vec<u16>,
+    /// Project whose requests are read from recordings; empty: those in no project, and those by
+    /// descriptors. Logs have no projects: all of their requests are read.
+    pub project: String,
 }
 
 impl TrafficSettings {
@@ -53,6 +56,7 @@ impl TrafficSettings {
             max_held_bytes: 512 << 20,
             dictionary_bytes: 256 << 20,
             skip_statuses: Vec::new(),
+            project: String::new(),
         }
     }
 }

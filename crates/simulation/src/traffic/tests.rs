@@ -62,7 +62,8 @@ fn read(settings: &TrafficSettings) -> (Vec<(u64, String)>, TrafficCounts) {
     }
     let counts = traffic.counts().clone();
     let TrafficCounts { arrivals, unread, anonymous, skipped, skipped_by_status, .. } = counts;
-    let all = arrivals + unread + anonymous + skipped + skipped_by_status + counts.without_request;
+    let left_out = skipped + skipped_by_status + counts.skipped_by_project;
+    let all = arrivals + unread + anonymous + left_out + counts.without_request;
     assert_eq!(counts.lines, all, "each line is in one count: {counts:?}");
     (read, counts)
 }

@@ -6,15 +6,22 @@ use rlaas_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
-use super::rule::in_message;
 use crate::admin::projects::{ProjectError, WriteError};
 use crate::api::status::{admin, invalid_field, with_reason};
+use crate::projects::dry_runs::DryRunError;
+use crate::projects::registry::RestoreError;
 use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
+use crate::rule_messages::in_message;
 use crate::rules::spec::Problem;
 use crate::store::StoreError;
 
 /// Most problems in a status: it is sent in headers.
 const MAX_PROBLEMS: usize = 50;
+
+/// Returns the status of an operation that failed, for other shapes of requests.
+pub(in crate::api) fn project_status(error: &ProjectError) -> Status {
+    status(error, "")
+}
 
 /// Returns the status of an operation that failed. `of` is the path of the rule or the key in the
 /// request, empty if there are several.
@@ -33,7 +40,22 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
         }
         ProjectError::NoProject => (Code::NotFound, "UNKNOWN_PROJECT"),
         ProjectError::ProjectExists => (Code::AlreadyExists, "PROJECT_EXISTS"),
-        ProjectError::StaleProject
+        ProjectError::DeletedBefore => (Code::AlreadyExists, "PROJECT_DELETED"),
+        ProjectError::RestoreSource => {
+            let problem = "must be CATALOGUE_SOURCE_INSTANCE or CATALOGUE_SOURCE_STORE";
+            return invalid_field("from", problem);
+        }
+        ProjectError::Restore(RestoreError::NoConflict | RestoreError::Nothing) => {
+            (Code::FailedPrecondition, "NO_CONFLICT")
+        }
+        ProjectError::Restore(RestoreError::Unreadable) => {
+            (Code::FailedPrecondition, "LATER_RELEASE")
+        }
+        ProjectError::Restore(RestoreError::Changed | RestoreError::Store(_)) => {
+            (Code::Unavailable, "STORE_UNAVAILABLE")
+        }
+        ProjectError::Restore(RestoreError::Stale { .. })
+        | ProjectError::StaleProject
         | ProjectError::StaleRevision
         | ProjectError::Rules(RuleWriteError::Stale) => (Code::Aborted, "STALE"),
         ProjectError::Unnamed => (Code::FailedPrecondition, "UNNAMED_PROJECT"),
@@ -44,8 +66,16 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
         ProjectError::Rules(RuleWriteError::Exists) => (Code::AlreadyExists, "RULE_EXISTS"),
         ProjectError::Rules(RuleWriteError::NotFound) => (Code::NotFound, "UNKNOWN_RULE"),
         ProjectError::FileRule(_) => (Code::FailedPrecondition, "RULE_OF_FILE"),
+        ProjectError::FileProject => (Code::FailedPrecondition, "PROJECT_OF_FILE"),
+        ProjectError::FileUnmatched => (Code::FailedPrecondition, "UNMATCHED_OF_FILE"),
         ProjectError::NoRevision => (Code::NotFound, "UNKNOWN_REVISION"),
-        ProjectError::TooManyValidations => (Code::ResourceExhausted, "TOO_MANY_VALIDATIONS"),
+        ProjectError::DryRun(DryRunError::TooMany) => {
+            (Code::ResourceExhausted, "TOO_MANY_DRY_RUNS")
+        }
+        ProjectError::DryRun(DryRunError::Expired) => (Code::DeadlineExceeded, "DRY_RUN_EXPIRED"),
+        ProjectError::NoPreview => (Code::FailedPrecondition, "PREVIEW_OFF"),
+        ProjectError::PreviewWindow { .. } => return field("", "window", &error.to_string()),
+        ProjectError::Preview(_) => (Code::Internal, "PREVIEW_FAILED"),
         ProjectError::NoRandomNumbers => (Code::Unavailable, "NO_RANDOM_NUMBERS"),
         ProjectError::Write(WriteError::Store(StoreError::Expired)) => {
             (Code::DeadlineExceeded, "STORE_UNAVAILABLE")
@@ -62,8 +92,13 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
 }
 
 /// Returns the status of a caller who lacks a role in a project.
-pub(super) fn forbidden(role: impl std::fmt::Display) -> Status {
+pub(in crate::api::admin) fn forbidden(role: impl std::fmt::Display) -> Status {
     with_reason(Code::PermissionDenied, "ROLE_MISSING", format!("role {role} is required"))
+}
+
+/// Returns the status of a project that does not exist, or that the caller has no role for.
+pub(in crate::api::admin) fn no_project() -> Status {
+    status(&ProjectError::NoProject, "")
 }
 
 /// Returns the problems of rules with the paths of the message.

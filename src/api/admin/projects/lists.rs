@@ -9,12 +9,11 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
 use super::messages;
-use crate::admin::projects::ProjectAdministrator;
 use crate::api::admin::page_count;
 use crate::api::status::invalid_field;
 use crate::clock::Timestamp;
 use crate::projects::registry::ProjectState;
-use crate::projects::{ApiKey, History, Project, ProjectId, Revision};
+use crate::projects::{ApiKey, History, Project, Revision};
 use crate::rules::RuleSet;
 
 /// Most bytes of a token.
@@ -31,7 +30,8 @@ pub(super) fn projects(
 ) -> Result<(Vec<Arc<ProjectState>>, String), Status> {
     let place = |state: &Arc<ProjectState>| {
         let of = &state.project;
-        let at = if of.id.is_unnamed() { 0 } else { of.created_at.as_micros() };
+        // Those that were never written are before the unnamed one.
+        let at = if of.id.is_unnamed() { 0 } else { of.created_at.as_micros().max(1) };
         (Reverse(at), of.id.to_string())
     };
     page(states, page_size, token, place, timed, timed_text)
@@ -60,11 +60,6 @@ pub(super) fn revisions<'a>(
     page(history.iter().collect(), page_size, token, place, parse, |place| place.0.to_string())
 }
 
-/// Returns the rules of files of a project, if it has them.
-pub(super) fn files(administrator: &ProjectAdministrator, id: &ProjectId) -> Option<Arc<RuleSet>> {
-    id.is_unnamed().then(|| administrator.file_rules())
-}
-
 /// Returns a page of rules by name; one that a file hides is after that of the file.
 pub(super) fn rules(
     state: &ProjectState,
@@ -74,8 +69,9 @@ pub(super) fn rules(
 ) -> Result<(Vec<proto::ProjectRule>, String), Status> {
     let id = &state.project.id;
     let of_files = files.into_iter().flat_map(|files| files.iter().skip(1));
-    let mut all: Vec<((String, bool), proto::ProjectRule)> =
-        of_files.map(|rule| ((rule.name.to_string(), false), messages::file_rule(rule))).collect();
+    let mut all: Vec<((String, bool), proto::ProjectRule)> = of_files
+        .map(|rule| ((rule.name.to_string(), false), messages::file_rule(id, rule)))
+        .collect();
     let names = files.into_iter().flat_map(RuleSet::iter);
     let names: HashSet<&str> = names.map(|rule| &*rule.name).collect();
     all.extend(state.rules.iter().map(|(name, record)| {

@@ -27,17 +27,18 @@ pub(super) fn etag(text: &str) -> Option<Etag> {
     (!text.is_empty()).then_some(known)
 }
 
-pub(super) fn project(state: &ProjectState, files: Unmatched) -> proto::Project {
+/// Returns a project. `of_files` is the policy that files have for it.
+pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> proto::Project {
     let of = &state.project;
-    let is_unnamed = of.id.is_unnamed();
-    let time = |time: Timestamp| (!is_unnamed).then(|| timestamp(time));
-    let unmatched = if is_unnamed { files } else { of.unmatched.into() };
+    // One that is not stored, or was not when it was first written.
+    let time = |time: Timestamp| (time != Timestamp::EPOCH).then(|| timestamp(time));
+    let unmatched = of_files.unwrap_or_else(|| of.unmatched.into());
     proto::Project {
         id: of.id.to_string(),
         display_name: of.display_name.clone(),
         unmatched: config::unmatched(unmatched).into(),
         revision: state.revision,
-        etag: if is_unnamed { String::new() } else { etag_text(of.etag) },
+        etag: if of.etag == Etag::default() { String::new() } else { etag_text(of.etag) },
         created_at: time(of.created_at),
         updated_at: time(of.updated_at),
     }
@@ -58,6 +59,8 @@ pub(super) fn key(project: &ProjectId, key: &ApiKey, now: Timestamp) -> proto::A
         state: state.into(),
         created_at: Some(timestamp(key.created_at)),
         expires_at: key.expires_at.map(timestamp),
+        // Only lists have it.
+        last_used_at: None,
         replaced_by: key.replaced_by.clone().unwrap_or_default(),
     }
 }
@@ -75,12 +78,13 @@ pub(super) fn rule(project: &ProjectId, record: &RuleRecord, hidden: bool) -> pr
 }
 
 /// Returns a rule of a file.
-pub(super) fn file_rule(rule: &Rule) -> proto::ProjectRule {
-    proto::ProjectRule { rule: Some(config::message(rule)), ..proto::ProjectRule::default() }
+pub(super) fn file_rule(project: &ProjectId, rule: &Rule) -> proto::ProjectRule {
+    let (project_id, rule) = (project.to_string(), Some(config::message(rule)));
+    proto::ProjectRule { project_id, rule, ..proto::ProjectRule::default() }
 }
 
 fn spec(project: &ProjectId, spec: &RuleSpec) -> v1::Rule {
-    let origin = v1::RuleOrigin { kind: OriginKind::RunTime.into(), source: project.to_string() };
+    let origin = config::origin(OriginKind::RunTime, project.as_str());
     let built = spec.build().map(|rule| config::message(&rule));
     // A later release may have written it.
     let name = || match &spec.name {

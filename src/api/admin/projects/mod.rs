@@ -8,33 +8,37 @@ mod errors;
 mod lists;
 mod messages;
 mod request;
-mod rule;
+mod trials;
+mod usage;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use tonic::{Request, Response, Status};
 
+pub(in crate::api) use self::errors::project_status;
+pub(super) use self::errors::{forbidden, no_project};
+pub(super) use self::request::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted};
+
 use self::errors::status;
-use self::request::{
-    ADMIN, OPERATE_OR_ADMIN, admitted, change_call, end, others, project_update, specs, unmatched,
-};
+use self::request::{change_call, end, others, project_update, specs, unmatched};
 use super::caller;
 use crate::admin::projects::{
-    NewProject, ProjectAdministrator, ProjectError, RuleSelection, RulesGiven, RulesWritten,
+    NewProject, ProjectAdministrator, ProjectError, RevisionDiff, RuleSelection, RulesGiven,
+    RulesWritten,
 };
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
-use crate::projects::registry::ProjectState;
+use crate::projects::registry::{CatalogueSource, ProjectState, run_blocking};
 use crate::projects::{
     ApiKey, Environment, InvalidProject, NewKey, Project, ProjectId, RuleWriteError,
 };
-use crate::rules::spec::{Problem, RuleSpec};
+use crate::proto_values::micros;
+use crate::rule_messages;
+use crate::rules::spec::RuleSpec;
 
 /// Time that a replaced key stays valid unless the request says otherwise.
 const DEFAULT_GRACE: Micros = Micros::from_secs(86_400);
-/// Most problems of an answer to `Validate`.
-const MAX_PROBLEMS: usize = 1_000;
 
 /// `ratelimit.admin.v1.ProjectService`. Clones share their state.
 #[derive(Clone, Debug)]
@@ -49,7 +53,7 @@ impl Projects {
     }
 
     fn message(&self, state: &ProjectState) -> proto::Project {
-        messages::project(state, self.administrator.file_rules().unmatched())
+        messages::project(state, self.administrator.unmatched_of_files(&state.project.id))
     }
 
     fn key(&self, id: &ProjectId, key: &ApiKey) -> proto::ApiKey {
@@ -57,12 +61,16 @@ impl Projects {
     }
 }
 
-fn rules_written(
-    id: &ProjectId,
-    written: &RulesWritten,
+/// Returns the revision that a write has made, and its changes. There may be thousands.
+async fn rules_written(
+    id: ProjectId,
+    written: RulesWritten,
 ) -> (Option<proto::Revision>, Vec<proto::RuleChange>) {
-    let revision = written.revision.as_ref().map(|revision| messages::revision(id, revision));
-    (revision, written.changes.iter().map(|change| messages::change(id, change)).collect())
+    run_blocking(move || {
+        let revision = written.revision.as_ref().map(|revision| messages::revision(&id, revision));
+        (revision, written.changes.iter().map(|change| messages::change(&id, change)).collect())
+    })
+    .await
 }
 
 #[tonic::async_trait]
@@ -178,7 +186,8 @@ impl ProjectService for Projects {
         let state = self.administrator.project(&id).map_err(|error| status(&error, ""))?;
         let now = self.administrator.clock().now();
         let (keys, next_page_token) = lists::keys(&state.project, *page_size, page_token, now)?;
-        let keys = keys.into_iter().map(|key| self.key(&id, key)).collect();
+        let mut keys: Vec<_> = keys.into_iter().map(|key| self.key(&id, key)).collect();
+        self.set_last_uses(&id, &mut keys, deadline(request.metadata())).await;
         Ok(Response::new(proto::ListKeysResponse { keys, next_page_token }))
     }
 
@@ -190,10 +199,10 @@ impl ProjectService for Projects {
         let proto::RotateKeyRequest { project_id, key_id, grace, request_id, reason } = message;
         let call = change_call(&request, "RotateKey", reason, request_id)?;
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
-        let grace = match grace.map(std::time::Duration::try_from) {
+        let grace = match grace.as_ref().map(micros) {
             None => DEFAULT_GRACE,
-            Some(Ok(grace)) => grace.into(),
-            Some(Err(_)) => return Err(invalid_field("grace", "must be 0 s to 30 d")),
+            Some(Some(grace)) => grace,
+            Some(None) => return Err(invalid_field("grace", "must be 0 s to 30 d")),
         };
         let rotated = self.administrator.rotate_key(&call, &id, key_id, grace).await;
         let rotated = rotated.map_err(|error| status(&error, ""))?;
@@ -228,7 +237,7 @@ impl ProjectService for Projects {
         let call = change_call(&request, "CreateRule", reason, "")?;
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
         let rule = rule.as_ref().ok_or_else(|| invalid_field("rule", "must be set"))?;
-        let written = self.administrator.create_rule(&call, &id, rule::spec(rule)).await;
+        let written = self.administrator.create_rule(&call, &id, rule_messages::spec(rule)).await;
         let written = written.map_err(|error| status(&error, "rule"))?;
         let rule = Some(messages::rule(&id, &written.record, false));
         Ok(Response::new(proto::CreateRuleResponse { rule }))
@@ -241,10 +250,11 @@ impl ProjectService for Projects {
         let proto::GetRuleRequest { project_id, rule_name } = request.get_ref();
         let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
         let state = self.administrator.project(&id).map_err(|error| status(&error, ""))?;
-        let files = lists::files(&self.administrator, &id);
-        let of_file = files.iter().flat_map(|files| files.iter().skip(1));
-        let of_file =
-            of_file.filter(|rule| *rule.name == **rule_name).map(messages::file_rule).next();
+        let files = self.administrator.files_beside(&id);
+        let mut of_file = files.iter().flat_map(|files| files.iter().skip(1));
+        let of_file = of_file
+            .find(|rule| *rule.name == **rule_name)
+            .map(|rule| messages::file_rule(&id, rule));
         let stored =
             || state.rules.rule(rule_name).map(|record| messages::rule(&id, record, false));
         let rule = of_file.or_else(stored);
@@ -260,7 +270,7 @@ impl ProjectService for Projects {
         let proto::ListRulesRequest { project_id, page_size, page_token } = request.get_ref();
         let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
         let state = self.administrator.project(&id).map_err(|error| status(&error, ""))?;
-        let files = lists::files(&self.administrator, &id);
+        let files = self.administrator.files_beside(&id);
         let (rules, next_page_token) =
             lists::rules(&state, files.as_deref(), *page_size, page_token)?;
         Ok(Response::new(proto::ListRulesResponse { rules, next_page_token }))
@@ -274,9 +284,9 @@ impl ProjectService for Projects {
         let call = change_call(&request, "UpdateRule", &message.reason, "")?;
         let id = admitted(caller(&request)?, &message.project_id, ADMIN)?;
         let given = message.rule.as_ref().ok_or_else(|| invalid_field("rule", "must be set"))?;
-        let given = rule::spec(given);
+        let given = rule_messages::spec(given);
         let mask = message.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths).to_vec();
-        if let Err(path) = rule::merge(&given, &given, &mask) {
+        if let Err(path) = rule_messages::merge(&given, &given, &mask) {
             let problem = format!("must name fields of a rule, not {path:?}");
             return Err(invalid_field("update_mask", &problem));
         }
@@ -288,7 +298,7 @@ impl ProjectService for Projects {
         };
         let edit = move |before: Option<&RuleSpec>| match before {
             Some(before) if !mask.is_empty() => {
-                let merged = rule::merge(before, &given, &mask);
+                let merged = rule_messages::merge(before, &given, &mask);
                 Ok(merged.unwrap_or_else(|_| before.clone()))
             }
             _ => Ok(given.clone()),
@@ -319,14 +329,12 @@ impl ProjectService for Projects {
         let message = request.get_ref();
         let call = change_call(&request, "ApplyRules", &message.reason, "")?;
         let id = admitted(caller(&request)?, &message.project_id, ADMIN)?;
-        let given = RulesGiven {
-            specs: specs(&message.rules),
-            others: others(message.prune),
-            expected_revision: message.expected_revision,
-        };
+        let proto::ApplyRulesRequest { rules, prune, expected_revision, .. } = request.into_inner();
+        let (others, specs) = (others(prune), run_blocking(move || specs(&rules)).await);
+        let given = RulesGiven { specs, others, expected_revision };
         let written = self.administrator.apply_rules(&call, &id, given).await;
         let written = written.map_err(|error| status(&error, ""))?;
-        let (revision, changes) = rules_written(&id, &written);
+        let (revision, changes) = rules_written(id, written).await;
         Ok(Response::new(proto::ApplyRulesResponse { revision, changes }))
     }
 
@@ -334,21 +342,14 @@ impl ProjectService for Projects {
         &self,
         request: Request<proto::ValidateRequest>,
     ) -> Result<Response<proto::ValidateResponse>, Status> {
-        let proto::ValidateRequest { project_id, rules, prune } = request.get_ref();
-        let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
-        let validated = self.administrator.validate(&id, specs(rules), others(*prune)).await;
-        let validated = validated.map_err(|error| status(&error, ""))?;
-        let problems = errors::problems(validated.problems, "");
-        let problem = |problem: Problem| proto::Problem {
-            severity: proto::problem::Severity::Error.into(),
-            field: problem.field,
-            message: problem.text,
-        };
-        Ok(Response::new(proto::ValidateResponse {
-            problems: problems.into_iter().take(MAX_PROBLEMS).map(problem).collect(),
-            changes: validated.changes.iter().map(|change| messages::change(&id, change)).collect(),
-            revision: validated.revision,
-        }))
+        trials::validate(&self.administrator, request).await
+    }
+
+    async fn preview(
+        &self,
+        request: Request<proto::PreviewRequest>,
+    ) -> Result<Response<proto::PreviewResponse>, Status> {
+        trials::preview(&self.administrator, request).await
     }
 
     async fn list_revisions(
@@ -374,10 +375,10 @@ impl ProjectService for Projects {
         let deadline = deadline(request.metadata());
         let diff = self.administrator.revision(&id, *revision, *base_revision, deadline).await;
         let diff = diff.map_err(|error| status(&error, ""))?;
-        Ok(Response::new(proto::GetRevisionResponse {
-            revision: Some(messages::revision(&id, &diff.revision)),
-            changes: diff.changes.iter().map(|change| messages::change(&id, change)).collect(),
-        }))
+        let RevisionDiff { revision, changes } = diff;
+        let (revision, changes) =
+            rules_written(id, RulesWritten { revision: Some(revision), changes }).await;
+        Ok(Response::new(proto::GetRevisionResponse { revision, changes }))
     }
 
     async fn rollback(
@@ -390,7 +391,33 @@ impl ProjectService for Projects {
         let (number, expected) = (message.revision, message.expected_revision);
         let written = self.administrator.roll_back(&call, &id, number, expected).await;
         let written = written.map_err(|error| status(&error, ""))?;
-        let (revision, changes) = rules_written(&id, &written);
+        let (revision, changes) = rules_written(id, written).await;
         Ok(Response::new(proto::RollbackResponse { revision, changes }))
+    }
+
+    async fn restore_catalogue(
+        &self,
+        request: Request<proto::RestoreCatalogueRequest>,
+    ) -> Result<Response<proto::RestoreCatalogueResponse>, Status> {
+        let message = request.get_ref();
+        let call = change_call(&request, "RestoreCatalogue", &message.reason, "")?;
+        let from = match message.from() {
+            proto::CatalogueSource::Instance => CatalogueSource::Instance,
+            proto::CatalogueSource::Store => CatalogueSource::Store,
+            proto::CatalogueSource::Unspecified => {
+                return Err(status(&ProjectError::RestoreSource, ""));
+            }
+        };
+        let expected = message.expected_revision;
+        let restored = self.administrator.restore_catalogue(&call, from, expected).await;
+        let catalogue_revision = restored.map_err(|error| status(&error, ""))?;
+        Ok(Response::new(proto::RestoreCatalogueResponse { catalogue_revision }))
+    }
+
+    async fn list_usage(
+        &self,
+        request: Request<proto::ListUsageRequest>,
+    ) -> Result<Response<proto::ListUsageResponse>, Status> {
+        self.usage(&request).await.map(Response::new)
     }
 }

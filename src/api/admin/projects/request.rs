@@ -4,9 +4,8 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 use tonic::{Request, Status};
 
-use super::errors::{forbidden, status};
-use super::rule;
-use crate::admin::projects::{ProjectCall, ProjectError, ProjectUpdate};
+use super::errors::{forbidden, no_project};
+use crate::admin::projects::{ProjectCall, ProjectUpdate};
 use crate::api::admin::caller;
 use crate::api::admin::lists::parsed;
 use crate::api::auth::{Caller, Permission, Roles};
@@ -14,17 +13,25 @@ use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Timestamp;
 use crate::projects::{Others, ProjectId};
+use crate::rule_messages;
 use crate::rules::Unmatched;
 use crate::rules::spec::RuleSpec;
 
 /// The role for changes of a project.
-pub(super) const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();
+pub(in crate::api::admin) const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();
+/// The role for calls that see or repair the state of keys.
+pub(in crate::api::admin) const OPERATE: Roles = Permission::PROJECT_OPERATE.roles();
 /// The roles for calls that show a project.
-pub(super) const OPERATE_OR_ADMIN: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
+pub(in crate::api::admin) const OPERATE_OR_ADMIN: Roles =
+    Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
 /// Returns the project of a call whose caller has one of the roles in it.
-pub(super) fn admitted(caller: &Caller, id: &str, required: Roles) -> Result<ProjectId, Status> {
-    let unknown = || status(&ProjectError::NoProject, "");
+pub(in crate::api::admin) fn admitted(
+    caller: &Caller,
+    id: &str,
+    required: Roles,
+) -> Result<ProjectId, Status> {
+    let unknown = no_project;
     // What is no id is the id of no project.
     let id = if id.is_empty() { Ok(ProjectId::UNNAMED) } else { id.parse() };
     let id: ProjectId = id.map_err(|_| unknown())?;
@@ -97,5 +104,5 @@ pub(super) fn others(prune: bool) -> Others {
 }
 
 pub(super) fn specs(rules: &[rlaas_proto::ratelimit::v1::Rule]) -> Vec<RuleSpec> {
-    rules.iter().map(rule::spec).collect()
+    rules.iter().map(rule_messages::spec).collect()
 }

@@ -12,7 +12,9 @@ use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
 use tonic::Status;
 use tower::Service;
 
+use super::unless_large;
 use crate::api::admin::WARNING;
+
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;
 
@@ -32,14 +34,16 @@ impl<S> GrpcService for S where
 pub(super) struct InProcessCall {
     body: tonic::body::Body,
     /// Bytes that were received and are not a whole message yet.
-    received: Vec<u8>,
+    pending: Vec<u8>,
+    /// Length of the last message.
+    pub(super) received: usize,
     output: MessageDescriptor,
     /// Warning for the administrator.
     pub(super) warning: Option<HeaderValue>,
 }
 
 impl InProcessCall {
-    /// Calls a method. The extensions of the request have its caller.
+    /// Calls a method with a message from [`framed`]. The extensions of the request have its caller.
     ///
     /// # Errors
     ///
@@ -47,14 +51,14 @@ impl InProcessCall {
     pub(super) async fn start<S>(
         mut service: S,
         method: &MethodDescriptor,
-        message: &DynamicMessage,
+        framed: Bytes,
         extensions: Extensions,
     ) -> Result<Self, Status>
     where
         S: GrpcService,
     {
         let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
-        let mut request = Request::post(path).body(Body::from(framed(message)));
+        let mut request = Request::post(path).body(Body::from(framed));
         let request = request.as_mut().map_err(|_| Status::internal("internal error"))?;
         let mut request = std::mem::take(request);
         let grpc = HeaderValue::from_static("application/grpc");
@@ -67,7 +71,13 @@ impl InProcessCall {
         let warning = head.headers.get(WARNING).cloned();
         match Status::from_header_map(&head.headers) {
             Some(status) if status.code() != tonic::Code::Ok => Err(status),
-            _ => Ok(Self { body, received: Vec::new(), output: method.output(), warning }),
+            _ => Ok(Self {
+                body,
+                pending: Vec::new(),
+                received: 0,
+                output: method.output(),
+                warning,
+            }),
         }
     }
 
@@ -79,14 +89,17 @@ impl InProcessCall {
     pub(super) async fn next(&mut self) -> Result<Option<DynamicMessage>, Status> {
         loop {
             if let Some(message) = self.take_message() {
-                let message = DynamicMessage::decode(self.output.clone(), &message[..]);
+                self.received = message.len();
+                let output = self.output.clone();
+                let decode = move || DynamicMessage::decode(output, &message[..]);
+                let message = unless_large(self.received, decode).await;
                 return message.map(Some).map_err(|_| Status::internal("internal error"));
             }
             let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame?;
             match frame.into_data() {
-                Ok(data) => self.received.extend_from_slice(&data),
+                Ok(data) => self.pending.extend_from_slice(&data),
                 Err(frame) => {
                     let status = frame.trailers_ref().and_then(Status::from_header_map);
                     if let Some(status) = status.filter(|one| one.code() != tonic::Code::Ok) {
@@ -99,17 +112,17 @@ impl InProcessCall {
 
     /// Takes a whole message out of the received bytes.
     fn take_message(&mut self) -> Option<Vec<u8>> {
-        let (prefix, rest) = self.received.split_first_chunk::<PREFIX>()?;
+        let (prefix, rest) = self.pending.split_first_chunk::<PREFIX>()?;
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
         let length = usize::try_from(length).ok()?;
         let message = rest.get(..length)?.to_vec();
-        self.received.drain(..PREFIX + length);
+        self.pending.drain(..PREFIX + length);
         Some(message)
     }
 }
 
 /// Returns a message with its prefix.
-fn framed(message: &DynamicMessage) -> Bytes {
+pub(super) fn framed(message: &DynamicMessage) -> Bytes {
     let message = message.encode_to_vec();
     let mut framed = vec![0; 1];
     framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());

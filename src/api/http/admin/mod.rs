@@ -1,4 +1,4 @@
-//! `/v1/admin/…` and `/v1/projects/…`: the methods of `ratelimit.admin.v1.AdminService` and
+//! `/v1/admin/…`, `/v1/projects/…` and `/v1/catalogue:restore`: the methods of `ratelimit.admin.v1.AdminService` and
 //! `ratelimit.admin.v1.ProjectService` with messages in JSON.
 //!
 //! The request becomes a message, and the service for gRPC answers it in the same process; its
@@ -10,10 +10,12 @@
 //! | request | body of a `POST`, `PUT` or `PATCH`, parameters of a `GET` or `DELETE`; the path |
 //! | response | body; 201 if something was created, 204 without a body if it was deleted |
 //! | etag | `ETag` of a response, `If-Match` of a request |
+//! | usage | JSON, or `text/csv` if `Accept` prefers it |
 //! | stream of responses | `text/event-stream`: an event `message` for each, and `error` at its end |
 //! | status | problem document |
 
 mod call;
+mod csv;
 mod events;
 mod json;
 pub(super) mod openapi;
@@ -33,7 +35,7 @@ use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
 use tonic::Status;
 
-use self::call::{GrpcService, InProcessCall};
+use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
@@ -44,11 +46,19 @@ use crate::api::admin::routes::{AdminApi, AdminRoute, ROUTES, Verb};
 use crate::api::admin::{Projects, Service, WARNING};
 use crate::api::status::{http_of_code, is_bound};
 use crate::json_messages::{self, POOL};
+use crate::projects::registry::run_blocking;
 use crate::telemetry::metrics::Metrics;
 
+/// Bytes above which messages are large: more than a page of any list needs.
+const LARGE: usize = 64 * 1024;
+
 /// Returns the routes of the service for keys.
-pub(super) fn router(administrator: Administrator, metrics: Arc<Metrics>) -> Router {
-    let service = AdminServiceServer::new(Service::new(administrator, metrics));
+pub(super) fn router(
+    administrator: Administrator,
+    projects: ProjectAdministrator,
+    metrics: Arc<Metrics>,
+) -> Router {
+    let service = AdminServiceServer::new(Service::new(administrator, projects, metrics));
     let mut router = Router::new();
     for route in ROUTES {
         let handler = move |State(service): State<AdminServiceServer<Service>>, request| {
@@ -87,6 +97,7 @@ pub(super) fn project_router(administrator: ProjectAdministrator) -> Router {
     Router::new()
         .route("/v1/projects", any(handler))
         .route("/v1/projects/{*rest}", any(handler))
+        .route("/v1/catalogue:restore", any(handler))
         .with_state(service)
 }
 
@@ -125,8 +136,12 @@ where
 {
     let (head, body) = request.into_parts();
     let method = method(route);
+    let mut len = 0;
     let mut message = if route.verb.has_body() {
-        json::read(&body::read(body).await?, method.input())?
+        let max = if route.takes_rules { api::MAX_RULES_MESSAGE } else { body::MAX_BODY_BYTES };
+        let (body, input) = (body::read_at_most(body, max).await?, method.input());
+        len = body.len();
+        unless_large(len, move || json::read(&body, input)).await?
     } else {
         query::read(head.uri.query().unwrap_or_default(), method.input())?
     };
@@ -135,18 +150,26 @@ where
     if route.verb == Verb::Put {
         resource::set_whole(&mut message)?;
     }
-    let mut call = InProcessCall::start(service, &method, &message, head.extensions).await?;
+    let prefers_csv = csv::is_preferred(route, &head.headers);
+    if prefers_csv {
+        csv::set_page_size(&mut message);
+    }
+    let framed = unless_large(len, move || framed(&message)).await;
+    let mut call = InProcessCall::start(service, &method, framed, head.extensions).await?;
     if method.is_server_streaming() {
         return Ok(events::response(call));
     }
     let response = call.next().await?;
     let response = response.ok_or_else(|| Status::internal("internal error"))?;
+    if prefers_csv {
+        return Ok(csv::response(&response)?);
+    }
     let status = resource::status(route, &response);
     if status == StatusCode::NO_CONTENT {
         return Ok(status.into_response());
     }
-    let etag = resource::etag(&response);
-    let mut response = json_response(status, &response);
+    let (etag, len) = (resource::etag(&response), call.received);
+    let mut response = unless_large(len, move || json_response(status, &response)).await;
     if let Some(warning) = call.warning {
         response.headers_mut().insert(WARNING, warning);
     }
@@ -154,6 +177,15 @@ where
         response.headers_mut().insert(header::ETAG, etag);
     }
     Ok(response)
+}
+
+/// Runs work on messages of `len` bytes: here, or if they are large on a thread of its own, so that
+/// the other requests of this worker do not wait for it.
+async fn unless_large<T: Send + 'static>(
+    len: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if len > LARGE { run_blocking(work).await } else { work() }
 }
 
 fn json_response(status: StatusCode, message: &DynamicMessage) -> Response {

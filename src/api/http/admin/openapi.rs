@@ -4,7 +4,7 @@
 use prost_reflect::{Cardinality, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
-use super::method;
+use super::{csv, method};
 use crate::api::admin::routes::{AdminRoute, PROJECT_ROUTES, ROUTES, Verb};
 
 /// Statuses of errors, with the meaning of each.
@@ -40,6 +40,23 @@ pub(in crate::api::http) fn describe(document: &mut Value) {
     }
 }
 
+/// Returns the schema of one event of a stream whose messages have `message`. OpenAPI 3.1 has no
+/// word for the items of a stream; tools read the schema of `text/event-stream` as that of each.
+fn event(message: &Value) -> Value {
+    let text = "One event for each message, and one named `error` where the stream ends early.";
+    let data = json!({
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": message,
+    });
+    json!({
+        "type": "object",
+        "description": text,
+        "required": ["event", "data"],
+        "properties": { "event": { "type": "string", "enum": ["message", "error"] }, "data": data },
+    })
+}
+
 fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     let method = method(route);
     let comment = comment(&method.parent_file(), method.path());
@@ -67,12 +84,18 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     }
     let schema = reference(&method.output(), schemas);
     let content = if method.is_server_streaming() {
-        let text = "An event for each message; its data has the schema of the response.";
-        json!({ "text/event-stream": { "schema": { "type": "string", "description": text } } })
+        json!({ "text/event-stream": { "schema": event(&schema) } })
     } else {
         json!({ "application/json": { "schema": schema } })
     };
-    let done = json!({ "description": "Done.", "content": content });
+    let mut done = json!({ "description": "Done.", "content": content });
+    if route.rpc == csv::RPC {
+        let text = "A line for each day, after one with the names of the columns.";
+        done["content"][csv::TYPE] = json!({ "schema": { "type": "string", "description": text } });
+        let token = "Of the values: the pageToken of the next page. Missing: this is the last one.";
+        let header = json!({ "description": token, "schema": { "type": "string" } });
+        done["headers"] = json!({ (csv::NEXT_PAGE): header });
+    }
     match route.verb {
         Verb::Delete => operation["responses"]["204"] = json!({ "description": "Done." }),
         Verb::Put => {

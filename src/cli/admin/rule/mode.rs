@@ -9,6 +9,7 @@ use rlaas_proto::ratelimit::v1::RuleMode;
 
 use crate::cli::admin::call::{CallArgs, CommandOutput};
 use crate::cli::admin::change::{ChangeArgs, span, time_to_live};
+use crate::cli::admin::project::project_id;
 use crate::cli::admin::text;
 
 #[derive(Args, Debug)]
@@ -23,9 +24,9 @@ pub(super) struct ModeArgs {
     #[arg(long = "for", value_name = "D", value_parser = mode_time)]
     #[arg(required_if_eq_any([("mode", "enforce"), ("mode", "shadow"), ("mode", "off")]))]
     ttl: Option<Duration>,
-    /// Project of the rules; '-' is every project, with the rule '*' only
-    #[arg(long, value_name = "ID")]
-    project: Option<String>,
+    /// Project; '_' without a key, '-' all, for the rule '*' only
+    #[arg(long, value_name = "ID", default_value = "_")]
+    project: String,
     #[command(flatten)]
     change: ChangeArgs,
     #[command(flatten)]
@@ -59,7 +60,7 @@ impl From<ModeArg> for RuleMode {
 pub(super) fn run(args: &ModeArgs) -> ExitCode {
     args.call.run(async |admin| {
         let request = SetModeRequest {
-            project_id: args.project.clone().unwrap_or_default(),
+            project_id: project_id(&args.project),
             rule: args.rule.clone(),
             mode: RuleMode::from(args.mode).into(),
             ttl: args.ttl.map(span),

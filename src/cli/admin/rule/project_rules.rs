@@ -9,6 +9,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{PartMatcher, Rule, RuleOrigin};
 
+use super::in_force;
 use crate::cli::admin::call::{CallArgs, CommandError, CommandOutput, ProjectClient};
 use crate::cli::admin::change::ConfirmArgs;
 use crate::cli::admin::project::{ReasonArgs, project_id};
@@ -18,9 +19,9 @@ use crate::cli::table::{Column, Table};
 /// The project of a rule.
 #[derive(Args, Debug)]
 pub(super) struct OfProjectArgs {
-    /// Id of the project; '_' is that of requests without a key
-    #[arg(long, value_name = "ID", default_value = "_")]
-    project: String,
+    /// Id of the project; '_' is that of requests without a key [default: _]
+    #[arg(long, value_name = "ID")]
+    pub(super) project: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -28,6 +29,9 @@ pub(super) struct ListRulesArgs {
     /// Most rules to list
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     max: usize,
+    /// List all rules for requests without a key, in the modes of now
+    #[arg(long, conflicts_with = "project")]
+    in_force: bool,
     #[command(flatten)]
     of: OfProjectArgs,
     #[command(flatten)]
@@ -64,11 +68,14 @@ pub(super) struct DeleteRuleArgs {
 impl OfProjectArgs {
     /// Returns the id as the protocol has it.
     pub(super) fn id(&self) -> String {
-        project_id(&self.project)
+        self.project.as_deref().map(project_id).unwrap_or_default()
     }
 }
 
 pub(super) fn list(args: &ListRulesArgs) -> ExitCode {
+    if args.in_force {
+        return in_force::list(&args.call, args.max);
+    }
     args.call.run_on_projects(async |projects| {
         let response = pages(projects, &args.of.id(), args.max).await?;
         if response.rules.is_empty() {
@@ -82,7 +89,7 @@ pub(super) fn list(args: &ListRulesArgs) -> ExitCode {
 }
 
 /// Reads pages up to the most rules to list. Its token is that of the rest.
-async fn pages(
+pub(super) async fn pages(
     projects: &mut ProjectClient,
     project_id: &str,
     max: usize,
@@ -129,7 +136,7 @@ pub(super) fn delete(args: &DeleteRuleArgs) -> ExitCode {
     })
 }
 
-fn table(rules: &[ProjectRule]) -> String {
+pub(super) fn table(rules: &[ProjectRule]) -> String {
     let mut table = Table::new(&[
         Column::text("RULE"),
         Column::number("LIMIT"),
@@ -142,18 +149,13 @@ fn table(rules: &[ProjectRule]) -> String {
     ]);
     for ProjectRule { rule, etag, hidden, .. } in rules {
         let rule = rule.clone().unwrap_or_default();
-        let from = match (rule.origin.as_ref().map(RuleOrigin::kind), hidden) {
-            (_, true) => "hidden",
-            (Some(Kind::RunTime), _) => "run time",
-            (Some(Kind::BuiltIn), _) => "built in",
-            _ => "file",
-        };
+        let from = if *hidden { "hidden" } else { origin(&rule) };
         table.push([
             text::value(&rule.name),
             text::units(rule.max_requests),
             text::wait(rule.window.as_ref()),
-            rule.algorithm().as_str_name().to_lowercase().replace('_', "-"),
-            rule.mode().as_str_name().trim_start_matches("RULE_MODE_").to_lowercase(),
+            algorithm(&rule),
+            mode(&rule),
             from.to_owned(),
             text::words(etag),
             matchers(&rule),
@@ -162,7 +164,25 @@ fn table(rules: &[ProjectRule]) -> String {
     table.lines()
 }
 
-fn matchers(rule: &Rule) -> String {
+/// Returns where a rule comes from.
+pub(super) fn origin(rule: &Rule) -> &'static str {
+    match rule.origin.as_ref().map(RuleOrigin::kind) {
+        Some(Kind::RunTime) => "run time",
+        Some(Kind::BuiltIn) => "built in",
+        Some(Kind::EnvoyFile) => "envoy file",
+        _ => "file",
+    }
+}
+
+pub(super) fn algorithm(rule: &Rule) -> String {
+    rule.algorithm().as_str_name().to_lowercase().replace('_', "-")
+}
+
+pub(super) fn mode(rule: &Rule) -> String {
+    rule.mode().as_str_name().trim_start_matches("RULE_MODE_").to_lowercase()
+}
+
+pub(super) fn matchers(rule: &Rule) -> String {
     let one = |PartMatcher { part, any_of }: &PartMatcher| {
         let texts: Vec<_> = any_of.iter().map(|text| text::value(text)).collect();
         format!("{}={}", text::value(part), texts.join("|"))

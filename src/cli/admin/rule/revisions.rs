@@ -1,14 +1,14 @@
-//! `rlaas rule history` and `rollback`: the revisions of a project's rules.
+//! `rlaas rule history`, `diff` and `rollback`: the revisions of a project's rules.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
 use rlaas_proto::ratelimit::admin::v1::{
-    ListRevisionsRequest, ListRevisionsResponse, Revision, RollbackRequest, RollbackResponse,
-    RuleChange,
+    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, ListRevisionsResponse, Revision,
+    RollbackRequest, RollbackResponse,
 };
 
+use super::changes;
 use super::project_rules::OfProjectArgs;
 use crate::cli::admin::call::{CallArgs, CommandOutput};
 use crate::cli::admin::project::ReasonArgs;
@@ -17,6 +17,19 @@ use crate::cli::table::{Column, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct HistoryArgs {
+    #[command(flatten)]
+    of: OfProjectArgs,
+    #[command(flatten)]
+    call: CallArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct DiffArgs {
+    /// Number of the revision, of `rlaas rule history` [default: the newest]
+    revision: Option<u64>,
+    /// Number of the revision to compare with; 0 has no rules [default: the one before]
+    #[arg(long, value_name = "N")]
+    base: Option<u64>,
     #[command(flatten)]
     of: OfProjectArgs,
     #[command(flatten)]
@@ -52,6 +65,19 @@ pub(super) fn history(args: &HistoryArgs) -> ExitCode {
     })
 }
 
+pub(super) fn diff(args: &DiffArgs) -> ExitCode {
+    args.call.run_on_projects(async |projects| {
+        let request = GetRevisionRequest {
+            project_id: args.of.id(),
+            revision: args.revision.unwrap_or_default(),
+            base_revision: args.base,
+        };
+        let response = projects.get_revision(request).await?.into_inner();
+        let text = difference(&response, args.base);
+        Ok(CommandOutput::new("GetRevisionResponse", &response, text))
+    })
+}
+
 pub(super) fn rollback(args: &RollbackArgs) -> ExitCode {
     args.call.run_on_projects(async |projects| {
         let request = RollbackRequest {
@@ -61,7 +87,7 @@ pub(super) fn rollback(args: &RollbackArgs) -> ExitCode {
             reason: args.reason.reason.clone(),
         };
         let response = projects.rollback(request).await?.into_inner();
-        let text = changes(&response);
+        let text = written(&response);
         Ok(CommandOutput::new("RollbackResponse", &response, text))
     })
 }
@@ -92,23 +118,25 @@ fn to_text(response: &ListRevisionsResponse) -> String {
     table.lines()
 }
 
-/// Returns the new revision, and a line for each rule that differs.
-fn changes(RollbackResponse { revision, changes }: &RollbackResponse) -> String {
+/// Returns the new revision, and the differences of rules.
+fn written(RollbackResponse { revision, changes }: &RollbackResponse) -> String {
     let number = revision.as_ref().map_or(0, |revision| revision.revision);
     if changes.is_empty() {
         return format!("revision {number}: nothing was changed\n");
     }
-    let line = |change: &RuleChange| {
-        let RuleChange { rule_name, changed_fields, .. } = change;
-        let name = text::value(rule_name);
-        match (change.kind(), changed_fields) {
-            (Kind::Unspecified, _) => format!("  {name}\n"),
-            (Kind::Created, _) => format!("  {name}: created\n"),
-            (Kind::Deleted, _) => format!("  {name}: deleted\n"),
-            (Kind::Updated, None) => format!("  {name}: updated\n"),
-            (Kind::Updated, Some(fields)) => format!("  {name}: {}\n", fields.paths.join(", ")),
-        }
-    };
-    let lines: String = changes.iter().map(line).collect();
-    format!("revision {number}\n{lines}")
+    format!("revision {number}\n{}", changes::lines(changes))
+}
+
+/// Returns a revision, and the differences of rules.
+fn difference(response: &GetRevisionResponse, base: Option<u64>) -> String {
+    let Revision { revision, created_at, actor, action, reason, .. } =
+        response.revision.clone().unwrap_or_default();
+    let base = base.map_or_else(|| "the one before".to_owned(), |base| format!("revision {base}"));
+    let (at, actor) = (text::time(created_at.as_ref()), text::value(&actor));
+    let (action, reason) = (text::value(&action), text::words(&reason));
+    let head = format!("revision {revision} against {base}: {at}, {actor}, {action}, {reason}\n");
+    if response.changes.is_empty() {
+        return head + "  no differences\n";
+    }
+    head + &changes::lines(&response.changes)
 }

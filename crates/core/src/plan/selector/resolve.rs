@@ -8,7 +8,7 @@ use super::parts::{PartsOfRequest, entries_of, has_parts, pairs, values_of};
 use super::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 use crate::algorithm::Cost;
 use crate::operation::Action;
-use crate::plan::{Hit, Plan, RuleIndex};
+use crate::plan::{Hit, Plan, RuleIndex, candidates};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
 };
@@ -109,6 +109,7 @@ impl RuleSet {
         };
         SelectedKey {
             rule: Arc::clone(&rule.name),
+            candidates: candidates::of_rule(rule, 0, &hit.key).collect(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             parts: rule.key_by.iter().map(part).collect(),
             grant_from: match rule.closest_override(request) {
@@ -196,6 +197,7 @@ impl RuleSet {
             parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             grant_from: GrantSource::Rule,
+            candidates: Vec::new(),
         }
     }
 
@@ -232,7 +234,7 @@ impl RuleSet {
         };
         let parts = entries_of(hit.key.id(), self.hashing()).unwrap_or_default();
         let (rule, grant_from) = (Arc::clone(&rule.name), GrantSource::Rule);
-        Some(SelectedKey { rule, hit, parts, grant_from })
+        Some(SelectedKey { rule, hit, parts, grant_from, candidates: Vec::new() })
     }
 
     fn named_rules(&self, name: &str) -> Result<NamedRules<'_>, SelectError> {

@@ -21,6 +21,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod candidate;
 mod code;
 mod field;
 mod problem;
@@ -30,6 +31,7 @@ mod set;
 #[cfg(feature = "serde")]
 mod value;
 
+pub use candidate::CandidateSpec;
 pub use field::Field;
 pub use problem::Problem;
 pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec};

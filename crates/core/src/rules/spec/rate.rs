@@ -173,7 +173,7 @@ impl StoreFailurePolicy {
     }
 }
 
-struct AlgorithmNames;
+pub(super) struct AlgorithmNames;
 
 impl fmt::Display for AlgorithmNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

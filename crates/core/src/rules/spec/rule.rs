@@ -1,13 +1,16 @@
 //! Specifications of flat rules.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, Rate, SHARE};
-use super::{Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec};
+use super::{
+    CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, candidate,
+};
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
 use crate::rules::{
@@ -87,6 +90,10 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "on_change"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub on_change: Field<OnChange>,
+    /// Limits on trial, counted beside the limit of the rule and never enforced: at most
+    /// [`Candidate::MAX`](crate::rules::Candidate::MAX).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub candidates: Vec<CandidateSpec>,
     /// Part of the limit that an instance grants when it decides alone; by default half.
     #[cfg_attr(feature = "serde", serde(alias = "local_share"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -113,6 +120,9 @@ pub struct RuleSpec {
     /// Different grants for some requests. The closest match counts.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub overrides: Vec<OverrideSpec>,
+    /// Path of the file that the rule is from. Empty if there is none.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub file: Arc<str>,
 }
 
 /// The conditions of a rule or an override, all of which a request must meet. Each condition is one
@@ -203,6 +213,7 @@ impl RuleSpec {
         let _refused = problems.check("version", &self.version, "must be 1", is_known);
         let matcher = self.matcher(problems);
         let key_by = self.key_parts(problems);
+        let given = rate;
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
         let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
@@ -212,6 +223,7 @@ impl RuleSpec {
             problems.add("enforce", "requires mode: enforce");
         }
         let on_change = self.build_on_change(rate, problems);
+        let candidates = candidate::build(&self.candidates, &given, (rate, grant), problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
         let failure =
@@ -241,9 +253,11 @@ impl RuleSpec {
             set_mode: None,
             enforce: enforce.ok()?.unwrap_or_default(),
             on_change: on_change.ok()?,
+            candidates: candidates?,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
+            file: Arc::clone(&self.file),
         })
     }
 

@@ -232,8 +232,10 @@ impl FieldType for Unmatched {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::rules::spec::{MatcherSpec, OverrideSpec, RuleSpec};
+    use crate::rules::spec::{CandidateSpec, MatcherSpec, OverrideSpec, RuleSpec};
     use proptest::prelude::*;
 
     proptest! {
@@ -294,6 +296,18 @@ mod tests {
         })
     }
 
+    fn candidate() -> impl Strategy<Value = CandidateSpec> {
+        let algorithm = field(prop::sample::select(Algorithm::ALL.to_vec()));
+        let window = field((1..=1_000_u64).prop_map(Micros::from_millis));
+        let parts = (field(any::<u64>()), window, field(any::<u64>()), algorithm);
+        parts.prop_map(|(limit, window, burst, algorithm)| CandidateSpec {
+            limit,
+            window,
+            burst,
+            algorithm,
+        })
+    }
+
     fn rule() -> impl Strategy<Value = RuleSpec> {
         let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
         let windows = windows.prop_map(|millis| Micros::from_micros(millis * 1_000));
@@ -321,13 +335,14 @@ mod tests {
             field(prop::sample::select(OnChange::ALL.to_vec())),
             field(any::<bool>()),
             prop::collection::vec(exception(), 0..3),
+            prop::collection::vec(candidate(), 0..3),
         );
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, mode, enforce, on_change, overridable, overrides) = rest;
+            let (shadow, mode, enforce, on_change, overridable, overrides, candidates) = rest;
             RuleSpec {
                 version,
                 name,
@@ -342,6 +357,7 @@ mod tests {
                 mode,
                 enforce,
                 on_change,
+                candidates,
                 local_share,
                 on_store_failure,
                 fail_open,
@@ -349,6 +365,7 @@ mod tests {
                 near_limit,
                 overridable,
                 overrides,
+                file: Arc::default(),
             }
         })
     }

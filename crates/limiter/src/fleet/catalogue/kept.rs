@@ -6,17 +6,22 @@
 //! | `d`, document | revision of the document: 8 bytes, big-endian |
 //! | `f`, length of the name in 2 bytes, document, field | content of a field |
 //! | `h`, length of the name in 2 bytes, document, revision in 8 bytes | entry of a history |
+//! | `r`, document | time of its removal, in Unix microseconds: 8 bytes, big-endian |
+//! | `p`, epoch | empty: the catalogue replaces this epoch |
 //!
 //! Changes that are written together are restored together or not at all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{CatalogueHead, CatalogueWrite, Document, HistoryEntry};
+use super::{CatalogueHead, CatalogueId, CatalogueWrite, Document, HistoryEntry};
+use crate::clock::Timestamp;
 
 const HEAD: &[u8] = b"head";
 const DOCUMENT: u8 = b'd';
 const FIELD: u8 = b'f';
 const HISTORY: u8 = b'h';
+const REMOVED: u8 = b'r';
+const REPLACED: u8 = b'p';
 
 /// A catalogue that a journal held when it was opened.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,10 @@ pub struct KeptCatalogue {
     pub documents: HashMap<String, Document>,
     /// Histories by the names of the documents, each newest first.
     pub histories: HashMap<String, Vec<HistoryEntry>>,
+    /// Documents that were removed, with the time.
+    pub removed: HashMap<String, Timestamp>,
+    /// Epochs that the catalogue replaces.
+    pub replaced: BTreeSet<CatalogueId>,
 }
 
 /// Changes of a kept catalogue that are written together.
@@ -38,6 +47,7 @@ impl KeptCatalogue {
     pub fn read(values: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>) -> (Self, KeptChanges) {
         let (mut head, mut documents) = (None, HashMap::<String, Document>::new());
         let mut histories = HashMap::<String, Vec<HistoryEntry>>::new();
+        let (mut removed, mut replaced) = (HashMap::new(), BTreeSet::new());
         let mut deleting = KeptChanges::default();
         for (name, value) in values {
             deleting.set(name.to_vec(), None);
@@ -50,6 +60,17 @@ impl KeptCatalogue {
                 if let (Ok(name), Some(revision)) = (str::from_utf8(name), number(&value)) {
                     documents.entry(name.to_owned()).or_default().revision = revision;
                 }
+                continue;
+            }
+            if *kind == REMOVED {
+                if let (Ok(name), Some(time_us)) = (str::from_utf8(name), number(&value)) {
+                    removed.insert(name.to_owned(), Timestamp::from_micros(time_us));
+                }
+                continue;
+            }
+            if *kind == REPLACED {
+                let epoch = str::from_utf8(name).ok().and_then(|epoch| epoch.parse().ok());
+                replaced.extend::<Option<CatalogueId>>(epoch);
                 continue;
             }
             let Some((document, rest)) = split_name(name) else { continue };
@@ -70,7 +91,7 @@ impl KeptCatalogue {
         for history in histories.values_mut() {
             history.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.revision));
         }
-        (Self { head, documents, histories }, deleting)
+        (Self { head, documents, histories, removed, replaced }, deleting)
     }
 }
 
@@ -109,6 +130,20 @@ impl KeptChanges {
     pub(super) fn set_history(&mut self, document: &str, revision: u64, content: Option<&[u8]>) {
         let name = long_name(HISTORY, document, &revision.to_be_bytes());
         self.set(name, content.map(<[u8]>::to_vec));
+    }
+
+    /// Sets or forgets the time at which a document was removed.
+    pub(super) fn set_removed(&mut self, document: &str, at: Option<Timestamp>) {
+        let name = [&[REMOVED], document.as_bytes()].concat();
+        self.set(name, at.map(|at| at.as_micros().to_be_bytes().to_vec()));
+    }
+
+    /// Adds epochs that the catalogue replaces.
+    pub fn add_replaced(&mut self, epochs: &BTreeSet<CatalogueId>) {
+        for epoch in epochs {
+            let name = [&[REPLACED], epoch.to_string().as_bytes()].concat();
+            self.set(name, Some(Vec::new()));
+        }
     }
 
     /// Adds changes that are made later.

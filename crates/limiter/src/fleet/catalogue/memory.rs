@@ -1,14 +1,14 @@
 //! The catalogue of a single process.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
     DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_HISTORY,
-    MAX_REVISION_IDS, WriteOutcome,
+    MAX_REMOVED, MAX_REVISION_IDS, WriteOutcome,
 };
-use crate::clock::Deadline;
+use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::fleet::memory::FleetJournal;
 use crate::store::StoreError;
 
@@ -19,6 +19,7 @@ pub(in crate::fleet) struct MemoryCatalogue {
     /// Held while a write is recorded.
     writing: Arc<tokio::sync::Mutex<()>>,
     journal: Option<Arc<dyn FleetJournal>>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +31,35 @@ struct StoredCatalogue {
     last_changes: HashMap<String, u64>,
     /// Ids of the last revisions, oldest first.
     ids: VecDeque<(u64, CatalogueId)>,
+    /// Documents that were removed.
+    removed: RemovedDocuments,
+}
+
+/// Documents that were removed, with the time: the last [`MAX_REMOVED`].
+#[derive(Debug, Default)]
+struct RemovedDocuments {
+    times: HashMap<String, Timestamp>,
+    oldest_first: BTreeSet<(Timestamp, String)>,
+}
+
+impl RemovedDocuments {
+    /// Adds a document, and returns the one that there is no room for.
+    fn add(&mut self, name: &str, at: Timestamp) -> Option<String> {
+        if let Some(before) = self.times.insert(name.to_owned(), at) {
+            self.oldest_first.remove(&(before, name.to_owned()));
+        }
+        self.oldest_first.insert((at, name.to_owned()));
+        let (_, dropped) =
+            (self.times.len() > MAX_REMOVED).then(|| self.oldest_first.pop_first())??;
+        self.times.remove(&dropped);
+        Some(dropped)
+    }
+
+    /// Returns the one that would be dropped for another.
+    fn next_dropped(&self, name: &str) -> Option<&str> {
+        let is_full = self.times.len() >= MAX_REMOVED && !self.times.contains_key(name);
+        is_full.then(|| self.oldest_first.first())?.map(|(_, name)| name.as_str())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,9 +70,13 @@ struct StoredDocument {
 }
 
 impl MemoryCatalogue {
-    /// Sets the journal. Writes are recorded before they are visible.
-    pub(in crate::fleet) fn with_journal(self, journal: Option<Arc<dyn FleetJournal>>) -> Self {
-        Self { journal, ..self }
+    /// Sets the journal, and the clock of removals. Writes are recorded before they are visible.
+    pub(in crate::fleet) fn with_journal(
+        self,
+        journal: Option<Arc<dyn FleetJournal>>,
+        clock: Clock,
+    ) -> Self {
+        Self { journal, clock, ..self }
     }
 
     pub(in crate::fleet) fn restore(&self, kept: KeptCatalogue) {
@@ -55,6 +89,9 @@ impl MemoryCatalogue {
         let Some(head) = kept.head.or_else(made_up) else { return };
         let mut histories = kept.histories;
         let mut stored = StoredCatalogue::default();
+        for (name, at) in kept.removed {
+            stored.removed.add(&name, at);
+        }
         for (name, document) in kept.documents {
             stored.changes.insert(document.revision, name.clone());
             stored.last_changes.insert(name.clone(), document.revision);
@@ -115,24 +152,25 @@ impl MemoryCatalogue {
         deadline: Deadline,
     ) -> Result<WriteOutcome, StoreError> {
         let turn = Arc::clone(&self.writing).lock_owned().await;
+        let now = self.clock.now();
         let (head, changes) = {
             let contents = self.contents(deadline)?;
-            if let Some(refused) = contents.refusal(own, write) {
+            if let Some(refused) = contents.refusal(own, write, now) {
                 return Ok(refused);
             }
             let head = contents.next_head();
             if self.journal.is_none() {
                 let mut contents = contents;
-                contents.apply(write, head);
+                contents.apply(write, head, now);
                 return Ok(WriteOutcome::Written { head });
             }
-            (head, contents.kept_changes(write, head))
+            (head, contents.kept_changes(write, head, now))
         };
         if let Some(journal) = &self.journal {
             let (catalogue, write) = (self.clone(), write.clone());
             let apply = move || {
                 let _held = turn;
-                catalogue.lock().apply(&write, head);
+                catalogue.lock().apply(&write, head, now);
             };
             journal.catalogue(&changes, Box::new(apply)).await?;
         }
@@ -166,7 +204,12 @@ impl StoredCatalogue {
     }
 
     /// Returns the outcome of a write that is not made.
-    fn refusal(&self, own: Option<CatalogueHead>, write: &CatalogueWrite) -> Option<WriteOutcome> {
+    fn refusal(
+        &self,
+        own: Option<CatalogueHead>,
+        write: &CatalogueWrite,
+        now: Timestamp,
+    ) -> Option<WriteOutcome> {
         let follows = match (self.head, own) {
             (None, own) => own.is_none(),
             (Some(head), own) => {
@@ -181,6 +224,10 @@ impl StoredCatalogue {
         let revision = stored.map_or(0, |stored| stored.document.revision);
         if revision != write.expected {
             return Some(WriteOutcome::Raced { revision });
+        }
+        let removed = self.removed.times.get(&write.document).filter(|_| revision == 0);
+        if removed.is_some_and(|at| !write.removes && now.since(*at) < Micros::from(write.rest)) {
+            return Some(WriteOutcome::Removed);
         }
         self.excess(write)
     }
@@ -213,8 +260,19 @@ impl StoredCatalogue {
     }
 
     /// Returns what a write changes in the journal.
-    fn kept_changes(&self, write: &CatalogueWrite, head: CatalogueHead) -> KeptChanges {
+    fn kept_changes(
+        &self,
+        write: &CatalogueWrite,
+        head: CatalogueHead,
+        now: Timestamp,
+    ) -> KeptChanges {
         let mut changes = KeptChanges::default();
+        if write.removes {
+            if let Some(dropped) = self.removed.next_dropped(&write.document) {
+                changes.set_removed(dropped, None);
+            }
+            changes.set_removed(&write.document, Some(now));
+        }
         let stored = self.documents.get(&write.document);
         let fields = stored.into_iter().flat_map(|stored| stored.document.fields.keys());
         changes.write(write, head.revision, fields.map(String::as_str));
@@ -231,10 +289,11 @@ impl StoredCatalogue {
         changes
     }
 
-    fn apply(&mut self, write: &CatalogueWrite, head: CatalogueHead) {
+    fn apply(&mut self, write: &CatalogueWrite, head: CatalogueHead, now: Timestamp) {
         let revision = head.revision;
         if write.removes {
             self.documents.remove(&write.document);
+            self.removed.add(&write.document, now);
         } else {
             let stored = self.documents.entry(write.document.clone()).or_default();
             stored.document.revision = revision;

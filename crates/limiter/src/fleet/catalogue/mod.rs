@@ -32,16 +32,21 @@
 
 mod kept;
 mod memory;
+mod restore;
+mod risks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
 pub use self::kept::{KeptCatalogue, KeptChanges};
 pub(super) use self::memory::MemoryCatalogue;
+pub use self::restore::{CatalogueRestore, CatalogueStatus, RestoreStep, SetAside};
+pub use self::risks::CatalogueRisks;
 use super::check_name;
 use crate::clock::Deadline;
 #[cfg(feature = "redis")]
@@ -56,6 +61,8 @@ pub const MAX_HISTORY: usize = 100;
 pub const MAX_REVISION_IDS: usize = 10_000;
 /// Begins the names of fields that are counted against [`CatalogueBounds::fields`].
 pub const COUNTED_PREFIX: &str = "rule:";
+/// Removed documents whose names a catalogue keeps.
+pub const MAX_REMOVED: usize = 100_000;
 /// Most changes that one call lists.
 pub const MAX_CHANGES: usize = 1_000;
 
@@ -96,7 +103,8 @@ pub enum CatalogueRelation {
     Newer,
     /// It replaces the epoch that the instance knows: somebody has restored it.
     Replaced,
-    /// It lacks the instance's revision: it was restored from a backup, or lost writes.
+    /// It lacks the instance's revision: it was restored from a backup, or lost writes; or there is
+    /// none any more.
     Conflict,
 }
 
@@ -153,6 +161,9 @@ pub struct CatalogueWrite {
     pub history: Vec<u8>,
     /// Bounds that must not be exceeded.
     pub bounds: CatalogueBounds,
+    /// Time for which a document that was removed is not made again. The names of the last
+    /// [`MAX_REMOVED`] are kept.
+    pub rest: Duration,
 }
 
 /// Outcome of a write.
@@ -172,8 +183,10 @@ pub enum WriteOutcome {
     TooManyDocuments,
     /// There would be too many counted fields. Nothing was written.
     TooManyFields,
+    /// A document of this name was removed a short time ago. Nothing was written.
+    Removed,
     /// The catalogue does not follow the one that the writer knows, or the writer knows none and
-    /// there is one. Nothing was written.
+    /// there is one, or a conflict is marked. Nothing was written.
     Conflict,
 }
 
@@ -201,11 +214,7 @@ impl Catalogue {
         own: Option<CatalogueHead>,
         deadline: Deadline,
     ) -> Result<Option<(CatalogueHead, CatalogueRelation)>, StoreError> {
-        match &self.0 {
-            CatalogueBackend::Memory(catalogue) => catalogue.head(own, deadline),
-            #[cfg(feature = "redis")]
-            CatalogueBackend::Redis(fleet) => fleet.catalogue_head(own, deadline).await,
-        }
+        Ok(self.status(own, false, deadline).await?.head)
     }
 
     /// Returns documents that have changed since a revision, removed ones too, in the order of
@@ -297,6 +306,7 @@ impl CatalogueWrite {
             removes: false,
             history: Vec::new(),
             bounds: CatalogueBounds { documents: u64::MAX, fields: u64::MAX },
+            rest: Duration::ZERO,
         }
     }
 

@@ -29,18 +29,42 @@ struct OwnedHit {
     action: Action,
     change: Option<OverrideChange>,
     mode: Mode,
+    candidate_of: Option<u8>,
 }
 
 impl OwnedHit {
     fn new(hit: &StoreHit<'_>) -> Self {
-        let StoreHit { algorithm, window, overridable, on_change, action, mode, .. } = *hit;
+        let StoreHit {
+            algorithm, window, overridable, on_change, action, mode, candidate_of, ..
+        } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
-        Self { key, algorithm, grant, window, overridable, on_change, action, change, mode }
+        Self {
+            key,
+            algorithm,
+            grant,
+            window,
+            overridable,
+            on_change,
+            action,
+            change,
+            mode,
+            candidate_of,
+        }
     }
 
     fn as_hit(&self) -> StoreHit<'_> {
-        let Self { key, algorithm, grant, window, overridable, on_change, action, change, mode } =
-            self;
+        let Self {
+            key,
+            algorithm,
+            grant,
+            window,
+            overridable,
+            on_change,
+            action,
+            change,
+            mode,
+            ..
+        } = self;
         StoreHit {
             key,
             algorithm: *algorithm,
@@ -51,6 +75,7 @@ impl OwnedHit {
             action: *action,
             change: change.as_ref(),
             mode: *mode,
+            candidate_of: self.candidate_of,
         }
     }
 }

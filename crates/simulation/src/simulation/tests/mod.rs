@@ -21,8 +21,8 @@ fn fields(user: &str, resource: &str, cost: u32) -> RecordedRequest {
     RecordedRequest::Fields(RecordedFields {
         user_id: user.into(),
         resource: resource.into(),
-        attributes: Box::default(),
         cost,
+        ..RecordedFields::default()
     })
 }
 

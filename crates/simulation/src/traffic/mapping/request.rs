@@ -133,7 +133,8 @@ impl RequestMapping {
                     .iter()
                     .filter_map(|(name, of)| Some((name.clone(), value(of)?)))
                     .collect();
-                let request = RecordedFields { user_id, resource, attributes, cost };
+                let project = Box::default();
+                let request = RecordedFields { project, user_id, resource, attributes, cost };
                 check_fields(&request)?;
                 Ok(Some(RecordedRequest::Fields(request)))
             }
@@ -244,6 +245,7 @@ mod tests {
         ];
         let line = [("http_x_user", "ann"), ("uri", "/a?b"), ("region", "eu"), ("bytes", "17")];
         let expected = RecordedFields {
+            project: "".into(),
             user_id: "ann".into(),
             resource: "/a".into(),
             attributes: pairs(&[("region", "eu")]),

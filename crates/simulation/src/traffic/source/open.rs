@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rlaas_core::clock::Timestamp;
 
 use super::opener::LogOpener;
-use super::recording::{RecordedRefusals, RecordingSource};
+use super::recording::{RecordedRefusals, RecordingSource, Wanted};
 use super::reopened::ReopenedFile;
 use crate::recording::Header;
 use crate::traffic::input::{Input, InputError, InputKind};
@@ -23,6 +23,8 @@ pub(in crate::traffic) struct Inputs {
     pending: Vec<PendingInput>,
     logs: Option<LogOpener>,
     refusals: RecordedRefusals,
+    /// Project whose requests are read from recordings.
+    project: String,
     headers: Vec<Header>,
     /// Bytes of all inputs; `None` if one is no file.
     bytes: Option<u64>,
@@ -58,7 +60,8 @@ impl Inputs {
         let refusals =
             if skips_refused { RecordedRefusals::Skipped } else { RecordedRefusals::Kept };
         let (pending, headers, bytes) = (Vec::new(), Vec::new(), Some(0));
-        let mut inputs = Self { pending, logs, refusals, headers, bytes };
+        let project = settings.project.clone();
+        let mut inputs = Self { pending, logs, refusals, project, headers, bytes };
         let are_few = settings.inputs.len() <= MAX_OPENED_AT_ONCE;
         let mut earliest = Vec::with_capacity(settings.inputs.len());
         for input in &settings.inputs {
@@ -137,7 +140,8 @@ impl Inputs {
     /// Starts to read an input. Returns the header too, if it is a recording.
     fn start(&self, input: Input) -> Result<(Box<dyn Source>, Option<Header>), TrafficError> {
         if input.kind() != InputKind::Text {
-            let source = RecordingSource::new(input, self.refusals)?;
+            let wanted = Wanted { refusals: self.refusals, project: &self.project };
+            let source = RecordingSource::new(input, wanted)?;
             let header = source.header().clone();
             return Ok((Box::new(source), Some(header)));
         }

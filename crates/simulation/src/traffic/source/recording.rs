@@ -18,12 +18,21 @@ pub(super) struct RecordingSource {
     reader: Reader<DecodedStream>,
     status: Arc<InputStatus>,
     skips_refused: bool,
+    project: Box<str>,
     /// Numbers in the dictionary of the traffic, and bytes, by the numbers of the recording.
     numbers: Vec<Option<(u32, u32)>>,
     /// Generations of both dictionaries that the numbers are of.
     generations: (u64, u64),
     read: u64,
     damage: Option<String>,
+}
+
+/// The requests of a recording that are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) refusals: RecordedRefusals,
+    /// Project; empty: none.
+    pub(super) project: &'a str,
 }
 
 /// Whether requests that were refused when they were recorded are left out.
@@ -39,7 +48,7 @@ impl RecordingSource {
     /// # Errors
     ///
     /// [`TrafficError`] if it can't be read.
-    pub(super) fn new(input: Input, refusals: RecordedRefusals) -> Result<Self, TrafficError> {
+    pub(super) fn new(input: Input, wanted: Wanted<'_>) -> Result<Self, TrafficError> {
         let (name, status) = (input.name().to_owned(), input.status());
         let reader = Reader::new(input.into_stream());
         let reader =
@@ -48,7 +57,8 @@ impl RecordingSource {
             name,
             reader,
             status,
-            skips_refused: refusals == RecordedRefusals::Skipped,
+            skips_refused: wanted.refusals == RecordedRefusals::Skipped,
+            project: wanted.project.into(),
             numbers: Vec::new(),
             generations: (0, 0),
             read: 0,
@@ -100,6 +110,10 @@ impl Source for RecordingSource {
         while let Some(timed) = self.read()? {
             sink.counts.lines += 1;
             self.read += 1;
+            if self.reader.dictionary().request(timed.request).project() != &*self.project {
+                sink.counts.skipped_by_project += 1;
+                continue;
+            }
             if timed.was_refused && self.skips_refused {
                 sink.counts.skipped_by_status += 1;
                 continue;

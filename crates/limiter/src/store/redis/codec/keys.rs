@@ -72,15 +72,40 @@ impl KeyFormat {
         key
     }
 
+    /// Returns the key of the log that a project has of its own, beside that of all projects. In a
+    /// cluster the key of that one is its hash tag, so that one script writes both.
+    pub(crate) fn project_log_key(&self, log: &str, project: &str) -> String {
+        let project = Key::encoded_project(project);
+        let own = self.fleet_key(log);
+        let log = &own[self.prefix.as_str().len() + 1..];
+        let tag = match self.hash_tag {
+            HashTag::None => String::new(),
+            HashTag::Id => format!(":{{{own}}}"),
+        };
+        format!("{}:{PROJECT}{project}:{log}{tag}", self.prefix)
+    }
+
     /// Returns the keys of the catalogue for an operation on a document, all in one slot: see
     /// `lua/catalogue.lua`.
-    pub(crate) fn catalogue_keys(&self, document: &str) -> [String; 6] {
+    /// `generation` is empty for the first one.
+    pub(crate) fn catalogue_keys(&self, generation: &str, document: &str) -> [String; 11] {
         let head = self.fleet_key(Catalogue::TOPIC);
         let below = |name: &str| format!("{{{head}}}:{name}");
-        let (document, history) = (format!("document:{document}"), format!("history:{document}"));
-        let others = ["revisions", "replaced", "changes", &document, &history].map(below);
-        let [ids, replaced, changes, document, history] = others;
-        [head, ids, replaced, changes, document, history]
+        let separator = if generation.is_empty() { "" } else { ":" };
+        let of_generation = |name: &str| below(&format!("{generation}{separator}{name}"));
+        [
+            head.clone(),
+            of_generation("revisions"),
+            below("replaced"),
+            of_generation("changes"),
+            of_generation("documents"),
+            of_generation(&format!("document:{document}")),
+            below(&format!("history:{document}")),
+            below("conflict"),
+            below("aside"),
+            below("unused"),
+            below("removed"),
+        ]
     }
 
     /// Returns the slot of a key of a fleet; 0 without a cluster.
@@ -175,7 +200,7 @@ mod tests {
     use crate::algorithm::{Algorithm, Limit};
     use crate::clock::Micros;
     use crate::plan::Plan;
-    use crate::rules::{Part, Request, Rule, RuleSet};
+    use crate::rules::{Candidate, Part, Request, Rule, RuleSet};
 
     #[test]
     fn names_of_a_fleet_are_encoded_without_collisions() {
@@ -184,6 +209,18 @@ mod tests {
         assert_eq!(format.fleet_key("{a}%\n\u{85}"), "rlaas:%7Ba%7D%25%0A%C2%85");
         assert_eq!(format.fleet_slot("rlaas:audit"), crc16(b"rlaas:audit") % SLOTS);
         assert_eq!(KeyFormat::new(KeyPrefix::default(), HashTag::None).fleet_slot("a"), 0);
+    }
+
+    #[test]
+    fn log_of_a_project_is_in_the_slot_of_that_of_all() {
+        let [one, cluster] =
+            [HashTag::None, HashTag::Id].map(|tag| KeyFormat::new(KeyPrefix::default(), tag));
+        assert_eq!(one.project_log_key("audit", "shop"), "rlaas:p:shop:audit");
+        assert_eq!(one.project_log_key("a:b", "c:d"), "rlaas:p:c%3Ad:a:b");
+        let own = cluster.project_log_key("audit", "shop");
+        assert_eq!(own, "rlaas:p:shop:audit:{rlaas:audit}");
+        // A hash tag stands for the whole name.
+        assert_eq!(cluster.fleet_slot("rlaas:audit"), crc16(b"rlaas:audit") % SLOTS);
     }
 
     #[test]
@@ -230,15 +267,18 @@ mod tests {
         )
     }
 
-    /// Returns the key of a request by user and resource.
-    fn key_of((project, user, resource, is_default): &Given) -> Key {
+    /// Returns the key of a request by user and resource, and those of the candidates of its rule.
+    fn keys_of((project, user, resource, is_default): &Given) -> (Key, Vec<Key>) {
         let limit = Limit::new(1, Micros::from_secs(1)).expect("a valid limit");
         let key_by = vec![Part::UserId, Part::Resource];
-        let default = Rule { key_by, ..Rule::new_default(Algorithm::Gcra, limit) };
+        let candidates = vec![Candidate { algorithm: Algorithm::Gcra, limit }; 2];
+        let default = Rule { key_by, candidates, ..Rule::new_default(Algorithm::Gcra, limit) };
         let pay = (!is_default).then(|| Rule { name: "pay".into(), ..default.clone() });
         let rules = RuleSet::new(default, pay.into_iter().collect()).in_project(project);
         let request = Request::user(user).resource(resource).build().expect("a valid request");
-        Plan::for_request(&rules, &request).hits.swap_remove(0).key
+        let mut plan = Plan::for_request(&rules, &request);
+        let candidates = plan.candidates.into_iter().map(|candidate| candidate.key);
+        (plan.hits.swap_remove(0).key, candidates.collect())
     }
 
     fn names_of(format: &KeyFormat, key: &Key) -> [String; 5] {
@@ -250,8 +290,8 @@ mod tests {
     }
 
     fn cases() -> ProptestConfig {
-        let cases = std::env::var("PROJECT_CASES").ok().and_then(|cases| cases.parse().ok());
-        ProptestConfig::with_cases(cases.unwrap_or(100))
+        let is_long = std::env::var_os("SOAK").is_some();
+        ProptestConfig::with_cases(if is_long { 1_000_000 } else { 100 })
     }
 
     proptest! {
@@ -259,7 +299,7 @@ mod tests {
 
         #[test]
         fn no_id_leaves_the_names_of_its_project(one in given(), other in given()) {
-            let (key, other_key) = (key_of(&one), key_of(&other));
+            let ((key, candidates), (other_key, _)) = (keys_of(&one), keys_of(&other));
             prop_assert_eq!(one == other, key == other_key);
             prop_assert_eq!(key.project_name(), Some(one.0.clone()));
             let text = str::from_utf8(key.as_bytes()).expect("keys are text");
@@ -275,6 +315,15 @@ mod tests {
                     prop_assert!(start.split(' ').any(|start| name.starts_with(start)), "{name}");
                 }
                 prop_assert_eq!(format.controlled(&names[3]), Some((key.project(), key.id())));
+                // The key of a candidate has states of its own, in the shard of that of its rule.
+                prop_assert_eq!(candidates.len(), 2);
+                for candidate in &candidates {
+                    prop_assert_eq!(format.slot(candidate), format.slot(&key));
+                    let own = names_of(&format, candidate);
+                    let is_free = |name| !names.contains(name) && !others.contains(name);
+                    prop_assert!(own[..3].iter().all(is_free), "{own:?}");
+                    prop_assert!(start.split(' ').any(|start| own[2].starts_with(start)));
+                }
                 if one.0 != other.0 {
                     prop_assert!(!names.iter().any(|name| others.contains(name)), "{names:?}");
                 }

@@ -61,6 +61,9 @@ fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 /// Encoded as -1: the limit has no debt, or the grant no limit.
 const NONE: u64 = u64::MAX;
 
+/// Mode of a candidate of the first hit; that of the second one is one more, and so on.
+const CANDIDATE: u64 = 4;
+
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
 
@@ -174,7 +177,10 @@ impl ScriptRequest {
             window: window.as_micros(),
             burst: limit.map_or(0, Limit::burst),
             cost: hit.action.cost().units(),
-            mode: mode_code(hit.mode),
+            mode: match hit.candidate_of {
+                Some(of) => CANDIDATE + u64::from(of),
+                None => mode_code(hit.mode),
+            },
             seen: seen.as_micros(),
             action: action_code(hit)
                 + if hit.overridable { CONTROLLED } else { 0 }
@@ -398,9 +404,9 @@ fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
 }
 
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see
-/// `lua/token_bucket.lua`.
+/// `lua/token_bucket.lua`. A limit without debt that follows one with debt must find it, to end it.
 fn has_debt_key(hit: &StoreHit<'_>) -> bool {
-    hit.algorithm == Algorithm::TokenBucket && max_debt(hit).is_some()
+    hit.algorithm == Algorithm::TokenBucket && (max_debt(hit).is_some() || policy(hit).is_some())
 }
 
 /// Returns the policy for changes of the limit. Only limits are kept.

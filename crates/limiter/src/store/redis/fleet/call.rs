@@ -112,13 +112,19 @@ fn parse(reply: Value, nonce: &str, key: &str) -> Result<Vec<Value>, CallError> 
     match values.next() {
         Some(Value::BulkString(outcome)) if outcome == b"done" => Ok(values.collect()),
         Some(Value::BulkString(outcome)) if outcome == b"failed" => {
-            match (values.next(), values.next()) {
-                (Some(Value::BulkString(command)), Some(Value::BulkString(error))) => {
-                    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    Err(command_failed(&lossy(&command), key, &lossy(&error)))
-                }
-                _ => Err(garbled()),
-            }
+            let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (command, error) = (values.next(), values.next());
+            let (Some(Value::BulkString(command)), Some(Value::BulkString(error))) =
+                (command, error)
+            else {
+                return Err(garbled());
+            };
+            // Scripts of several keys say which one.
+            let key = match values.next() {
+                Some(Value::BulkString(key)) => lossy(&key),
+                _ => key.to_owned(),
+            };
+            Err(command_failed(&lossy(&command), &key, &lossy(&error)))
         }
         _ => Err(garbled()),
     }

@@ -1,7 +1,7 @@
 //! The catalogue in Redis: its keys are in one slot, and each call is one script
 //! (`lua/catalogue.lua`).
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use deadpool_redis::redis::Value;
 
@@ -9,8 +9,9 @@ use super::call::FleetCall;
 use super::{RedisFleet, bytes, check_deadline, text};
 use crate::clock::Deadline;
 use crate::fleet::{
-    CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, ChangedWhileRead, Document,
-    DocumentChange, HistoryEntry, MAX_CHANGES, MAX_HISTORY, WriteOutcome,
+    CatalogueHead, CatalogueId, CatalogueRelation, CatalogueStatus, CatalogueWrite,
+    ChangedWhileRead, Document, DocumentChange, HistoryEntry, MAX_CHANGES, MAX_HISTORY,
+    WriteOutcome,
 };
 use crate::store::{Fate, StoreError};
 
@@ -21,26 +22,35 @@ const FIELDS_PER_CALL: &str = "200";
 const MAX_READS: u32 = 8;
 
 impl RedisFleet {
-    pub(crate) async fn catalogue_head(
+    pub(crate) async fn catalogue_status(
         &self,
         own: Option<CatalogueHead>,
+        in_step: bool,
         deadline: Deadline,
-    ) -> Result<Option<(CatalogueHead, CatalogueRelation)>, StoreError> {
-        let results = self.catalogue_call("", "head", own, &[], deadline).await?;
-        let texts: Vec<String> = results.into_iter().map(text).collect::<Result<_, _>>()?;
-        let [relation, rest @ ..] = texts.as_slice() else { return Err(StoreError::Garbled) };
+    ) -> Result<CatalogueStatus, StoreError> {
+        let in_step = u8::from(in_step).to_string();
+        let call = CatalogueCall { own, arguments: &[in_step.as_bytes()], ..HEAD };
+        let mut results = self.catalogue_call(&call, deadline).await?.results.into_iter();
+        let mut next = || results.next().ok_or(StoreError::Garbled);
+        let (relation, is_marked, aside) = (text(next()?)?, text(next()?)?, text(next()?)?);
         let relation = match relation.as_str() {
-            "missing" => return Ok(None),
-            "first" => CatalogueRelation::First,
-            "same" => CatalogueRelation::Same,
-            "newer" => CatalogueRelation::Newer,
-            "replaced" => CatalogueRelation::Replaced,
-            "conflict" => CatalogueRelation::Conflict,
+            "missing" => None,
+            "first" => Some(CatalogueRelation::First),
+            "same" => Some(CatalogueRelation::Same),
+            "newer" => Some(CatalogueRelation::Newer),
+            "replaced" => Some(CatalogueRelation::Replaced),
+            "conflict" => Some(CatalogueRelation::Conflict),
             _ => return Err(StoreError::Garbled),
         };
-        let [epoch, revision, id] = rest else { return Err(StoreError::Garbled) };
-        let (epoch, id) = (parsed_id(epoch)?, parsed_id(id)?);
-        Ok(Some((CatalogueHead { epoch, revision: number(revision)?, id }, relation)))
+        let head = match relation {
+            None => None,
+            Some(relation) => {
+                let (epoch, revision, id) = (text(next()?)?, text(next()?)?, text(next()?)?);
+                let (epoch, id) = (parsed_id(&epoch)?, parsed_id(&id)?);
+                Some((CatalogueHead { epoch, revision: number(&revision)?, id }, relation))
+            }
+        };
+        Ok(CatalogueStatus { head, is_marked: is_marked == "1", aside: number(&aside)? })
     }
 
     pub(crate) async fn catalogue_changes(
@@ -50,9 +60,13 @@ impl RedisFleet {
     ) -> Result<Vec<DocumentChange>, StoreError> {
         let arguments = [since.to_string(), MAX_CHANGES.to_string()];
         let arguments = arguments.each_ref().map(String::as_bytes);
-        let results = self.catalogue_call("", "changes", None, &arguments, deadline).await?;
+        let call = CatalogueCall {
+            operation: "changes",
+            arguments: &arguments,
+            ..CatalogueCall::default()
+        };
+        let mut results = self.catalogue_call(&call, deadline).await?.results.into_iter();
         let mut changes = Vec::new();
-        let mut results = results.into_iter();
         while let (Some(name), Some(revision)) = (results.next(), results.next()) {
             let revision = number(&text(revision)?)?;
             changes.push(DocumentChange { name: text(name)?, revision });
@@ -78,19 +92,29 @@ impl RedisFleet {
     async fn read_whole(&self, name: &str, deadline: Deadline) -> Result<Whole, StoreError> {
         let mut document = Document::default();
         let mut cursor = b"0".to_vec();
-        let mut is_first = true;
+        let mut first = None;
         loop {
             let arguments = [name.as_bytes(), &cursor, FIELDS_PER_CALL.as_bytes()];
-            let results = self.catalogue_call(name, "page", None, &arguments, deadline).await?;
+            let call = CatalogueCall {
+                document: name,
+                operation: "page",
+                arguments: &arguments,
+                ..CatalogueCall::default()
+            };
+            let CatalogueReply { generation, results } =
+                self.catalogue_call(&call, deadline).await?;
             let mut results = results.into_iter();
             let (Some(revision), Some(next)) = (results.next(), results.next()) else {
                 return Err(StoreError::Garbled);
             };
             let revision = number(&text(revision)?)?;
-            if !is_first && revision != document.revision {
+            // A cursor is one of this generation.
+            let version = (generation, revision);
+            if first.as_ref().is_some_and(|first| *first != version) {
                 return Ok(Whole::Changed);
             }
-            (document.revision, is_first) = (revision, false);
+            first = Some(version);
+            document.revision = revision;
             while let (Some(field), Some(content)) = (results.next(), results.next()) {
                 document.fields.insert(text(field)?, bytes(content)?);
             }
@@ -107,8 +131,13 @@ impl RedisFleet {
         deadline: Deadline,
     ) -> Result<Vec<HistoryEntry>, StoreError> {
         let count = MAX_HISTORY.to_string();
-        let results =
-            self.catalogue_call(name, "history", None, &[count.as_bytes()], deadline).await?;
+        let call = CatalogueCall {
+            document: name,
+            operation: "history",
+            arguments: &[count.as_bytes()],
+            ..CatalogueCall::default()
+        };
+        let results = self.catalogue_call(&call, deadline).await?.results;
         let entry = |value| {
             let entry = bytes(value)?;
             let space = entry.iter().position(|byte| *byte == b' ').ok_or(StoreError::Garbled)?;
@@ -126,7 +155,8 @@ impl RedisFleet {
         deadline: Deadline,
     ) -> Result<WriteOutcome, StoreError> {
         let (id, new_epoch) = (CatalogueId::random(), CatalogueId::random());
-        let CatalogueWrite { document, expected, set, delete, removes, history, bounds } = write;
+        let CatalogueWrite { document, expected, set, delete, removes, history, bounds, rest } =
+            write;
         // Numbers of Lua are exact up to 2^53.
         let bound = |most: u64| most.min(1 << 53).to_string();
         let numbers = [
@@ -136,9 +166,10 @@ impl RedisFleet {
             bound(bounds.documents),
             bound(bounds.fields),
             u8::from(*removes).to_string(),
+            rest.as_secs().to_string(),
             if *removes { 0 } else { set.len() }.to_string(),
         ];
-        let [expected, id_text, epoch, documents, fields, removes_text, sets] = &numbers;
+        let [expected, id_text, epoch, documents, fields, removes_text, rest, sets] = &numbers;
         let mut arguments = vec![
             document.as_bytes(),
             expected.as_bytes(),
@@ -148,6 +179,7 @@ impl RedisFleet {
             fields.as_bytes(),
             history,
             removes_text.as_bytes(),
+            rest.as_bytes(),
             sets.as_bytes(),
         ];
         if !removes {
@@ -155,8 +187,14 @@ impl RedisFleet {
                 .extend(set.iter().flat_map(|(name, content)| [name.as_bytes(), &content[..]]));
             arguments.extend(delete.iter().map(String::as_bytes));
         }
-        let results = self.catalogue_call(document, "write", own, &arguments, deadline).await?;
-        let texts: Vec<String> = results.into_iter().map(text).collect::<Result<_, _>>()?;
+        let call = CatalogueCall {
+            document,
+            operation: "write",
+            own,
+            arguments: &arguments,
+            staged: None,
+        };
+        let texts = self.catalogue_call(&call, deadline).await?.texts()?;
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         Ok(match texts.as_slice() {
             ["written", revision] => {
@@ -167,33 +205,89 @@ impl RedisFleet {
             ["raced", revision] => WriteOutcome::Raced { revision: number(revision)? },
             ["documents"] => WriteOutcome::TooManyDocuments,
             ["fields"] => WriteOutcome::TooManyFields,
+            ["removed"] => WriteOutcome::Removed,
             ["conflict"] => WriteOutcome::Conflict,
             _ => return Err(StoreError::Garbled),
         })
     }
 
-    async fn catalogue_call(
+    /// Calls an operation on the generation of the catalogue, which is learned from a reply, unless the
+    /// call names one.
+    pub(super) async fn catalogue_call(
         &self,
-        document: &str,
-        operation: &'static str,
-        own: Option<CatalogueHead>,
-        arguments: &[&[u8]],
+        call: &CatalogueCall<'_>,
+        deadline: Deadline,
+    ) -> Result<CatalogueReply, StoreError> {
+        check_deadline(deadline)?;
+        for _ in 0..MAX_READS {
+            let generation = match call.staged {
+                Some(generation) => generation.to_owned(),
+                None => self.known_generation().clone(),
+            };
+            let mut results = self.call_generation(call, &generation, deadline).await?.into_iter();
+            let current = text(results.next().ok_or(StoreError::Garbled)?)?;
+            if call.staged.is_some() || current == generation {
+                return Ok(CatalogueReply { generation, results: results.collect() });
+            }
+            *self.known_generation() = current;
+        }
+        Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead))
+    }
+
+    async fn call_generation(
+        &self,
+        call: &CatalogueCall<'_>,
+        generation: &str,
         deadline: Deadline,
     ) -> Result<Vec<Value>, StoreError> {
-        check_deadline(deadline)?;
-        let keys = self.format.catalogue_keys(document);
+        let keys = self.format.catalogue_keys(generation, call.document);
         let slot = self.format.fleet_slot(&keys[0]);
-        let own = match own {
+        let own = match call.own {
             Some(own) => [own.epoch.to_string(), own.revision.to_string(), own.id.to_string()],
             None => [String::new(), "0".to_owned(), String::new()],
         };
-        let arguments: Vec<&[u8]> =
-            own.iter().map(String::as_bytes).chain(arguments.iter().copied()).collect();
+        let arguments = own.iter().map(String::as_bytes).chain([generation.as_bytes()]);
+        let arguments: Vec<&[u8]> = arguments.chain(call.arguments.iter().copied()).collect();
         let topology: &Arc<_> = &self.topology;
         let (script, keys, arguments) = (SCRIPT, &keys, &arguments);
-        let call = FleetCall { topology, script, keys, slot, operation, arguments };
+        let call = FleetCall { topology, script, keys, slot, operation: call.operation, arguments };
         // Boxed because it is large, and rare.
         Box::pin(call.run(deadline)).await
+    }
+
+    fn known_generation(&self) -> MutexGuard<'_, String> {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call of the script.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CatalogueCall<'a> {
+    /// Name of the document of the operation; empty for others.
+    pub(super) document: &'a str,
+    pub(super) operation: &'static str,
+    /// The catalogue that the caller knows.
+    pub(super) own: Option<CatalogueHead>,
+    pub(super) arguments: &'a [&'a [u8]],
+    /// The generation of the keys; `None`: that of the catalogue.
+    pub(super) staged: Option<&'a str>,
+}
+
+/// A look at the head.
+const HEAD: CatalogueCall<'_> =
+    CatalogueCall { document: "", operation: "head", own: None, arguments: &[], staged: None };
+
+/// Results of an operation.
+#[derive(Debug)]
+pub(super) struct CatalogueReply {
+    /// The generation that was read or written.
+    generation: String,
+    pub(super) results: Vec<Value>,
+}
+
+impl CatalogueReply {
+    pub(super) fn texts(self) -> Result<Vec<String>, StoreError> {
+        self.results.into_iter().map(text).collect()
     }
 }
 
@@ -203,10 +297,10 @@ enum Whole {
     Changed,
 }
 
-fn parsed_id(text: &str) -> Result<CatalogueId, StoreError> {
+pub(super) fn parsed_id(text: &str) -> Result<CatalogueId, StoreError> {
     text.parse().map_err(|_| StoreError::Garbled)
 }
 
-fn number(text: &str) -> Result<u64, StoreError> {
+pub(super) fn number(text: &str) -> Result<u64, StoreError> {
     text.parse().map_err(|_| StoreError::Garbled)
 }

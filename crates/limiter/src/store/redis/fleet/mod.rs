@@ -1,16 +1,19 @@
 //! The fleet in Redis: calls beside decisions, on connections of their own.
 //!
-//! Each call is one script (`lua/fleet.lua`) with one key. A call of unknown fate is not repeated.
+//! Each call is one script (`lua/fleet.lua`) with keys of one slot. A call of unknown fate is not repeated.
 //! It is not admitted by the circuit breaker and does not count for it; its deadline limits it.
 
 mod call;
 mod catalogue;
+mod durability;
+mod registers;
+mod restore;
 mod subscription;
 
 pub(super) use call::denied;
 pub(crate) use subscription::RedisSubscription;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadpool_redis::redis::{FromRedisValue, Value, from_redis_value};
@@ -20,10 +23,13 @@ use super::codec::keys::KeyFormat;
 use super::overrides;
 use super::topology::Topology;
 use crate::clock::Deadline;
-use crate::fleet::{EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, OutOfBounds, SECRET_LEN};
+use crate::fleet::{
+    EntryId, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry, OutOfBounds, ProjectLog,
+    SECRET_LEN,
+};
 use crate::store::StoreError;
 
-/// The script of all operations on one key.
+/// The script of all operations.
 const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
 /// The permission for subscriptions, whose command is not in the script.
 const SUBSCRIBE: &str = "+subscribe";
@@ -33,30 +39,40 @@ const SUBSCRIBE: &str = "+subscribe";
 pub(crate) struct RedisFleet {
     format: KeyFormat,
     topology: Arc<Topology>,
+    /// Generation of the catalogue when it was last seen.
+    generation: Arc<Mutex<String>>,
 }
 
 impl RedisFleet {
     pub(super) fn new(format: KeyFormat, topology: Arc<Topology>) -> Self {
-        Self { format, topology }
+        Self { format, topology, generation: Arc::default() }
     }
 
     pub(crate) async fn append(
         &self,
-        log: &str,
-        content: &[u8],
-        max_entries: u64,
+        of: ProjectLog<'_>,
+        entry: NewEntry<'_>,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
+        let NewEntry { content, max_entries, max_project_entries, ttl } = entry;
         // Redis counts with signed numbers.
-        let most = max_entries.clamp(1, i64::MAX.unsigned_abs()).to_string();
-        let results = self.call(log, "append", &[most.as_bytes(), content], deadline).await?;
+        let bound = |most: u64| most.clamp(1, i64::MAX.unsigned_abs()).to_string();
+        let (most, most_of_project) = (bound(max_entries), bound(max_project_entries));
+        let ttl = ttl.map_or_else(|| "0".to_owned(), millis);
+        let arguments = [most.as_bytes(), content, most_of_project.as_bytes(), ttl.as_bytes()];
+        let mut keys = vec![self.format.fleet_key(of.log)];
+        let slot = self.format.fleet_slot(&keys[0]);
+        if !of.project.is_empty() {
+            keys.push(self.format.project_log_key(of.log, of.project));
+        }
+        let results = self.call_keys(keys, slot, ("append", &arguments), deadline).await?;
         let [id] = exactly(results)?;
         text(id)?.parse().map_err(|_| StoreError::Garbled)
     }
 
     pub(crate) async fn read(
         &self,
-        log: &str,
+        of: ProjectLog<'_>,
         range: LogRange,
         count: usize,
         deadline: Deadline,
@@ -66,9 +82,15 @@ impl RedisFleet {
             check_deadline(deadline)?;
             return Ok(Vec::new());
         }
+        let log = self.format.fleet_key(of.log);
+        let slot = self.format.fleet_slot(&log);
+        let key = match of.project {
+            "" => log,
+            project => self.format.project_log_key(of.log, project),
+        };
         let (last, first) = (format!("({before}"), from.to_string());
         let arguments = [last.as_bytes(), first.as_bytes(), &count.to_string().into_bytes()];
-        let results = self.call(log, "read", &arguments, deadline).await?;
+        let results = self.call_keys(vec![key], slot, ("read", &arguments), deadline).await?;
         results.into_iter().map(entry).collect()
     }
 
@@ -186,17 +208,28 @@ impl RedisFleet {
         RedisSubscription::new(channel, slot, Arc::clone(&self.topology))
     }
 
-    async fn call(
-        &self,
+    fn call<'a>(
+        &'a self,
         name: &str,
         operation: &'static str,
-        arguments: &[&[u8]],
+        arguments: &'a [&'a [u8]],
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<Vec<Value>, StoreError>> + Send + use<'a> {
+        let key = self.format.fleet_key(name);
+        let slot = self.format.fleet_slot(&key);
+        self.call_keys(vec![key], slot, (operation, arguments), deadline)
+    }
+
+    /// Calls an operation with its arguments on keys of one slot.
+    async fn call_keys(
+        &self,
+        keys: Vec<String>,
+        slot: u16,
+        (operation, arguments): (&'static str, &[&[u8]]),
         deadline: Deadline,
     ) -> Result<Vec<Value>, StoreError> {
         check_deadline(deadline)?;
-        let key = self.format.fleet_key(name);
-        let slot = self.format.fleet_slot(&key);
-        let (topology, keys) = (&self.topology, &[key]);
+        let (topology, keys) = (&self.topology, &keys);
         let call = FleetCall { topology, script: SCRIPT, keys, slot, operation, arguments };
         // Boxed because it is large, and rare.
         Box::pin(call.run(deadline)).await

@@ -1,6 +1,8 @@
 //! Warnings about rules that are valid but probably a mistake.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
@@ -42,12 +44,42 @@ impl Warning {
     pub fn rule(&self) -> &str {
         &self.rule
     }
+
+    /// Returns the name of the rule that makes this one useless, if it is that.
+    pub fn stricter(&self) -> Option<&str> {
+        match &self.kind {
+            WarningKind::NeverDecides { stricter } => Some(stricter),
+            _ => None,
+        }
+    }
+
+    /// Returns the field of the rule's specification; `None`: all of it.
+    pub fn field(&self) -> Option<&'static str> {
+        match &self.kind {
+            WarningKind::NeverDecides { .. } => None,
+            WarningKind::ManyEntries(_) => Some("limit"),
+            WarningKind::KeyByUnmatched(_) => Some("key-by"),
+            WarningKind::OverrideNeverMatches(_)
+            | WarningKind::ForeignPattern { of_override: true, .. } => Some("overrides"),
+            WarningKind::NeverMatches(_) | WarningKind::ForeignPattern { .. } => Some("match"),
+        }
+    }
 }
 
 /// Returns warnings about valid rules.
 pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
+    // It is never stopped.
+    warnings_in_steps(rules, &mut || ControlFlow::Continue(())).unwrap_or_default()
+}
+
+/// As [`warnings`]. Calls `pause` after each rule; if that breaks, returns `None`.
+pub fn warnings_in_steps(
+    rules: &RuleSet,
+    pause: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Option<Vec<Warning>> {
     let mut warnings = Vec::new();
     for rule in rules.iter() {
+        pause().continue_value()?;
         let mut warn = |kind| warnings.push(Warning { rule: Arc::clone(&rule.name), kind });
         if let Some(why) = unmatchable(&rule.matcher) {
             warn(WarningKind::NeverMatches(why));
@@ -80,8 +112,8 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
         }
     }
     warnings.extend(foreign_descriptor_patterns(rules));
-    warnings.extend(redundant_rules(rules));
-    warnings
+    warnings.extend(redundant_rules(rules, pause)?);
+    Some(warnings)
 }
 
 /// Returns the parts whose pattern has syntax of another language.
@@ -197,15 +229,22 @@ fn max_log_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>
 }
 
 /// Finds rules with the same requests, keys, algorithm and window: the stricter one always decides.
-fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
-    let mut named: Vec<&Rule> = rules.iter().skip(1).collect();
+fn redundant_rules(
+    rules: &RuleSet,
+    pause: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Option<Vec<Warning>> {
     // Sorted by scope, then by limit, so that only neighbours must be compared.
-    named.sort_by_cached_key(|rule| (scope(rule), units(rule)));
+    let mut named = BTreeMap::new();
+    for rule in rules.iter().skip(1) {
+        pause().continue_value()?;
+        named.insert((scope(rule), units(rule), &*rule.name), rule);
+    }
     let mut warnings = Vec::new();
-    for pair in named.windows(2) {
-        let [strict, wide] = pair else { continue };
-        if let (Grant::Limited(less), Grant::Limited(more)) = (strict.grant, wide.grant)
-            && scope(strict) == scope(wide)
+    let mut before: Option<(&String, &Rule)> = None;
+    for ((scope, ..), wide) in &named {
+        if let Some((scope_before, strict)) = before.replace((scope, wide))
+            && let (Grant::Limited(less), Grant::Limited(more)) = (strict.grant, wide.grant)
+            && scope_before == scope
             && strict.overrides.is_empty()
             && wide.overrides.is_empty()
             && less.units() <= more.units()
@@ -215,7 +254,7 @@ fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
             warnings.push(Warning { rule: Arc::clone(&wide.name), kind });
         }
     }
-    warnings
+    Some(warnings)
 }
 
 /// Returns the properties that must be equal for one rule to make another redundant.

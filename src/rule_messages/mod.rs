@@ -1,4 +1,13 @@
-//! Rules in messages: read as specifications, of which each problem has the path of its field.
+//! Rules as messages and as specifications, the form that rules files have: each is converted into the
+//! other, for the service and for the commands that write its rules.
+//!
+//! What a message cannot say, a specification for it must not have: `write::problems` finds that.
+
+mod problem;
+mod write;
+
+pub(crate) use problem::in_message;
+pub(crate) use write::{message, problems};
 
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::PartMatcher;
@@ -6,11 +15,14 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
-use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy};
+use crate::proto_values::micros;
+use crate::rules::spec::{
+    CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, StoreFailurePolicy,
+};
 use crate::rules::{EnforcedShare, RuleMode, Share};
 
 /// Returns the rule of a message. A field that a specification cannot have is unreadable in it.
-pub(super) fn spec(rule: &proto::Rule) -> RuleSpec {
+pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
     RuleSpec {
         name: text(&rule.name),
         matcher: matcher(&rule.matchers),
@@ -49,8 +61,38 @@ pub(super) fn spec(rule: &proto::Rule) -> RuleSpec {
         near_limit: share(rule.near_limit_ppm),
         overridable: flag(rule.overridable),
         overrides: rule.overrides.iter().map(override_spec).collect(),
+        candidates: rule.candidates.iter().map(candidate_spec).collect(),
         ..RuleSpec::default()
     }
+}
+
+/// Leaves out the fields that say what a rule does without them.
+pub(crate) fn without_defaults(spec: RuleSpec) -> RuleSpec {
+    let other_than = |field: Field<u64>, default: &Field<u64>| {
+        if field == *default { Field::Unset } else { field }
+    };
+    let overrides = spec
+        .overrides
+        .into_iter()
+        .map(|other| OverrideSpec { burst: other_than(other.burst, &other.limit), ..other });
+    RuleSpec {
+        algorithm: unless(spec.algorithm, &RuleSpec::DEFAULT_ALGORITHM),
+        burst: other_than(spec.burst, &spec.limit),
+        key_by: unless(spec.key_by, &vec!["user_id".to_owned()]),
+        mode: unless(spec.mode, &RuleMode::Enforce),
+        enforce: unless(spec.enforce, &EnforcedShare::ALL),
+        local_share: unless(spec.local_share, &Share::HALF),
+        on_store_failure: unless(spec.on_store_failure, &StoreFailurePolicy::Error),
+        breaker_opens_rule: unless(spec.breaker_opens_rule, &false),
+        overridable: unless(spec.overridable, &false),
+        overrides: overrides.collect(),
+        ..spec
+    }
+}
+
+/// Returns a field, or an unset one if it has the default.
+fn unless<T: PartialEq>(field: Field<T>, default: &T) -> Field<T> {
+    if field.value() == Some(default) { Field::Unset } else { field }
 }
 
 /// Copies the fields that a mask names from one rule to another.
@@ -58,7 +100,7 @@ pub(super) fn spec(rule: &proto::Rule) -> RuleSpec {
 /// # Errors
 ///
 /// The path that names no field that may be written.
-pub(super) fn merge(
+pub(crate) fn merge(
     into: &RuleSpec,
     from: &RuleSpec,
     paths: &[String],
@@ -70,8 +112,9 @@ pub(super) fn merge(
             "max_requests" => merged.limit = from.limit,
             "window" => merged.window = from.window,
             "burst" => merged.burst = from.burst,
-            "matchers" => merged.matcher = from.matcher.clone(),
+            "matchers" => set_matcher(&mut merged, from),
             "key_by" => merged.key_by = from.key_by.clone(),
+            "candidates" => merged.candidates.clone_from(&from.candidates),
             "overrides" => merged.overrides.clone_from(&from.overrides),
             "on_store_failure" => merged.on_store_failure = from.on_store_failure,
             "local_share_ppm" => merged.local_share = from.local_share,
@@ -87,51 +130,13 @@ pub(super) fn merge(
     Ok(merged)
 }
 
-/// Returns a problem with the path of the field in the message. `of` is the path of the rule, empty
-/// if the field begins with that of a list of rules.
-pub(super) fn in_message(problem: Problem, of: &str) -> Problem {
-    let Problem { field, text } = problem;
-    // `rules[3].limit` of a list, `limit` of one rule.
-    let (list, own) = match field.split_once("].") {
-        Some((list, own)) if field.starts_with("rules[") => (format!("{list}]"), own),
-        _ if field == "rules" => return Problem { field: of_list(of), text },
-        _ => (of.to_owned(), field.as_str()),
-    };
-    let (part, own) = match own.split_once("].") {
-        Some((part, own)) if own_is_override(part) => (format!(".{part}]"), own),
-        _ => (String::new(), own),
-    };
-    let (name, text) = match (own, part.is_empty()) {
-        ("limit", true) => ("max_requests".to_owned(), text),
-        ("limit" | "burst", false) => (format!("grant.{own}"), text),
-        ("unlimited", false) => ("grant".to_owned(), text),
-        ("enforce", _) if text.contains('%') => {
-            ("enforce_ppm".to_owned(), "must be 0 to 1000000".to_owned())
-        }
-        ("enforce", _) => ("enforce_ppm".to_owned(), "requires the mode ENFORCE".to_owned()),
-        ("local-share" | "near-limit", _) => {
-            (format!("{}_ppm", own.replace('-', "_")), "must be 1 to 1000000".to_owned())
-        }
-        ("match", _) => ("matchers".to_owned(), text),
-        (own, _) if own.starts_with("match.") => (
-            "matchers".to_owned(),
-            "must have a known part, once, and at least one text".to_owned(),
-        ),
-        ("key-by", _) => (
-            "key_by".to_owned(),
-            "must be user_id, resource or attributes.NAME, each once".to_owned(),
-        ),
-        (own, _) => (own.replace('-', "_"), text),
-    };
-    Problem { field: format!("{list}{part}.{name}"), text }
-}
-
-fn of_list(of: &str) -> String {
-    if of.is_empty() { "rules".to_owned() } else { of.to_owned() }
-}
-
-fn own_is_override(part: &str) -> bool {
-    part.starts_with("overrides[")
+/// Replaces the conditions of a rule. The resource stays in the notation that the rule has, on which
+/// the meaning of `key_by` depends.
+fn set_matcher(rule: &mut RuleSpec, from: &RuleSpec) {
+    rule.matcher = from.matcher.clone();
+    if !rule.endpoint.is_unset() {
+        rule.endpoint = std::mem::take(&mut rule.matcher.resource);
+    }
 }
 
 fn text(text: &str) -> Field<String> {
@@ -158,12 +163,8 @@ fn share(ppm: u32) -> Field<Share> {
 }
 
 fn window(window: &prost_types::Duration) -> Field<Micros> {
-    let span = std::time::Duration::try_from(*window).ok();
-    span.map_or(Field::Unreadable, |span| {
-        // What is cut off would be another window than the caller wrote.
-        let is_whole = span.subsec_nanos() % 1_000 == 0;
-        if is_whole { Field::Set(span.into()) } else { Field::Unreadable }
-    })
+    // What is cut off would be another window than the caller wrote.
+    micros(window).filter(|_| window.nanos % 1_000 == 0).map_or(Field::Unreadable, Field::Set)
 }
 
 fn algorithm(value: i32) -> Field<Algorithm> {
@@ -218,6 +219,15 @@ fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
     spec
 }
 
+fn candidate_spec(candidate: &proto::Candidate) -> CandidateSpec {
+    CandidateSpec {
+        limit: units(candidate.max_requests),
+        window: candidate.window.as_ref().map_or(Field::Unset, window),
+        burst: units(candidate.burst),
+        algorithm: algorithm(candidate.algorithm),
+    }
+}
+
 fn override_spec(other: &proto::RuleOverride) -> OverrideSpec {
     let spec = OverrideSpec { matcher: matcher(&other.matchers), ..OverrideSpec::default() };
     let Some(grant) = &other.grant else { return spec };
@@ -265,6 +275,12 @@ mod tests {
                 matchers: Vec::new(),
                 grant: Some(proto::Grant { kind: Some(Kind::Limit(0)), burst: 0 }),
             }],
+            candidates: vec![proto::Candidate {
+                max_requests: -1,
+                window: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
+                burst: -1,
+                algorithm: 99,
+            }],
             ..proto::Rule::default()
         };
         let mut found = problems(&rule);
@@ -273,6 +289,10 @@ mod tests {
         let expected = [
             "algorithm",
             "burst",
+            "candidates[0].algorithm",
+            "candidates[0].burst",
+            "candidates[0].max_requests",
+            "candidates[0].window",
             "enforce_ppm",
             "key_by",
             "local_share_ppm",
@@ -292,6 +312,10 @@ mod tests {
             problems(&proto::Rule::default()),
             ["rule.name", "rule.max_requests", "rule.window"]
         );
+        let window = Some(prost_types::Duration { seconds: i64::MIN, nanos: i32::MIN });
+        let (name, max_requests) = ("a".to_owned(), 1);
+        let rule = proto::Rule { name, max_requests, window, ..proto::Rule::default() };
+        assert_eq!(problems(&rule), ["rule.window"]);
     }
 
     #[test]

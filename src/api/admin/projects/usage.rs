@@ -1,0 +1,111 @@
+//! Usage of projects, and the last use of their keys, as messages.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::{Request, Status};
+
+use super::Projects;
+use super::errors::status;
+use super::request::{OPERATE_OR_ADMIN, admitted};
+use crate::admin::projects::{ProjectError, WriteError};
+use crate::api::admin::{caller, page_count};
+use crate::api::auth::Caller;
+use crate::api::deadline::deadline;
+use crate::api::status::invalid_field;
+use crate::clock::Deadline;
+use crate::projects::ProjectId;
+use crate::usage::{DailyUsage, Day, UsageRange};
+
+/// Stands for every project that the caller has a role for.
+const EVERY_PROJECT: &str = "-";
+/// Longest time that a list may take, whatever deadline its caller has.
+const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+
+impl Projects {
+    pub(super) async fn usage(
+        &self,
+        request: &Request<proto::ListUsageRequest>,
+    ) -> Result<proto::ListUsageResponse, Status> {
+        let proto::ListUsageRequest { project_id, page_size, page_token, first_day, last_day } =
+            request.get_ref();
+        let projects = self.selected(caller(request)?, project_id)?;
+        let range = range(first_day, last_day)?;
+        let after = place(page_token)?;
+        let size = page_count(*page_size)?;
+        let deadline = deadline(request.metadata()).or_within(MAX_TIME);
+        let usage = self.administrator.usage();
+        let page = usage.list(projects, range, after.as_ref(), size, deadline).await;
+        let failed = |error| status(&ProjectError::Write(WriteError::Store(error)), "");
+        let page = page.map_err(failed)?;
+        let next = page.next.map(|(project, day)| format!("{project}.{day}"));
+        let usage = page.rows.into_iter().map(message).collect();
+        Ok(proto::ListUsageResponse { usage, next_page_token: next.unwrap_or_default() })
+    }
+
+    /// Returns the projects of a list that its caller may see.
+    fn selected(&self, caller: &Caller, project_id: &str) -> Result<Vec<ProjectId>, Status> {
+        if project_id != EVERY_PROJECT {
+            let id = admitted(caller, project_id, OPERATE_OR_ADMIN)?;
+            let known = self.administrator.project(&id).map_err(|error| status(&error, ""))?;
+            return Ok(vec![known.project.id.clone()]);
+        }
+        let all = self.administrator.projects().into_iter().map(|state| state.project.id.clone());
+        Ok(all.filter(|id| caller.roles_in(id).intersects(OPERATE_OR_ADMIN)).collect())
+    }
+
+    /// Sets when keys of a project were last used.
+    pub(super) async fn set_last_uses(
+        &self,
+        id: &ProjectId,
+        keys: &mut [proto::ApiKey],
+        deadline: Deadline,
+    ) {
+        let uses = self.administrator.usage().last_uses(id, deadline).await;
+        for key in keys {
+            key.last_used_at = uses.get(&key.id).copied().map(crate::proto_values::timestamp);
+        }
+    }
+}
+
+fn range(first: &str, last: &str) -> Result<UsageRange, Status> {
+    let day = |field: &str, text: &str| match text {
+        "" => Ok(None),
+        text => {
+            let day =
+                text.parse::<Day>().map_err(|invalid| invalid_field(field, &invalid.to_string()));
+            day.map(Some)
+        }
+    };
+    let range = UsageRange { first: day("first_day", first)?, last: day("last_day", last)? };
+    if let (Some(first), Some(last)) = (range.first, range.last)
+        && first > last
+    {
+        return Err(invalid_field("first_day", "must not be after last_day"));
+    }
+    Ok(range)
+}
+
+/// Parses a token: the last place of the page before.
+fn place(token: &str) -> Result<Option<(ProjectId, Day)>, Status> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let parse = || {
+        let (project, day) = token.split_once('.')?;
+        Some((ProjectId::try_from(project.to_owned()).ok()?, day.parse().ok()?))
+    };
+    let invalid =
+        || invalid_field("page_token", "must be the next_page_token of the response before");
+    parse().ok_or_else(invalid).map(Some)
+}
+
+fn message(usage: DailyUsage) -> proto::DailyUsage {
+    let DailyUsage { project, day, usage, is_preliminary } = usage;
+    proto::DailyUsage {
+        project_id: project.to_string(),
+        day: day.to_string(),
+        allowed: usage.allowed,
+        denied: usage.denied,
+        units: usage.units,
+        preliminary: is_preliminary,
+    }
+}

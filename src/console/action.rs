@@ -1,0 +1,91 @@
+//! What a form asks for. It must come from a page of this server that was made for its visitor.
+
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+
+use super::fields::FormFields;
+use super::visit_error::VisitError;
+use super::visitor::ConsoleVisitor;
+use super::{Console, MAX_FORM_BYTES, RequestOrigin, origin_of};
+
+/// The content type of forms.
+const FORM: &str = "application/x-www-form-urlencoded";
+/// The field with the secret.
+pub(super) const SECRET_FIELD: &str = "secret";
+
+/// A form that its visitor has sent.
+#[derive(Debug)]
+pub(super) struct Action {
+    pub(super) visitor: ConsoleVisitor,
+    pub(super) fields: FormFields,
+    pub(super) request: Request<()>,
+}
+
+/// A form of this server's pages, whoever sends it: to sign in there is no session yet.
+#[derive(Debug)]
+pub(super) struct OwnForm {
+    pub(super) fields: FormFields,
+    pub(super) request: Request<()>,
+}
+
+impl OwnForm {
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.request.headers()
+    }
+
+    pub(super) fn origin(&self) -> RequestOrigin {
+        origin_of(&self.request)
+    }
+
+    async fn read(request: Request, console: &Console) -> Result<Self, Response> {
+        let (parts, body) = request.into_parts();
+        let request = Request::from_parts(parts, ());
+        // Before it is refused: a client that still sends would miss the response.
+        let body = to_bytes(body, MAX_FORM_BYTES).await;
+        match Self::checked(&request, body.ok().as_deref(), console) {
+            Ok(fields) => Ok(Self { fields, request }),
+            Err(refusal) => Err(refusal.respond(console, &request).await),
+        }
+    }
+
+    fn checked(
+        request: &Request<()>,
+        body: Option<&[u8]>,
+        console: &Console,
+    ) -> Result<FormFields, VisitError> {
+        console.auth.check_own_page(request, origin_of(request).kind)?;
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case(FORM) {
+            return Err(VisitError::Form);
+        }
+        FormFields::parse(body.ok_or(VisitError::Form)?).map_err(|_| VisitError::Form)
+    }
+}
+
+impl FromRequest<Console> for OwnForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+        Self::read(request, console).await
+    }
+}
+
+impl FromRequest<Console> for Action {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, Response> {
+        let OwnForm { fields, request } = OwnForm::read(request, console).await?;
+        let visitor = console.visitor(&request).and_then(|visitor| {
+            let secret = fields.one(SECRET_FIELD).unwrap_or_default();
+            if visitor.form_secret.is(secret) { Ok(visitor) } else { Err(VisitError::Outdated) }
+        });
+        match visitor {
+            Ok(visitor) => Ok(Self { visitor, fields, request }),
+            Err(refusal) => Err(refusal.respond(console, &request).await),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+// Writes times and numbers as the reader does. Everything works without it.
+const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const short = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "numeric", minute: "2-digit" });
+const number = new Intl.NumberFormat(undefined);
+
+function localize(root) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(element.dateTime);
+    if (!Number.isNaN(at.getTime())) {
+      element.title = element.textContent;
+      element.textContent = (element.closest(".times") ? short : time).format(at);
+    }
+  }
+  for (const element of root.querySelectorAll("data.number")) {
+    element.textContent = number.format(BigInt(element.value));
+  }
+}
+
+localize(document);
+// The element has new content.
+document.addEventListener("content", (event) => localize(event.target));

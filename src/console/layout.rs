@@ -1,0 +1,150 @@
+//! What surrounds every page: head, navigation, notices, foot.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::action::SECRET_FIELD;
+use super::assets::{ICON, LIVE, SCRIPT, STYLES};
+use super::sessions::FormSecret;
+use super::text::foreign;
+
+/// What surrounds a page for its visitor.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a visitor may see is independent")]
+pub(super) struct Frame {
+    /// The page, as in its path.
+    pub(super) page: &'static str,
+    /// Name of the visitor.
+    pub(super) actor: String,
+    pub(super) form_secret: FormSecret,
+    /// Whether the visitor can sign out.
+    pub(super) has_session: bool,
+    /// Whether the visitor may see the audit.
+    pub(super) has_audit: bool,
+    /// Whether the visitor may see keys.
+    pub(super) has_keys: bool,
+    /// Whether the visitor may see the instances.
+    pub(super) has_instances: bool,
+    /// Id of this instance.
+    pub(super) instance: String,
+    /// Kind of the store.
+    pub(super) store: &'static str,
+    pub(super) is_store_away: bool,
+    /// What the change did that led to this page.
+    pub(super) outcome: Option<String>,
+}
+
+impl Frame {
+    /// Returns a page.
+    pub(super) fn page(&self, title: &str, content: &Markup) -> Markup {
+        let body = html! {
+            header.top {
+                a.brand href="." { "rlaas" }
+                nav aria-label="Pages" { ul { (self.links()) } }
+                div.visitor {
+                    span { "Signed in as " (foreign(&self.actor)) }
+                    @if self.has_session {
+                        form method="post" action="sign-out" {
+                            (self.secret())
+                            button { "Sign out" }
+                        }
+                    }
+                }
+            }
+            main #content tabindex="-1" {
+                h1 { (title) }
+                @if self.is_store_away {
+                    p.problem role="status" {
+                        strong { "The store does not answer. " }
+                        "Decisions follow the failure policies of their rules, changes are refused, \
+                         and you see this instance only."
+                    }
+                }
+                @if let Some(outcome) = &self.outcome {
+                    p.done role="status" { (foreign(outcome)) }
+                }
+                (content)
+            }
+            footer {
+                "Instance " (foreign(&self.instance)) " · rlaas " (env!("CARGO_PKG_VERSION"))
+                " · store " (self.store)
+                @if self.store == "memory" {
+                    " (counts are those of this instance only)"
+                }
+            }
+        };
+        document(title, &body)
+    }
+
+    /// Returns the hidden field that every form of the visitor has.
+    pub(super) fn secret(&self) -> Markup {
+        html! { input type="hidden" name=(SECRET_FIELD) value=(self.form_secret.as_str()); }
+    }
+
+    fn links(&self) -> Markup {
+        let pages = [
+            ("now", "Now", true),
+            ("instances", "Instances", self.has_instances),
+            ("key", "Key", self.has_keys),
+            ("audit", "Audit", self.has_audit),
+        ];
+        let shown = pages
+            .into_iter()
+            .filter(|(page, _, is_permitted)| *is_permitted && super::pages::ALL.contains(page));
+        html! {
+            @for (page, name, _) in shown {
+                li { a href=(page) aria-current=[(page == self.page).then_some("page")] { (name) } }
+            }
+        }
+    }
+}
+
+/// Returns a page for somebody who has not signed in.
+pub(super) fn bare(title: &str, content: &Markup) -> Markup {
+    let body = html! {
+        main.narrow #content tabindex="-1" {
+            p.brand { "rlaas" }
+            h1 { (title) }
+            (content)
+        }
+    };
+    document(title, &body)
+}
+
+/// Returns a page that says one thing.
+pub(super) fn notice(title: &str, detail: &str) -> Markup {
+    let back = html! {
+        p { (detail) }
+        p { a href="." { "To the first page" } }
+    };
+    bare(title, &back)
+}
+
+/// Returns what a page shows in place of what could not be read or done.
+pub(super) fn failure(problem: &str) -> Markup {
+    html! {
+        p.problem role="alert" { (foreign(problem)) }
+    }
+}
+
+fn document(title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { (title) " · rlaas" }
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="robots" content="noindex";
+                link rel="icon" type="image/svg+xml" href=(ICON.path());
+                link rel="stylesheet" href=(STYLES.path());
+                script type="module" src=(SCRIPT.path()) {}
+                script type="module" src=(LIVE.path()) {}
+            }
+            body {
+                a.skip href="#content" { "Skip to content" }
+                (body)
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The audit: who changed what, when and why, newest first.
+
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::audit_entry::State as Outcome;
+use rlaas_proto::ratelimit::admin::v1::{AuditEntry, KeyState};
+
+use crate::admin::{AdminError, AuditFilter, AuditPage, AuditedProjects, PageToken};
+use crate::api::auth::{Caller, Permission, Role};
+use crate::clock::{Deadline, Micros, Timestamp};
+use crate::console::Console;
+use crate::console::fields::{FormFields, Link, project_id};
+use crate::console::layout::{Frame, failure};
+use crate::console::table::{PageColumn, PageTable};
+use crate::console::text::{foreign, number, time};
+use crate::console::visitor::ConsoleVisitor;
+
+/// Longest wait for the store.
+const MAX_TIME: Duration = Duration::from_secs(5);
+/// Most changes of a page.
+const PAGE_SIZE: usize = 50;
+const DAY: Micros = Micros::from_secs(24 * 60 * 60);
+
+/// What a visitor looks for: the fields of the form. Empty ones limit nothing.
+#[derive(Clone, Debug, Default)]
+struct AuditSearch {
+    project: String,
+    actor: String,
+    rule: String,
+    /// Days by UTC, such as 2026-11-23.
+    from: String,
+    to: String,
+    page: String,
+}
+
+/// Shows the changes that a visitor looks for.
+pub(in crate::console) async fn show(
+    State(console): State<Console>,
+    visitor: ConsoleVisitor,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if !visitor.caller.has_anywhere(Role::Admin) {
+        return console.lacks_role(Permission::PROJECT_ADMIN.roles()).await;
+    }
+    let frame = console.frame(&visitor, "audit");
+    let search = AuditSearch::parse(query.unwrap_or_default().as_bytes());
+    let found = match &search {
+        Ok(search) => list(&console, &visitor.caller, search).await,
+        Err(problem) => Err((StatusCode::BAD_REQUEST, problem.clone())),
+    };
+    let status = found.as_ref().err().map_or(StatusCode::OK, |(status, _)| *status);
+    let search = search.unwrap_or_default();
+    let found = found.map_err(|(_, problem)| problem);
+    console.page(status, move || render(&frame, &search, &found)).await
+}
+
+async fn list(
+    console: &Console,
+    caller: &Caller,
+    search: &AuditSearch,
+) -> Result<AuditPage, (StatusCode, String)> {
+    let invalid = |problem: String| (StatusCode::BAD_REQUEST, problem);
+    let projects = search.projects(console, caller).map_err(invalid)?;
+    let token = Some(&*search.page).filter(|page| !page.is_empty());
+    let token = token.map(str::parse::<PageToken>).transpose();
+    let filter = AuditFilter {
+        projects: projects.as_ref(),
+        keys: None,
+        target: &search.rule,
+        actor: &search.actor,
+        since: day("from", &search.from).map_err(invalid)?,
+        until: day("to", &search.to).map_err(invalid)?.map(|day| day + DAY),
+    };
+    let token = token.map_err(|error| invalid(error.to_string()))?;
+    let deadline = Deadline::within(MAX_TIME);
+    let page = console.administrator.audit().list(&filter, PAGE_SIZE, token, deadline).await;
+    page.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, AdminError::Store(error).to_string()))
+}
+
+impl AuditSearch {
+    fn parse(query: &[u8]) -> Result<Self, String> {
+        let fields = FormFields::parse(query).map_err(|error| error.to_string())?;
+        let field = |name| fields.one(name).map(str::to_owned).map_err(|error| error.to_string());
+        Ok(Self {
+            project: field("project")?,
+            actor: field("actor")?,
+            rule: field("rule")?,
+            from: field("from")?,
+            to: field("to")?,
+            page: field("page")?,
+        })
+    }
+
+    /// Returns the projects whose changes are to be listed; `None` if they are all. Those of a
+    /// project that was deleted are for visitors with the role for all projects, also if another
+    /// one has its id.
+    fn projects(
+        &self,
+        console: &Console,
+        caller: &Caller,
+    ) -> Result<Option<AuditedProjects>, String> {
+        let required = Permission::PROJECT_ADMIN.roles();
+        let is_for_all = caller.has(Role::Admin);
+        if self.project.is_empty() {
+            let own = caller.projects_with(required);
+            let own = own.filter_map(|id| console.projects.audited(id));
+            return Ok((!is_for_all).then(|| own.collect()));
+        }
+        let audited = project_id(&self.project).and_then(|id| {
+            if is_for_all {
+                return Some((id.to_string(), Timestamp::EPOCH));
+            }
+            let is_permitted = caller.roles_in(&id).intersects(required);
+            console.projects.audited(&id).filter(|_| is_permitted)
+        });
+        let audited = audited.ok_or("project must be one that you have the role admin for")?;
+        Ok(Some(AuditedProjects::from([audited])))
+    }
+
+    fn is_given(&self) -> bool {
+        [&self.project, &self.actor, &self.rule, &self.from, &self.to]
+            .into_iter()
+            .any(|field| !field.is_empty())
+    }
+
+    fn link(&self, page: &str) -> Link {
+        Link::to("audit")
+            .with("project", &self.project)
+            .with("actor", &self.actor)
+            .with("rule", &self.rule)
+            .with("from", &self.from)
+            .with("to", &self.to)
+            .with("page", page)
+    }
+}
+
+/// Reads the beginning of a day, which is in UTC.
+fn day(field: &str, text: &str) -> Result<Option<Timestamp>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let invalid = || format!("{field} must be a day from 1970 to 9999, such as 2026-11-23");
+    let is_day = text.len() == 10 && text.is_ascii();
+    let at = format!("{text}T00:00:00Z").parse::<prost_types::Timestamp>();
+    let at = at.ok().filter(|_| is_day).ok_or_else(invalid)?;
+    let seconds = u64::try_from(at.seconds).map_err(|_| invalid())?;
+    Ok(Some(Timestamp::EPOCH + Micros::from_secs(seconds)))
+}
+
+fn render(frame: &Frame, search: &AuditSearch, found: &Result<AuditPage, String>) -> Markup {
+    let content = html! {
+        (form(search))
+        @match found {
+            Err(problem) => (failure(problem)),
+            Ok(page) => {
+                @if page.entries.is_empty() {
+                    p.notice {
+                        @if search.is_given() { "No change fits." }
+                        @else { "Nothing has been changed so far: changes of keys, rules and projects appear here." }
+                    }
+                } @else { (table(&page.entries)) }
+                @if let Some(next) = &page.next {
+                    p { a href=(search.link(&next.to_string())) { "Older changes" } }
+                }
+                @if !search.page.is_empty() { p { a href=(search.link("")) { "Newest changes" } } }
+            }
+        }
+    };
+    frame.page("Audit", &content)
+}
+
+fn form(search: &AuditSearch) -> Markup {
+    let fields = [
+        ("project", "Project (_ for none)", "text", &search.project),
+        ("actor", "Who", "text", &search.actor),
+        ("rule", "Rule or key", "text", &search.rule),
+        ("from", "From day (UTC)", "date", &search.from),
+        ("to", "To day (UTC)", "date", &search.to),
+    ];
+    html! {
+        form.row method="get" action="audit" {
+            @for (name, label, kind, value) in fields {
+                div {
+                    label for=(name) { (label) }
+                    input id=(name) name=(name) type=(kind) value=(value) autocomplete="off" spellcheck="false";
+                }
+            }
+            button.primary { "Show" }
+        }
+    }
+}
+
+fn table(entries: &[AuditEntry]) -> Markup {
+    let table = PageTable {
+        of: "changes",
+        caption: "Changes, newest first",
+        columns: &["When", "Who", "What", "Project", "Rule or key", "Why", "Outcome"]
+            .map(PageColumn::Text),
+    };
+    table.with_rows(&html! { @for entry in entries { (row(entry)) } })
+}
+
+fn row(entry: &AuditEntry) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (time(entry.created_at.as_ref())) }
+            td { (foreign(&entry.actor)) }
+            td.wide {
+                strong { (foreign(&entry.action)) } br;
+                (foreign(&entry.summary))
+                (keys(entry))
+            }
+            td { @if entry.project_id.is_empty() { span.muted { "none" } } @else { (foreign(&entry.project_id)) } }
+            td { @if entry.target.is_empty() { span.muted { "–" } } @else { (foreign(&entry.target)) } }
+            td.wide { @if entry.reason.is_empty() { span.muted { "–" } } @else { (foreign(&entry.reason)) } }
+            td { (outcome(entry)) }
+        }
+    }
+}
+
+/// Shows the keys of a change, before and after.
+fn keys(entry: &AuditEntry) -> Markup {
+    html! {
+        @if !entry.before.is_empty() {
+            details {
+                summary { "Keys before and after" }
+                ul {
+                    @for (position, before) in entry.before.iter().enumerate() {
+                        li {
+                            (foreign(&before.rule)) ": " (key(before)) ": "
+                            (used(before)) " → "
+                            @match entry.after.get(position) {
+                                Some(after) => (used(after)),
+                                None => span.muted { "not changed or not known" }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn key(state: &KeyState) -> Markup {
+    let parts = state.key.as_ref().map(|key| key.parts.as_slice()).unwrap_or_default();
+    html! {
+        @for (position, part) in parts.iter().enumerate() {
+            @if position > 0 { ", " }
+            (foreign(&part.name)) " = "
+            @match &part.value {
+                Some(value) => (foreign(value)),
+                None => span.muted { "any" }
+            }
+        }
+    }
+}
+
+fn used(state: &KeyState) -> Markup {
+    html! {
+        (number(u64::try_from(state.used).unwrap_or_default())) " of "
+        @match state.limit {
+            0 => strong { "banned" },
+            i64::MAX => "unlimited",
+            limit => (number(u64::try_from(limit).unwrap_or_default()))
+        }
+    }
+}
+
+fn outcome(entry: &AuditEntry) -> Markup {
+    html! {
+        @match entry.state() {
+            Outcome::Done => span.good { "done" },
+            Outcome::Failed => {
+                span.bad { "failed" }
+                @if let Some(error) = &entry.error { ": " (foreign(&error.message)) }
+            }
+            Outcome::Unknown | Outcome::Unspecified => span.warn { "unknown: it may have been made" },
+        }
+        @if entry.revision > 0 { br; span.muted { "revision " (number(entry.revision)) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_by_utc() {
+        assert_eq!(day("from", ""), Ok(None));
+        let second = Timestamp::EPOCH + DAY;
+        assert_eq!(day("from", "1970-01-02"), Ok(Some(second)));
+        for text in ["1970-1-2", "1969-12-31", "2026-13-01", "2026-11-23T00", "x", "２０２６-11-23"]
+        {
+            let problem = day("to", text).expect_err(text);
+            assert!(problem.starts_with("to must be a day"), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The pages: each gathers what it shows by an operation of [`crate::admin`], and renders it.
+
+pub(super) mod audit;
+pub(super) mod instances;
+pub(super) mod now;
+
+/// The first page.
+pub(super) const HOME: &str = "now";
+/// Every page that a sign-in may lead to.
+pub(super) const ALL: &[&str] = &["now", "instances", "audit"];

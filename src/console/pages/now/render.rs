@@ -1,0 +1,232 @@
+//! The page: tiles for a glance, charts, and what they are made of.
+
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::Instance;
+use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+
+use super::tables::{instances, projects, rules};
+use super::view::{Range, View};
+use super::{Traffic, tables};
+use crate::admin::StatsScope;
+use crate::clock::Timestamp;
+use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
+use crate::console::fields::UNNAMED;
+use crate::console::live::ListedInstances;
+use crate::console::text::{foreign, number, span, time};
+use crate::proto_values::timestamp;
+use crate::store::Health;
+use crate::telemetry::stats::DecisionCounts;
+
+impl View {
+    /// Returns what the page shows.
+    pub(in crate::console) fn render(
+        &self,
+        traffic: &Traffic,
+        listed: Option<&ListedInstances>,
+        health: Health,
+        store: &str,
+    ) -> Markup {
+        let instances_known = listed.and_then(|listed| listed.as_ref().ok());
+        html! {
+            div #live data-events="now-events" {
+                (self.tabs(store))
+                (self.as_of(traffic, store))
+                dl.tiles {
+                    (decided(traffic, self.range))
+                    (without_store(traffic, self.range))
+                    @if self.has_instances { (store_tile(health, store, instances_known)) }
+                    @if let Some(listed) = instances_known { (latency(listed)) (fleet(listed, traffic)) }
+                }
+                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (self.charts(traffic)) }
+                (rules(self, traffic))
+                (projects(self, traffic))
+                @match listed {
+                    Some(Ok(listed)) => (instances(listed, &traffic.coverage)),
+                    Some(Err(problem)) => p.problem { "The instances are not known: " (foreign(problem)) },
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn tabs(&self, store: &str) -> Markup {
+        let project = self.project.as_deref();
+        let tab = |name: &str, href: &str, is_chosen: bool| {
+            html! { li { a href=(href) aria-current=[is_chosen.then_some("true")] { (name) } } }
+        };
+        let scopes =
+            [(StatsScope::Fleet, "All instances"), (StatsScope::Instance, "This instance")];
+        html! {
+            nav.tabs aria-label="Time and instances" {
+                ul {
+                    @for range in Range::ALL {
+                        (tab(range.name(), Self::link(range, self.scope, project).as_str(), range == self.range))
+                    }
+                }
+                @if store != "memory" {
+                    ul {
+                        @for (scope, name) in scopes {
+                            (tab(name, Self::link(self.range, scope, project).as_str(), scope == self.scope))
+                        }
+                    }
+                }
+                @if let Some(project) = project {
+                    span {
+                        "Project " @if project == UNNAMED { "of the rules in files" } @else { (foreign(project)) }
+                        " · " a href=(Self::link(self.range, self.scope, None)) { "All projects" }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says of when and of which instances the numbers are.
+    fn as_of(&self, traffic: &Traffic, store: &str) -> Markup {
+        let (counted, missing) =
+            (traffic.coverage.instances.len() as u64, traffic.coverage.missing.len() as u64);
+        html! {
+            p.hint.as-of {
+                @match traffic.points.last() {
+                    Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
+                    None => "The first numbers come within 10 s",
+                }
+                @if store == "memory" { ", of this instance only: the store is its memory" }
+                @else if self.scope == StatsScope::Instance { ", of this instance only" }
+                @else if counted > 0 {
+                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
+                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
+                }
+                ". Rates are of " (self.range.step()) ". " a href=(Self::link(self.range, self.scope, self.project.as_deref())) { "Reload" }
+            }
+        }
+    }
+
+    fn empty(&self) -> Markup {
+        html! {
+            p.notice {
+                "No decision in the last " (self.range.name()) ". Decisions appear here within 10 s; for one, run "
+                code { "rlaas check alice" } "."
+            }
+        }
+    }
+
+    fn charts(&self, traffic: &Traffic) -> Markup {
+        let until = traffic.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
+        let range = (until - self.range.span(), until);
+        let series = |name: &str, tone, count: fn(&DecisionCounts) -> u64| Series {
+            name: name.to_owned(),
+            tone,
+            counts: traffic.series(count),
+        };
+        let decisions = [
+            series("Allowed", Tone::Allowed, |counts| counts.allowed),
+            series("Allowed, near the limit", Tone::NearLimit, |counts| counts.near_limit),
+            series("Refused in shadow mode only", Tone::Shadow, |counts| counts.shadow_denied),
+            series("Refused", Tone::Refused, |counts| counts.denied),
+        ];
+        let by_policy = [
+            series("Allowed because the store failed", Tone::Refused, |counts| counts.fail_open),
+            series("Decided by another policy", Tone::Policy, |counts| {
+                counts.degraded.saturating_sub(counts.fail_open)
+            }),
+        ];
+        let chart = |id, title, shape, series| {
+            let points: &[Interval] = &traffic.points;
+            Chart { id, title, shape, range, points, series }.render()
+        };
+        html! {
+            (chart("decisions", "Decisions", Shape::Stacked, &decisions))
+            @if traffic.total.degraded > 0 {
+                (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
+            }
+        }
+    }
+}
+
+/// Shows a number with what it is, and what else is to be said.
+fn tile(name: &str, value: &Markup, more: &Markup) -> Markup {
+    html! { div.tile { dt { (name) } dd.value { (value) } dd.more { (more) } } }
+}
+
+fn decided(traffic: &Traffic, range: Range) -> Markup {
+    let (interval, last) = last_point(traffic);
+    let rate = |count| rate_text(per_second(count, interval));
+    let during = |counts: u64| html! { (number(counts)) " in " (range.name()) };
+    html! {
+        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(traffic.total.decisions())))
+        (tile(
+            "Refused",
+            &html! { (tables::percent(last.denied, last.decisions())) },
+            &html! { (rate(last.denied)) "/s; " (during(traffic.total.denied)) },
+        ))
+    }
+}
+
+fn without_store(traffic: &Traffic, range: Range) -> Markup {
+    let (interval, last) = last_point(traffic);
+    let rate = rate_text(per_second(last.degraded, interval));
+    let class = if last.degraded > 0 { "bad" } else { "good" };
+    tile(
+        "Without the store",
+        &html! { span class=(class) { (rate) "/s" } },
+        &html! {
+            (number(traffic.total.degraded)) " in " (range.name()) ", "
+            (number(traffic.total.fail_open)) " of them allowed (fail-open)"
+        },
+    )
+}
+
+/// Returns the newest interval, and its decisions.
+fn last_point(traffic: &Traffic) -> (Interval, DecisionCounts) {
+    let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
+    let interval = traffic.points.last().copied().unwrap_or(nothing);
+    (interval, traffic.counts.last().copied().unwrap_or_default())
+}
+
+fn store_tile(health: Health, store: &str, listed: Option<&Vec<Instance>>) -> Markup {
+    let here = listed.and_then(|listed| listed.iter().find(|instance| instance.answering));
+    let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
+    let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
+    let state = match health {
+        Health::Up => html! { span.good { "answers" } },
+        Health::Down => html! { span.bad { "does not answer" } },
+        Health::Unknown => html! { span.warn { "no answer yet" } },
+    };
+    let more = html! {
+        (store)
+        @if !nodes.is_empty() {
+            ", " (number(nodes.len() as u64)) @if nodes.len() == 1 { " node; " } @else { " nodes; " }
+            @if open == 0 { "circuit breakers closed" }
+            @else { strong.bad { (number(open as u64)) " circuit breaker" @if open > 1 { "s" } " open" } }
+        }
+    };
+    tile("Store", &state, &more)
+}
+
+/// Shows the slowest instance.
+fn latency(listed: &[Instance]) -> Markup {
+    let seen = || listed.iter().filter(|instance| !instance.missing);
+    let nanos = |time: &prost_types::Duration| (time.seconds, time.nanos);
+    let slowest =
+        seen().filter_map(|instance| instance.check_p99.as_ref()).max_by_key(|time| nanos(time));
+    let median =
+        seen().filter_map(|instance| instance.check_p50.as_ref()).max_by_key(|time| nanos(time));
+    tile(
+        "Latency, p99",
+        &span(slowest),
+        &html! { "p50 " (span(median)) "; of the slowest instance" },
+    )
+}
+
+fn fleet(listed: &[Instance], traffic: &Traffic) -> Markup {
+    let missing = tables::missing(listed, &traffic.coverage).len();
+    let reporting = listed.iter().filter(|instance| !instance.missing).count();
+    let more = html! {
+        @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } } @else { "none missing" }
+    };
+    tile(
+        "Instances",
+        &number(reporting.saturating_sub(tables::silent(listed, &traffic.coverage)) as u64),
+        &more,
+    )
+}

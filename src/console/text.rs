@@ -1,0 +1,171 @@
+//! Texts, times, spans and numbers as pages show them.
+
+use maud::{Markup, html};
+use prost_types::{Duration, Timestamp};
+
+/// Shows a text from elsewhere: apart from what surrounds it, whatever its direction, and with
+/// characters that nobody sees as their codes.
+pub(super) fn foreign(text: &str) -> Markup {
+    html! {
+        @if text.is_empty() {
+            span.muted { "(empty)" }
+        } @else {
+            bdi.foreign {
+                @for piece in pieces(text) {
+                    @match piece {
+                        TextPart::Plain(plain) => (plain),
+                        TextPart::Hidden(hidden) => span.code-point {
+                            (format!("U+{:04X}", u32::from(hidden)))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+enum TextPart<'a> {
+    Plain(&'a str),
+    Hidden(char),
+}
+
+fn pieces(text: &str) -> Vec<TextPart<'_>> {
+    let (mut pieces, mut plain_from) = (Vec::new(), 0);
+    for (at, char) in text.char_indices().filter(|(_, char)| is_hidden(*char)) {
+        if plain_from < at {
+            pieces.push(TextPart::Plain(&text[plain_from..at]));
+        }
+        pieces.push(TextPart::Hidden(char));
+        plain_from = at + char.len_utf8();
+    }
+    if plain_from < text.len() {
+        pieces.push(TextPart::Plain(&text[plain_from..]));
+    }
+    pieces
+}
+
+/// Returns `true` for control characters, marks of direction and others that leave no trace. Marks on
+/// a letter before them are seen.
+fn is_hidden(char: char) -> bool {
+    if char.is_ascii() {
+        return char.is_ascii_control();
+    }
+    let within: String = ['x', char].iter().collect();
+    within.escape_debug().nth(1) != Some(char)
+}
+
+/// Shows a time. A script puts it into the reader's zone.
+pub(super) fn time(time: Option<&Timestamp>) -> Markup {
+    html! {
+        @match time {
+            Some(time) => {
+                @let exact = time.to_string();
+                @let shown = exact.split(['.', 'Z']).next().unwrap_or_default().replace('T', " ");
+                time datetime=(exact) { (shown) " UTC" }
+            }
+            None => span.muted { "unknown" }
+        }
+    }
+}
+
+/// Shows a span, or that there is none.
+pub(super) fn span(span: Option<&Duration>) -> Markup {
+    let span = span.map(|span| std::time::Duration::try_from(*span).unwrap_or_default());
+    html! {
+        @match span {
+            Some(span) => (span_text(span)),
+            None => span.muted { "none" }
+        }
+    }
+}
+
+/// Returns a span in its two largest units.
+pub(super) fn span_text(span: std::time::Duration) -> String {
+    let (seconds, micros) = (span.as_secs(), span.as_micros());
+    let two = |large: u64, unit: &str, small: u64, other: &str| {
+        if small == 0 {
+            format!("{large} {unit}")
+        } else {
+            format!("{large} {unit} {small} {other}")
+        }
+    };
+    match seconds {
+        _ if micros == 0 => "0 s".to_owned(),
+        0 if micros < 1_000 => format!("{micros} µs"),
+        0 => format!("{} ms", micros / 1_000),
+        1..60 => format!("{}.{} s", seconds, span.subsec_millis() / 100),
+        60..3_600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+/// Shows a number. A script writes it as the reader does.
+pub(super) fn number(number: u64) -> Markup {
+    html! { data.number value=(number) { (grouped(number)) } }
+}
+
+/// Returns the digits of a number, in groups of three.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (position, digit) in digits.char_indices() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_texts_are_escaped_apart_and_visible() {
+        for (text, shown) in [
+            ("alice", "alice"),
+            ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+            ("\"'&", "&quot;'&amp;"),
+            ("a\0b", "a<span class=\"code-point\">U+0000</span>b"),
+            ("\u{202e}txt", "<span class=\"code-point\">U+202E</span>txt"),
+            ("\u{200b}", "<span class=\"code-point\">U+200B</span>"),
+            ("\n\u{9b}", {
+                "<span class=\"code-point\">U+000A</span><span class=\"code-point\">U+009B</span>"
+            }),
+            ("e\u{301} हिन्दी שלום", "e\u{301} हिन्दी שלום"),
+        ] {
+            let shown = format!("<bdi class=\"foreign\">{shown}</bdi>");
+            assert_eq!(foreign(text).into_string(), shown, "{text:?}");
+        }
+        assert_eq!(foreign("").into_string(), "<span class=\"muted\">(empty)</span>");
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        for (micros, shown) in [
+            (0, "0 s"),
+            (7, "7 µs"),
+            (12_345, "12 ms"),
+            (59_999_999, "59.9 s"),
+            (60_000_000, "1 min"),
+            (3_725_000_000, "1 h 2 min"),
+            (90_000_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span_text(std::time::Duration::from_micros(micros)), shown);
+        }
+    }
+
+    #[test]
+    fn numbers_and_times_are_for_scripts_too() {
+        let shown = number(1_234_567).into_string();
+        let expected = "<data class=\"number\" value=\"1234567\">1\u{202f}234\u{202f}567</data>";
+        assert_eq!(shown, expected);
+        let at = Timestamp { seconds: 0, nanos: 500_000_000 };
+        assert_eq!(
+            time(Some(&at)).into_string(),
+            "<time datetime=\"1970-01-01T00:00:00.500Z\">1970-01-01 00:00:00 UTC</time>"
+        );
+    }
+}

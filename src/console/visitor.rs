@@ -1,0 +1,101 @@
+//! Visitors: admitted anew for each request, with the roles that they have at that moment.
+
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::response::Response;
+
+use super::layout::Frame;
+use super::sessions::{FormSecret, OpenSession, Sessions};
+use super::visit_error::VisitError;
+use super::{Console, ConsoleContext, cookies, live, origin_of};
+use crate::api::auth::{AuthError, Caller, Role};
+use crate::store::Health;
+
+/// A visitor who may see the console.
+#[derive(Debug)]
+pub(super) struct ConsoleVisitor {
+    /// Who they are, and their roles.
+    pub(super) caller: Caller,
+    /// What forms of their pages must have.
+    pub(super) form_secret: FormSecret,
+    /// Whether they have signed in.
+    pub(super) has_session: bool,
+}
+
+impl FromRequestParts<Console> for ConsoleVisitor {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Response> {
+        let request = Request::from_parts(parts.clone(), ());
+        let visitor = if live::is_by_script(&parts.headers) {
+            console.watcher(&request)
+        } else {
+            console.visitor(&request)
+        };
+        match visitor {
+            Ok(visitor) => Ok(visitor),
+            Err(refusal) => Err(refusal.respond(console, &request).await),
+        }
+    }
+}
+
+impl ConsoleContext {
+    /// Returns the visitor who makes a request.
+    pub(super) fn visitor(&self, request: &Request<()>) -> Result<ConsoleVisitor, VisitError> {
+        self.visitor_of(request, Sessions::find)
+    }
+
+    /// Returns the visitor whose page asks what is new. Their session does not count as used.
+    pub(super) fn watcher(&self, request: &Request<()>) -> Result<ConsoleVisitor, VisitError> {
+        self.visitor_of(request, Sessions::look_up)
+    }
+
+    fn visitor_of(
+        &self,
+        request: &Request<()>,
+        session: impl Fn(&Sessions, &str) -> Option<OpenSession>,
+    ) -> Result<ConsoleVisitor, VisitError> {
+        if !self.auth.requires_sign_in() {
+            let caller = self.auth.local_visitor(request, origin_of(request).peer)?;
+            let form_secret = self.sessions.local_secret();
+            return Ok(ConsoleVisitor { caller, form_secret, has_session: false });
+        }
+        let mut had_session = false;
+        for id in cookies::session_ids(request.headers()) {
+            had_session = true;
+            let Some(session) = session(&self.sessions, id) else { continue };
+            return match self.auth.visitor(request, &session.credential) {
+                Ok(caller) => Ok(ConsoleVisitor {
+                    caller,
+                    form_secret: session.form_secret,
+                    has_session: true,
+                }),
+                // The credential is no longer valid: the next sign-in needs another one.
+                Err(AuthError::Unauthenticated | AuthError::Token(_)) => {
+                    self.sessions.end(id);
+                    Err(VisitError::SignIn { had_session })
+                }
+                Err(error) => Err(error.into()),
+            };
+        }
+        Err(VisitError::SignIn { had_session })
+    }
+
+    /// Returns what surrounds a page for a visitor.
+    pub(super) fn frame(&self, visitor: &ConsoleVisitor, page: &'static str) -> Frame {
+        let store = self.administrator.limiter().store();
+        Frame {
+            page,
+            actor: visitor.caller.actor().to_owned(),
+            form_secret: visitor.form_secret.clone(),
+            has_session: visitor.has_session,
+            has_audit: visitor.caller.has_anywhere(Role::Admin),
+            has_keys: visitor.caller.has_anywhere(Role::Operate),
+            has_instances: visitor.caller.has(Role::Operate) || visitor.caller.has(Role::Admin),
+            instance: self.administrator.instances().id().to_owned(),
+            store: store.name(),
+            is_store_away: *store.health().borrow() == Health::Down,
+            outcome: None,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Counters of the decisions of rules, which metrics and statistics read alike.
+//!
+//! Each decision is counted once, in the cache line that its thread has for the rule. The counters
+//! of a rule take no memory before its first decision, because there may be 100,000 rules; then they
+//! take 512 bytes, and 2 KiB more if it has candidates.
+
+mod table;
+
+pub(super) use table::{CandidateSeries, RuleTable};
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::labels::OUTCOMES;
+use super::sharded::{SHARDS, shard_index};
+use super::stats::{DecisionCounts, StatsKey};
+use crate::algorithm::Algorithm;
+use crate::observer::{CandidateOutcome, Source};
+use crate::rules::{Candidate, Mode};
+
+/// Sources of decisions, in the order of the counters.
+const SOURCES: [Source; 5] =
+    [Source::Store, Source::DenyCache, Source::FailOpen, Source::FailClosed, Source::LocalFallback];
+const CANDIDATE_OUTCOMES: usize = CandidateOutcome::ALL.len();
+
+/// The outcome of a decision, as metrics count it, in the order of [`OUTCOMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CountedOutcome {
+    Allowed,
+    NearLimit,
+    Denied,
+    ShadowDenied,
+}
+
+impl CountedOutcome {
+    pub(super) const ALL: [Self; OUTCOMES.len()] =
+        [Self::Allowed, Self::NearLimit, Self::Denied, Self::ShadowDenied];
+
+    pub(super) fn allowed(is_near_limit: bool) -> Self {
+        if is_near_limit { Self::NearLimit } else { Self::Allowed }
+    }
+
+    pub(super) fn denied(mode: Mode) -> Self {
+        if mode.is_shadow() { Self::ShadowDenied } else { Self::Denied }
+    }
+
+    fn name(self) -> &'static str {
+        OUTCOMES[self as usize]
+    }
+}
+
+/// How the decisions of a rule are shown as metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Label {
+    /// Under its name.
+    Named,
+    /// Together with other rules.
+    Other,
+    /// Not at all: the rule is one of a project.
+    Hidden,
+}
+
+/// A rule and the counters of its decisions.
+#[derive(Debug)]
+pub(super) struct CountedRule {
+    /// Number of this rule, which no other has.
+    id: u64,
+    key: Arc<StatsKey>,
+    algorithm: Algorithm,
+    label: Label,
+    /// Series that are shown although they are 0: a bit for each outcome and source.
+    declared: AtomicU32,
+    /// Number of candidates whose series are shown although they are 0.
+    declared_candidates: AtomicU32,
+    decisions: OnceLock<Box<[DecisionShard; SHARDS]>>,
+    /// Decisions by outcome, of each source but the store.
+    others: OnceLock<Box<[[AtomicU64; OUTCOMES.len()]; SOURCES.len() - 1]>>,
+    candidates: OnceLock<Box<CandidateCounters>>,
+}
+
+/// Decisions that one thread has counted.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct DecisionShard {
+    /// Decisions of the store, by outcome.
+    of_store: [AtomicU64; OUTCOMES.len()],
+    /// Denials from the deny cache.
+    of_deny_cache: AtomicU64,
+    /// Units taken, less one for each decision of the store that allows. It wraps around.
+    more_units: AtomicU64,
+}
+
+#[derive(Debug)]
+struct CandidateCounters {
+    keys: [Arc<StatsKey>; Candidate::MAX],
+    shards: [[CandidateShard; Candidate::MAX]; SHARDS],
+}
+
+/// Decisions of one candidate that one thread has counted.
+#[derive(Debug, Default)]
+struct CandidateShard {
+    by_outcome: [AtomicU64; CANDIDATE_OUTCOMES],
+    units: AtomicU64,
+}
+
+/// What a rule has counted so far, or one of its candidates.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleTotals {
+    /// Number of the rule's counters. Those of another rule of the same name have another.
+    pub(crate) id: u64,
+    pub(crate) key: Arc<StatsKey>,
+    pub(crate) counts: DecisionCounts,
+}
+
+impl CountedRule {
+    fn new(id: u64, key: StatsKey, algorithm: Algorithm, label: Label) -> Self {
+        Self {
+            // Its candidates have the numbers that follow.
+            id: id * (Candidate::MAX as u64 + 1),
+            key: Arc::new(key),
+            algorithm,
+            label,
+            declared: AtomicU32::new(0),
+            declared_candidates: AtomicU32::new(0),
+            decisions: OnceLock::new(),
+            others: OnceLock::new(),
+            candidates: OnceLock::new(),
+        }
+    }
+
+    /// Counts a decision that has taken this many units.
+    #[inline]
+    pub(super) fn count(&self, outcome: CountedOutcome, source: Source, taken: u64) {
+        let shard = &self.decisions.get_or_init(Box::default)[shard_index()];
+        let is_allowed = matches!(outcome, CountedOutcome::Allowed | CountedOutcome::NearLimit);
+        let usual = match source {
+            Source::Store => {
+                shard.of_store[outcome as usize].fetch_add(1, Ordering::Relaxed);
+                u64::from(is_allowed)
+            }
+            Source::DenyCache if outcome == CountedOutcome::Denied => {
+                shard.of_deny_cache.fetch_add(1, Ordering::Relaxed);
+                0
+            }
+            _ => {
+                self.count_other(outcome, source);
+                0
+            }
+        };
+        if taken != usual {
+            shard.more_units.fetch_add(taken.wrapping_sub(usual), Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn count_other(&self, outcome: CountedOutcome, source: Source) {
+        if let Some(at) = position(source).checked_sub(1) {
+            let others = self.others.get_or_init(Box::default);
+            others[at][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a decision of the candidate with this number, from 1, that has taken this many units.
+    pub(super) fn count_candidate(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
+        let candidates = self.candidates.get_or_init(|| {
+            let keys = std::array::from_fn(|at| Arc::new(self.key.candidate(at + 1)));
+            Box::new(CandidateCounters { keys, shards: Default::default() })
+        });
+        let Some(place) = number.checked_sub(1).filter(|place| *place < Candidate::MAX) else {
+            return;
+        };
+        let shard = &candidates.shards[shard_index()][place];
+        shard.by_outcome[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        if taken > 0 {
+            shard.units.fetch_add(taken, Ordering::Relaxed);
+        }
+    }
+
+    /// Shows a series before its first decision.
+    pub(super) fn declare(&self, outcome: CountedOutcome, source: Source) {
+        self.declared.fetch_or(bit(outcome, source), Ordering::Relaxed);
+    }
+
+    /// Shows the series of the first candidates before their first decisions.
+    pub(super) fn declare_candidates(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.declared_candidates.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// Returns the number of decisions so far.
+    fn decisions(&self, outcome: CountedOutcome, source: Source) -> u64 {
+        let of = |count: &dyn Fn(&DecisionShard) -> u64| {
+            self.decisions.get().map_or(0, |shards| shards.iter().map(count).sum())
+        };
+        match position(source).checked_sub(1) {
+            None => of(&|shard| shard.of_store[outcome as usize].load(Ordering::Relaxed)),
+            Some(0) if outcome == CountedOutcome::Denied => {
+                of(&|shard| shard.of_deny_cache.load(Ordering::Relaxed))
+            }
+            Some(at) => self
+                .others
+                .get()
+                .map_or(0, |others| others[at][outcome as usize].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Returns the series that are shown, with their numbers of decisions.
+    fn series(&self) -> impl Iterator<Item = (CountedOutcome, Source, u64)> {
+        let declared = self.declared.load(Ordering::Relaxed);
+        let all = CountedOutcome::ALL
+            .into_iter()
+            .flat_map(|outcome| SOURCES.map(|source| (outcome, source)));
+        let counted =
+            all.map(|(outcome, source)| (outcome, source, self.decisions(outcome, source)));
+        counted.filter(move |(outcome, source, count)| {
+            *count > 0 || declared & bit(*outcome, *source) != 0
+        })
+    }
+
+    /// Returns the series of candidates that are shown: number, outcome and number of decisions.
+    fn candidate_series(&self) -> impl Iterator<Item = (u64, CandidateOutcome, u64)> {
+        let declared = u64::from(self.declared_candidates.load(Ordering::Relaxed));
+        let all = (1..=Candidate::MAX)
+            .flat_map(|number| CandidateOutcome::ALL.map(|outcome| (number, outcome)));
+        let counted = all.map(|(number, outcome)| {
+            let count = self.candidates.get().map_or(0, |all| all.decisions(number, outcome));
+            (number as u64, outcome, count)
+        });
+        counted.filter(move |(number, _, count)| *count > 0 || *number <= declared)
+    }
+
+    /// Adds what the rule and its candidates have counted so far, unless it is nothing.
+    fn add_totals(&self, totals: &mut Vec<RuleTotals>) {
+        if let Some(shards) = self.decisions.get() {
+            let by_outcome = CountedOutcome::ALL.map(|outcome| {
+                SOURCES.iter().map(|source| self.decisions(outcome, *source)).sum::<u64>()
+            });
+            let of_source = |source| -> u64 {
+                CountedOutcome::ALL.iter().map(|outcome| self.decisions(*outcome, source)).sum()
+            };
+            let [allowed, near_limit, denied, shadow_denied] = by_outcome;
+            let fail_open = of_source(Source::FailOpen);
+            let units = shards.iter().fold(0_u64, |units, shard| {
+                let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+                let [allowed, near_limit, ..] = &shard.of_store;
+                let usual = of(allowed).wrapping_add(of(near_limit));
+                units.wrapping_add(usual).wrapping_add(of(&shard.more_units))
+            });
+            let counts = DecisionCounts {
+                allowed,
+                near_limit,
+                denied,
+                shadow_denied,
+                units,
+                degraded: fail_open
+                    + of_source(Source::FailClosed)
+                    + of_source(Source::LocalFallback),
+                fail_open,
+            };
+            totals.push(RuleTotals { id: self.id, key: Arc::clone(&self.key), counts });
+        }
+        if let Some(candidates) = self.candidates.get() {
+            candidates.add_totals(self.id, totals);
+        }
+    }
+}
+
+impl CandidateCounters {
+    fn decisions(&self, number: usize, outcome: CandidateOutcome) -> u64 {
+        let of = |shard: &[CandidateShard; Candidate::MAX]| {
+            shard[number - 1].by_outcome[outcome as usize].load(Ordering::Relaxed)
+        };
+        self.shards.iter().map(of).sum()
+    }
+
+    fn add_totals(&self, id: u64, totals: &mut Vec<RuleTotals>) {
+        for (place, key) in self.keys.iter().enumerate() {
+            let of = |outcome| self.decisions(place + 1, outcome);
+            let units = |shard: &[CandidateShard; Candidate::MAX]| {
+                shard[place].units.load(Ordering::Relaxed)
+            };
+            let counts = DecisionCounts {
+                // Another rule denies: this candidate does not.
+                allowed: of(CandidateOutcome::Allowed) + of(CandidateOutcome::OtherRule),
+                shadow_denied: of(CandidateOutcome::Denied),
+                units: self.shards.iter().map(units).fold(0, u64::wrapping_add),
+                ..DecisionCounts::default()
+            };
+            if counts != DecisionCounts::default() {
+                let id = id + place as u64 + 1;
+                totals.push(RuleTotals { id, key: Arc::clone(key), counts });
+            }
+        }
+    }
+}
+
+fn position(source: Source) -> usize {
+    match source {
+        Source::Store | Source::NoRule => 0,
+        Source::DenyCache => 1,
+        Source::FailOpen => 2,
+        Source::FailClosed => 3,
+        Source::LocalFallback => 4,
+    }
+}
+
+fn bit(outcome: CountedOutcome, source: Source) -> u32 {
+    1 << (outcome as usize * SOURCES.len() + position(source))
+}

@@ -1,0 +1,285 @@
+//! All rules that are counted, and the metrics of those that have a label.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+
+use super::{CountedOutcome, CountedRule, Label, RuleTotals};
+use crate::algorithm::Algorithm;
+use crate::observer::OTHER_RULES;
+use crate::telemetry::labels::{CandidateLabels, DecisionLabels};
+use crate::telemetry::stats::StatsKey;
+
+/// All rules that are counted. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(in crate::telemetry) struct RuleTable(Arc<Mutex<Rules>>);
+
+#[derive(Debug, Default)]
+struct Rules {
+    /// Rules in force, by what tells their counters apart.
+    by_identity: HashMap<Identity, Arc<CountedRule>>,
+    /// Rules that have left the metrics, and of which the last decisions are not read yet.
+    retired: Vec<Arc<CountedRule>>,
+    /// Decisions of rules that were shown together with others, and are no longer in force.
+    left_decisions: BTreeMap<OtherSeries, u64>,
+    left_candidates: BTreeMap<(u64, &'static str), u64>,
+    last_id: u64,
+}
+
+type Identity = (StatsKey, Algorithm, Label);
+/// Algorithm, outcome and source.
+type OtherSeries = (&'static str, &'static str, &'static str);
+
+/// The metric of decisions by rule.
+#[derive(Clone, Debug, Default)]
+pub(in crate::telemetry) struct DecisionSeries(RuleTable);
+
+/// The metric of decisions by candidate.
+#[derive(Clone, Debug, Default)]
+pub(in crate::telemetry) struct CandidateSeries(RuleTable);
+
+impl RuleTable {
+    /// Most retired rules that are kept while nobody reads the totals.
+    const MAX_RETIRED: usize = 1_000;
+
+    /// Returns the counters of a rule: those that it has, if it is in force.
+    pub(in crate::telemetry) fn rule(
+        &self,
+        key: StatsKey,
+        algorithm: Algorithm,
+        label: Label,
+    ) -> Arc<CountedRule> {
+        let mut rules = self.lock();
+        let identity = (key, algorithm, label);
+        if let Some(rule) = rules.by_identity.get(&identity) {
+            return Arc::clone(rule);
+        }
+        rules.last_id += 1;
+        let rule = CountedRule::new(rules.last_id, identity.0.clone(), algorithm, label);
+        let rule = Arc::new(rule);
+        rules.by_identity.insert(identity, Arc::clone(&rule));
+        rule
+    }
+
+    /// Removes the series of a rule that has some under its name.
+    pub(in crate::telemetry) fn forget(&self, name: &str, algorithm: Algorithm) {
+        let mut rules = self.lock();
+        let identity = (StatsKey::of_rule("", name), algorithm, Label::Named);
+        if let Some(rule) = rules.by_identity.remove(&identity)
+            && rules.retired.len() < Self::MAX_RETIRED
+        {
+            rules.retired.push(rule);
+        }
+    }
+
+    /// Returns what each rule that has counted anything has counted so far. Rules that are in force
+    /// no more are in the totals for the last time.
+    pub(in crate::telemetry) fn last_totals(&self) -> Vec<RuleTotals> {
+        let mut rules = self.lock();
+        let totals = rules.totals();
+        let rules = &mut *rules;
+        rules.retired.retain(|rule| Arc::strong_count(rule) > 1);
+        let (decisions, candidates) = (&mut rules.left_decisions, &mut rules.left_candidates);
+        rules.by_identity.retain(|(.., label), rule| {
+            // Observers of rules in force hold their counters. Detailed labels stay.
+            let is_left = *label != Label::Named && Arc::strong_count(rule) == 1;
+            if is_left && *label == Label::Other {
+                add_decisions(decisions, rule);
+                add_candidates(candidates, rule);
+            }
+            !is_left
+        });
+        totals
+    }
+
+    /// Returns what each rule that has counted anything has counted so far.
+    pub(in crate::telemetry) fn totals(&self) -> Vec<RuleTotals> {
+        self.lock().totals()
+    }
+
+    /// Returns the metrics of the table.
+    pub(in crate::telemetry) fn series(&self) -> (DecisionSeries, CandidateSeries) {
+        (DecisionSeries(self.clone()), CandidateSeries(self.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rules> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rules {
+    fn totals(&self) -> Vec<RuleTotals> {
+        let mut totals = Vec::new();
+        for rule in self.by_identity.values().chain(&self.retired) {
+            rule.add_totals(&mut totals);
+        }
+        totals
+    }
+
+    fn labelled(&self, label: Label) -> impl Iterator<Item = &Arc<CountedRule>> {
+        self.by_identity.values().filter(move |rule| rule.label == label)
+    }
+}
+
+fn add_decisions(sums: &mut BTreeMap<OtherSeries, u64>, rule: &CountedRule) {
+    for (outcome, source, count) in rule.series().filter(|(.., count)| *count > 0) {
+        *sums.entry((rule.algorithm.name(), outcome.name(), source.name())).or_default() += count;
+    }
+}
+
+fn add_candidates(sums: &mut BTreeMap<(u64, &'static str), u64>, rule: &CountedRule) {
+    for (number, outcome, count) in rule.candidate_series().filter(|(.., count)| *count > 0) {
+        *sums.entry((number, outcome.name())).or_default() += count;
+    }
+}
+
+impl EncodeMetric for DecisionSeries {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let rules = self.0.lock();
+        let mut encode = |labels: DecisionLabels, count: u64| {
+            ConstCounter::new(count).encode(encoder.encode_family(&labels)?)
+        };
+        for rule in rules.labelled(Label::Named) {
+            for (outcome, source, count) in rule.series() {
+                let (name, algorithm) = (rule.key.rule.to_string(), rule.algorithm.name());
+                let (outcome, source) = (outcome.name(), source.name());
+                encode(DecisionLabels { rule: name, algorithm, outcome, source }, count)?;
+            }
+        }
+        let mut others = rules.left_decisions.clone();
+        rules.labelled(Label::Other).for_each(|rule| add_decisions(&mut others, rule));
+        for ((algorithm, outcome, source), count) in others {
+            let rule = OTHER_RULES.to_owned();
+            encode(DecisionLabels { rule, algorithm, outcome, source }, count)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().by_identity.is_empty()
+    }
+}
+
+impl EncodeMetric for CandidateSeries {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let rules = self.0.lock();
+        let mut encode = |labels: CandidateLabels, count: u64| {
+            ConstCounter::new(count).encode(encoder.encode_family(&labels)?)
+        };
+        for rule in rules.labelled(Label::Named) {
+            for (candidate, outcome, count) in rule.candidate_series() {
+                let (rule, outcome) = (rule.key.rule.to_string(), outcome.name());
+                encode(CandidateLabels { rule, candidate, outcome }, count)?;
+            }
+        }
+        let mut others = rules.left_candidates.clone();
+        rules.labelled(Label::Other).for_each(|rule| add_candidates(&mut others, rule));
+        for ((candidate, outcome), count) in others {
+            let rule = OTHER_RULES.to_owned();
+            encode(CandidateLabels { rule, candidate, outcome }, count)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+
+    fn is_empty(&self) -> bool {
+        let rules = self.0.lock();
+        rules.by_identity.values().all(|rule| rule.candidate_series().next().is_none())
+            && rules.left_candidates.is_empty()
+    }
+}
+
+impl CountedRule {
+    /// Shows every series, for the reference of metrics.
+    pub(in crate::telemetry) fn declare_everything(&self) {
+        for outcome in CountedOutcome::ALL {
+            for source in super::SOURCES {
+                self.declare(outcome, source);
+            }
+        }
+        self.declare_candidates(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::{CandidateOutcome, Source};
+    use crate::telemetry::stats::DecisionCounts;
+
+    fn counts(totals: &[RuleTotals], rule: &str) -> Vec<(u32, DecisionCounts)> {
+        let of = totals.iter().filter(|one| &*one.key.rule == rule);
+        of.map(|one| (one.key.candidate, one.counts)).collect()
+    }
+
+    #[test]
+    fn each_decision_counts_once_in_every_view() {
+        let table = RuleTable::default();
+        let key = StatsKey::of_rule("shop", "pay");
+        let rule = table.rule(key, Algorithm::Gcra, Label::Hidden);
+        assert!(table.totals().is_empty() && rule.decisions.get().is_none(), "no memory");
+        rule.count(CountedOutcome::Allowed, Source::Store, 1);
+        rule.count(CountedOutcome::Allowed, Source::Store, 0);
+        rule.count(CountedOutcome::NearLimit, Source::Store, 7);
+        rule.count(CountedOutcome::Denied, Source::Store, 0);
+        rule.count(CountedOutcome::Denied, Source::DenyCache, 0);
+        rule.count(CountedOutcome::ShadowDenied, Source::DenyCache, 0);
+        rule.count(CountedOutcome::Allowed, Source::FailOpen, 0);
+        rule.count(CountedOutcome::Denied, Source::FailClosed, 0);
+        rule.count(CountedOutcome::Allowed, Source::LocalFallback, 2);
+        rule.count_candidate(1, CandidateOutcome::Allowed, 3);
+        rule.count_candidate(1, CandidateOutcome::OtherRule, 0);
+        rule.count_candidate(8, CandidateOutcome::Denied, 0);
+        rule.count_candidate(9, CandidateOutcome::Denied, 0);
+        let live = DecisionCounts {
+            allowed: 4,
+            near_limit: 1,
+            denied: 3,
+            shadow_denied: 1,
+            units: 10,
+            degraded: 3,
+            fail_open: 1,
+        };
+        let first = DecisionCounts { allowed: 2, units: 3, ..DecisionCounts::default() };
+        let last = DecisionCounts { shadow_denied: 1, ..DecisionCounts::default() };
+        assert_eq!(counts(&table.totals(), "pay"), [(0, live), (1, first), (8, last)]);
+        assert_eq!(rule.series().map(|(.., count)| count).sum::<u64>(), 9);
+    }
+
+    #[test]
+    fn rules_that_left_are_read_once_more() {
+        let table = RuleTable::default();
+        let of = |name: &str, label| {
+            let rule = table.rule(StatsKey::of_rule("", name), Algorithm::Gcra, label);
+            rule.count(CountedOutcome::Allowed, Source::Store, 1);
+        };
+        of("named", Label::Named);
+        of("other", Label::Other);
+        of("hidden", Label::Hidden);
+        table.forget("named", Algorithm::Gcra);
+        assert_eq!(table.totals().len(), 3);
+        assert_eq!(table.last_totals().len(), 3);
+        assert_eq!(table.last_totals().len(), 0);
+        let left = ("gcra", "allowed", "store");
+        assert_eq!(table.lock().left_decisions, BTreeMap::from([(left, 1)]));
+        of("other", Label::Other);
+        assert_eq!(table.last_totals().len(), 1);
+        assert_eq!(table.lock().left_decisions, BTreeMap::from([(left, 2)]));
+        // In force again: with the counters that it has.
+        let rule = table.rule(StatsKey::of_rule("", "pay"), Algorithm::Gcra, Label::Other);
+        assert_eq!(table.last_totals().len(), 0);
+        let again = table.rule(StatsKey::of_rule("", "pay"), Algorithm::Gcra, Label::Other);
+        assert!(Arc::ptr_eq(&rule, &again));
+    }
+}

@@ -1,0 +1,336 @@
+//! Statistics of decisions in time: points of 10 s and of 5 min, by rule.
+//!
+//! Pure: it is given counts and times. What an instance counts is read from the counters of
+//! metrics (`rule_counters`), not counted again; `admin` adds up the instances of a fleet.
+//!
+//! # Bounds
+//!
+//! A point has the 1,000 rules with the most decisions in its time, candidates included. All others
+//! are added up, by project for 1,000 projects. A history has 90 points of 10 s (15 min) and 288 of 5 min (24 h). With 1,000 busy rules it
+//! takes 25 MB: 64 bytes for each rule in each point. A rule that decides nothing takes nothing.
+
+mod history;
+
+pub use history::StatsHistory;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+
+/// Most rules of a point.
+pub const MAX_RULES: usize = 1_000;
+/// Most projects of which the other rules are added up by themselves.
+const MAX_OTHERS: usize = 1_000;
+/// Stands for the projects whose other rules are added up together. No project has this id.
+const ALL_OTHERS: &str = "-";
+
+/// A rule, or one of its candidates.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StatsKey {
+    /// Project of the rule.
+    pub project: Arc<str>,
+    /// Name of the rule.
+    pub rule: Arc<str>,
+    /// 0: the rule. Else one of its candidates, by its place from 1.
+    pub candidate: u32,
+}
+
+/// Decisions of one rule. A decision counts in one of the first four.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecisionCounts {
+    /// Allowed, not near the limit.
+    pub allowed: u64,
+    /// Allowed, near the limit.
+    pub near_limit: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Denied by a rule or candidate that is not enforced.
+    pub shadow_denied: u64,
+    /// Units taken.
+    pub units: u64,
+    /// Of all decisions: made by policy, without the store.
+    pub degraded: u64,
+    /// Of `degraded`: allowed because the store failed.
+    pub fail_open: u64,
+}
+
+/// Decisions in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatsPoint {
+    /// Number of the point in its history, from 1.
+    pub number: u64,
+    /// Start of the interval.
+    pub since: Timestamp,
+    /// End of the interval.
+    pub until: Timestamp,
+    /// The rules with the most decisions, busiest first: at most [`MAX_RULES`].
+    pub rules: Vec<(Arc<StatsKey>, DecisionCounts)>,
+    /// All other rules, added up by project.
+    pub others: Vec<(Arc<str>, DecisionCounts)>,
+    /// Instances that were counted.
+    pub coverage: StatsCoverage,
+}
+
+/// Instances that a point covers, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatsCoverage {
+    /// Those that are in it.
+    pub instances: BTreeSet<Arc<str>>,
+    /// Those that have not reported for 30 s.
+    pub missing: BTreeSet<Arc<str>>,
+}
+
+/// Selects rules of a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatsFilter {
+    /// Only rules of these projects; `None` are all.
+    pub projects: Option<BTreeSet<String>>,
+    /// Only this rule, and its candidates.
+    pub rule: Option<String>,
+}
+
+/// The selected rules of a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectedStats {
+    /// The rules with the most decisions, busiest first.
+    pub rules: Vec<(Arc<StatsKey>, DecisionCounts)>,
+    /// All other rules together; `None`: there are none.
+    pub others: Option<DecisionCounts>,
+}
+
+/// The rules of a point, and its others by project.
+pub type StatsParts = (Vec<(Arc<StatsKey>, DecisionCounts)>, Vec<(Arc<str>, DecisionCounts)>);
+
+/// Adds up what a point has.
+#[derive(Clone, Debug, Default)]
+pub struct StatsSum {
+    rules: HashMap<Arc<StatsKey>, DecisionCounts>,
+    others: HashMap<Arc<str>, DecisionCounts>,
+}
+
+impl StatsKey {
+    /// Creates the key of a rule.
+    pub fn of_rule(project: &str, rule: &str) -> Self {
+        Self { project: project.into(), rule: rule.into(), candidate: 0 }
+    }
+
+    /// Returns the key of the candidate with this number, from 1.
+    #[must_use]
+    pub fn candidate(&self, number: usize) -> Self {
+        Self { candidate: u32::try_from(number).unwrap_or(u32::MAX), ..self.clone() }
+    }
+}
+
+impl DecisionCounts {
+    /// Returns the number of decisions.
+    pub fn decisions(&self) -> u64 {
+        [self.near_limit, self.denied, self.shadow_denied]
+            .into_iter()
+            .fold(self.allowed, u64::saturating_add)
+    }
+
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, u64::saturating_add)
+    }
+
+    /// Returns what was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.combined(earlier, u64::wrapping_sub)
+    }
+
+    fn combined(&self, other: &Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            allowed: with(self.allowed, other.allowed),
+            near_limit: with(self.near_limit, other.near_limit),
+            denied: with(self.denied, other.denied),
+            shadow_denied: with(self.shadow_denied, other.shadow_denied),
+            units: with(self.units, other.units),
+            degraded: with(self.degraded, other.degraded),
+            fail_open: with(self.fail_open, other.fail_open),
+        }
+    }
+}
+
+impl StatsFilter {
+    /// Returns `true` if a rule is selected.
+    pub(crate) fn admits(&self, key: &StatsKey) -> bool {
+        self.rule.as_deref().is_none_or(|rule| *key.rule == *rule)
+            && self.admits_project(&key.project)
+    }
+
+    /// Returns `true` if rules of a project are selected.
+    pub(crate) fn admits_project(&self, project: &str) -> bool {
+        self.projects.as_ref().is_none_or(|projects| projects.contains(project))
+    }
+}
+
+impl StatsPoint {
+    /// Returns what a filter admits: the `max_rules` busiest rules, and the sum of the others. With
+    /// a rule in the filter there are no others.
+    pub fn select(&self, filter: &StatsFilter, max_rules: usize) -> SelectedStats {
+        let mut admitted = self.rules.iter().filter(|(key, _)| filter.admits(key)).cloned();
+        let rules = admitted.by_ref().take(max_rules).collect();
+        let more = admitted.map(|(_, counts)| counts);
+        let others = self
+            .others
+            .iter()
+            .filter(|(project, _)| filter.rule.is_none() && filter.admits_project(project));
+        let others =
+            more.chain(others.map(|(_, counts)| *counts)).reduce(|sum, counts| sum.plus(&counts));
+        SelectedStats { rules, others }
+    }
+}
+
+impl StatsSum {
+    /// Adds the decisions of a rule.
+    pub fn add(&mut self, key: &Arc<StatsKey>, counts: &DecisionCounts) {
+        if *counts == DecisionCounts::default() {
+            return;
+        }
+        match self.rules.get_mut(key) {
+            Some(sum) => *sum = sum.plus(counts),
+            None => _ = self.rules.insert(Arc::clone(key), *counts),
+        }
+    }
+
+    /// Adds the decisions of other rules of a project.
+    pub fn add_others(&mut self, project: &Arc<str>, counts: &DecisionCounts) {
+        let sum = self.others.entry(Arc::clone(project)).or_default();
+        *sum = sum.plus(counts);
+    }
+
+    /// Adds a point.
+    pub fn add_point(&mut self, point: &StatsPoint) {
+        point.rules.iter().for_each(|(key, counts)| self.add(key, counts));
+        point.others.iter().for_each(|(project, counts)| self.add_others(project, counts));
+    }
+
+    /// Adds what another sum has.
+    pub fn add_sum(&mut self, other: &Self) {
+        other.rules.iter().for_each(|(key, counts)| self.add(key, counts));
+        other.others.iter().for_each(|(project, counts)| self.add_others(project, counts));
+    }
+
+    /// Adds all but the `max_rules` busiest rules to the others.
+    pub(crate) fn cut(&mut self, max_rules: usize) {
+        if self.rules.len() <= max_rules {
+            return;
+        }
+        let mut rules: Vec<_> = std::mem::take(&mut self.rules).into_iter().collect();
+        sort(&mut rules);
+        for (key, counts) in rules.drain(max_rules..) {
+            self.add_others(&key.project, &counts);
+        }
+        self.rules = rules.into_iter().collect();
+    }
+
+    /// Returns the rules, busiest first, and the others by project: what is in a point.
+    pub fn into_parts(self) -> StatsParts {
+        self.into_bounded(MAX_RULES, MAX_OTHERS)
+    }
+
+    /// As [`StatsSum::into_parts`], with these bounds; `max_others` is at least 1.
+    pub fn into_bounded(mut self, max_rules: usize, max_others: usize) -> StatsParts {
+        self.cut(max_rules);
+        let mut rules: Vec<_> = self.rules.into_iter().collect();
+        sort(&mut rules);
+        let mut others: Vec<_> = self.others.into_iter().collect();
+        others.sort_unstable_by(|(one, a), (other, b)| {
+            b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+        });
+        if others.len() > max_others {
+            let rest = others.drain(max_others.saturating_sub(1)..);
+            let rest = rest.fold(DecisionCounts::default(), |sum, (_, counts)| sum.plus(&counts));
+            others.push((ALL_OTHERS.into(), rest));
+        }
+        (rules, others)
+    }
+}
+
+/// Sorts rules: the busiest first, equal ones by name, a rule before its candidates.
+fn sort(rules: &mut [(Arc<StatsKey>, DecisionCounts)]) {
+    rules.sort_unstable_by(|(one, a), (other, b)| {
+        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(allowed: u64, denied: u64) -> DecisionCounts {
+        DecisionCounts { allowed, denied, units: allowed, ..DecisionCounts::default() }
+    }
+
+    fn point(rules: impl IntoIterator<Item = (StatsKey, DecisionCounts)>) -> StatsPoint {
+        let mut sum = StatsSum::default();
+        for (key, counts) in rules {
+            sum.add(&Arc::new(key), &counts);
+        }
+        let (rules, others) = sum.into_parts();
+        StatsPoint { rules, others, ..StatsPoint::default() }
+    }
+
+    #[test]
+    fn busiest_rules_stand_alone_and_nothing_is_lost() {
+        let key = |number: u64| {
+            let project = format!("p{}", number % 3);
+            StatsKey::of_rule(&project, &format!("r{number}"))
+        };
+        let point = point((1..=1_500).map(|number| (key(number), counts(number, 1))));
+        assert_eq!((point.rules.len(), point.others.len()), (MAX_RULES, 3));
+        assert_eq!(point.rules[0], (Arc::new(key(1_500)), counts(1_500, 1)));
+        let all = point.select(&StatsFilter::default(), 10);
+        assert_eq!(all.rules, point.rules[..10]);
+        let sum = |selected: &SelectedStats| {
+            let rules = selected.rules.iter().map(|(_, counts)| counts).chain(&selected.others);
+            rules.fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
+        };
+        assert_eq!(sum(&all), counts(1_500 * 1_501 / 2, 1_500));
+        let of = |project: &str| StatsFilter {
+            projects: Some(BTreeSet::from([project.to_owned()])),
+            rule: None,
+        };
+        let selected = ["p0", "p1", "p2"].map(|project| point.select(&of(project), 100));
+        let each = selected.iter().map(sum).reduce(|one, other| one.plus(&other));
+        assert_eq!(each, Some(sum(&all)), "each decision is one of a project");
+        for (selected, project) in selected.iter().zip(["p0", "p1", "p2"]) {
+            assert!(selected.rules.iter().all(|(key, _)| &*key.project == project));
+        }
+        assert_eq!(point.select(&of("p3"), 100), SelectedStats::default());
+    }
+
+    #[test]
+    fn rule_is_selected_with_its_candidates() {
+        let pay = StatsKey::of_rule("shop", "pay");
+        let of_other = StatsKey::of_rule("blog", "pay");
+        let point = point([
+            (StatsKey::of_rule("shop", "search"), counts(9, 0)),
+            (pay.candidate(2), counts(5, 0)),
+            (pay.candidate(1), counts(5, 0)),
+            (pay.clone(), counts(5, 0)),
+            (of_other, counts(4, 0)),
+        ]);
+        let projects = Some(BTreeSet::from(["shop".to_owned()]));
+        let filter = StatsFilter { projects, rule: Some("pay".to_owned()) };
+        let selected = point.select(&filter, 100);
+        let places: Vec<u32> = selected.rules.iter().map(|(key, _)| key.candidate).collect();
+        assert_eq!((places, selected.others), (vec![0, 1, 2], None));
+    }
+
+    #[test]
+    fn many_projects_are_bounded() {
+        let mut sum = StatsSum::default();
+        for number in 0..3_000 {
+            sum.add_others(&format!("p{number}").into(), &counts(1, 0));
+        }
+        let (rules, others) = sum.into_parts();
+        assert_eq!((rules.len(), others.len()), (0, MAX_OTHERS));
+        assert_eq!(others.iter().map(|(_, counts)| counts.allowed).sum::<u64>(), 3_000);
+        assert_eq!(&*others.last().expect("a sum").0, ALL_OTHERS);
+    }
+}

@@ -1,0 +1,303 @@
+//! Usage of projects: requests and units by UTC day, over all instances, and the last use of API
+//! keys.
+//!
+//! Each instance writes the running total of a day under a name of its own, so a write that is
+//! repeated counts once, and no instance overwrites another. It writes what has changed every 10
+//! seconds, and when it stops. While the store is away it goes on counting; only what it has not
+//! written when it is killed is lost.
+//!
+//! | map of registers | a value for each |
+//! | --- | --- |
+//! | `p:PROJECT:usage:DAY`, `usage:DAY` without a project | instance: its write, and its totals |
+//! | `usage:instances:DAY` | instance: whether it will write more of the day |
+//! | `p:PROJECT:last_used` | API key: hour of its last use |
+
+pub(crate) mod csv;
+mod day;
+mod last_used;
+mod list;
+mod totals;
+
+pub use day::{Day, InvalidDay};
+pub use list::{DailyUsage, UsagePage, UsageRange};
+pub use totals::RequestUsage;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rlaas_limiter::fleet::{Fleet, Register};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{debug, info, warn};
+
+use self::totals::{Totals, UnwrittenTotal};
+use crate::clock::{Clock, Deadline, Micros, jittered};
+use crate::projects::Keyring;
+use crate::store::StoreError;
+use crate::telemetry::metrics::Metrics;
+
+/// Days that usage is kept.
+pub const KEPT_DAYS: u32 = 40;
+/// Time between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two looks at the clock: after a step it may take as long to notice another day.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time that the first call of a write may take.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time that a write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
+/// Longest time that the last write may take.
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A step back of the clock from one day to the day before is held up to this time.
+const HELD_STEP: Micros = Micros::from_secs(600);
+/// Time that usage stays in the store after the last write of a day: longer than it is shown.
+const TTL: Duration = Duration::from_hours(24 * 42);
+/// Time that it is known which instances count on a day.
+const INSTANCES_TTL: Duration = Duration::from_hours(72);
+/// Values of an instance's register: it goes on counting on the day, or has written all of it.
+const COUNTING: &[u8] = b"1";
+const FINISHED: &[u8] = b"2";
+
+/// The usage that this instance counts and shows. Clones share it.
+#[derive(Clone, Debug)]
+pub struct UsageRecorder(Arc<SharedRecorder>);
+
+#[derive(Debug)]
+struct SharedRecorder {
+    fleet: Fleet,
+    metrics: Arc<Metrics>,
+    keyring: Keyring,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Held while something is written.
+    writing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    totals: Totals,
+    /// Day of the last reading.
+    day: Day,
+    is_failing: bool,
+}
+
+/// Whether this instance goes on counting after a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Counting,
+    Stopped,
+}
+
+impl UsageRecorder {
+    /// Creates a recorder of what `metrics` and `keyring` count, as an instance of this id. Nothing
+    /// is written before it runs.
+    pub fn new(
+        fleet: Fleet,
+        metrics: Arc<Metrics>,
+        keyring: Keyring,
+        instance: &str,
+        clock: Clock,
+    ) -> Self {
+        let state =
+            State { totals: Totals::new(instance), day: Day::at(clock.now()), is_failing: false };
+        let (state, writing) = (Mutex::new(state), tokio::sync::Mutex::default());
+        Self(Arc::new(SharedRecorder { fleet, metrics, keyring, clock, state, writing }))
+    }
+
+    /// Writes what was counted every 10 s, for ever, and reads the counters at midnight.
+    pub async fn run(&self) {
+        // Instances that start together do not write together.
+        let mut until_write = jittered(WRITE_INTERVAL);
+        let mut ticks = interval(LOOK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            let midnight = self.state().day.plus(1).start();
+            let until_midnight = midnight.since(self.0.clock.now()).into();
+            let is_tick = timeout(until_midnight, ticks.tick()).await.is_ok();
+            if self.is_another_day() {
+                self.read();
+            }
+            until_write -= if is_tick { LOOK_INTERVAL.min(until_write) } else { Duration::ZERO };
+            if until_write.is_zero() {
+                self.write().await;
+                until_write = WRITE_INTERVAL;
+            }
+        }
+    }
+
+    /// Writes what was counted since the last write.
+    pub async fn write(&self) {
+        self.write_all(Phase::Counting, Deadline::within(WRITE_TIMEOUT)).await;
+    }
+
+    /// Writes what was counted for the last time.
+    pub async fn stop(&self) {
+        self.write_all(Phase::Stopped, Deadline::within(LAST_WRITE_TIMEOUT)).await;
+    }
+
+    /// Removes the usage and the last uses of a project.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if some is possibly left. It is removed with the next write that succeeds.
+    pub async fn remove(&self, project: &str, deadline: Deadline) -> Result<(), StoreError> {
+        let _turn = self.0.writing.lock().await;
+        self.read();
+        self.0.fleet.remove_registers(&self.0.maps_of(project), deadline).await
+    }
+
+    /// Returns `true` if the day of the last reading is not the one by the clock.
+    fn is_another_day(&self) -> bool {
+        self.0.clock.follow_wall_time();
+        Day::at(self.0.clock.now()) != self.state().day
+    }
+
+    /// Assigns what was counted since the last reading to its day.
+    fn read(&self) {
+        self.0.clock.follow_wall_time();
+        let counters = self.0.metrics.project_counters();
+        let mut state = self.state();
+        let before = state.day;
+        state.totals.read(before, counters);
+        let now = self.0.clock.now();
+        let is_held = now < before.start() && before.start().since(now) <= HELD_STEP;
+        if !is_held {
+            state.day = Day::at(now);
+        }
+    }
+
+    async fn write_all(&self, phase: Phase, deadline: Deadline) {
+        let _turn = self.0.writing.lock().await;
+        self.read();
+        let written = self.try_write(phase, deadline).await;
+        let was_failing = std::mem::replace(&mut self.state().is_failing, written.is_err());
+        match written {
+            Ok(()) if was_failing => info!("usage of projects is written again"),
+            Ok(()) => {}
+            Err(error) if was_failing => debug!(%error, "usage of projects is not written"),
+            Err(error) => warn!(%error, "usage of projects is not written: it stays in memory"),
+        }
+    }
+
+    /// Writes everything that can be written, and returns the first error.
+    async fn try_write(&self, phase: Phase, deadline: Deadline) -> Result<(), StoreError> {
+        let announced = self.announce().await;
+        let removed = self.remove_removed(deadline).await;
+        let written = self.write_totals(deadline).await;
+        let used = self.write_last_uses(deadline).await;
+        let closed = self.close_days(phase, deadline).await;
+        announced.and(removed).and(written).and(used).and(closed)
+    }
+
+    /// Writes that this instance counts on its open days. If the store no longer knows of one, it
+    /// has lost what was written.
+    async fn announce(&self) -> Result<(), StoreError> {
+        let days: Vec<_> = {
+            let state = self.state();
+            let days = state.totals.days().iter();
+            days.map(|open| (open.is_announced, register_of_day(open.day, &open.name, COUNTING)))
+                .collect()
+        };
+        let registers: Vec<_> = days.iter().map(|(_, register)| register.clone()).collect();
+        let deadline = Deadline::within(ANNOUNCE_TIMEOUT);
+        let held = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
+        let is_lost =
+            days.iter().zip(&held).any(|((known, _), held)| *known && matches!(held, Ok(false)));
+        let announced = registers.into_iter().zip(&held).filter(|(_, held)| held.is_ok());
+        let names: Vec<_> = announced.map(|(register, _)| register.name).collect();
+        let mut state = self.state();
+        if is_lost {
+            warn!("the store has lost usage of projects: what is in memory is written again");
+            state.totals.lost();
+            self.0.keyring.forget_reports();
+        }
+        state.totals.announced(&names);
+        drop(state);
+        held.into_iter().try_for_each(|held| held.map(drop))
+    }
+
+    /// Removes the usage of projects that were removed. It is done when this instance writes no
+    /// more of them.
+    async fn remove_removed(&self, deadline: Deadline) -> Result<(), StoreError> {
+        let removed = std::mem::take(&mut self.state().totals.removed);
+        for (at, project) in removed.iter().enumerate() {
+            let maps = self.0.maps_of(project);
+            if let Err(error) = self.0.fleet.remove_registers(&maps, deadline).await {
+                self.state().totals.removed.extend_from_slice(&removed[at..]);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_totals(&self, deadline: Deadline) -> Result<(), StoreError> {
+        let (write, unwritten) = self.state().totals.unwritten();
+        let registers: Vec<_> = unwritten.iter().map(|total| register(write, total)).collect();
+        let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
+        let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
+        let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).collect();
+        self.state().totals.written(&done);
+        raised.into_iter().try_for_each(|raised| raised.map(drop))
+    }
+
+    /// Writes that this instance has written all of the days that are over for it.
+    async fn close_days(&self, phase: Phase, deadline: Deadline) -> Result<(), StoreError> {
+        let finished = {
+            let state = self.state();
+            state.totals.finished(Some(state.day).filter(|_| phase == Phase::Counting))
+        };
+        let registers = finished.iter().map(|(day, name)| register_of_day(*day, name, FINISHED));
+        let registers: Vec<_> = registers.collect();
+        let raised = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
+        let closed = registers.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
+        let names: Vec<_> = closed.map(|(register, _)| register.name).collect();
+        self.state().totals.close(&names);
+        raised.into_iter().try_for_each(|raised| raised.map(drop))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedRecorder {
+    /// Returns every map that a project may have by now.
+    fn maps_of(&self, project: &str) -> Vec<String> {
+        let today = Day::at(self.clock.now());
+        let days = today.minus(KEPT_DAYS + 2).up_to(today.plus(1));
+        days.map(|day| map_of_day(project, day)).chain([last_used::map(project)]).collect()
+    }
+}
+
+/// Returns the beginning of the names of a project's maps.
+fn prefix(project: &str) -> String {
+    if project.is_empty() { String::new() } else { format!("p:{project}:") }
+}
+
+/// Returns the map with the totals of a project on a day.
+fn map_of_day(project: &str, day: Day) -> String {
+    format!("{}usage:{day}", prefix(project))
+}
+
+/// Returns the map of the instances that count on a day.
+fn map_of_instances(day: Day) -> String {
+    format!("usage:instances:{day}")
+}
+
+fn register_of_day(day: Day, name: &str, value: &[u8]) -> Register {
+    Register { map: map_of_instances(day), name: name.to_owned(), value: value.to_owned() }
+}
+
+/// Returns the register of a total. A later write has a larger value.
+fn register(write: u64, UnwrittenTotal { day, name, project, total }: &UnwrittenTotal) -> Register {
+    let RequestUsage { allowed, denied, units } = total;
+    let value = format!("{write:012} {allowed} {denied} {units}").into_bytes();
+    Register { map: map_of_day(project, *day), name: name.clone(), value }
+}
+
+/// Returns the total in a register; `None` if a later release has written it.
+fn parse_total(value: &[u8]) -> Option<RequestUsage> {
+    let mut numbers = str::from_utf8(value).ok()?.split(' ').skip(1).map(str::parse::<u64>);
+    let mut number = || numbers.next()?.ok();
+    Some(RequestUsage { allowed: number()?, denied: number()?, units: number()? })
+}

@@ -1,0 +1,144 @@
+//! Signing in: who may, what a session is, and when it ends.
+
+use std::time::Duration;
+
+use super::browser::Browser;
+use super::{ADMIN, CHECK, CONSOLE, OPERATE, auth, start_with_auth};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::{TempDir, eventually};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn no_page_without_a_role() {
+    let server = start_with_auth(&[]);
+    let mut browser = Browser::new(&server);
+    let first = browser.get("instances?a=b%20c").await;
+    let sign_in = "sign-in?next=instances%3Fa%3Db%2520c";
+    assert_eq!((first.status, first.header("location")), (303, Some(sign_in)));
+    let form = browser.get(sign_in).await;
+    assert!(form.body.contains("name=\"next\" value=\"instances?a=b%20c\""), "{}", form.body);
+    for (token, status, text) in [
+        ("wrong", 401, "is not known"),
+        ("", 401, "is not known"),
+        (CHECK, 403, "role operate or admin is required"),
+    ] {
+        let refused = browser.sign_in(token).await;
+        assert_eq!((refused.status, refused.header("set-cookie")), (status, None), "{token}");
+        assert!(refused.body.to_lowercase().contains(text), "{}", refused.body);
+        assert!(token.is_empty() || !refused.body.contains(token), "no secret in the page");
+    }
+    let by_certificate = browser.post("sign-in", "by=certificate").await;
+    assert_eq!(by_certificate.status, 401);
+    for token in [ADMIN, OPERATE] {
+        let next = format!("by=token&token={token}&next=instances%3Fa%3Db");
+        let response = browser.post("sign-in", &next).await;
+        assert_eq!((response.status, response.header("location")), (303, Some("instances?a=b")));
+    }
+    let elsewhere = format!("token={ADMIN}&next=https%3A%2F%2Fevil.example");
+    let response = browser.post("sign-in", &elsewhere).await;
+    assert_eq!(response.header("location"), Some("now"));
+    let bearer = format!("Authorization: Bearer {ADMIN}\r\n");
+    let by_header = browser.send("GET", "instances", &bearer, "").await;
+    assert_eq!(by_header.status, 303, "a browser adds no such header");
+}
+
+#[tokio::test]
+async fn the_cookie_is_for_this_console_and_no_script() {
+    let server = start_with_auth(&[]);
+    let response = Browser::new(&server).sign_in(ADMIN).await;
+    let cookie = response.header("set-cookie").expect("a cookie");
+    let (pair, attributes) = cookie.split_once("; ").expect("attributes");
+    assert_eq!(attributes, "HttpOnly; SameSite=Lax");
+    let id = pair.strip_prefix("rlaas-console=").expect("the name");
+    assert_eq!(id.len(), 43, "256 bits");
+}
+
+#[tokio::test]
+async fn no_secret_is_shown() {
+    let server = start_with_auth(&["telemetry.log=trace"]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let page = browser.get("instances").await;
+    let id = browser.cookie.clone().expect("a cookie").replace("rlaas-console=", "");
+    let secret = browser.secret("instances").await;
+    for (what, text) in [("page", page.body.clone()), ("log", server.log())] {
+        assert!(!text.contains(ADMIN) && !text.contains(&id), "{what}");
+    }
+    assert!(!server.log().contains(&secret));
+    assert!(server.log().contains("signed in to the console"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_planted_session_is_not_adopted_and_an_old_one_ends() {
+    let server = start_with_auth(&[]);
+    // Somebody gives the visitor a session that they know.
+    let attacker = Browser::signed_in(&server, OPERATE).await;
+    let mut victim = Browser::new(&server);
+    for planted in [attacker.cookie.clone().expect("a cookie"), "rlaas-console=known".to_owned()] {
+        victim.cookie = Some(planted.clone());
+        let response = victim.sign_in(ADMIN).await;
+        assert_eq!(response.status, 303);
+        assert_ne!(victim.cookie, Some(planted), "a new id");
+        assert!(victim.get("instances").await.body.contains("visitor-0"));
+        assert_eq!(attacker.get("instances").await.status, 303, "the planted session has ended");
+    }
+    let first = victim.clone();
+    victim.sign_in(ADMIN).await;
+    assert_eq!(first.get("instances").await.status, 303, "signing in again ends the session");
+    let both = format!("rlaas-console=planted; {}", victim.cookie.clone().expect("a cookie"));
+    victim.cookie = Some(both);
+    assert_eq!(victim.get("instances").await.status, 200, "a planted cookie locks nobody out");
+}
+
+#[tokio::test]
+async fn a_caller_has_ten_sessions_and_strangers_take_none() {
+    let server = start_with_auth(&["server.limits.connections-per-address=10000"]);
+    let operator = Browser::signed_in(&server, OPERATE).await;
+    let mut sessions = Vec::new();
+    for _ in 0..11 {
+        sessions.push(Browser::signed_in(&server, ADMIN).await);
+    }
+    let stranger = Browser::new(&server);
+    for number in 0..2_000 {
+        let status = match number % 2 {
+            0 => stranger.get("sign-in").await.status,
+            _ => stranger.post("sign-in", "token=wrong").await.status,
+        };
+        assert!([200, 401].contains(&status), "{status}");
+    }
+    assert_eq!(sessions[0].get("instances").await.status, 303, "the oldest of eleven");
+    for session in &sessions[1..] {
+        assert_eq!(session.get("instances").await.status, 200);
+    }
+    assert_eq!(operator.get("instances").await.status, 200);
+}
+
+#[tokio::test]
+async fn roles_are_those_of_this_moment() {
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &auth(&[(ADMIN, "roles: [admin]")]));
+    let server = Rlaas::start_from(&file, &[CONSOLE]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    assert_eq!(browser.get("instances").await.status, 200);
+    let reload = |tokens: &[(&str, &str)]| {
+        dir.write("rlaas.yaml", &auth(tokens));
+        server.signal("HUP");
+    };
+    let becomes = async |status: u16, what: &str| {
+        eventually(what, TIMEOUT, async || browser.get("instances").await.status == status).await;
+    };
+    reload(&[(ADMIN, "roles: [check]")]);
+    becomes(403, "the role is taken away").await;
+    reload(&[(ADMIN, "roles: [operate]")]);
+    becomes(200, "another role is given").await;
+    reload(&[(ADMIN, "projects: [shop], roles: [admin]")]);
+    becomes(403, "the role is limited to a project").await;
+    reload(&[(OPERATE, "roles: [operate]")]);
+    becomes(303, "the token is taken off the list").await;
+    reload(&[(ADMIN, "roles: [admin]")]);
+    eventually("the token is listed again", TIMEOUT, async || {
+        Browser::new(&server).sign_in(ADMIN).await.status == 303
+    })
+    .await;
+    assert_eq!(browser.get("instances").await.status, 303, "its session has ended");
+}
