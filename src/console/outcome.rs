@@ -4,7 +4,7 @@ use axum::response::Response;
 
 use super::fields::{FormFields, Link};
 use super::layout::Frame;
-use super::seal::Purpose;
+use super::seal::SealPurpose;
 use super::visitor::ConsoleVisitor;
 use super::{ConsoleContext, moved_to};
 use crate::clock::Micros;
@@ -38,6 +38,6 @@ impl ConsoleContext {
 }
 
 /// A link with an outcome says nothing to other visitors.
-fn purpose(visitor: &ConsoleVisitor) -> Purpose<'_> {
-    Purpose { name: "outcome", of: visitor.form_secret.as_str(), max_age: MAX_AGE }
+fn purpose(visitor: &ConsoleVisitor) -> SealPurpose<'_> {
+    SealPurpose { name: "outcome", of: visitor.form_secret.as_str(), max_age: MAX_AGE }
 }

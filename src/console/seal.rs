@@ -23,7 +23,7 @@ pub(super) struct Seal {
 
 /// What a sealed text is for. It can be opened for the same purpose alone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Purpose<'a> {
+pub(super) struct SealPurpose<'a> {
     pub(super) name: &'static str,
     /// The visitor whose text it is; empty if it is for any.
     pub(super) of: &'a str,
@@ -47,7 +47,7 @@ impl Seal {
     }
 
     /// Returns a text as visible characters without meaning. `None` without random numbers.
-    pub(super) fn seal(&self, purpose: Purpose<'_>, text: &str) -> Option<String> {
+    pub(super) fn seal(&self, purpose: SealPurpose<'_>, text: &str) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
         let now = self.clock.now().as_micros().to_be_bytes();
@@ -58,7 +58,7 @@ impl Seal {
     }
 
     /// Returns the text, if it was sealed by this process, for this purpose, and not long ago.
-    pub(super) fn open(&self, purpose: Purpose<'_>, sealed: &str) -> Option<String> {
+    pub(super) fn open(&self, purpose: SealPurpose<'_>, sealed: &str) -> Option<String> {
         if sealed.len() > MAX_SEALED {
             return None;
         }
@@ -74,7 +74,7 @@ impl Seal {
     }
 }
 
-impl Purpose<'_> {
+impl SealPurpose<'_> {
     fn aad(self) -> Aad<Vec<u8>> {
         Aad::from([self.name.as_bytes(), b"\0", self.of.as_bytes()].concat())
     }
@@ -92,8 +92,8 @@ mod tests {
         (Seal::new(Clock::Manual(clock.clone())), clock)
     }
 
-    fn purpose(name: &'static str, of: &'static str) -> Purpose<'static> {
-        Purpose { name, of, max_age: HOUR }
+    fn purpose(name: &'static str, of: &'static str) -> SealPurpose<'static> {
+        SealPurpose { name, of, max_age: HOUR }
     }
 
     #[test]

@@ -259,13 +259,14 @@ impl Behaviour {
 fn has_script(requests: &[u8]) -> bool {
     let has = |name: &[u8]| requests.windows(name.len()).any(|window| window == name);
     // Every instance checks its permissions, reports itself, its counts and usage, and looks at the
-    // catalogue and at the modes of rules at times of its own.
-    let periodic: [&[u8]; 6] = [
+    // catalogue, at its risks and at the modes of rules at times of its own.
+    let periodic: [&[u8]; 7] = [
         b":instances\r\n",
         b":fleet\r\n",
         b":usage:",
         b":permissions\r\n",
         b":catalog",
+        b"redis.acl_check_cmd",
         b":modes\r\n",
     ];
     !periodic.into_iter().any(has) && (has(b"$7\r\nEVALSHA\r\n") || has(b"$4\r\nEVAL\r\n"))
