@@ -73,6 +73,7 @@ struct Shared {
     top_keys: FleetTopKeys,
     stats: FleetStats,
     metrics: Arc<Metrics>,
+    takes_api_keys: bool,
 }
 
 /// Settings of the administration.
@@ -86,6 +87,8 @@ pub struct AdminSettings {
     pub clock: Clock,
     /// Id of this instance.
     pub instance: InstanceId,
+    /// Whether callers may show API keys.
+    pub takes_api_keys: bool,
 }
 
 impl Administrator {
@@ -118,6 +121,7 @@ impl Administrator {
             metrics,
             hasher,
             fleet,
+            takes_api_keys: settings.takes_api_keys,
         };
         Self { limiter, shared: Arc::new(shared) }
     }

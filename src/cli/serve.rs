@@ -19,7 +19,7 @@ use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::ApiSettings;
-use crate::api::auth::{ApiKeys, Auth};
+use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, Tls};
@@ -97,6 +97,7 @@ fn serve(
             instance,
             audit: config.audit,
             hasher: hasher.clone(),
+            takes_api_keys: config.api_keys.mode != ApiKeyMode::Off,
             ..AdminSettings::default()
         };
         let limiter = match deny_cache {

@@ -9,8 +9,9 @@ use super::section::Section;
 use super::setting::Setting;
 use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
+use crate::projects::api_key_problems;
 use crate::rules::spec::{
-    CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec, StoreFailureSpec,
+    CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec,
 };
 use crate::rules::{RuleSet, Unmatched};
 
@@ -181,31 +182,11 @@ pub(super) fn named_rules(root: &mut Section<'_>) -> Vec<RuleSpec> {
 
 /// Refuses rules that use the attribute `api_key`, which requests without a project never have.
 fn refuse_api_key(root: &Section<'_>, spec: &RulesSpec) {
-    const ATTRIBUTE: &str = "api_key";
-    const TEXT: &str = "must not use api_key unless auth.api-keys is off: requests of these rules show \
-                        no API key, so that all callers would share one state; use it in the rules \
-                        of projects";
-    let is_used = |matcher: &MatcherSpec| matcher.attributes.contains_key(ATTRIBUTE);
-    let mut fields = Vec::new();
     let default_rule = ("rate-limiter".to_owned(), &spec.default_rule);
     let rules = spec.rules.iter().enumerate();
     let rules = rules.map(|(index, rule)| (format!("rules[{index}]"), rule));
-    for (path, rule) in iter::once(default_rule).chain(rules) {
-        let Field::Set(key_by) = &rule.key_by else { continue };
-        if key_by.iter().any(|part| part == ATTRIBUTE) {
-            fields.push(format!("{path}.key-by"));
-        }
-    }
-    for (index, rule) in spec.rules.iter().enumerate() {
-        let of_rule = is_used(&rule.matcher).then(|| format!("rules[{index}]"));
-        let overrides = rule.overrides.iter().enumerate();
-        let overrides = overrides.filter(|(_, other)| is_used(&other.matcher));
-        let overrides = overrides.map(|(of, _)| format!("rules[{index}].overrides[{of}]"));
-        let paths = of_rule.into_iter().chain(overrides);
-        fields.extend(paths.map(|path| format!("{path}.match.attributes.{ATTRIBUTE}")));
-    }
-    let problem = |field| Problem { field, text: TEXT.to_owned() };
-    root.refuse_fields(fields.into_iter().map(problem).collect());
+    let all = iter::once(default_rule).chain(rules);
+    root.refuse_fields(all.flat_map(|(path, rule)| api_key_problems(rule, &path)).collect());
 }
 
 fn default_rule(root: &mut Section<'_>) -> RuleSpec {

@@ -6,6 +6,7 @@
 //! are stored; nothing here knows who changes them.
 
 mod api_key;
+mod api_key_rules;
 pub mod dry_runs;
 mod file_rules;
 mod history;
@@ -18,6 +19,7 @@ mod secret;
 mod warnings;
 
 pub use api_key::{ApiKeyText, MalformedApiKey};
+pub use api_key_rules::api_key_problems;
 pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};

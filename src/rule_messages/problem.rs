@@ -31,6 +31,10 @@ pub(crate) fn in_message(problem: Problem, of: &str) -> Problem {
             (format!("{}_ppm", own.replace('-', "_")), "must be 1 to 1000000".to_owned())
         }
         ("match", _) => ("matchers".to_owned(), text),
+        (own, _) if text.contains("auth.api-keys") => {
+            let is_key = own == "key-by";
+            (if is_key { "key_by" } else { "matchers" }.to_owned(), text)
+        }
         (own, _) if own.starts_with("match.") => (
             "matchers".to_owned(),
             "must have a known part, once, and at least one text".to_owned(),

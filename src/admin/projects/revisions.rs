@@ -82,6 +82,7 @@ impl ProjectAdministrator {
         }
         let rules = history.rules_at(number, &state.rules.specs());
         let specs: Vec<RuleSpec> = rules.ok_or(ProjectError::NoRevision)?.into_values().collect();
+        self.check_api_key(id, &specs)?;
         let files = self.files_beside(id);
         let summary = format!("roll back to revision {number}");
         // The rules of the revision are known by those of now.

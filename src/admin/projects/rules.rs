@@ -9,9 +9,9 @@ use super::{ProjectAdministrator, ProjectCall, ProjectError, existing};
 use crate::projects::registry::{Change, ProjectState, too_many_matches};
 use crate::projects::{
     Etag, Others, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError,
-    WriteStamp,
+    WriteStamp, api_key_problems,
 };
-use crate::rules::spec::RuleSpec;
+use crate::rules::spec::{Problem, RuleSpec};
 use crate::rules::{Rule, RuleSet};
 
 /// Makes the rule afterwards of the one before; `None`: there is none.
@@ -140,6 +140,7 @@ impl ProjectAdministrator {
         let files = self.files_beside(id);
         let summary = format!("apply {} rules", specs.len());
         let guard = expected(expected_revision);
+        self.check_api_key(id, &specs)?;
         let made = self.change_rules(call, id, "", summary, guard, move |rules, by| {
             let names = specs.iter().filter_map(|spec| spec.name.value());
             check_names(files.as_deref(), names.map(String::as_str))?;
@@ -164,6 +165,7 @@ impl ProjectAdministrator {
             + 'static,
     {
         let (files, of, mut apply) = (self.files_beside(id), name.to_owned(), apply);
+        let takes_no_api_key = self.takes_no_api_key(id);
         self.change_rules(
             call,
             id,
@@ -172,7 +174,11 @@ impl ProjectAdministrator {
             |_| Ok(()),
             move |rules, by| {
                 check_names(files.as_deref(), [of.as_str()])?;
-                apply(rules, by)
+                let changes = apply(rules, by)?;
+                let after = changes.iter().filter_map(|change| change.after.as_ref());
+                let problems = after.filter(|_| takes_no_api_key);
+                no_problems(problems.flat_map(|spec| api_key_problems(spec, "")).collect())?;
+                Ok(changes)
             },
         )
         .await
@@ -221,6 +227,20 @@ impl ProjectAdministrator {
             Ok(Change { after, revision, result })
         });
         made.await?.now()
+    }
+
+    /// Returns `true` if rules of a project may not use the attribute `api_key`.
+    pub(super) fn takes_no_api_key(&self, id: &ProjectId) -> bool {
+        id.is_unnamed() && self.administrator.shared.takes_api_keys
+    }
+
+    /// Checks that rules do not use the attribute `api_key` if they may not.
+    pub(super) fn check_api_key(
+        &self,
+        id: &ProjectId,
+        specs: &[RuleSpec],
+    ) -> Result<(), ProjectError> {
+        if self.takes_no_api_key(id) { no_problems(problems_of_api_key(specs)) } else { Ok(()) }
     }
 
     /// Returns the rules of files of a project, if a file names it.
@@ -272,6 +292,16 @@ pub(super) fn file_rule_names<'a>(
     let named = specs.iter().enumerate();
     let named = named.filter_map(|(at, spec)| Some((at, spec.name.value()?.as_str())));
     named.filter(|(_, name)| of_files.contains(name)).collect()
+}
+
+/// Returns the problems of rules that use the attribute `api_key` and may not.
+pub(super) fn problems_of_api_key(specs: &[RuleSpec]) -> Vec<Problem> {
+    let specs = specs.iter().enumerate();
+    specs.flat_map(|(at, spec)| api_key_problems(spec, &format!("rules[{at}]"))).collect()
+}
+
+fn no_problems(problems: Vec<Problem>) -> Result<(), ProjectError> {
+    if problems.is_empty() { Ok(()) } else { Err(RuleWriteError::Invalid(problems).into()) }
 }
 
 /// Checks that rules can be in force beside those of files.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rlaas_simulation::simulation::{HardestHit, SimulationSettings};
 
-use super::rules::file_rule_names;
+use super::rules::{file_rule_names, problems_of_api_key};
 use super::{ProjectAdministrator, ProjectError};
 use crate::admin::MAX_TIME;
 use crate::clock::{Deadline, Micros, Timestamp};
@@ -31,6 +31,8 @@ pub struct Trial {
     /// Rules of files, if the project has them.
     files: Option<Arc<RuleSet>>,
     registry: Registry,
+    /// Whether the rules may not use the attribute `api_key`.
+    takes_no_api_key: bool,
     recent: Option<RecentTraffic>,
     now: Timestamp,
 }
@@ -95,6 +97,7 @@ impl ProjectAdministrator {
             state: self.project(id)?,
             files: self.files_beside(id),
             registry: self.registry.clone(),
+            takes_no_api_key: self.takes_no_api_key(id),
             recent: recorder.and_then(|recorder| recorder.recent().cloned()),
             now: self.now(),
         })
@@ -123,6 +126,9 @@ impl Trial {
     ) -> Result<ValidatedRules, ProjectError> {
         let given = tried.specs.clone();
         let mut problems = self.problems_of_names(&given);
+        if self.takes_no_api_key {
+            problems.extend(problems_of_api_key(&given));
+        }
         let (mut changes, mut built) = (Vec::new(), None);
         match self.applied(tried, steps)? {
             Ok((rules, differences)) => match self.in_force(&rules, steps)? {

@@ -16,7 +16,7 @@ mod journal_folder;
 mod keys;
 mod left_callers;
 mod mode_faults;
-mod modes;
+pub(crate) mod modes;
 mod openapi;
 mod override_properties;
 mod overrides;
@@ -32,7 +32,7 @@ use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_testkit::process::{Rlaas, request};
 use tonic::transport::Channel;
 
-type AdminClient = AdminServiceClient<Channel>;
+pub(crate) type AdminClient = AdminServiceClient<Channel>;
 
 async fn admin(server: &Rlaas) -> AdminClient {
     AdminClient::new(server.channel().await)

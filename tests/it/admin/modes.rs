@@ -29,7 +29,7 @@ rules:
   - {name: gone, endpoint: /gone, limit: 0, window: 1h, mode: off}
 ";
 
-pub(super) fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetModeRequest {
+pub(crate) fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetModeRequest {
     let ttl = prost_types::Duration { seconds, nanos: 0 };
     proto::SetModeRequest {
         rule: rule.to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn set(rule: &str, mode: ModeMessage, seconds: i64) -> proto::SetMode
     }
 }
 
-pub(super) async fn set_mode(
+pub(crate) async fn set_mode(
     client: &mut AdminClient,
     request: proto::SetModeRequest,
 ) -> Result<proto::SetModeResponse, Status> {
@@ -62,7 +62,7 @@ pub(super) async fn mode_of(server: &Rlaas, rule: &str) -> (ModeMessage, Option<
     (rule.mode(), rule.mode_ends_at)
 }
 
-pub(super) async fn has_mode(server: &Rlaas, rule: &str, mode: ModeMessage) {
+pub(crate) async fn has_mode(server: &Rlaas, rule: &str, mode: ModeMessage) {
     eventually(&format!("{rule} is {mode:?}"), TIMEOUT, async || {
         mode_of(server, rule).await.0 == mode
     })

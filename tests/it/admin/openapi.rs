@@ -28,12 +28,13 @@ fn visit_references(value: &Value, visit: &mut impl FnMut(&Value)) {
 }
 
 #[tokio::test]
-async fn every_method_of_the_service_is_described() {
+async fn every_method_of_the_services_is_described() {
     let document = document(&Rlaas::start(&[])).await;
     let pool = DescriptorPool::decode(rlaas_proto::FILE_DESCRIPTOR_SET).expect("descriptors");
-    let service = pool.get_service_by_name("ratelimit.admin.v1.AdminService").expect("the service");
+    let services = ["ratelimit.admin.v1.AdminService", "ratelimit.admin.v1.ProjectService"]
+        .map(|name| pool.get_service_by_name(name).expect("the service"));
     let paths = document["paths"].as_object().expect("paths");
-    for method in service.methods() {
+    for method in services.iter().flat_map(prost_reflect::ServiceDescriptor::methods) {
         let operations =
             paths.values().flat_map(|path| path.as_object().expect("methods").values());
         let found = operations.filter(|one| one["operationId"] == method.name());

@@ -491,28 +491,3 @@ async fn keys_are_unavailable_while_none_is_known() {
     let is_ready = async || server.get("/readyz").await.0 == 200;
     eventually("the instance is ready", TIMEOUT, is_ready).await;
 }
-
-#[test]
-fn rules_of_files_may_not_use_the_api_key() {
-    let dir = TempDir::new();
-    let rules = "rules:\n  \
-        - {name: a, key-by: [api_key], limit: 1, window: 1s}\n  \
-        - {name: b, match: {attributes: {api_key: x}}, limit: 1, window: 1s}\n  \
-        - {name: c, limit: 1, window: 1s, \
-           overrides: [{match: {attributes: {api_key: x}}, limit: 2}]}\n";
-    let off = dir.write("off.yaml", rules);
-    let path = off.to_str().expect("a path");
-    assert_eq!(run(&["check-config", path]).0, 0);
-    for mode in ["accepted", "required"] {
-        let on = dir.write("on.yaml", &format!("auth: {{api-keys: {mode}}}\n{rules}"));
-        let (code, _, problems) = run(&["check-config", on.to_str().expect("a path")]);
-        assert_eq!(code, 64, "{problems}");
-        for field in [
-            "rules[0].key-by: must not use api_key unless auth.api-keys is off",
-            "rules[1].match.attributes.api_key: must not use api_key",
-            "rules[2].overrides[0].match.attributes.api_key: must not use api_key",
-        ] {
-            assert!(problems.contains(field), "{field}: {problems}");
-        }
-    }
-}

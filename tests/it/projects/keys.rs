@@ -10,13 +10,12 @@ use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, Grant, Rule, RuleMode, RuleOrigin, grant};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request, signal};
-use serde_json::json;
 use tokio::time::timeout;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Request, Streaming};
 
-use super::client::{Client, Token, client, http, rule};
+use super::client::{Client, Token, client, rule};
 use super::roles::{DESK, ROOT, TEAM, start_on};
 
 pub(super) type AdminOfToken = AdminServiceClient<InterceptedService<Channel, Token>>;
@@ -80,18 +79,18 @@ impl Shops {
     }
 }
 
-fn pay() -> CheckRequest {
+pub(super) fn pay() -> CheckRequest {
     CheckRequest { resource: "/pay".to_owned(), ..request("alice") }
 }
 
 /// Selects the keys of the user in a project.
 #[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
-fn alice(project: &str) -> Option<proto::Selector> {
+pub(super) fn alice(project: &str) -> Option<proto::Selector> {
     let whose = Some(Whose::Request(pay()));
     Some(proto::Selector { whose, rule: String::new(), project_id: project.to_owned() })
 }
 
-fn ban(project: &str) -> proto::SetOverrideRequest {
+pub(super) fn ban(project: &str) -> proto::SetOverrideRequest {
     proto::SetOverrideRequest {
         selector: alice(project),
         grant: Some(Grant { kind: Some(grant::Kind::Banned(true)), burst: 0 }),
@@ -101,7 +100,7 @@ fn ban(project: &str) -> proto::SetOverrideRequest {
     }
 }
 
-fn mode(project: &str, rule: &str) -> proto::SetModeRequest {
+pub(super) fn mode(project: &str, rule: &str) -> proto::SetModeRequest {
     proto::SetModeRequest {
         project_id: project.to_owned(),
         rule: rule.to_owned(),
@@ -112,48 +111,8 @@ fn mode(project: &str, rule: &str) -> proto::SetModeRequest {
     }
 }
 
-fn watched(project: &str) -> proto::WatchDecisionsRequest {
+pub(super) fn watched(project: &str) -> proto::WatchDecisionsRequest {
     proto::WatchDecisionsRequest { project_id: project.to_owned(), ..Default::default() }
-}
-
-/// Calls every method for keys of a project, and returns the refusals by method.
-async fn refusals(client: &mut AdminOfToken, project: &str) -> Vec<(&'static str, Option<Status>)> {
-    let mut all = Vec::new();
-    let reason = || "a test".to_owned();
-    macro_rules! call {
-        ($method:ident, $request:expr) => {
-            all.push((stringify!($method), client.$method($request).await.err()));
-        };
-    }
-    let project_id = || project.to_owned();
-    call!(inspect, proto::InspectRequest { selector: alice(project) });
-    let selector = alice(project);
-    call!(reset, proto::ResetRequest { selector, reason: reason(), ..Default::default() });
-    call!(refund, {
-        let (selector, request_id) = (alice(project), "a".to_owned());
-        proto::RefundRequest { selector, units: 1, reason: reason(), request_id }
-    });
-    let request = Some(pay());
-    call!(explain, proto::ExplainRequest { request, project_id: project_id() });
-    call!(set_override, ban(project));
-    let selector = alice(project);
-    call!(clear_override, {
-        proto::ClearOverrideRequest { selector, reason: reason(), ..Default::default() }
-    });
-    call!(list_overrides, {
-        proto::ListOverridesRequest { project_id: project_id(), ..Default::default() }
-    });
-    call!(list_audit, proto::ListAuditRequest { project_id: project_id(), ..Default::default() });
-    call!(set_mode, mode(project, "*"));
-    call!(watch_decisions, watched(project));
-    call!(top_keys, {
-        proto::TopKeysRequest {
-            project_id: project_id(),
-            rule: "pay".to_owned(),
-            ..Default::default()
-        }
-    });
-    all
 }
 
 #[tokio::test]
@@ -226,76 +185,6 @@ async fn operations_are_on_keys_of_their_project_alone() {
         shops.root.inspect(proto::InspectRequest { selector }).await.expect_err("a field");
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().starts_with("selector.project_id"), "{refused:?}");
-}
-
-#[tokio::test]
-async fn keys_of_a_foreign_project_do_not_exist() {
-    let mut shops = Shops::start().await;
-    shops.root.set_override(ban("blog")).await.expect("a change");
-    let unknown = refusals(&mut shops.team, "nothing").await;
-    for project in ["blog", "", "_", "SHOP", "shop\0", "../shop"] {
-        let refused = refusals(&mut shops.team, project).await;
-        for ((method, refused), (_, unknown)) in refused.into_iter().zip(&unknown) {
-            let refused = refused.unwrap_or_else(|| panic!("{method} {project:?}"));
-            let unknown = unknown.as_ref().expect("a refusal");
-            assert_eq!(refused.code(), Code::NotFound, "{method} {project:?}");
-            let told = (unknown.message(), unknown.details());
-            assert_eq!((refused.message(), refused.details()), told, "{method} {project:?}");
-        }
-    }
-    for (method, refused) in refusals(&mut shops.team, "shop").await {
-        assert!(refused.is_none(), "{method}: {refused:?}");
-    }
-    for (method, refused) in refusals(&mut shops.desk, "shop").await {
-        let repairs = ["inspect", "reset", "refund", "explain", "watch_decisions", "top_keys"]
-            .contains(&method);
-        let code = refused.map_or(Code::Ok, |refused| refused.code());
-        let expected = if repairs { Code::Ok } else { Code::PermissionDenied };
-        assert_eq!(code, expected, "{method}");
-    }
-    // One that does not exist is not found by those with a role for all either.
-    for (method, refused) in refusals(&mut shops.root, "nothing").await {
-        let code = refused.map_or(Code::Ok, |refused| refused.code());
-        let expected = if method == "list_audit" { Code::Ok } else { Code::NotFound };
-        assert_eq!(code, expected, "{method}");
-    }
-    let all = shops.team.set_mode(mode("-", "*")).await.expect_err("for all projects");
-    assert_eq!(all.code(), Code::PermissionDenied);
-    // Over HTTP too.
-    let bearer = format!("Authorization: Bearer {TEAM}\r\n");
-    let selector = |project: &str| {
-        let request = json!({ "userId": "alice", "resource": "/pay" });
-        json!({ "projectId": project, "request": request })
-    };
-    for (project, status) in [("shop", 200), ("blog", 404), ("", 404), ("nothing", 404)] {
-        for (method, body) in [
-            ("inspect", json!({ "selector": selector(project) })),
-            ("reset", json!({ "selector": selector(project), "reason": "a test" })),
-            ("clear-override", json!({ "selector": selector(project), "reason": "a test" })),
-        ] {
-            let path = format!("/v1/admin/keys:{method}");
-            let answer = http(&shops.server, "POST", &path, &bearer, &body.to_string()).await;
-            assert_eq!(answer.status, status, "{method} {project}: {answer:?}");
-        }
-        for path in ["overrides", "audit"] {
-            let path = format!("/v1/admin/{path}?projectId={project}");
-            let answer = http(&shops.server, "GET", &path, &bearer, "").await;
-            assert_eq!(answer.status, status, "{path}: {answer:?}");
-        }
-    }
-    for project in ["blog", "", "nothing"] {
-        for path in ["decisions?", "top-keys?rule=pay&"] {
-            let path = format!("/v1/admin/{path}projectId={project}");
-            let answer = http(&shops.server, "GET", &path, &bearer, "").await;
-            assert_eq!(answer.status, 404, "{path}: {answer:?}");
-        }
-    }
-    for path in ["instances", "explain-descriptors"] {
-        let (method, body) =
-            if path == "explain-descriptors" { ("POST", "{}") } else { ("GET", "") };
-        let answer = http(&shops.server, method, &format!("/v1/admin/{path}"), &bearer, body).await;
-        assert_eq!(answer.status, 403, "{path}: {answer:?}");
-    }
 }
 
 type DecisionEvents = Streaming<proto::WatchDecisionsResponse>;

@@ -1,5 +1,6 @@
 //! Projects of several instances: changed on one, in force on all.
 
+mod api_key_rules;
 mod api_keys;
 mod audit;
 mod client;
@@ -8,6 +9,7 @@ mod conflict;
 mod edits;
 mod failover;
 mod files;
+mod foreign_keys;
 mod get_config;
 mod http;
 mod instance;

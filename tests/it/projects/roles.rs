@@ -48,7 +48,10 @@ pub(super) fn start_on(settings: &str, options: &[&str]) -> (Rlaas, TempDir) {
 
 /// Calls every method for a project, and returns the refusals by method.
 #[expect(clippy::needless_update, reason = "some requests have no other fields")]
-async fn refusals(client: &mut Client, project: &str) -> Vec<(&'static str, Option<Status>)> {
+pub(super) async fn refusals(
+    client: &mut Client,
+    project: &str,
+) -> Vec<(&'static str, Option<Status>)> {
     let mut all = Vec::new();
     let project_id = || project.to_owned();
     let of = |name: &str| Some(proto::Project { id: name.to_owned(), ..Default::default() });
