@@ -8,6 +8,7 @@
 mod api_key;
 mod api_key_rules;
 pub mod dry_runs;
+mod etag;
 mod file_rules;
 mod history;
 mod key;
@@ -20,11 +21,12 @@ mod warnings;
 
 pub use api_key::{ApiKeyText, MalformedApiKey};
 pub use api_key_rules::api_key_problems;
+pub use etag::Etag;
 pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub use keyring::{KeyHolder, KeyRefusal, KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
-pub use rules::{Etag, Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
+pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use secret::{ApiKeySecret, Environment};
 pub use warnings::{Warning, warnings, warnings_in_steps};

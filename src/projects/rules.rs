@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use ring::error::Unspecified;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::Etag;
 use crate::clock::Timestamp;
 use crate::rules::RuleSet;
 use crate::rules::spec::{Field, Problem, RuleSpec, RulesSpec};
@@ -30,24 +29,6 @@ pub struct RuleRecord {
     pub created_at: Timestamp,
     /// Time of its last change.
     pub updated_at: Timestamp,
-}
-
-/// A version of a stored object, as callers quote it: random, so that an object which is made again
-/// has another one.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Etag(pub u64);
-
-impl Etag {
-    /// Makes a random etag.
-    ///
-    /// # Errors
-    ///
-    /// [`Unspecified`] if the system has no random numbers.
-    pub fn random() -> Result<Self, Unspecified> {
-        let mut bytes = [0; 8];
-        SystemRandom::new().fill(&mut bytes)?;
-        Ok(Self(u64::from_be_bytes(bytes)))
-    }
 }
 
 /// The difference that a write makes to one rule.

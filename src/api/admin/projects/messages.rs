@@ -15,18 +15,6 @@ use crate::proto_values::timestamp;
 use crate::rules::spec::{Field, RuleSpec};
 use crate::rules::{Rule, Unmatched};
 
-/// Returns the text of an etag.
-fn etag_text(etag: Etag) -> String {
-    format!("{:016x}", etag.0)
-}
-
-/// Reads an etag; `None` if it is not compared. One that this service never makes is that of nothing.
-pub(super) fn etag(text: &str) -> Option<Etag> {
-    let known = u64::from_str_radix(text, 16).ok().map(Etag);
-    let known = known.filter(|etag| etag_text(*etag) == text).unwrap_or_default();
-    (!text.is_empty()).then_some(known)
-}
-
 /// Returns a project. `of_files` is the policy that files have for it.
 pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> proto::Project {
     let of = &state.project;
@@ -38,7 +26,7 @@ pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> prot
         display_name: of.display_name.clone(),
         unmatched: config::unmatched(unmatched).into(),
         revision: state.revision,
-        etag: if of.etag == Etag::default() { String::new() } else { etag_text(of.etag) },
+        etag: if of.etag == Etag::default() { String::new() } else { of.etag.to_string() },
         created_at: time(of.created_at),
         updated_at: time(of.updated_at),
     }
@@ -70,7 +58,7 @@ pub(super) fn rule(project: &ProjectId, record: &RuleRecord, hidden: bool) -> pr
     proto::ProjectRule {
         project_id: project.to_string(),
         rule: Some(spec(project, &record.spec)),
-        etag: etag_text(record.etag),
+        etag: record.etag.to_string(),
         created_at: Some(timestamp(record.created_at)),
         updated_at: Some(timestamp(record.updated_at)),
         hidden,

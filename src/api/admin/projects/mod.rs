@@ -31,7 +31,7 @@ use crate::api::status::invalid_field;
 use crate::clock::Micros;
 use crate::projects::registry::{CatalogueSource, ProjectState, run_blocking};
 use crate::projects::{
-    ApiKey, Environment, InvalidProject, NewKey, Project, ProjectId, RuleWriteError,
+    ApiKey, Environment, Etag, InvalidProject, NewKey, Project, ProjectId, RuleWriteError,
 };
 use crate::proto_values::micros;
 use crate::rule_messages;
@@ -130,7 +130,7 @@ impl ProjectService for Projects {
         let project = project.as_ref().ok_or_else(|| invalid_field("project", "must be set"))?;
         let id = admitted(caller(&request)?, &project.id, ADMIN)?;
         let update = project_update(project, update_mask.as_ref())?;
-        let state = self.administrator.update(&call, &id, update, messages::etag(etag)).await;
+        let state = self.administrator.update(&call, &id, update, Etag::quoted(etag)).await;
         let state = state.map_err(|error| status(&error, "project."))?;
         let project = Some(self.message(&state));
         Ok(Response::new(proto::UpdateProjectResponse { project }))
@@ -143,7 +143,7 @@ impl ProjectService for Projects {
         let proto::DeleteProjectRequest { project_id, etag, reason } = request.get_ref();
         let call = change_call(&request, "DeleteProject", reason, "")?;
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
-        let deleted = self.administrator.delete(&call, &id, messages::etag(etag)).await;
+        let deleted = self.administrator.delete(&call, &id, Etag::quoted(etag)).await;
         deleted.map_err(|error| status(&error, ""))?;
         Ok(Response::new(proto::DeleteProjectResponse {}))
     }
@@ -293,7 +293,7 @@ impl ProjectService for Projects {
         let selection = RuleSelection {
             project: id.clone(),
             name: message.rule.as_ref().map(|rule| rule.name.clone()).unwrap_or_default(),
-            etag: messages::etag(&message.etag),
+            etag: Etag::quoted(&message.etag),
             allow_missing: message.allow_missing,
         };
         let edit = move |before: Option<&RuleSpec>| match before {
@@ -316,7 +316,7 @@ impl ProjectService for Projects {
         let proto::DeleteRuleRequest { project_id, rule_name, etag, reason } = request.get_ref();
         let call = change_call(&request, "DeleteRule", reason, "")?;
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
-        let etag = messages::etag(etag);
+        let etag = Etag::quoted(etag);
         let deleted = self.administrator.delete_rule(&call, &id, rule_name, etag).await;
         deleted.map_err(|error| status(&error, ""))?;
         Ok(Response::new(proto::DeleteRuleResponse {}))
