@@ -62,7 +62,7 @@ pub(super) enum Tone {
 }
 
 impl Tone {
-    const fn class(self) -> &'static str {
+    pub(super) const fn class(self) -> &'static str {
         match self {
             Self::Allowed => "tone-allowed",
             Self::NearLimit => "tone-near",

@@ -85,6 +85,7 @@ impl Frame {
             ("now", "Now", true),
             ("instances", "Instances", self.has_instances),
             ("key", "Key", self.has_keys),
+            ("projects", "Projects", self.has_keys || self.has_audit),
             ("audit", "Audit", self.has_audit),
         ];
         let shown = pages

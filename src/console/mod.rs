@@ -6,6 +6,9 @@
 //! | `/console/now-events` | tells the page that there is something new |
 //! | `/console/instances` | the instances of the fleet |
 //! | `/console/audit` | who changed what, when and why |
+//! | `/console/projects` | the projects, and a new one |
+//! | `/console/project`, `/console/project-…` | one project, and its changes |
+//! | `/console/usage.csv` | the usage of a project by day, as a file |
 //! | `/console/sign-in`, `/console/sign-out` | sessions of visitors |
 //! | `/console/assets/…` | styles, scripts and the icon |
 //!
@@ -20,11 +23,15 @@ mod action;
 mod assets;
 mod chart;
 mod cookies;
+mod day_chart;
 mod fields;
+mod form_parts;
 mod layout;
 mod live;
 mod outcome;
 mod pages;
+mod project_access;
+mod project_problem;
 mod seal;
 mod sessions;
 mod sign_in;
@@ -93,6 +100,14 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/now-events", get(live::events))
         .route("/console/instances", get(pages::instances::show))
         .route("/console/audit", get(pages::audit::show))
+        .route("/console/projects", get(pages::projects::show).post(pages::projects::create))
+        .route("/console/project", get(pages::project::show))
+        .route("/console/project-update", post(pages::project::update))
+        .route("/console/project-delete", post(pages::project::delete))
+        .route("/console/project-key-create", post(pages::project::create_key))
+        .route("/console/project-key-rotate", post(pages::project::rotate_key))
+        .route("/console/project-key-revoke", post(pages::project::revoke_key))
+        .route("/console/usage.csv", get(pages::project::download))
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/console/sign-out", post(sign_in::sign_out))
         .route("/console/assets/{name}", get(assets::respond))

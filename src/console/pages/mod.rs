@@ -3,8 +3,11 @@
 pub(super) mod audit;
 pub(super) mod instances;
 pub(super) mod now;
+pub(super) mod project;
+pub(super) mod projects;
 
 /// The first page.
 pub(super) const HOME: &str = "now";
 /// Every page that a sign-in may lead to.
-pub(super) const ALL: &[&str] = &["now", "instances", "audit"];
+pub(super) const ALL: &[&str] =
+    &["now", "instances", "audit", "projects", "project"];

@@ -41,9 +41,15 @@ async fn every_response_keeps_other_pages_and_inline_code_out() {
     let server = start_with_auth(&[]);
     let stranger = Browser::new(&server);
     let browser = Browser::signed_in(&server, ADMIN).await;
-    for (page, status) in
-        [("", 303), ("now", 200), ("instances", 200), ("sign-in", 200), ("missing", 404)]
-    {
+    for (page, status) in [
+        ("", 303),
+        ("now", 200),
+        ("instances", 200),
+        ("projects", 200),
+        ("project?id=_", 200),
+        ("sign-in", 200),
+        ("missing", 404),
+    ] {
         let response = browser.get(page).await;
         assert_eq!(response.status, status, "{page}");
         assert_is_secured(&response);

@@ -7,6 +7,7 @@ mod headers;
 mod instances;
 mod local;
 mod now;
+mod projects;
 mod sign_in;
 mod tls;
 

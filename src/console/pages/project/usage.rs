@@ -1,0 +1,161 @@
+//! The usage of a project by day: the part of the page, and the same as a file.
+
+use std::collections::HashMap;
+
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1 as proto;
+
+use super::MAX_TIME;
+use crate::admin::AdminError;
+use crate::clock::Deadline;
+use crate::console::Console;
+use crate::console::day_chart::{DayChart, DayCounts};
+use crate::console::fields::{FormFields, Link};
+use crate::console::layout::{failure, notice};
+use crate::console::project_access::{AccessError, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::table::{PageColumn, PageTable};
+use crate::console::text::number;
+use crate::console::visitor::ConsoleVisitor;
+use crate::projects::ProjectId;
+use crate::usage::{DailyUsage, Day, KEPT_DAYS, UsageRange, csv};
+
+/// More rows than a project has days.
+const MAX_ROWS: usize = 1_000;
+
+/// The usage of the days that are kept.
+#[derive(Debug)]
+pub(super) struct MonthOfUsage {
+    today: Day,
+    /// Days with usage, oldest first; or why they can't be read.
+    days: Result<Vec<DailyUsage>, String>,
+}
+
+impl MonthOfUsage {
+    /// Reads the usage of all instances.
+    pub(super) async fn read(console: &Console, id: &ProjectId, deadline: Deadline) -> Self {
+        let today = Day::at(console.projects.clock().now());
+        let (recorder, range) = (console.projects.usage(), UsageRange::default());
+        let listed = recorder.list(vec![id.clone()], range, None, MAX_ROWS, deadline).await;
+        let days = listed.map(|page| page.rows);
+        Self { today, days: days.map_err(|error| AdminError::Store(error).to_string()) }
+    }
+
+    /// Returns the part of the page.
+    pub(super) fn render(&self, id: &ProjectId) -> Markup {
+        html! {
+            h2 #usage { "Usage by day" }
+            @match &self.days {
+                Err(problem) => {
+                    (failure(&format!("The usage can't be read: {problem}. Load the page again.")))
+                }
+                Ok(days) if days.is_empty() => {
+                    p.notice { "No request was decided for the project in the last " (KEPT_DAYS) " days." }
+                }
+                Ok(days) => {
+                    (self.chart(days))
+                    details #usage-table {
+                        summary { "Table of usage by day" }
+                        (table(days))
+                    }
+                    p {
+                        a href=(Link::to("usage.csv").with("project", field_of(id))) download {
+                            "Download as CSV"
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the chart, with the days that have no usage.
+    fn chart(&self, days: &[DailyUsage]) -> Markup {
+        let by_day: HashMap<Day, &DailyUsage> = days.iter().map(|day| (day.day, day)).collect();
+        let kept = self.today.minus(KEPT_DAYS - 1).up_to(self.today);
+        let counts: Vec<_> = kept
+            .map(|day| {
+                let usage = by_day.get(&day).map(|of| of.usage).unwrap_or_default();
+                DayCounts { day, allowed: usage.allowed, denied: usage.denied }
+            })
+            .collect();
+        DayChart { id: "usage-chart", title: "Requests", days: &counts }.render()
+    }
+}
+
+fn table(days: &[DailyUsage]) -> Markup {
+    let table = PageTable {
+        of: "usage by day",
+        caption: "Newest first, days by UTC. Days without requests are left out",
+        columns: &[
+            PageColumn::Text("Day"),
+            PageColumn::Number("Allowed"),
+            PageColumn::Number("Refused"),
+            PageColumn::Number("Units"),
+            PageColumn::Text("State"),
+        ],
+    };
+    table.with_rows(&html! {
+        @for DailyUsage { day, usage, is_preliminary, .. } in days.iter().rev() {
+            tr {
+                th scope="row" { (day) }
+                td.right { (number(usage.allowed)) }
+                td.right { (number(usage.denied)) }
+                td.right { (number(usage.units)) }
+                td { @if *is_preliminary { span.warn { "more may come" } } @else { "complete" } }
+            }
+        }
+    })
+}
+
+/// Responds with the usage of a project as comma-separated values.
+pub(in crate::console) async fn download(
+    State(console): State<Console>,
+    visitor: ConsoleVisitor,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
+    let project = query.one("project").unwrap_or_default();
+    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
+        Ok(id) => id,
+        Err(error) => return console.refuse_access(error).await,
+    };
+    if let Err(_none) = console.projects.project(&id) {
+        return console.refuse_access(AccessError::NoProject).await;
+    }
+    match MonthOfUsage::read(&console, &id, Deadline::within(MAX_TIME)).await.days {
+        Ok(days) => file(&id, &days),
+        Err(problem) => {
+            let detail = format!("The usage can't be read: {problem}. Try again.");
+            console.page(StatusCode::SERVICE_UNAVAILABLE, move || notice("Usage", &detail)).await
+        }
+    }
+}
+
+fn file(id: &ProjectId, days: &[DailyUsage]) -> Response {
+    let rows: Vec<_> = days.iter().map(message).collect();
+    let body = csv::header().to_owned() + &csv::lines(&rows);
+    let content_type = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
+    // An id has letters, digits and hyphens only.
+    let disposition = format!("attachment; filename=\"usage-{}.csv\"", field_of(id));
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (
+            header::CONTENT_DISPOSITION,
+            HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment")),
+        ),
+    ];
+    (headers, body).into_response()
+}
+
+fn message(row: &DailyUsage) -> proto::DailyUsage {
+    proto::DailyUsage {
+        project_id: row.project.to_string(),
+        day: row.day.to_string(),
+        allowed: row.usage.allowed,
+        denied: row.usage.denied,
+        units: row.usage.units,
+        preliminary: row.is_preliminary,
+    }
+}

@@ -1,0 +1,162 @@
+//! Refused changes of projects, in the words of pages: statuses and texts.
+
+use std::fmt::Display;
+
+use axum::http::StatusCode;
+
+use crate::admin::AdminError;
+use crate::admin::projects::{ProjectError, WriteError};
+use crate::projects::dry_runs::DryRunError;
+use crate::projects::registry::RestoreError;
+use crate::projects::{ApiKeyError, InvalidProject, Project, RuleWriteError};
+
+/// Reason why a form was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FormError {
+    /// Status of the page that shows it.
+    pub(super) status: StatusCode,
+    /// A sentence for people, which names the field.
+    pub(super) text: String,
+}
+
+impl FormError {
+    /// Creates an error of a field that is not valid.
+    pub(super) fn invalid(problem: impl Display) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, text: sentence(&problem.to_string()) }
+    }
+}
+
+impl From<ProjectError> for FormError {
+    fn from(error: ProjectError) -> Self {
+        Self { status: status(&error), text: text(&error) }
+    }
+}
+
+/// Returns the status of a page that shows the error.
+pub(super) fn status(error: &ProjectError) -> StatusCode {
+    match error {
+        ProjectError::Admin(error) => admin_status(error),
+        ProjectError::NoProject
+        | ProjectError::NoRevision
+        | ProjectError::Key(ApiKeyError::NotFound)
+        | ProjectError::Rules(RuleWriteError::NotFound) => StatusCode::NOT_FOUND,
+        ProjectError::Invalid(_)
+        | ProjectError::RestoreSource
+        | ProjectError::PreviewWindow { .. }
+        | ProjectError::Key(ApiKeyError::ExpiresAt | ApiKeyError::Grace)
+        | ProjectError::Rules(RuleWriteError::Invalid(_)) => StatusCode::BAD_REQUEST,
+        ProjectError::ProjectExists
+        | ProjectError::DeletedBefore
+        | ProjectError::StaleProject
+        | ProjectError::StaleRevision
+        | ProjectError::Unnamed
+        | ProjectError::FileRule(_)
+        | ProjectError::FileProject
+        | ProjectError::FileUnmatched
+        | ProjectError::NoPreview
+        | ProjectError::Key(ApiKeyError::Ended | ApiKeyError::TooMany)
+        | ProjectError::Rules(RuleWriteError::Exists | RuleWriteError::Stale)
+        | ProjectError::Restore(
+            RestoreError::NoConflict
+            | RestoreError::Nothing
+            | RestoreError::Unreadable
+            | RestoreError::Stale { .. },
+        )
+        | ProjectError::Write(
+            WriteError::Bound(_) | WriteError::Conflict | WriteError::Unreadable,
+        ) => StatusCode::CONFLICT,
+        ProjectError::Preview(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        ProjectError::Key(ApiKeyError::IdTaken)
+        | ProjectError::Restore(RestoreError::Changed | RestoreError::Store(_))
+        | ProjectError::DryRun(DryRunError::TooMany | DryRunError::Expired)
+        | ProjectError::NoRandomNumbers
+        | ProjectError::Write(WriteError::Store(_) | WriteError::Raced) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+fn admin_status(error: &AdminError) -> StatusCode {
+    match error {
+        AdminError::UnknownProject => StatusCode::NOT_FOUND,
+        AdminError::OtherChange => StatusCode::CONFLICT,
+        error if error.field().is_some() && !matches!(error, AdminError::TooManyIds) => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Returns the error as a sentence with the labels of forms.
+pub(super) fn text(error: &ProjectError) -> String {
+    match error {
+        ProjectError::Invalid(InvalidProject::Id) => {
+            "Id must be 1 to 63 lower case letters, digits or '-', and begin with a letter.".into()
+        }
+        ProjectError::Invalid(InvalidProject::DisplayName) => {
+            format!("Name must be at most {} bytes.", Project::MAX_NAME_LEN)
+        }
+        ProjectError::Invalid(InvalidProject::Environment) => {
+            "Environment must be 1 to 16 lower case letters or digits.".into()
+        }
+        ProjectError::Key(ApiKeyError::ExpiresAt) => "End must be in the future.".into(),
+        ProjectError::Key(ApiKeyError::Grace) => "Grace must be 0 s to 30 d.".into(),
+        ProjectError::Key(ApiKeyError::Ended) => {
+            "The key is revoked, expired or replaced already: nothing was changed.".into()
+        }
+        ProjectError::Key(ApiKeyError::TooMany) => format!(
+            "The project has {} active keys, the most that it may have: revoke one first.",
+            Project::MAX_KEYS
+        ),
+        ProjectError::Admin(AdminError::OptionalReason) => "Why must be at most 1024 bytes.".into(),
+        ProjectError::Admin(AdminError::OtherChange) => {
+            "This form was sent before with other values: nothing was changed now. Send it again if \
+             you want this change too."
+                .into()
+        }
+        ProjectError::Admin(AdminError::Unfinished) => {
+            "The change that this form asked for has not ended, or its outcome is unknown: see the \
+             audit."
+                .into()
+        }
+        ProjectError::NoPreview => {
+            "Preview is off: to keep the requests that it needs, set telemetry.preview.keep, such as \
+             15m."
+                .into()
+        }
+        other => sentence(&other.to_string()),
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let end = if text.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+
+    #[test]
+    fn errors_have_statuses_and_sentences() {
+        for (error, expected, shown) in [
+            (ProjectError::NoProject, 404, "No such project."),
+            (InvalidProject::DisplayName.into(), 400, "Name must be at most 128 bytes."),
+            (
+                ProjectError::Write(WriteError::Store(StoreError::Expired)),
+                503,
+                "Store unavailable.",
+            ),
+            (AdminError::OptionalReason.into(), 400, "Why must be at most 1024 bytes."),
+            (AdminError::TooManyChanges.into(), 503, {
+                "Too many changes run: nothing was changed."
+            }),
+        ] {
+            assert_eq!(status(&error).as_u16(), expected, "{error}");
+            assert_eq!(text(&error), shown);
+        }
+    }
+}
