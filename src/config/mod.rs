@@ -32,6 +32,7 @@ mod values;
 mod watch;
 mod yaml;
 
+pub use crate::projects::RulesFile;
 pub use crate::projects::{Warning, warnings};
 pub use effective::Effective;
 pub use idempotency::IdempotencySettings;
@@ -39,7 +40,6 @@ pub use notice::Notice;
 pub use privacy::{KeyFileError, PrivacySettings, hasher_of_file};
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
-pub use rules_file::RulesFile;
 pub use setting::Kind;
 pub use sources::Sources;
 pub use store::StoreSettings;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use figment::value::Value;
 
+use super::rules_file;
 use super::section::Section;
 use super::setting::Setting;
 use super::tls;
@@ -120,6 +121,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         listen,
         http,
         console,
+        rules_format: rules_file::FORMAT,
         tls,
         workers,
         connection,

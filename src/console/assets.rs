@@ -40,6 +40,10 @@ pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
 pub(super) static LIVE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("live.js", "text/javascript; charset=utf-8", include_str!("assets/live.js"))
 });
+/// The script that checks rules while they are typed.
+pub(super) static CHANGE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("change.js", "text/javascript; charset=utf-8", include_str!("assets/change.js"))
+});
 /// The icon.
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")));
@@ -63,7 +67,7 @@ impl Asset {
 
 /// Responds with a file.
 pub(super) async fn respond(Path(name): Path<String>) -> Response {
-    let all = [&*STYLES, &*SCRIPT, &*LIVE, &*ICON];
+    let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHANGE, &*ICON];
     let asset = all.into_iter().find(|asset| asset.path.strip_prefix("assets/") == Some(&*name));
     let Some(asset) = asset else { return StatusCode::NOT_FOUND.into_response() };
     let content_type = HeaderValue::from_static(asset.content_type);

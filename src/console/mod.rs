@@ -9,6 +9,8 @@
 //! | `/console/projects` | the projects, and a new one |
 //! | `/console/project`, `/console/project-…` | one project, and its changes |
 //! | `/console/usage.csv` | the usage of a project by day, as a file |
+//! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, preview, publish |
+//! | `/console/history`, `/console/roll-back` | revisions of the rules of a project |
 //! | `/console/sign-in`, `/console/sign-out` | sessions of visitors |
 //! | `/console/assets/…` | styles, scripts and the icon |
 //!
@@ -32,6 +34,8 @@ mod outcome;
 mod pages;
 mod project_access;
 mod project_problem;
+mod rule_diff;
+mod rules_text;
 mod seal;
 mod sessions;
 mod sign_in;
@@ -41,6 +45,7 @@ mod visit_error;
 mod visitor;
 
 pub use live::LiveViews;
+pub use rules_text::{FieldHelp, RulesFormat, RulesReading, TextProblem};
 pub use sessions::Sessions;
 
 use std::sync::Arc;
@@ -60,6 +65,8 @@ use crate::api::auth::{Auth, PeerLocality, RequestKind};
 
 /// Longest body of a form, in bytes. A selector and a reason fit, even with every byte escaped.
 const MAX_FORM_BYTES: usize = 64 * 1024;
+/// Longest body of a form with the rules of a project, in bytes: as long as a request over gRPC.
+const MAX_RULES_BYTES: usize = 4 * 1024 * 1024;
 
 /// What the pages use. Each worker has its own.
 #[derive(Debug)]
@@ -74,6 +81,8 @@ pub struct ConsoleContext {
     pub sessions: Arc<Sessions>,
     /// What visitors watch.
     pub live: Arc<LiveViews>,
+    /// Rules files, as pages show and read them.
+    pub rules_format: RulesFormat,
     /// Runtime for rendering, as blocking tasks.
     pub background: Handle,
 }
@@ -108,6 +117,12 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/project-key-rotate", post(pages::project::rotate_key))
         .route("/console/project-key-revoke", post(pages::project::revoke_key))
         .route("/console/usage.csv", get(pages::project::download))
+        .route("/console/change", get(pages::change::show))
+        .route("/console/change-check", post(pages::change::check))
+        .route("/console/change-preview", post(pages::change::preview))
+        .route("/console/change-publish", post(pages::change::publish))
+        .route("/console/history", get(pages::history::show))
+        .route("/console/roll-back", post(pages::history::roll_back))
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/console/sign-out", post(sign_in::sign_out))
         .route("/console/assets/{name}", get(assets::respond))

@@ -44,6 +44,16 @@ fn pieces(text: &str) -> Vec<TextPart<'_>> {
     pieces
 }
 
+/// Returns the characters of a text of several lines that nobody sees, each with its line.
+pub(super) fn hidden_characters(text: &str) -> Vec<(usize, char)> {
+    let lines = (1..).zip(text.split('\n'));
+    lines
+        .flat_map(|(line, text)| {
+            text.chars().filter(|char| is_hidden(*char)).map(move |char| (line, char))
+        })
+        .collect()
+}
+
 /// Returns `true` for control characters, marks of direction and others that leave no trace. Marks on
 /// a letter before them are seen.
 fn is_hidden(char: char) -> bool {

@@ -51,7 +51,9 @@ impl VisitError {
             Self::Form => (
                 StatusCode::BAD_REQUEST,
                 "Nothing was changed",
-                "The form can't be read: it must be at most 64 KiB of UTF-8.".to_owned(),
+                "The form can't be read: it must be at most 64 KiB of UTF-8, and 4 MiB if it has \
+                 the rules of a project."
+                    .to_owned(),
             ),
         };
         console.page(status, move || layout::notice(title, &detail)).await

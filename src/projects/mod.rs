@@ -16,6 +16,7 @@ mod keyring;
 mod project;
 pub mod registry;
 mod rules;
+mod rules_file;
 mod secret;
 mod warnings;
 
@@ -28,5 +29,6 @@ pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub use keyring::{KeyHolder, KeyRefusal, KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
+pub use rules_file::RulesFile;
 pub use secret::{ApiKeySecret, Environment};
 pub use warnings::{Warning, warnings, warnings_in_steps};

@@ -9,9 +9,12 @@ mod write;
 pub(crate) use problem::in_message;
 pub(crate) use write::{message, problems};
 
+use std::collections::BTreeMap;
+
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::PartMatcher;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use serde_json::Value;
 
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
@@ -88,6 +91,21 @@ pub(crate) fn without_defaults(spec: RuleSpec) -> RuleSpec {
         overrides: overrides.collect(),
         ..spec
     }
+}
+
+/// Returns the fields of a rule that are not at their defaults, but for its name, in the words of
+/// rules files.
+pub(crate) fn fields(spec: &RuleSpec) -> BTreeMap<String, Value> {
+    let spec = RuleSpec { name: Field::Unset, ..without_defaults(spec.clone()) };
+    match serde_json::to_value(&spec) {
+        Ok(Value::Object(fields)) => fields.into_iter().collect(),
+        _ => BTreeMap::new(),
+    }
+}
+
+/// Returns a rule as one that is made at run time is stored: short notations are written out.
+pub(crate) fn at_run_time(rule: &RuleSpec) -> RuleSpec {
+    spec(&message(rule))
 }
 
 /// Returns a field, or an unset one if it has the default.

@@ -171,6 +171,7 @@ impl Server {
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
                     live: Arc::clone(&live),
+                    rules_format: self.settings.rules_format,
                     background: background.handle(),
                 });
                 Handlers {

@@ -8,6 +8,7 @@ use super::tls::Tls;
 use crate::api::LimitHeaders;
 use crate::api::auth::HostNames;
 use crate::api::http::Cors;
+use crate::console::RulesFormat;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct ServerSettings {
     pub http: Vec<ListenAddress>,
     /// Addresses of the console; none switches it off.
     pub console: Vec<ListenAddress>,
+    /// Rules files, as the console shows and reads them.
+    pub rules_format: RulesFormat,
     /// TLS for TCP connections; `None` serves without encryption.
     pub tls: Option<Tls>,
     /// Number of worker threads.

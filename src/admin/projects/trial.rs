@@ -91,6 +91,12 @@ impl ProjectAdministrator {
         self.registry.dry_runs().run(id, kind, deadline, work).await?
     }
 
+    /// Returns `true` if this instance keeps requests, on which rules can be tried.
+    pub fn keeps_requests(&self) -> bool {
+        let recorder = self.administrator.shared.metrics.recorder();
+        recorder.is_some_and(|recorder| recorder.recent().is_some())
+    }
+
     fn trial(&self, id: &ProjectId) -> Result<Trial, ProjectError> {
         let recorder = self.administrator.shared.metrics.recorder();
         Ok(Trial {

@@ -17,23 +17,13 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::projects::{FileProject, ProjectId};
+use crate::console::{FieldHelp, RulesFormat, RulesReading, TextProblem};
+use crate::projects::{FileProject, ProjectId, RulesFile};
 use crate::rule_messages;
+use crate::rules::RuleSet;
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
-use crate::rules::{RuleSet, Unmatched};
 
 const PROJECT: Setting = Setting::new("project", "Project of the rules of a file.");
-
-/// The rules of one project.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RulesFile {
-    /// The project that the file names.
-    pub project: Option<ProjectId>,
-    /// Policy for requests that no rule matches.
-    pub unmatched: Option<Unmatched>,
-    /// The rules: valid, and none says more than a rule that is made at run time can.
-    pub rules: Vec<RuleSpec>,
-}
 
 /// The rules of files for one project, as they are configured.
 pub(super) struct ConfiguredProject {
@@ -50,15 +40,8 @@ impl RulesFile {
     ///
     /// [`Problems`]: all of them, with the lines of their fields.
     pub fn parse(origin: String, text: String) -> Result<Self, Problems> {
-        let tree = tree_of_text(origin, text);
-        let mut root = tree.root();
-        let project = root.optional(PROJECT, project_id).flatten();
-        let spec = rules_spec(&mut root);
-        build(&root, &spec);
-        root.refuse_fields(problems_at_run_time(&spec.rules));
-        root.close();
-        tree.finish()?;
-        Ok(Self { project, unmatched: spec.unmatched.value().copied(), rules: spec.rules })
+        let (file, problems) = read(origin, text);
+        if problems.0.is_empty() { Ok(file) } else { Err(problems) }
     }
 
     /// Returns the file as YAML, which [`RulesFile::parse`] and the service read.
@@ -69,6 +52,51 @@ impl RulesFile {
     pub fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self).expect("all keys of rules are texts")
     }
+}
+
+/// Rules files, as pages show and read them.
+pub(super) const FORMAT: RulesFormat =
+    RulesFormat { read: read_of_page, print: RulesFile::to_yaml, fields: field_help };
+
+/// Reads rules as far as they can be read, and their problems.
+fn read(origin: String, text: String) -> (RulesFile, Problems) {
+    let tree = tree_of_text(origin, text);
+    let mut root = tree.root();
+    let project = root.optional(PROJECT, project_id).flatten();
+    let spec = rules_spec(&mut root);
+    build(&root, &spec);
+    root.refuse_fields(problems_at_run_time(&spec.rules));
+    root.close();
+    let problems = tree.finish().err().unwrap_or(Problems(Vec::new()));
+    let unmatched = spec.unmatched.value().copied();
+    (RulesFile { project, unmatched, rules: spec.rules }, problems)
+}
+
+fn read_of_page(text: &str) -> RulesReading {
+    const ORIGIN: &str = "text";
+    let (file, Problems(problems)) = read(ORIGIN.to_owned(), text.to_owned());
+    let problem = |problem: &super::Problem| {
+        let (_, line, key) = problem.place();
+        let shown = problem.to_string();
+        let shown = shown.strip_prefix(ORIGIN).and_then(|rest| rest.strip_prefix(": "));
+        TextProblem {
+            field: key.map(str::to_owned),
+            line,
+            text: shown.unwrap_or("can't be read").to_owned(),
+        }
+    };
+    RulesReading { problems: problems.iter().map(problem).collect(), file }
+}
+
+/// Returns the fields of rules, in the order of the documentation.
+fn field_help() -> Vec<FieldHelp> {
+    let settings = super::reference().into_iter();
+    let of_rules = settings.filter_map(|setting| {
+        let name = setting.path.strip_prefix("rules[].")?.to_owned();
+        let (about, must_be) = (setting.about, setting.must_be);
+        Some(FieldHelp { name, about, must_be })
+    });
+    of_rules.collect()
 }
 
 impl Serialize for RulesFile {

@@ -10,7 +10,7 @@ use crate::api::rule_message;
 use crate::clock::Micros;
 use crate::rule_messages::{message, spec, without_defaults};
 use crate::rules::spec::{CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy};
-use crate::rules::{EnforcedShare, Rule, RuleMode, Share};
+use crate::rules::{EnforcedShare, Rule, RuleMode, Share, Unmatched};
 
 proptest! {
     #[test]

@@ -1,6 +1,8 @@
 //! The pages: each gathers what it shows by an operation of [`crate::admin`], and renders it.
 
 pub(super) mod audit;
+pub(super) mod change;
+pub(super) mod history;
 pub(super) mod instances;
 pub(super) mod now;
 pub(super) mod project;
@@ -10,4 +12,4 @@ pub(super) mod projects;
 pub(super) const HOME: &str = "now";
 /// Every page that a sign-in may lead to.
 pub(super) const ALL: &[&str] =
-    &["now", "instances", "audit", "projects", "project"];
+    &["now", "instances", "audit", "projects", "project", "change", "history"];

@@ -47,6 +47,8 @@ async fn every_response_keeps_other_pages_and_inline_code_out() {
         ("instances", 200),
         ("projects", 200),
         ("project?id=_", 200),
+        ("change?project=_", 200),
+        ("history?project=_", 200),
         ("sign-in", 200),
         ("missing", 404),
     ] {

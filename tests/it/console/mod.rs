@@ -2,6 +2,7 @@
 
 mod audit;
 mod browser;
+mod change;
 mod forms;
 mod headers;
 mod instances;

@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::cli::admin::text;
 use crate::cli::printable::printable;
 use crate::rule_messages;
-use crate::rules::spec::{Field, RuleSpec};
 
 /// Returns lines for each rule that differs: `+` is new, `~` differs, `-` is deleted.
 pub(super) fn lines(changes: &[RuleChange]) -> String {
@@ -47,12 +46,10 @@ fn of_rule(change: &RuleChange) -> String {
 
 /// Returns the fields of a rule that are not at their defaults, but for its name.
 fn fields(rule: Option<&Rule>) -> BTreeMap<String, String> {
-    let spec = rule.map(rule_messages::spec).map(rule_messages::without_defaults);
-    let spec = RuleSpec { name: Field::Unset, ..spec.unwrap_or_default() };
-    let Ok(Value::Object(fields)) = serde_json::to_value(&spec) else { return BTreeMap::new() };
+    let spec = rule.map(rule_messages::spec).unwrap_or_default();
     let shown = |value: Value| match value {
         Value::String(text) => text::value(&text),
         other => printable(&other.to_string()),
     };
-    fields.into_iter().map(|(key, value)| (key, shown(value))).collect()
+    rule_messages::fields(&spec).into_iter().map(|(key, value)| (key, shown(value))).collect()
 }

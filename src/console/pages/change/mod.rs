@@ -1,0 +1,203 @@
+//! The rules of a project as a text: edited, checked, tried on recorded requests, and published.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `form` | the fields of the form |
+//! | `plan` | what publishing would do |
+//! | `preview` | the rules on recorded requests |
+//! | `publish` | the write |
+//! | `view` | the page |
+//!
+//! A text is published as the page has shown its plan: who edits it afterwards sees another plan first.
+
+mod form;
+mod plan;
+mod preview;
+mod publish;
+mod view;
+
+pub(in crate::console) use self::preview::preview;
+pub(in crate::console) use self::publish::publish;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use self::form::ChangeForm;
+use self::plan::ChangePlan;
+use self::preview::PreviewResult;
+use crate::api::auth::{Role, Roles};
+use crate::console::action::{Action, RulesAction};
+use crate::console::fields::{FieldError, FormFields};
+use crate::console::layout::{Frame, notice};
+use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted};
+use crate::console::rules_text::RulesFormat;
+use crate::console::visitor::ConsoleVisitor;
+use crate::console::{Console, RulesReading};
+use crate::projects::registry::{ProjectState, run_blocking};
+use crate::projects::{ProjectId, Revision, RuleChange, RulesFile};
+use crate::rule_messages;
+use crate::rules::RuleSet;
+
+/// What the page shows below the text.
+#[derive(Debug)]
+enum ChangeResult {
+    /// Nothing was asked for.
+    None,
+    Plan(ChangePlan),
+    Preview(Box<PreviewResult>),
+    /// Others have published rules since the visitor loaded the page.
+    Stale {
+        plan: Option<ChangePlan>,
+        newer: Box<NewerRules>,
+    },
+    Refused(String),
+}
+
+/// Rules that others have published.
+#[derive(Debug)]
+struct NewerRules {
+    revision: Option<Revision>,
+    /// Differences of the rules in force from those that the visitor began with; `None`: not known.
+    changes: Option<Vec<RuleChange>>,
+}
+
+/// All that the page shows.
+#[derive(Debug)]
+struct ChangePage {
+    frame: Frame,
+    format: RulesFormat,
+    state: Arc<ProjectState>,
+    files: Option<Arc<RuleSet>>,
+    form: ChangeForm,
+    result: ChangeResult,
+    may_publish: bool,
+    has_preview: bool,
+}
+
+/// Shows the rules of a project that were made at run time.
+pub(in crate::console) async fn show(
+    State(console): State<Console>,
+    visitor: ConsoleVisitor,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
+    let project = query.one("project").unwrap_or_default();
+    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
+        Ok(id) => id,
+        Err(error) => return console.refuse_access(error).await,
+    };
+    let Ok(state) = console.projects.project(&id) else {
+        return console.refuse_access(AccessError::NoProject).await;
+    };
+    let frame = console.frame_after_change(&visitor, "projects", &query);
+    let (files, format) = (console.projects.files_beside(&id), console.rules_format);
+    let (revision, of) = (state.revision, Arc::clone(&state));
+    let text = run_blocking(move || text_of(format, &of, files.as_deref())).await;
+    let form = ChangeForm::new(id, text, revision);
+    respond(&console, &visitor, frame, (form, ChangeResult::None, StatusCode::OK)).await
+}
+
+/// Shows what publishing would do.
+pub(in crate::console) async fn check(
+    State(console): State<Console>,
+    RulesAction(action): RulesAction,
+) -> Response {
+    let Action { visitor, fields, .. } = action;
+    let form = match admitted_form(&visitor, &fields, OPERATE_OR_ADMIN) {
+        Ok(form) => form,
+        Err(refusal) => return refusal.respond(&console).await,
+    };
+    let frame = console.frame(&visitor, "projects");
+    let planned = plan::plan(&console, &form).await;
+    let (result, status) = match planned {
+        Ok(plan) => (ChangeResult::Plan(plan), StatusCode::OK),
+        Err(error) => (ChangeResult::Refused(error.text), error.status),
+    };
+    respond(&console, &visitor, frame, (form, result, status)).await
+}
+
+/// Reason why a form is not looked at.
+enum FormRefusal {
+    Access(AccessError),
+    Field(FieldError),
+}
+
+impl FormRefusal {
+    async fn respond(self, console: &Console) -> Response {
+        match self {
+            Self::Access(error) => console.refuse_access(error).await,
+            Self::Field(error) => {
+                let detail = format!("{error}.");
+                let render = move || notice("Nothing was changed", &detail);
+                console.page(StatusCode::BAD_REQUEST, render).await
+            }
+        }
+    }
+}
+
+/// Reads the form of a visitor who has one of the roles in its project.
+fn admitted_form(
+    visitor: &ConsoleVisitor,
+    fields: &FormFields,
+    required: Roles,
+) -> Result<ChangeForm, FormRefusal> {
+    let project = fields.one("project").map_err(FormRefusal::Field)?;
+    let id = admitted(&visitor.caller, project, required).map_err(FormRefusal::Access)?;
+    ChangeForm::read(id, fields).map_err(FormRefusal::Field)
+}
+
+async fn respond(
+    console: &Console,
+    visitor: &ConsoleVisitor,
+    frame: Frame,
+    (form, result, status): (ChangeForm, ChangeResult, StatusCode),
+) -> Response {
+    let Ok(state) = console.projects.project(&form.project) else {
+        return console.refuse_access(AccessError::NoProject).await;
+    };
+    let page = ChangePage {
+        frame,
+        format: console.rules_format,
+        state,
+        files: console.projects.files_beside(&form.project),
+        may_publish: visitor.caller.roles_in(&form.project).intersects(ADMIN),
+        has_preview: console.projects.keeps_requests(),
+        form,
+        result,
+    };
+    console.page(status, move || page.render()).await
+}
+
+/// Returns the rules of a project as a text, but for those that a file hides.
+fn text_of(format: RulesFormat, state: &ProjectState, files: Option<&RuleSet>) -> String {
+    let hidden = hidden_rules(state, files);
+    let shown = state.rules.iter().filter(|(name, _)| !hidden.contains(name));
+    let rules = shown.map(|(_, record)| {
+        rule_messages::without_defaults(rule_messages::at_run_time(&record.spec))
+    });
+    let id = Some(&state.project.id).filter(|id| !id.is_unnamed()).cloned();
+    (format.print)(&RulesFile { project: id, unmatched: None, rules: rules.collect() })
+}
+
+/// Returns the names of rules that are not in force, because a file has rules of these names.
+fn hidden_rules<'a>(state: &'a ProjectState, files: Option<&RuleSet>) -> Vec<&'a str> {
+    let of_files: HashSet<&str> =
+        files.into_iter().flat_map(RuleSet::iter).map(|rule| &*rule.name).collect();
+    let names = state.rules.iter().map(|(name, _)| name);
+    names.filter(|name| of_files.contains(name)).collect()
+}
+
+/// Returns `true` for visitors who may see ids of keys.
+fn sees_ids(visitor: &ConsoleVisitor, id: &ProjectId) -> bool {
+    visitor.caller.roles_in(id).contains(Role::Operate)
+}
+
+/// Reads a text on a thread of its own: no decision waits for it.
+async fn read(console: &Console, text: &str) -> RulesReading {
+    let (format, text) = (console.rules_format, text.to_owned());
+    run_blocking(move || (format.read)(&text)).await
+}

@@ -1,0 +1,287 @@
+//! The page with the rules of a project as a text.
+
+use maud::{Markup, html};
+
+use super::plan::ChangePlan;
+use super::{ChangePage, ChangeResult, NewerRules, hidden_rules};
+use crate::console::FieldHelp;
+use crate::console::assets::CHANGE;
+use crate::console::fields::Link;
+use crate::console::form_parts::{Input, hidden, reason};
+use crate::console::layout::failure;
+use crate::console::project_access::field_of;
+use crate::console::rule_diff::RuleDiff;
+use crate::console::text::{foreign, hidden_characters, number, time};
+use crate::proto_values::timestamp;
+
+/// Most rules of files that are named.
+const MAX_NAMED: usize = 20;
+/// Ways to publish.
+const WAYS: [(&str, &str); 4] = [
+    ("text", "as the text says"),
+    ("shadow", "in shadow (enforce: 0%)"),
+    ("share", "for a share of the keys"),
+    ("all", "for all keys"),
+];
+
+impl ChangePage {
+    /// Returns the page.
+    pub(super) fn render(&self) -> Markup {
+        let id = field_of(&self.form.project);
+        let content = html! {
+            p {
+                a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                " · " a href=(Link::to("history").with("project", id)) { "History and roll back" }
+                " · revision " (number(self.state.revision))
+            }
+            @if !matches!(self.result, ChangeResult::None) {
+                p.notice { "Nothing was published. " a href="#result" { "See the result below the text" } }
+            }
+            (self.file_rules())
+            form #change method="post" action="change-check" {
+                (hidden(&self.frame))
+                input type="hidden" name="project" value=(id);
+                input type="hidden" name="revision" value=(self.form.revision);
+                div.editor {
+                    div {
+                        label for="rules" { "Rules of the project, as YAML" }
+                        // The first line feed of the element is not part of its text.
+                        textarea #rules name="rules" rows="24" spellcheck="false" autocomplete="off"
+                            autocapitalize="off" aria-describedby="rules-hint" { "\n" (self.form.text) }
+                        p.hint #rules-hint {
+                            "All rules that were made at run time, as " code { "rlaas rule export" }
+                            " prints them. A rule that is left out is deleted."
+                        }
+                    }
+                    (help(&(self.format.fields)()))
+                }
+                (self.checking())
+                div #result role="status" { (self.result()) }
+                (self.publishing())
+            }
+            script type="module" src=(CHANGE.path()) {}
+        };
+        let of = if self.form.project.is_unnamed() { "requests without an API key" } else { id };
+        self.frame.page(&format!("Change the rules: {of}"), &content)
+    }
+
+    /// Returns what is said of rules that can't be changed here.
+    fn file_rules(&self) -> Markup {
+        let of_files = self.files.iter().flat_map(|files| files.iter().skip(1));
+        let of_files: Vec<_> = of_files.collect();
+        let hidden = hidden_rules(&self.state, self.files.as_deref());
+        html! {
+            @if !of_files.is_empty() {
+                div.notice {
+                    "Rules of files are read-only: change them in the file, and they are reloaded."
+                    details #file-rules {
+                        summary { (number(of_files.len() as u64)) @if of_files.len() == 1 { " rule" } @else { " rules" } " of files" }
+                        ul {
+                            @for rule in of_files.iter().take(MAX_NAMED) {
+                                li { (foreign(&rule.name)) " in " (foreign(&rule.file)) }
+                            }
+                            @if of_files.len() > MAX_NAMED { li { "and more" } }
+                        }
+                    }
+                }
+            }
+            @if !hidden.is_empty() {
+                p.problem {
+                    "Files hide " (number(hidden.len() as u64)) " rules of the same names, which are not in the \
+                     text: publishing deletes them. They are "
+                    @for (at, name) in hidden.iter().take(MAX_NAMED).enumerate() {
+                        @if at > 0 { ", " } (foreign(name))
+                    }
+                    @if hidden.len() > MAX_NAMED { " and more" } "."
+                }
+            }
+        }
+    }
+
+    fn checking(&self) -> Markup {
+        html! {
+            div.buttons {
+                button formaction="change-check#result" { "Validate" }
+                @if self.has_preview { button formaction="change-preview#result" { "Preview" } }
+            }
+            @if !self.has_preview {
+                p.hint {
+                    "A preview tries the rules on the requests of the last minutes. To keep these, set "
+                    code { "telemetry.preview.keep: 15m" } "."
+                }
+            }
+        }
+    }
+
+    fn publishing(&self) -> Markup {
+        let way = Input {
+            id: "publish-as",
+            name: "publish_as",
+            label: "Publish",
+            kind: "text",
+            value: &self.form.publish_as,
+            hint: "Rules that are new or changed, or enforced for a share so far.",
+        };
+        let percent = Input {
+            id: "percent",
+            name: "percent",
+            label: "Share, in per cent",
+            kind: "number",
+            value: &self.form.percent,
+            hint: "While it grows, no key falls out.",
+        };
+        html! {
+            @if self.may_publish {
+                fieldset.card {
+                    legend.hidden-text { "Publish" }
+                    div.publish {
+                        (way.select(&WAYS))
+                        (percent.render())
+                        (reason("reason", &self.form.reason))
+                        button.primary formaction="change-publish" { "Publish" }
+                    }
+                    p.hint.below {
+                        "The plan is shown first. A changed rule in shadow refuses nothing, not even by its limit before: to try a limit \
+                         beside the one in force, add it to " code { "candidates" } "."
+                    }
+                }
+            } @else {
+                p.hint { "To publish the rules, the role admin is required." }
+            }
+        }
+    }
+
+    /// Returns the plan that the page shows, if it can be published.
+    fn plan(&self) -> Option<&ChangePlan> {
+        let plan = match &self.result {
+            ChangeResult::Plan(plan) => Some(plan),
+            ChangeResult::Preview(preview) => Some(&preview.plan),
+            ChangeResult::Stale { plan, .. } => plan.as_ref(),
+            ChangeResult::None | ChangeResult::Refused(_) => None,
+        };
+        plan.filter(|plan| plan.problems.is_empty())
+    }
+
+    /// Returns what was asked for, with the name of the plan that it shows.
+    fn result(&self) -> Markup {
+        let planned = self.plan().map(|_| self.form.plan_name());
+        html! {
+            input type="hidden" name="planned" value=(planned.unwrap_or_default());
+            (hidden_in(&self.form.text))
+            @match &self.result {
+                ChangeResult::None => {}
+                ChangeResult::Refused(problem) => (failure(problem)),
+                ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
+                ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render()) }
+                ChangeResult::Stale { plan, newer } => {
+                    (newer.render())
+                    @if let Some(plan) = plan { (plan.render(self.may_publish)) }
+                }
+            }
+        }
+    }
+}
+
+impl ChangePlan {
+    fn render(&self, may_publish: bool) -> Markup {
+        let diff = RuleDiff {
+            of: "planned changes",
+            caption: "The rules in force, and the text",
+            changes: &self.changes,
+        };
+        html! {
+            @if !self.problems.is_empty() {
+                div.problem role="alert" {
+                    strong { (plural(&self.problems, " problem")) ": nothing can be published" }
+                    ul.problems { @for problem in &self.problems { li { (foreign(problem)) } } }
+                }
+            }
+            @if !self.warnings.is_empty() {
+                div.notice {
+                    strong { (plural(&self.warnings, " warning")) }
+                    ul.problems { @for warning in &self.warnings { li { (foreign(warning)) } } }
+                }
+            }
+            @if self.problems.is_empty() {
+                h2 { "Plan" }
+                @if self.changes.is_empty() {
+                    p.done { "The text is valid, and has the rules that are in force: publishing changes nothing." }
+                } @else {
+                    p.done {
+                        "The text is valid. "
+                        @if may_publish { "Nothing was changed yet: publish, if this is the change that you want." }
+                    }
+                    (diff.render())
+                }
+            }
+        }
+    }
+}
+
+impl NewerRules {
+    fn render(&self) -> Markup {
+        html! {
+            div.problem role="alert" {
+                strong { "Others have changed the project since you loaded the rules: nothing was published. " }
+                @if let Some(revision) = &self.revision {
+                    "Revision " (number(revision.number)) " is by " (foreign(&revision.actor)) ", "
+                    (time(Some(&timestamp(revision.at))))
+                    @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
+                    ". "
+                }
+                "Your text is as you left it. Compare, and publish again if you want it in place of theirs."
+            }
+            @if let Some(changes) = &self.changes {
+                h2 { "What the others changed" }
+                (RuleDiff {
+                    of: "changes of others",
+                    caption: "The rules that you began with, and those in force",
+                    changes,
+                }.render())
+            }
+        }
+    }
+}
+
+/// Returns a warning about characters that nobody sees.
+fn hidden_in(text: &str) -> Markup {
+    let found = hidden_characters(text);
+    html! {
+        @if !found.is_empty() {
+            div.notice {
+                strong { "The text has characters that nobody sees" }
+                ul.problems {
+                    @for (line, of) in found.iter().take(MAX_NAMED) {
+                        li { "line " (number(*line as u64)) ": " (foreign(&of.to_string())) }
+                    }
+                    @if found.len() > MAX_NAMED { li { "and more" } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns how many there are, with their name in the singular.
+fn plural(items: &[String], name: &str) -> Markup {
+    html! { (number(items.len() as u64)) (name) @if items.len() != 1 { "s" } }
+}
+
+/// Returns the fields of rules.
+fn help(fields: &[FieldHelp]) -> Markup {
+    html! {
+        details.help.card open {
+            summary { "Fields of a rule" }
+            div tabindex="0" role="region" aria-label="Fields of a rule" {
+                dl {
+                    @for FieldHelp { name, about, must_be } in fields {
+                        dt { code { (name) } }
+                        dd {
+                            (about)
+                            @if !must_be.is_empty() { br; span.muted { "Must be " (must_be) "." } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

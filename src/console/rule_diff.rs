@@ -1,0 +1,144 @@
+//! Differences of rules, field by field, in the words of rules files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::table::{PageColumn, PageTable};
+use super::text::{foreign, number};
+use crate::projects::RuleChange;
+use crate::rule_messages;
+use crate::rules::spec::RuleSpec;
+
+/// Most rules whose fields are shown.
+const MAX_SHOWN: usize = 200;
+
+/// Differences of rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RuleDiff<'a> {
+    /// What the differences are, in the plural and in lower case. Each table of a page has another.
+    pub(super) of: &'a str,
+    pub(super) caption: &'a str,
+    pub(super) changes: &'a [RuleChange],
+}
+
+impl RuleDiff<'_> {
+    /// Returns a line with counts, and the table.
+    pub(super) fn render(&self) -> Markup {
+        let count = |is: fn(&RuleChange) -> bool| {
+            self.changes.iter().filter(|change| is(change)).count() as u64
+        };
+        let created = count(|change| change.before.is_none());
+        let deleted = count(|change| change.after.is_none());
+        let changed = self.changes.len() as u64 - created - deleted;
+        let table = PageTable {
+            of: self.of,
+            caption: self.caption,
+            columns: &["Rule", "Change", "Field", "Before", "After"].map(PageColumn::Text),
+        };
+        html! {
+            p.summary {
+                (number(created)) " new, " (number(changed)) " changed, " (number(deleted)) " deleted"
+            }
+            @if !self.changes.is_empty() {
+                (table.with_rows(&html! {
+                    @for change in self.changes.iter().take(MAX_SHOWN) { (rows(change)) }
+                }))
+            }
+            @if self.changes.len() > MAX_SHOWN {
+                p.notice { "Only the first " (number(MAX_SHOWN as u64)) " rules are shown." }
+            }
+        }
+    }
+}
+
+/// Returns a row for each field that differs.
+fn rows(change: &RuleChange) -> Markup {
+    let (before, after) = (fields(change.before.as_ref()), fields(change.after.as_ref()));
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let mut keys: Vec<&String> =
+        keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).collect();
+    if change.after.is_none() {
+        keys.clear();
+    }
+    let rest = keys.iter().skip(1);
+    html! {
+        tr {
+            th scope="row" rowspan=(keys.len().max(1)) { (foreign(&change.name)) }
+            td rowspan=(keys.len().max(1)) { (kind(change)) }
+            @match keys.first() {
+                Some(key) => (cells(change, key, &before, &after)),
+                None => td colspan="3" { span.muted { "–" } }
+            }
+        }
+        @for key in rest { tr { (cells(change, key, &before, &after)) } }
+    }
+}
+
+fn kind(change: &RuleChange) -> Markup {
+    html! {
+        @match (&change.before, &change.after) {
+            (None, _) => span.good { "new" },
+            (Some(_), None) => span.bad { "deleted" },
+            (Some(_), Some(_)) => span.warn { "changed" },
+        }
+    }
+}
+
+fn cells(
+    change: &RuleChange,
+    key: &str,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Markup {
+    let value = |of: &BTreeMap<String, String>| {
+        let default = || html! { span.muted { "default" } };
+        of.get(key).map_or_else(default, |value| foreign(value))
+    };
+    let nothing = html! { span.muted { "–" } };
+    let before = if change.before.is_some() { value(before) } else { nothing };
+    html! {
+        td { (foreign(key)) }
+        td.wide { (before) }
+        td.wide { (value(after)) }
+    }
+}
+
+fn fields(rule: Option<&RuleSpec>) -> BTreeMap<String, String> {
+    let Some(rule) = rule else { return BTreeMap::new() };
+    let shown = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    rule_messages::fields(rule).into_iter().map(|(key, value)| (key, shown(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Rule;
+    use std::time::Duration;
+
+    #[test]
+    fn fields_that_differ_are_shown_before_and_after() {
+        let spec = |units| Rule::gcra("<b>").limit(units).per(Duration::from_mins(1));
+        let change = |before: Option<RuleSpec>, after: Option<RuleSpec>| RuleChange {
+            name: "<b>".to_owned(),
+            before,
+            after,
+        };
+        let changes = [
+            change(None, Some(spec(1))),
+            change(Some(spec(1)), Some(spec(2))),
+            change(Some(spec(1)), None),
+        ];
+        let diff = RuleDiff { of: "differences", caption: "Differences", changes: &changes };
+        let html = diff.render().into_string();
+        assert_eq!(html.matches("<tr>").count(), 1 + 3 + 1 + 1, "{html}");
+        for text in [">new<", ">changed<", ">deleted<", "&lt;b&gt;", ">limit<", ">1m<"] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+        assert!(!html.contains("<b>"), "{html}");
+    }
+}
