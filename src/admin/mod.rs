@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod hasher;
 mod instances;
+mod key_view;
 pub(crate) mod messages;
 mod modes;
 mod note;
@@ -29,6 +30,7 @@ pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
 pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
 pub use instances::{InstanceId, Instances};
+pub use key_view::KeyView;
 pub(crate) use modes::MAX_TIME_TO_LIVE;
 pub use modes::{ModeChange, Modes};
 pub use note::Note;
@@ -36,7 +38,7 @@ pub use stats::{
     FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsLength, StatsReading, StatsScope,
     StatsWatch, StatsWatchError,
 };
-pub use top_keys::{FleetCounts, FleetTopKeys};
+pub use top_keys::{FleetCounts, FleetTopKeys, TopKeysError};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,11 +146,6 @@ impl Administrator {
     /// Returns this instance among those of the fleet.
     pub fn instances(&self) -> &Instances {
         &self.shared.instances
-    }
-
-    /// Returns what asks other instances for top keys.
-    pub fn top_keys(&self) -> &FleetTopKeys {
-        &self.shared.top_keys
     }
 
     /// Returns the statistics of decisions in time.

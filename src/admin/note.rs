@@ -2,7 +2,8 @@
 
 use prost::Message;
 
-use crate::clock::Timestamp;
+use super::change::MAX_REASON;
+use crate::clock::{Clock, Timestamp};
 
 /// Most bytes of an actor in a note.
 const MAX_ACTOR: usize = 1024;
@@ -31,6 +32,13 @@ impl Note {
             actor: actor[..end.unwrap_or_default()].to_owned(),
             reason: reason.to_owned(),
         }
+    }
+
+    /// Returns the bytes of the note of an override that is set now. A reason that is too long is cut:
+    /// it is refused with the rest of the change.
+    pub fn of_new_override(actor: &str, reason: &str) -> Vec<u8> {
+        let end = reason.floor_char_boundary(MAX_REASON);
+        Self::new(Clock::default().now(), actor, &reason[..end]).encode_to_vec()
     }
 
     /// Reads the note of an override. One that was not written by the service is empty.

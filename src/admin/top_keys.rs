@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use prost::Message;
 use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
+use thiserror::Error;
 use tokio::time::sleep;
 use tracing::debug;
 
 use super::request_ids::{hash, hex};
-use super::{Instances, SharedHasher};
+use super::{Administrator, Instances, SharedHasher};
 use crate::clock::Deadline;
+use crate::rules::RuleSet;
 use crate::store::StoreError;
 use crate::telemetry::top_keys::{
     CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
@@ -95,6 +97,38 @@ struct CounterMessage {
     key: String,
     #[prost(uint64, tag = "2")]
     least: u64,
+}
+
+/// The reason why keys of a rule can't be counted.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum TopKeysError {
+    /// The server counts no keys.
+    #[error("telemetry.top-keys is off: set it to true and restart")]
+    Off,
+    /// No rule of the project has this name.
+    #[error("rule must be that of a rule")]
+    UnknownRule,
+}
+
+impl Administrator {
+    /// Returns the counts of the keys of a rule, over the fleet. `rules` are those of its project.
+    ///
+    /// # Errors
+    ///
+    /// [`TopKeysError`]. A store that does not answer is none: see [`FleetCounts::problem`].
+    pub async fn top_keys(
+        &self,
+        rules: &RuleSet,
+        query: &CountQuery<'_>,
+        deadline: Deadline,
+    ) -> Result<FleetCounts, TopKeysError> {
+        let top_keys = self.shared.metrics.top_keys().ok_or(TopKeysError::Off)?;
+        let counted = top_keys.window(query);
+        if counted.is_none() && !rules.has_rule(query.rule) {
+            return Err(TopKeysError::UnknownRule);
+        }
+        Ok(self.shared.top_keys.add_others(counted.unwrap_or_default(), query, deadline).await)
+    }
 }
 
 impl FleetTopKeys {

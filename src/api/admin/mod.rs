@@ -3,7 +3,6 @@
 
 mod decisions;
 mod explain;
-mod keys;
 mod lists;
 mod modes;
 mod origins;
@@ -26,7 +25,6 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use self::decisions::WatchedProjects;
-use self::keys::KeyView;
 use self::projects::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted, no_project};
 use self::selector::ParsedSelector;
 use self::top_keys::TopKeysQuery;
@@ -34,7 +32,7 @@ use super::auth::{Caller, Role, Roles, StreamAccess};
 use super::deadline::deadline;
 use super::status::{admin, invalid_field};
 use crate::admin::projects::ProjectAdministrator;
-use crate::admin::{Administrator, ChangeRequest, messages};
+use crate::admin::{Administrator, ChangeRequest, KeyView, Note, messages};
 use crate::algorithm::Cost;
 use crate::projects::ProjectId;
 use crate::telemetry::metrics::Metrics;
@@ -67,7 +65,8 @@ impl Service {
         if is_in_clear {
             return Ok(KeyView::Clear);
         }
-        KeyView::hashed(self.administrator.hasher(), deadline(request.metadata())).await
+        let (hasher, deadline) = (self.administrator.hasher(), deadline(request.metadata()));
+        KeyView::hashed(hasher, deadline).await.map_err(|error| admin(&error))
     }
 
     /// Makes a change of the keys that a message selects.
@@ -182,7 +181,7 @@ impl AdminService for Service {
     ) -> Result<Response<proto::SetOverrideResponse>, Status> {
         let message = request.get_ref();
         let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id } = message;
-        let note = overrides::encoded_note(caller(&request)?.actor(), reason);
+        let note = Note::of_new_override(caller(&request)?.actor(), reason);
         let change = overrides::change(grant.as_ref(), ttl.as_ref(), &note)?;
         let fields = ChangeFields {
             action: "SetOverride",
@@ -287,14 +286,9 @@ impl AdminService for Service {
         let is_in_clear = caller.roles_in(&id).contains(Role::Operate);
         let view = self.key_view(&request, is_in_clear).await?;
         let query = TopKeysQuery::new(request.get_ref())?;
-        let top_keys = self.metrics.top_keys().ok_or_else(top_keys::switched_off)?;
-        let counted = top_keys.window(&query.counts);
-        if counted.is_none() && !snapshot.rules.has_rule(query.counts.rule) {
-            return Err(top_keys::unknown_rule());
-        }
-        let deadline = deadline(request.metadata());
-        let own = counted.unwrap_or_default();
-        let counts = self.administrator.top_keys().add_others(own, &query.counts, deadline).await;
+        let (of, deadline) = (&self.administrator, deadline(request.metadata()));
+        let counts = of.top_keys(&snapshot.rules, &query.counts, deadline).await;
+        let counts = counts.map_err(top_keys::refused)?;
         Ok(query.response(&snapshot.rules, counts, &view))
     }
 

@@ -1,26 +1,16 @@
 //! Overrides in messages.
 
-use prost::Message;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use tonic::Status;
 
-use crate::admin::Note;
 use crate::admin::messages::{key_override, key_part};
 use crate::algorithm::Limit;
 use crate::api::status::invalid_field;
-use crate::clock::Clock;
 use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
 use crate::proto_values::micros;
 use rlaas_limiter::Limiter;
-
-/// Returns the note of an override that is set now.
-pub(super) fn encoded_note(actor: &str, reason: &str) -> Vec<u8> {
-    // A longer reason is refused with the rest of the request.
-    let end = reason.floor_char_boundary(1024);
-    Note::new(Clock::default().now(), actor, &reason[..end]).encode_to_vec()
-}
 
 /// Reads the grant of an override and the time until it ends.
 ///

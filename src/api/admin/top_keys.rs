@@ -5,8 +5,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
 use super::WARNING;
-use super::keys::KeyView;
-use crate::admin::FleetCounts;
+use crate::admin::{FleetCounts, KeyView, TopKeysError};
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rules::RuleSet;
@@ -91,13 +90,11 @@ impl<'a> TopKeysQuery<'a> {
     }
 }
 
-/// Returns `NOT_FOUND`.
-pub(super) fn unknown_rule() -> Status {
-    with_reason(tonic::Code::NotFound, "UNKNOWN_RULE", "rule must be that of a rule".to_owned())
-}
-
-/// Returns the status of a server without counts of keys.
-pub(super) fn switched_off() -> Status {
-    let message = "telemetry.top-keys is off: set it to true and restart".to_owned();
-    with_reason(tonic::Code::FailedPrecondition, "TOP_KEYS_OFF", message)
+/// Returns the status of a request whose keys can't be counted.
+pub(super) fn refused(error: TopKeysError) -> Status {
+    let (code, reason) = match error {
+        TopKeysError::Off => (tonic::Code::FailedPrecondition, "TOP_KEYS_OFF"),
+        TopKeysError::UnknownRule => (tonic::Code::NotFound, "UNKNOWN_RULE"),
+    };
+    with_reason(code, reason, error.to_string())
 }

@@ -8,14 +8,14 @@ use tonic::{Request, Response, Status};
 
 use super::request::{OPERATE_OR_ADMIN, admitted, others};
 use super::{errors, messages};
+use crate::admin::KeyView;
 use crate::admin::projects::{
     ProjectAdministrator, ProjectError, RuleWarning, Trial, TriedRules, ValidatedRules,
 };
-use crate::api::admin::keys::KeyView;
 use crate::api::admin::{WARNING, caller};
 use crate::api::auth::Role;
 use crate::api::deadline::deadline;
-use crate::api::status::invalid_field;
+use crate::api::status::{admin, invalid_field};
 use crate::clock::Micros;
 use crate::projects::dry_runs::{DryRunKind, Steps, Stopped};
 use crate::projects::{Others, ProjectId};
@@ -55,7 +55,8 @@ pub(super) async fn preview(
     let view = if of.roles_in(&id).contains(Role::Operate) {
         KeyView::Clear
     } else {
-        KeyView::hashed(administrator.administrator().hasher(), deadline).await?
+        let hasher = administrator.administrator().hasher();
+        KeyView::hashed(hasher, deadline).await.map_err(|error| admin(&error))?
     };
     let proto::PreviewRequest { rules, prune, window, .. } = request.into_inner();
     let window = parse_window(window.as_ref())?;

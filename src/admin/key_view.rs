@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use tonic::Status;
 
-use crate::admin::messages::{hide_values, key_part};
-use crate::admin::{AdminError, SharedHasher};
-use crate::api::status::admin;
+use super::messages::{hide_values, key_part};
+use super::{AdminError, SharedHasher};
 use crate::clock::Deadline;
 use crate::plan::KeyPart;
 use crate::rules::KeyHasher;
@@ -17,7 +15,7 @@ const MAX_HASHER_TIME: Duration = Duration::from_secs(2);
 
 /// How a caller sees keys.
 #[derive(Clone, Debug)]
-pub(super) enum KeyView {
+pub enum KeyView {
     /// As they are.
     Clear,
     /// As `#` and 26 characters, by this hasher.
@@ -29,15 +27,19 @@ impl KeyView {
     ///
     /// # Errors
     ///
-    /// As of a store that does not answer.
-    pub(super) async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, Status> {
+    /// [`AdminError::Store`] if the store does not answer.
+    pub async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, AdminError> {
         // Boxed because it is large, and waits at most once in the life of a process.
         let hasher = Box::pin(hasher.hasher(deadline.or_within(MAX_HASHER_TIME))).await;
-        Ok(Self::Hashed(hasher.map_err(|error| admin(&AdminError::Store(error)))?))
+        Ok(Self::Hashed(hasher.map_err(AdminError::Store)?))
     }
 
     /// Follows a reload of the key by which ids are hashed.
-    pub(super) async fn follow(&mut self, hasher: &SharedHasher) -> Result<(), Status> {
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyView::hashed`].
+    pub async fn follow(&mut self, hasher: &SharedHasher) -> Result<(), AdminError> {
         if let Self::Hashed(_) = self {
             *self = Self::hashed(hasher, Deadline::NEVER).await?;
         }
@@ -45,7 +47,7 @@ impl KeyView {
     }
 
     /// Returns the message of a key.
-    pub(super) fn key(&self, parts: Vec<KeyPart>, id: &str) -> proto::KeyRef {
+    pub fn key(&self, parts: Vec<KeyPart>, id: &str) -> proto::KeyRef {
         let mut key = proto::KeyRef {
             parts: parts.into_iter().map(key_part).collect(),
             id: id.to_owned(),
