@@ -28,7 +28,8 @@ pub(super) static STYLES: LazyLock<Asset> = LazyLock::new(|| {
         include_str!("assets/console.css"),
         include_str!("assets/chart.css"),
         include_str!("assets/now.css"),
-        include_str!("assets/projects.css")
+        include_str!("assets/projects.css"),
+        include_str!("assets/key.css")
     );
     Asset::new("console.css", "text/css; charset=utf-8", styles)
 });

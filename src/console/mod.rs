@@ -5,6 +5,7 @@
 //! | `/console/now` | what is asked and refused, live |
 //! | `/console/now-events` | tells the page that there is something new |
 //! | `/console/instances` | the instances of the fleet |
+//! | `/console/key` | what one id has used, and changes of it |
 //! | `/console/audit` | who changed what, when and why |
 //! | `/console/projects` | the projects, and a new one |
 //! | `/console/project`, `/console/project-…` | one project, and its changes |
@@ -23,6 +24,7 @@
 
 mod action;
 mod assets;
+mod change_form;
 mod chart;
 mod cookies;
 mod day_chart;
@@ -31,11 +33,14 @@ mod form_parts;
 mod layout;
 mod live;
 mod outcome;
+mod page_error;
 mod pages;
 mod project_access;
 mod project_problem;
 mod rule_diff;
 mod rules_text;
+mod request_fields;
+mod rule_words;
 mod seal;
 mod sessions;
 mod sign_in;
@@ -108,6 +113,7 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/now", get(pages::now::show))
         .route("/console/now-events", get(live::events))
         .route("/console/instances", get(pages::instances::show))
+        .route("/console/key", get(pages::key::show).post(pages::key::change))
         .route("/console/audit", get(pages::audit::show))
         .route("/console/projects", get(pages::projects::show).post(pages::projects::create))
         .route("/console/project", get(pages::project::show))

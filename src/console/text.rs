@@ -68,14 +68,17 @@ fn is_hidden(char: char) -> bool {
 pub(super) fn time(time: Option<&Timestamp>) -> Markup {
     html! {
         @match time {
-            Some(time) => {
-                @let exact = time.to_string();
-                @let shown = exact.split(['.', 'Z']).next().unwrap_or_default().replace('T', " ");
-                time datetime=(exact) { (shown) " UTC" }
-            }
+            Some(time) => time datetime=(time.to_string()) { (time_text(time)) },
             None => span.muted { "unknown" }
         }
     }
+}
+
+/// Returns a time to the second.
+pub(super) fn time_text(time: &Timestamp) -> String {
+    let exact = time.to_string();
+    let shown = exact.split(['.', 'Z']).next().unwrap_or_default().replace('T', " ");
+    format!("{shown} UTC")
 }
 
 /// Shows a span, or that there is none.

@@ -194,7 +194,8 @@ fn form(search: &AuditSearch) -> Markup {
     }
 }
 
-fn table(entries: &[AuditEntry]) -> Markup {
+/// Shows changes.
+pub(super) fn table(entries: &[AuditEntry]) -> Markup {
     let table = PageTable {
         of: "changes",
         caption: "Changes, newest first",

@@ -4,6 +4,7 @@ pub(super) mod audit;
 pub(super) mod change;
 pub(super) mod history;
 pub(super) mod instances;
+pub(super) mod key;
 pub(super) mod now;
 pub(super) mod project;
 pub(super) mod projects;
@@ -12,4 +13,4 @@ pub(super) mod projects;
 pub(super) const HOME: &str = "now";
 /// Every page that a sign-in may lead to.
 pub(super) const ALL: &[&str] =
-    &["now", "instances", "audit", "projects", "project", "change", "history"];
+    &["now", "instances", "key", "audit", "projects", "project", "change", "history"];

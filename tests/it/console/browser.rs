@@ -86,3 +86,35 @@ pub(super) fn secret_of(html: &str) -> Option<String> {
     let value = html.split("name=\"secret\" value=\"").nth(1)?;
     value.split('"').next().map(str::to_owned)
 }
+
+/// Returns a text as a form has it.
+pub(super) fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |all, byte| format!("{all}%{byte:02X}"))
+}
+
+/// Returns the hidden fields of the form of a page that has a button or an option with this value.
+pub(super) fn form(page: &str, value: &str) -> String {
+    let form = page.split("<form").find(|form| form.contains(&format!("value=\"{value}\"")));
+    let form = form.unwrap_or_else(|| panic!("no form with {value}: {page}"));
+    let hidden = form.split("<input type=\"hidden\" name=\"").skip(1).map(|input| {
+        let (name, rest) = input.split_once('"').expect("a name");
+        let value = rest.split("value=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let value = value.expect("a value").replace("&amp;", "&");
+        format!("{name}={}", encoded(&value))
+    });
+    hidden.collect::<Vec<_>>().join("&")
+}
+
+/// Returns the numbers of the first row of a table that contains a text.
+pub(super) fn row(html: &str, head: &str) -> Option<Vec<String>> {
+    let is_row = |row: &&str| row.starts_with("<th scope=\"row\">") && row.contains(head);
+    let rows = html.split("<tr>").filter_map(|row| row.split("</tr>").next());
+    let row = rows.into_iter().find(is_row)?;
+    let cells = row.split("<td class=\"right\">").skip(1);
+    let text = |cell: &str| {
+        let cell = cell.split("</td>").next().unwrap_or_default().split("<svg").next();
+        let parts = cell.unwrap_or_default().split('<').map(|part| part.split('>').next_back());
+        parts.map(Option::unwrap_or_default).collect::<String>()
+    };
+    Some(cells.map(text).collect())
+}

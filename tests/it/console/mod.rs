@@ -6,6 +6,7 @@ mod change;
 mod forms;
 mod headers;
 mod instances;
+mod key;
 mod local;
 mod now;
 mod projects;

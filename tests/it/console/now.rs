@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::browser::Browser;
+use super::browser::{Browser, row};
 use super::{ADMIN, CONSOLE, OPERATE, auth, start_with_auth};
 use crate::admin::watch_stats::TimedServers;
 use crate::http::client::send_with;
@@ -79,18 +79,6 @@ async fn request(server: &Rlaas, user: &str, resource: &str, times: usize, heade
         let response = send_with(server, "POST", "/v1/check", &headers, Some(&body)).await;
         assert!([200, 429].contains(&response.status), "{response:?}");
     }
-}
-
-/// Returns the cells of the row of a rule or project: decisions, near the limit, refused, and so on.
-fn row(html: &str, head: &str) -> Option<Vec<String>> {
-    let row = html.split("<tr>").find(|row| row.contains(head))?;
-    let cells = row.split("<td class=\"right\">").skip(1);
-    let text = |cell: &str| {
-        let cell = cell.split("</td>").next().unwrap_or_default().split("<svg").next();
-        let parts = cell.unwrap_or_default().split('<').map(|part| part.split('>').next_back());
-        parts.map(Option::unwrap_or_default).collect::<String>()
-    };
-    Some(cells.map(text).collect())
 }
 
 #[tokio::test]

@@ -1,0 +1,94 @@
+//! Forms of changes: the fields that all of them have.
+
+use maud::{Markup, html};
+use prost_types::Timestamp;
+
+use super::layout::{Frame, failure};
+use super::page_error::PageError;
+use super::sessions::random_text;
+use super::text::time_text;
+use crate::clock::Micros;
+
+/// The field with the id of the change.
+pub(super) const REQUEST_ID: &str = "request_id";
+/// Said of changes in a store that ends with the process.
+pub(super) const LOST_AT_RESTART: &str =
+    " A restart of this instance loses it: set store.memory.journal.path.";
+
+/// A field of one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TextInput<'a> {
+    /// Id in the page.
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) label: &'a str,
+    /// What was typed.
+    pub(super) value: &'a str,
+    /// An example.
+    pub(super) example: &'a str,
+}
+
+impl TextInput<'_> {
+    pub(super) fn render(&self) -> Markup {
+        html! {
+            div {
+                label for=(self.id) { (self.label) }
+                input id=(self.id) name=(self.name) value=(self.value) placeholder=(self.example)
+                    autocomplete="off" spellcheck="false";
+            }
+        }
+    }
+}
+
+/// Returns the hidden fields: the secret of the visitor's forms, and the id of the change, so that a
+/// form which is sent twice makes one change. A form that is shown again keeps its id.
+pub(super) fn hidden(frame: &Frame, request_id: &str) -> Markup {
+    let new = if request_id.is_empty() { random_text().unwrap_or_default() } else { String::new() };
+    html! {
+        (frame.secret())
+        input type="hidden" name=(REQUEST_ID) value={ (request_id) (new) };
+    }
+}
+
+/// Shows why a change was refused. One that failed may have been made: its problem says so.
+pub(super) fn refused(error: &PageError) -> Markup {
+    let what =
+        if error.status.is_client_error() { "Nothing was changed" } else { "The change failed" };
+    failure(&format!("{what}: {}.", error.problem))
+}
+
+/// Reads the time until a change ends, from 1 s to `max`.
+pub(super) fn ttl(text: &str, max: Micros) -> Result<Micros, PageError> {
+    let parsed = humantime::parse_duration(text.trim()).ok().map(Micros::from);
+    let parsed = parsed.filter(|ttl| (Micros::from_secs(1)..=max).contains(ttl));
+    parsed.ok_or_else(|| {
+        let days = max.as_secs_ceil() / 86_400;
+        PageError::invalid(format!("ends after must be 1s to {days}d, such as 30m, 12h or 7d"))
+    })
+}
+
+/// Says from when on every instance obeys a change; nothing if that is not known.
+pub(super) fn everywhere(by: Option<&Timestamp>) -> String {
+    by.map(|by| format!(" Everywhere by {}.", time_text(by))).unwrap_or_default()
+}
+
+/// Says that a form was sent before, if so.
+pub(super) const fn replayed(is_replayed: bool) -> &'static str {
+    if is_replayed { "This form was sent before, and its change was made once: " } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_and_bounds() {
+        let day = Micros::from_secs(86_400);
+        assert_eq!(ttl(" 1h 30m ", day), Ok(Micros::from_secs(5_400)));
+        assert_eq!(ttl("1d", day), Ok(day));
+        for text in ["", "1", "0s", "25h", "-1h", "tomorrow", "999999999999999999999y", "<b>"] {
+            let error = ttl(text, day).expect_err(text);
+            assert_eq!(error.problem, "ends after must be 1s to 1d, such as 30m, 12h or 7d");
+        }
+    }
+}

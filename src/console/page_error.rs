@@ -1,0 +1,87 @@
+//! The reason why a page does not show, or do, what its visitor asks for.
+
+use axum::http::StatusCode;
+
+use super::fields::{FieldError, project_id};
+use crate::admin::AdminError;
+use crate::api::auth::{AuthError, Caller, Permission, Roles};
+use crate::plan::SelectError;
+use crate::projects::ProjectId;
+
+/// A reason with the status of the response. The text names the field that is not valid, if it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PageError {
+    pub(super) status: StatusCode,
+    pub(super) problem: String,
+}
+
+impl PageError {
+    /// Creates the error of a field that is not valid.
+    pub(super) fn invalid(problem: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, problem: problem.into() }
+    }
+
+    /// Creates the error of something that does not exist, as far as its visitor may know.
+    pub(super) fn not_found(problem: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, problem: problem.into() }
+    }
+
+    /// Creates the error of a visitor who has none of these roles.
+    pub(super) fn forbidden(required: Roles) -> Self {
+        let problem = AuthError::Forbidden(required).to_string();
+        Self { status: StatusCode::FORBIDDEN, problem }
+    }
+}
+
+impl From<FieldError> for PageError {
+    fn from(error: FieldError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<AdminError> for PageError {
+    fn from(error: AdminError) -> Self {
+        let status = match &error {
+            AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownProject => {
+                StatusCode::NOT_FOUND
+            }
+            AdminError::Running => StatusCode::GATEWAY_TIMEOUT,
+            AdminError::Unfinished
+            | AdminError::TooManyIds
+            | AdminError::TooManyModes
+            | AdminError::TooManyChanges
+            | AdminError::Audit(_)
+            | AdminError::Store(_)
+            | AdminError::Journal(_)
+            | AdminError::Change(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        // The fields of a form have the last part of a field's name.
+        let text = error.to_string();
+        let problem = ["selector.", "grant."].iter().find_map(|prefix| text.strip_prefix(prefix));
+        Self { status, problem: problem.unwrap_or(&text).to_owned() }
+    }
+}
+
+/// Returns the project of a field, if the visitor has one of the roles in it. A project that they have
+/// no role in does not exist for them.
+pub(super) fn admitted(
+    caller: &Caller,
+    field: &str,
+    required: Roles,
+) -> Result<ProjectId, PageError> {
+    let any = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
+    let unknown = || {
+        PageError::not_found(format!("project must be one that you have the role {required} for"))
+    };
+    let id = if field.is_empty() { Some(ProjectId::UNNAMED) } else { project_id(field) };
+    let id = id.ok_or_else(unknown)?;
+    let held = caller.roles_in(&id);
+    if held.intersects(required) {
+        Ok(id)
+    } else if held.intersects(any) {
+        Err(PageError::forbidden(required))
+    } else {
+        Err(unknown())
+    }
+}

@@ -1,0 +1,270 @@
+//! The page of keys: what an id has used, and changes of it.
+
+use super::browser::{Browser, encoded, form, secret_of};
+use super::{ADMIN, CONSOLE, OPERATE, auth};
+use crate::http::client::{HttpResponse, send_with};
+use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::{TempDir, eventually};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const RULES: &str = "\
+rules:
+  - {name: pay, endpoint: /pay, limit: 3, window: 1h, overridable: true, near-limit: 0.6}
+  - {name: plain, endpoint: /pay, limit: 1000, window: 1h, shadow: true}
+";
+
+/// Starts a server with these rules, whose callers have the tokens of [`ADMIN`] and [`OPERATE`].
+fn start(settings: &[&str]) -> Rlaas {
+    let tokens = auth(&[(ADMIN, "roles: [admin, operate, check]"), (OPERATE, "roles: [operate]")]);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}"));
+    Rlaas::start_from(&file, &[&[CONSOLE], settings].concat())
+}
+
+async fn check(server: &Rlaas, user: &str) -> Value {
+    let headers = format!("Authorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n");
+    let body = json!({"userId": user, "resource": "/pay"}).to_string();
+    let response = send_with(server, "POST", "/v1/check", &headers, Some(&body)).await;
+    response.json()
+}
+
+/// Sends a form of a page, and returns the page to which it leads.
+async fn send(browser: &Browser, page: &str, change: &str, more: &str) -> HttpResponse {
+    let shown = browser.get(page).await.body;
+    let sent =
+        browser.post("key", &format!("{}&change={change}&{more}", form(&shown, change))).await;
+    assert_eq!(sent.status, 303, "{change}: {sent:?}");
+    browser.get(sent.header("location").expect("a page")).await
+}
+
+const ALICE: &str = "key?user_id=alice&resource=%2Fpay";
+
+#[tokio::test]
+async fn every_change_is_made_once_and_reported() {
+    let server = start(&[]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let empty = browser.get("key").await;
+    assert!(empty.status == 200 && empty.body.contains("Type the user id"), "{empty:?}");
+    for _ in 0..4 {
+        check(&server, "alice").await;
+    }
+    let page = browser.get(ALICE).await;
+    assert_eq!(page.status, 200);
+    for text in [
+        ">refused</strong> by rule",
+        "near the limit",
+        "passes in",
+        "shadow: refuses nothing",
+        "3 per 1 h",
+        "Nobody has changed them",
+        "href=\"rule?project=_&amp;name=pay\"",
+        "overridable: true",
+    ] {
+        assert!(page.body.contains(text), "{text}: {}", page.body);
+    }
+    let reset = send(&browser, ALICE, "reset", "reason=a+ticket").await;
+    for text in
+        ["The key of rule pay is reset: 3 used before, 0 now.", "Everywhere by 20", "a ticket"]
+    {
+        assert!(reset.body.contains(text), "{text}: {}", reset.body);
+    }
+    assert_eq!(check(&server, "alice").await["allowed"], true);
+    check(&server, "alice").await;
+    let refunded = send(&browser, ALICE, "refund", "reason=r&units=1").await;
+    assert!(refunded.body.contains("are refunded: 2 used before, 1 now"), "{}", refunded.body);
+
+    let banned = send(&browser, ALICE, "ban", "reason=abuse&ttl=2h").await;
+    for text in ["is banned until 20", "from a ban of this key", "<dt>Ban</dt>", "abuse"] {
+        assert!(banned.body.contains(text), "{text}: {}", banned.body);
+    }
+    assert_eq!(check(&server, "alice").await["allowed"], false);
+    let free = send(&browser, ALICE, "unban", "reason=over").await;
+    assert!(free.body.contains("not banned any more") && !free.body.contains("<dt>Ban</dt>"));
+    assert_eq!(check(&server, "alice").await["allowed"], true);
+
+    let raised = send(&browser, ALICE, "set-limit", "reason=vip&ttl=7d&limit=500&burst=").await;
+    for text in ["has another limit until 20", "500 per 1 h", "set for this key"] {
+        assert!(raised.body.contains(text), "{text}: {}", raised.body);
+    }
+    let unlimited = send(&browser, ALICE, "set-limit", "reason=vip&ttl=7d&limit=Unlimited").await;
+    assert!(unlimited.body.contains("nothing is counted"), "{}", unlimited.body);
+    let cleared = send(&browser, ALICE, "clear-limit", "reason=over").await;
+    assert!(cleared.body.contains("has the limit of the rule again"), "{}", cleared.body);
+    assert!(cleared.body.contains("from the rule") && !cleared.body.contains("Other limit"));
+
+    // A form that is sent twice makes one change.
+    let form = format!(
+        "{}&change=refund&reason=twice&units=1",
+        form(&browser.get(ALICE).await.body, "refund")
+    );
+    let mut outcomes = Vec::new();
+    for _ in 0..2 {
+        let sent = browser.post("key", &form).await;
+        let page = browser.get(sent.header("location").expect("a page")).await.body;
+        outcomes.push(page.contains("This form was sent before"));
+    }
+    assert_eq!(outcomes, [false, true]);
+    assert_eq!(browser.get("audit").await.body.matches("twice").count(), 1);
+}
+
+#[tokio::test]
+async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
+    let server = start(&[]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    check(&server, "alice").await;
+    let page = browser.get(ALICE).await.body;
+    for (change, fields, problem) in [
+        ("reset", "reason=", "reason must be 1 to 1024 bytes"),
+        ("reset", &*format!("reason={}", "a".repeat(1025)), "reason must be 1 to 1024 bytes"),
+        ("refund", "reason=typed&units=0", "units must be 1 to"),
+        ("refund", "reason=typed&units=%3Cscript%3E", "units must be 1 to"),
+        ("ban", "reason=typed&ttl=", "ends after must be 1s to 366d"),
+        ("ban", "reason=typed&ttl=400d", "ends after must be 1s to 366d"),
+        ("set-limit", "reason=typed&ttl=1h&limit=0", "limit must be 1 to"),
+        ("set-limit", "reason=typed&ttl=1h&limit=5000000000", "limit must be 1 to"),
+        ("set-limit", "reason=typed&ttl=1h&limit=7&burst=x", "most at once must be 1 to"),
+        ("set-limit", "reason=typed&ttl=1h&limit=unlimited&burst=1", "most at once must be empty"),
+        ("reset", "reason=typed&reason=typed", "reason: given twice"),
+    ] {
+        let refused =
+            browser.post("key", &format!("{}&change={change}&{fields}", form(&page, change))).await;
+        assert_eq!(refused.status, 400, "{change} {fields}: {refused:?}");
+        assert!(refused.body.contains(problem), "{problem}: {}", refused.body);
+        assert!(!refused.body.contains("<script>"), "{}", refused.body);
+        assert!(refused.body.contains("<details id=\"") && refused.body.contains(" open>"));
+        if fields.contains("typed&u") {
+            assert!(refused.body.contains("value=\"typed\""), "{}", refused.body);
+        }
+    }
+    let reset = format!("{}&change=reset", form(&page, "reset"));
+    for (body, status) in [
+        (reset.replace("change=reset", "change=explode"), 400),
+        (reset.replace("of_rule=", "of_rule=x"), 404),
+        (reset.replace("request_id=", "other_id="), 400),
+        (reset.replace("search=", "search=%25ff&x="), 400),
+        (reset.replace("secret=", "secret=x"), 403),
+        (reset.replace("secret=", "other="), 403),
+    ] {
+        let refused = browser.post("key", &format!("{body}&reason=r")).await;
+        assert_eq!(refused.status, status, "{body}: {}", refused.body);
+    }
+    let elsewhere = browser.post_with("key", "Origin: https://evil.example\r\n", &reset).await;
+    assert_eq!(elsewhere.status, 403);
+    let audit = browser.get("audit").await.body;
+    assert!(audit.contains("Nothing has been changed"), "{audit}");
+    for (query, status, problem) in [
+        ("resource=%2Fpay", 400, "user_id must be 1 to 1024 bytes"),
+        (&*format!("user_id={}", "a".repeat(1025)), 400, "user_id must be 1 to 1024 bytes"),
+        ("user_id=a&attributes=plan", 400, "attributes must be lines"),
+        ("user_id=a&project=none", 404, "project_id must be that of a project"),
+        ("user_id=a&project=NO", 404, "project must be one that"),
+        ("user_id=a&rule=none", 404, "rule must be the name of a rule"),
+        ("id=alice", 400, "rule must be set"),
+        ("id=a:b:c&rule=pay", 400, "key.id must be the id of a key"),
+        ("user_id=%ff", 400, "in UTF-8"),
+    ] {
+        let page = browser.get(&format!("key?{query}")).await;
+        assert_eq!(page.status, status, "{query}");
+        assert!(page.body.contains(problem), "{problem}: {}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn roles_are_those_of_the_api() {
+    let server = start(&[]);
+    let admin = Browser::signed_in(&server, ADMIN).await;
+    let operator = Browser::signed_in(&server, OPERATE).await;
+    check(&server, "alice").await;
+    let (of_admin, shown) = (admin.get(ALICE).await.body, operator.get(ALICE).await.body);
+    assert!(shown.contains("Reset this key") && !shown.contains("Ban this key"), "{shown}");
+    assert!(!shown.contains("Last changes") && of_admin.contains("Last changes"));
+    let reset = send(&operator, ALICE, "reset", "reason=r").await;
+    assert!(reset.body.contains("is reset"), "{}", reset.body);
+    // The form of an administrator, with the secret of the operator.
+    let secret = secret_of(&shown).expect("a secret");
+    for change in ["ban", "set-limit"] {
+        let body = format!("{}&change={change}", form(&of_admin, change));
+        let at = body.find("&").expect("fields");
+        let body = format!("secret={secret}{}&reason=r&ttl=1h&limit=5", &body[at..]);
+        let refused = operator.post("key", &body).await;
+        assert_eq!(refused.status, 403, "{change}: {}", refused.body);
+        assert!(refused.body.contains("role admin is required"), "{}", refused.body);
+    }
+
+    let tokens =
+        auth(&[(ADMIN, "roles: [admin]"), (OPERATE, "projects: [shop], roles: [operate]")]);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}"));
+    let server = Rlaas::start_from(&file, &[CONSOLE]);
+    let admin = Browser::signed_in(&server, ADMIN).await;
+    assert_eq!(admin.get(ALICE).await.status, 403, "operate is another role");
+    assert!(!admin.get("instances").await.body.contains("href=\"key\""));
+    let body = format!("secret={}&change=reset", admin.secret("instances").await);
+    assert_eq!(admin.post("key", &body).await.status, 403);
+    let operator = Browser::signed_in(&server, OPERATE).await;
+    let own = operator.get("key").await.body;
+    assert!(own.contains("value=\"shop\"") && own.contains("href=\"key\""), "{own}");
+    for project in ["_", "", "blog", "shop"] {
+        // The project shop does not exist either.
+        let page = operator.get(&format!("{ALICE}&project={project}")).await;
+        assert_eq!(page.status, 404, "{project}: {}", page.body);
+    }
+}
+
+#[tokio::test]
+async fn hostile_ids_are_found_by_their_links_and_do_nothing() {
+    let server = start(&["audit.keys=clear"]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let long = "é".repeat(512);
+    for id in ["<script>alert(1)</script>\u{202e}\0\"'&\r\n%:{}", &long] {
+        check(&server, id).await;
+        let link = format!("key?user_id={}&resource=%2Fpay", encoded(id));
+        let page = browser.get(&link).await;
+        assert!(page.status == 200 && page.body.contains(" used, "), "{page:?}");
+        let reset = send(&browser, &link, "reset", &format!("reason={}", encoded(&id[..2]))).await;
+        assert!(reset.body.contains("is reset: 1 used before, 0 now"), "{}", reset.body);
+        for html in [&page.body, &reset.body] {
+            assert!(!html.contains("<script>") && !html.contains(" style="), "{html}");
+        }
+    }
+    let by_id = browser.get("key?rule=pay&id=alice").await;
+    assert!(by_id.status == 200 && by_id.body.contains("0</data> used, "), "{by_id:?}");
+    let banned = send(&browser, "key?rule=pay&id=alice", "ban", "reason=r&ttl=1h").await;
+    assert!(banned.body.contains("is banned until"), "{}", banned.body);
+    assert_eq!(check(&server, "alice").await["allowed"], false);
+}
+
+#[tokio::test]
+async fn without_redis_the_rules_are_shown_and_changes_refused() {
+    let mut redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let server = start(&["store.backend=redis", &url]);
+    eventually("the server is ready", TIMEOUT, async || server.get("/readyz").await.0 == 200).await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    check(&server, "alice").await;
+    let page = browser.get(ALICE).await;
+    assert_eq!(page.status, 200, "{}", page.body);
+    redis.kill();
+    let away = browser.get(ALICE).await;
+    assert_eq!(away.status, 503);
+    for text in [
+        "can't be read: <bdi class=\"foreign\">store unavailable",
+        "3 per 1 h",
+        "not known",
+        "Try again",
+    ] {
+        assert!(away.body.contains(text), "{text}: {}", away.body);
+    }
+    let body = format!("{}&change=reset&reason=a+typed+text", form(&page.body, "reset"));
+    let refused = browser.post("key", &body).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.body.contains("value=\"a typed text\""), "{}", refused.body);
+    redis.restart();
+    eventually("the same form works again", TIMEOUT, async || {
+        browser.post("key", &body).await.status == 303
+    })
+    .await;
+}
