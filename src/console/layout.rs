@@ -84,6 +84,7 @@ impl Frame {
         let pages = [
             ("now", "Now", true),
             ("instances", "Instances", self.has_instances),
+            ("rules", "Rules", true),
             ("key", "Key", self.has_keys),
             ("projects", "Projects", self.has_keys || self.has_audit),
             ("audit", "Audit", self.has_audit),

@@ -5,6 +5,8 @@
 //! | `/console/now` | what is asked and refused, live |
 //! | `/console/now-events` | tells the page that there is something new |
 //! | `/console/instances` | the instances of the fleet |
+//! | `/console/rules` | the rules in force |
+//! | `/console/rule` | one rule: its decisions, the keys that it hits, its mode |
 //! | `/console/key` | what one id has used, and changes of it |
 //! | `/console/audit` | who changed what, when and why |
 //! | `/console/projects` | the projects, and a new one |
@@ -113,6 +115,8 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/now", get(pages::now::show))
         .route("/console/now-events", get(live::events))
         .route("/console/instances", get(pages::instances::show))
+        .route("/console/rules", get(pages::rules::show))
+        .route("/console/rule", get(pages::rule::show).post(pages::rule::set_mode))
         .route("/console/key", get(pages::key::show).post(pages::key::change))
         .route("/console/audit", get(pages::audit::show))
         .route("/console/projects", get(pages::projects::show).post(pages::projects::create))

@@ -24,6 +24,16 @@ pub(super) fn foreign(text: &str) -> Markup {
     }
 }
 
+/// Returns a text from elsewhere for places that have no marks, such as titles: characters that nobody
+/// sees are their codes.
+pub(super) fn visible(text: &str) -> String {
+    let shown = pieces(text).into_iter().map(|piece| match piece {
+        TextPart::Plain(plain) => plain.to_owned(),
+        TextPart::Hidden(hidden) => format!("U+{:04X}", u32::from(hidden)),
+    });
+    shown.collect()
+}
+
 enum TextPart<'a> {
     Plain(&'a str),
     Hidden(char),
@@ -153,6 +163,7 @@ mod tests {
             assert_eq!(foreign(text).into_string(), shown, "{text:?}");
         }
         assert_eq!(foreign("").into_string(), "<span class=\"muted\">(empty)</span>");
+        assert_eq!(visible("<a>\u{202e}\0"), "<a>U+202EU+0000");
     }
 
     #[test]

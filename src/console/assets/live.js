@@ -1,5 +1,5 @@
 // Keeps a page with an element #live up to date: when the server says that something is new, the page is
-// loaded again and its main part replaced. All tabs of a browser share one stream of events: the tab
+// loaded again and its main part replaced, up to that element. Forms come after it. All tabs of a browser share one stream of events: the tab
 // that holds a lock has it, and passes on what it hears. Without locks (they need a secure context)
 // each tab has its own. A hidden tab has none.
 const main = document.querySelector("main");
@@ -93,13 +93,16 @@ if (source) {
     request.send();
   }
 
-  // Replaces all but the state. What the reader has opened, scrolled and focused stays so.
+  // Replaces all from the state to #live. What the reader has opened, scrolled and focused stays so.
   function replace(fresh) {
     const open = [...main.querySelectorAll("details[open][id]")].map((one) => one.id);
     const scrolled = [...main.querySelectorAll(".scroll")].map((one) => [selector(one), one.scrollLeft, one.scrollTop]);
     const focused = selector(document.activeElement);
-    while (state.nextSibling) state.nextSibling.remove();
-    main.append(...fresh.childNodes);
+    const upToLive = (nodes) => nodes.slice(0, nodes.findIndex((one) => one.id === "live") + 1);
+    const old = [...main.childNodes];
+    const after = upToLive(old).at(-1)?.nextSibling ?? null;
+    for (const one of upToLive(old)) if (one !== state) one.remove();
+    for (const one of upToLive([...fresh.childNodes])) main.insertBefore(one, after);
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const [of, left, top] of scrolled) main.querySelector(of)?.scrollTo(left, top);
     if (focused) main.querySelector(focused)?.focus({ preventScroll: true });

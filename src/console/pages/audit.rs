@@ -15,6 +15,7 @@ use crate::clock::{Deadline, Micros, Timestamp};
 use crate::console::Console;
 use crate::console::fields::{FormFields, Link, project_id};
 use crate::console::layout::{Frame, failure};
+use crate::console::rule_words::rule_link;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
 use crate::console::visitor::ConsoleVisitor;
@@ -216,9 +217,22 @@ fn row(entry: &AuditEntry) -> Markup {
                 (keys(entry))
             }
             td { @if entry.project_id.is_empty() { span.muted { "none" } } @else { (foreign(&entry.project_id)) } }
-            td { @if entry.target.is_empty() { span.muted { "–" } } @else { (foreign(&entry.target)) } }
+            td { (target(entry)) }
             td.wide { @if entry.reason.is_empty() { span.muted { "–" } } @else { (foreign(&entry.reason)) } }
             td { (outcome(entry)) }
+        }
+    }
+}
+
+/// Shows the object of a change: a rule as a link.
+fn target(entry: &AuditEntry) -> Markup {
+    let is_rule = matches!(&*entry.action, "SetMode" | "CreateRule" | "UpdateRule" | "DeleteRule");
+    let is_of_rule = is_rule || entry.before.iter().any(|state| state.rule == entry.target);
+    html! {
+        @match &*entry.target {
+            "" => span.muted { "–" },
+            rule if is_of_rule && rule != "*" => (rule_link(&entry.project_id, rule)),
+            other => (foreign(other)),
         }
     }
 }
@@ -232,7 +246,7 @@ fn keys(entry: &AuditEntry) -> Markup {
                 ul {
                     @for (position, before) in entry.before.iter().enumerate() {
                         li {
-                            (foreign(&before.rule)) ": " (key(before)) ": "
+                            (rule_link(&entry.project_id, &before.rule)) ": " (key(before)) ": "
                             (used(before)) " → "
                             @match entry.after.get(position) {
                                 Some(after) => (used(after)),

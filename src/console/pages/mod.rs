@@ -8,9 +8,12 @@ pub(super) mod key;
 pub(super) mod now;
 pub(super) mod project;
 pub(super) mod projects;
+pub(super) mod rule;
+pub(super) mod rules;
 
 /// The first page.
 pub(super) const HOME: &str = "now";
 /// Every page that a sign-in may lead to.
-pub(super) const ALL: &[&str] =
-    &["now", "instances", "key", "audit", "projects", "project", "change", "history"];
+pub(super) const ALL: &[&str] = &[
+    "now", "instances", "rules", "rule", "key", "projects", "project", "change", "history", "audit",
+];

@@ -10,6 +10,7 @@ mod key;
 mod local;
 mod now;
 mod projects;
+mod rule;
 mod sign_in;
 mod tls;
 

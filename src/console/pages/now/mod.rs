@@ -5,8 +5,10 @@ mod tables;
 mod traffic;
 mod view;
 
+pub(super) use tables::percent;
 pub(in crate::console) use traffic::Traffic;
 pub(in crate::console) use view::View;
+pub(super) use view::{Range, scope_field, scope_of};
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;

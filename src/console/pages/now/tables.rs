@@ -10,6 +10,7 @@ use super::Traffic;
 use super::traffic::{MAX_PROJECTS, MAX_RULES};
 use super::view::View;
 use crate::console::fields::UNNAMED;
+use crate::console::rule_words::rule_link;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, span, time};
 use crate::telemetry::stats::{DecisionCounts, StatsCoverage, StatsKey};
@@ -52,7 +53,7 @@ pub(super) fn rules(view: &View, traffic: &Traffic) -> Markup {
 fn rule(key: &StatsKey, counts: &DecisionCounts) -> Markup {
     html! {
         tr {
-            th scope="row" { (foreign(&key.rule)) }
+            th scope="row" { (rule_link(&key.project, &key.rule)) }
             td { @if key.project.is_empty() { span.muted { "none" } } @else { (foreign(&key.project)) } }
             (cells(counts))
         }
@@ -122,7 +123,7 @@ fn cells(counts: &DecisionCounts) -> Markup {
 }
 
 /// Returns a share as text.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(in crate::console) fn percent(part: u64, whole: u64) -> String {
     let tenths = u128::from(part) * 1_000 / u128::from(whole.max(1));
     match tenths {
         0 if part > 0 => "< 0.1 %".to_owned(),

@@ -32,7 +32,7 @@ pub(in crate::console) enum Range {
 
 /// The reason why there is nothing to show.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(super) enum ViewError {
+pub(in crate::console) enum ViewError {
     #[error(transparent)]
     Fields(#[from] FieldError),
     #[error("range must be 15m or 24h")]
@@ -54,17 +54,26 @@ impl ViewError {
 }
 
 impl Range {
-    pub(super) const ALL: [Self; 2] = [Self::Recent, Self::Day];
+    pub(in crate::console) const ALL: [Self; 2] = [Self::Recent, Self::Day];
+
+    /// Reads the field.
+    pub(in crate::console) fn parse(field: &str) -> Result<Self, ViewError> {
+        if field.is_empty() {
+            return Ok(Self::Recent);
+        }
+        let range = Self::ALL.into_iter().find(|range| range.field() == field);
+        range.ok_or(ViewError::Range)
+    }
 
     /// Returns the value of the field.
-    pub(super) const fn field(self) -> &'static str {
+    pub(in crate::console) const fn field(self) -> &'static str {
         match self {
             Self::Recent => "15m",
             Self::Day => "24h",
         }
     }
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::console) const fn name(self) -> &'static str {
         match self {
             Self::Recent => "15 minutes",
             Self::Day => "24 hours",
@@ -72,14 +81,14 @@ impl Range {
     }
 
     /// Returns the time that the newest point has.
-    pub(super) const fn step(self) -> &'static str {
+    pub(in crate::console) const fn step(self) -> &'static str {
         match self {
             Self::Recent => "the last 10 s",
             Self::Day => "the last 5 minutes at most",
         }
     }
 
-    pub(super) const fn span(self) -> Micros {
+    pub(in crate::console) const fn span(self) -> Micros {
         match self {
             Self::Recent => Micros::from_secs(15 * 60),
             Self::Day => Micros::from_secs(24 * 60 * 60),
@@ -96,10 +105,19 @@ impl Range {
 }
 
 /// Returns the value of the field that stands for a scope.
-pub(super) const fn scope_field(scope: StatsScope) -> &'static str {
+pub(in crate::console) const fn scope_field(scope: StatsScope) -> &'static str {
     match scope {
         StatsScope::Fleet => "fleet",
         StatsScope::Instance => "instance",
+    }
+}
+
+/// Reads the field of a scope.
+pub(in crate::console) fn scope_of(field: &str) -> Result<StatsScope, ViewError> {
+    match field {
+        "" | "fleet" => Ok(StatsScope::Fleet),
+        "instance" => Ok(StatsScope::Instance),
+        _ => Err(ViewError::Scope),
     }
 }
 
@@ -111,18 +129,8 @@ impl View {
         is_project: impl Fn(&str) -> bool,
     ) -> Result<Self, ViewError> {
         let fields = FormFields::parse(query)?;
-        let range = match fields.one("range")? {
-            "" => Range::Recent,
-            field => {
-                let range = Range::ALL.into_iter().find(|range| range.field() == field);
-                range.ok_or(ViewError::Range)?
-            }
-        };
-        let scope = match fields.one("of")? {
-            "" | "fleet" => StatsScope::Fleet,
-            "instance" => StatsScope::Instance,
-            _ => return Err(ViewError::Scope),
-        };
+        let range = Range::parse(fields.one("range")?)?;
+        let scope = scope_of(fields.one("of")?)?;
         let required = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
         let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
         let project = Some(fields.one("project")?).filter(|project| !project.is_empty());

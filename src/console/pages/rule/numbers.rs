@@ -1,0 +1,209 @@
+//! The decisions of a rule in time, and those of its candidates beside it.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use super::query::RuleQuery;
+use crate::clock::Timestamp;
+use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
+use crate::console::pages::now::percent;
+use crate::console::rule_words;
+use crate::console::table::{PageColumn, PageTable};
+use crate::console::text::number;
+use crate::rules::Candidate;
+use crate::telemetry::stats::{DecisionCounts, StatsCoverage, StatsPoint};
+
+/// Tones of candidates, in turn.
+const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
+
+/// The decisions of a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RuleNumbers {
+    /// Intervals, oldest first.
+    pub(super) points: Vec<Interval>,
+    /// The decisions of the rule in each, then those of each candidate.
+    counts: Vec<Vec<DecisionCounts>>,
+    /// Instances in the last point.
+    pub(super) coverage: StatsCoverage,
+}
+
+impl RuleNumbers {
+    /// Takes the rule with its candidates out of points.
+    pub(super) fn new(
+        points: &[Arc<StatsPoint>],
+        project: &str,
+        rule: &str,
+        candidates: usize,
+    ) -> Self {
+        let mut counts = vec![vec![DecisionCounts::default(); points.len()]; 1 + candidates];
+        for (position, point) in points.iter().enumerate() {
+            for (key, of) in &point.rules {
+                if *key.rule == *rule
+                    && *key.project == *project
+                    && let Some(counts) = counts.get_mut(key.candidate as usize)
+                {
+                    counts[position] = *of;
+                }
+            }
+        }
+        Self {
+            points: points.iter().map(|point| (point.since, point.until)).collect(),
+            counts,
+            coverage: points.last().map(|point| point.coverage.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns all decisions of the rule, or of a candidate by its number from 1.
+    fn total(&self, of: usize) -> DecisionCounts {
+        let counts = self.counts.get(of).into_iter().flatten();
+        counts.fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
+    }
+
+    fn series(&self, of: usize, count: impl Fn(&DecisionCounts) -> u64) -> Vec<u64> {
+        self.counts.get(of).into_iter().flatten().map(count).collect()
+    }
+
+    /// Shows the decisions at a glance.
+    pub(super) fn tiles(&self, query: &RuleQuery) -> Markup {
+        let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
+        let interval = self.points.last().copied().unwrap_or(nothing);
+        let last = self.counts[0].last().copied().unwrap_or_default();
+        let total = self.total(0);
+        let tile = |name: &str, rate: u64, all: u64, more: &str| {
+            html! {
+                div.tile {
+                    dt { (name) }
+                    dd.value { (rate_text(per_second(rate, interval))) "/s" }
+                    dd.more { (number(all)) " in " (query.range.name()) (more) }
+                }
+            }
+        };
+        let part = |count| format!(", {}", percent(count, total.decisions()));
+        html! {
+            dl.tiles {
+                (tile("Decisions", last.decisions(), total.decisions(), ""))
+                (tile("Refused", last.denied, total.denied, &part(total.denied)))
+                (tile("Refused in shadow mode", last.shadow_denied, total.shadow_denied, &part(total.shadow_denied)))
+                (tile("Near the limit", last.near_limit, total.near_limit, &part(total.near_limit)))
+                (tile("Without the store", last.degraded, total.degraded, ""))
+            }
+        }
+    }
+
+    /// Shows the charts, and a table of the candidates.
+    pub(super) fn charts(&self, query: &RuleQuery, candidates: &[Candidate]) -> Markup {
+        let until = self.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
+        let range = (until - query.range.span(), until);
+        let series = |name: &str, tone, counts| Series { name: name.to_owned(), tone, counts };
+        let decisions = [
+            series("Allowed", Tone::Allowed, self.series(0, |counts| counts.allowed)),
+            series(
+                "Allowed, near the limit",
+                Tone::NearLimit,
+                self.series(0, |one| one.near_limit),
+            ),
+            series(
+                "Refused in shadow mode only",
+                Tone::Shadow,
+                self.series(0, |one| one.shadow_denied),
+            ),
+            series("Refused", Tone::Refused, self.series(0, |counts| counts.denied)),
+        ];
+        let live = series("The rule", Tone::Refused, self.series(0, refused));
+        let tones = TONES.into_iter().enumerate().take(candidates.len());
+        let others = tones.map(|(at, tone)| {
+            series(&name(at + 1, &candidates[at]), tone, self.series(at + 1, refused))
+        });
+        let beside: Vec<_> = std::iter::once(live).chain(others).collect();
+        let chart = |id, title, shape, series| {
+            Chart { id, title, shape, range, points: &self.points, series }.render()
+        };
+        html! {
+            (chart("decisions", "Decisions of the rule", Shape::Stacked, &decisions))
+            @if !candidates.is_empty() {
+                (chart("beside", "Refused by the rule and by its candidates", Shape::Lines, &beside))
+                (self.table(query, candidates))
+            }
+        }
+    }
+
+    /// Returns `true` if the rule has decided nothing that was counted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.total(0).decisions() == 0
+    }
+
+    fn table(&self, query: &RuleQuery, candidates: &[Candidate]) -> Markup {
+        let columns = [
+            PageColumn::Text("Limit"),
+            PageColumn::Number("Decisions"),
+            PageColumn::Number("Near the limit"),
+            PageColumn::Number("Refused"),
+            PageColumn::Number("Share refused"),
+            PageColumn::Number("Units taken"),
+        ];
+        let caption = format!(
+            "The rule and its candidates, in the last {}. Candidates refuse nothing: this is what they \
+             would refuse in the place of the rule.",
+            query.range.name()
+        );
+        let rows = html! {
+            (row("The rule", &self.total(0)))
+            @for (at, candidate) in candidates.iter().enumerate() {
+                (row(&name(at + 1, candidate), &self.total(at + 1)))
+            }
+        };
+        PageTable { of: "candidates", caption: &caption, columns: &columns }.with_rows(&rows)
+    }
+}
+
+/// Returns requests that a limit refuses, enforced or not.
+fn refused(counts: &DecisionCounts) -> u64 {
+    counts.denied.saturating_add(counts.shadow_denied)
+}
+
+fn name(number: usize, candidate: &Candidate) -> String {
+    let Candidate { algorithm, limit } = candidate;
+    let limit = rule_words::limit(limit, *algorithm);
+    format!("Candidate {number}: {limit}, {}", rule_words::algorithm(*algorithm))
+}
+
+fn row(name: &str, counts: &DecisionCounts) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (name) }
+            td.right { (number(counts.decisions())) }
+            td.right { (number(counts.near_limit)) }
+            td.right { (number(refused(counts))) }
+            td.right { (percent(refused(counts), counts.decisions())) }
+            td.right { (number(counts.units)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::stats::StatsKey;
+
+    #[test]
+    fn a_rule_is_counted_apart_from_its_candidates_and_from_others() {
+        let pay = StatsKey::of_rule("shop", "pay");
+        let allowed = |allowed| DecisionCounts { allowed, ..DecisionCounts::default() };
+        let rules = [
+            (StatsKey::of_rule("", "pay"), allowed(9)),
+            (StatsKey::of_rule("shop", "read"), allowed(9)),
+            (pay.clone(), allowed(1)),
+            (pay.candidate(1), allowed(2)),
+            (pay.candidate(2), allowed(3)),
+        ];
+        let rules = rules.map(|(key, counts)| (Arc::new(key), counts));
+        let point = Arc::new(StatsPoint { rules: rules.into(), ..StatsPoint::default() });
+        let empty = Arc::new(StatsPoint::default());
+        // A candidate that the rule does not have any more is left out.
+        let numbers = RuleNumbers::new(&[point, empty], "shop", "pay", 1);
+        assert_eq!(numbers.series(0, |counts| counts.allowed), [1, 0]);
+        assert_eq!((numbers.total(1), numbers.counts.len()), (allowed(2), 2));
+        assert!(!numbers.is_empty() && RuleNumbers::new(&[], "", "pay", 0).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! The rule, and how a visitor looks at it: the fields of the query.
+
+use crate::admin::StatsScope;
+use crate::console::fields::{FormFields, Link};
+use crate::console::page_error::PageError;
+use crate::console::pages::now::{Range, scope_field, scope_of};
+use crate::console::request_fields::TypedRequest;
+use crate::telemetry::top_keys::{TopKind, Window};
+
+/// What a visitor looks at.
+#[derive(Clone, Debug)]
+pub(super) struct RuleQuery {
+    /// Empty or `_`: that of the rules in files.
+    pub(super) project: String,
+    pub(super) name: String,
+    pub(super) range: Range,
+    pub(super) scope: StatsScope,
+    /// The keys that are shown.
+    pub(super) top: TopKind,
+    pub(super) window: Window,
+    /// The request that is tried.
+    pub(super) tried: TypedRequest,
+}
+
+/// The kinds of keys, with their fields and names. The first is the default.
+pub(super) const KINDS: [(TopKind, &str, &str); 3] = [
+    (TopKind::Denied, "denied", "Refused most"),
+    (TopKind::NearLimit, "near", "Near the limit"),
+    (TopKind::Used, "used", "Use most"),
+];
+/// The times of counts, with their fields and names. The first is the default.
+pub(super) const WINDOWS: [(Window, &str, &str); 2] =
+    [(Window::Hour, "1h", "Last hour"), (Window::Minute, "1m", "Last minute")];
+
+impl RuleQuery {
+    pub(super) fn parse(fields: &FormFields) -> Result<Self, PageError> {
+        let field = |name| fields.one(name).map(str::to_owned);
+        let invalid = |problem: &str| PageError::invalid(problem);
+        let name = field("name")?;
+        if name.is_empty() {
+            return Err(invalid("name must be the name of a rule"));
+        }
+        let now = |error: &dyn std::fmt::Display| PageError::invalid(error.to_string());
+        let top = one_of(&KINDS, fields.one("top")?);
+        let window = one_of(&WINDOWS, fields.one("window")?);
+        Ok(Self {
+            project: field("project")?,
+            name,
+            range: Range::parse(fields.one("range")?).map_err(|error| now(&error))?,
+            scope: scope_of(fields.one("of")?).map_err(|error| now(&error))?,
+            top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
+            window: window.ok_or_else(|| invalid("window must be 1h or 1m"))?,
+            tried: TypedRequest::parse(fields)?,
+        })
+    }
+
+    /// Returns the link to the page, as it is looked at.
+    pub(super) fn link(&self) -> Link {
+        // The defaults are left out.
+        let range = if self.range == Range::Recent { "" } else { self.range.field() };
+        let scope = if self.scope == StatsScope::Fleet { "" } else { scope_field(self.scope) };
+        let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
+        let link = link.with("range", range).with("of", scope);
+        let link = link.with("top", field_of(&KINDS, self.top));
+        self.tried.added_to(link.with("window", field_of(&WINDOWS, self.window)))
+    }
+
+    /// Returns the fields in visible characters.
+    pub(super) fn encoded(&self) -> String {
+        let link = self.link();
+        link.as_str().split_once('?').map(|(_, query)| query.to_owned()).unwrap_or_default()
+    }
+}
+
+fn one_of<T: Copy>(all: &[(T, &str, &str)], field: &str) -> Option<T> {
+    if field.is_empty() {
+        return all.first().map(|(value, ..)| *value);
+    }
+    all.iter().find(|(_, of, _)| *of == field).map(|(value, ..)| *value)
+}
+
+/// Returns the field of a value; empty for the default.
+fn field_of<'a, T: Copy + PartialEq>(all: &[(T, &'a str, &str)], value: T) -> &'a str {
+    let field = all.iter().skip(1).find(|(of, ..)| *of == value).map(|(_, field, _)| *field);
+    field.unwrap_or_default()
+}
