@@ -75,11 +75,11 @@ const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the aud
                           enough to read the configuration (and inspects, resets, refunds)";
 
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`. Also
-/// returns a snapshot of the file that it names.
+/// returns snapshots of the files that it names.
 pub(super) fn read(
     root: &mut Section<'_>,
     server: &ServerSettings,
-) -> (AuthSettings, ApiKeySettings, Option<FileSnapshot>) {
+) -> (AuthSettings, ApiKeySettings, Vec<FileSnapshot>) {
     let mut section = root.section(AUTH);
     let mut names = HashSet::new();
     let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
@@ -99,7 +99,7 @@ pub(super) fn read(
             Ok((age.into(), shown))
         }),
     };
-    let (oidc, ca) = oidc::read(&mut section);
+    let (oidc, files) = oidc::read(&mut section);
     let settings = AuthSettings { tokens, clients, oidc };
     for key in [TOKENS.key, CLIENTS.key] {
         let grants_listed = settings.lists(Role::Admin) && !settings.lists(Role::Operate);
@@ -108,7 +108,7 @@ pub(super) fn read(
         }
     }
     section.close();
-    (settings, api_keys, ca)
+    (settings, api_keys, files)
 }
 
 fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {

@@ -12,6 +12,7 @@ mod idempotency;
 mod key_lines;
 mod notice;
 mod oidc;
+mod oidc_console;
 mod preview;
 mod privacy;
 mod problem;
@@ -108,7 +109,7 @@ impl Config {
     }
 
     /// Reads all sources, and also returns the files that the settings name (`envoy.files`,
-    /// `auth.oidc.ca`, `privacy.key-file`), valid or not. They must be watched as well.
+    /// `auth.oidc.ca` and `auth.oidc.console.client-secret-file`, `privacy.key-file`), valid or not. They must be watched as well.
     pub fn load_with_files(sources: &Sources) -> (Result<Self, Problems>, Vec<FileSnapshot>) {
         let (tree, projects) = sources.read();
         let mut root = tree.root();
@@ -128,8 +129,8 @@ impl Config {
         let server = server::read(root);
         let envoy = envoy::read(root);
         let mut files = envoy.files;
-        let (auth, api_keys, ca) = auth::read(root, &server);
-        files.extend(ca);
+        let (auth, api_keys, issuer_files) = auth::read(root, &server);
+        files.extend(issuer_files);
         let store = store::read(root);
         let deny_cache = deny_cache(root);
         let (privacy, key_file) = privacy::read(root);

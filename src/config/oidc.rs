@@ -1,9 +1,11 @@
-//! The section `auth.oidc`: the issuer whose tokens grant roles.
+//! The section `auth.oidc`: the issuer whose tokens grant roles; the console as its client is in
+//! `oidc_console`.
 
 use std::path::Path;
 
 use figment::value::Value;
 
+use super::oidc_console;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, PEM_FILE, Read, pem_path, read_pem};
@@ -55,19 +57,21 @@ const PROJECTS_CLAIM: Setting = Setting::new(
 )
 .example("projects");
 
-/// Reads the section. Also returns a snapshot of the file of authorities, taken before it was read.
-pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<FileSnapshot>) {
+/// Reads the section. Also returns snapshots of the files that it names, taken before they were read.
+pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Vec<FileSnapshot>) {
     let mut section = auth.section(OIDC);
     if !section.is_given() {
-        return (None, None);
+        return (None, Vec::new());
     }
     let issuer = section.required(ISSUER, issuer);
     let audiences = section.required(AUDIENCE, audiences);
     let algorithms = section.optional(ALGORITHMS, algorithms);
     let ca = section.optional(CA, pem_path);
-    let snapshot = ca.as_deref().map(FileSnapshot::take);
+    let mut files: Vec<FileSnapshot> = ca.as_deref().map(FileSnapshot::take).into_iter().collect();
     let roles_claim = section.optional(ROLES_CLAIM, claim_path);
     let projects_claim = section.optional(PROJECTS_CLAIM, claim_path);
+    let (console, secret_file) = oidc_console::read(&mut section);
+    files.extend(secret_file);
     let trust = issuer.as_ref().and_then(|issuer| trust(&section, issuer, ca.as_deref()));
     section.close();
     let parts = issuer.zip(audiences).zip(trust);
@@ -78,8 +82,9 @@ pub(super) fn read(auth: &mut Section<'_>) -> (Option<OidcSettings>, Option<File
         trust,
         roles_claim: roles_claim.unwrap_or_default(),
         projects_claim,
+        console,
     });
-    (settings, snapshot)
+    (settings, files)
 }
 
 fn trust(section: &Section<'_>, issuer: &Issuer, ca: Option<&Path>) -> Option<IssuerTrust> {

@@ -2,13 +2,13 @@
 
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::header;
 use axum::response::Response;
 
 use super::fields::FormFields;
 use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
-use super::{Console, MAX_FORM_BYTES, MAX_RULES_BYTES, RequestOrigin, origin_of};
+use super::{Console, MAX_FORM_BYTES, MAX_RULES_BYTES, origin_of};
 
 /// The content type of forms.
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -35,14 +35,6 @@ pub(super) struct OwnForm {
 }
 
 impl OwnForm {
-    pub(super) fn headers(&self) -> &HeaderMap {
-        self.request.headers()
-    }
-
-    pub(super) fn origin(&self) -> RequestOrigin {
-        origin_of(&self.request)
-    }
-
     async fn read(request: Request, console: &Console, most: usize) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, ());

@@ -15,6 +15,7 @@
 //! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, preview, publish |
 //! | `/console/history`, `/console/roll-back` | revisions of the rules of a project |
 //! | `/console/sign-in`, `/console/sign-out` | sessions of visitors |
+//! | `/console/oidc-sign-in`, `/console/oidc-callback` | the way to the issuer, and back |
 //! | `/console/assets/…` | styles, scripts and the icon |
 //!
 //! Pages are made here and work without scripts. They call the operations of [`crate::admin`] that gRPC
@@ -34,6 +35,7 @@ mod fields;
 mod form_parts;
 mod layout;
 mod live;
+mod oidc_sign_in;
 mod outcome;
 mod page_error;
 mod pages;
@@ -92,6 +94,8 @@ pub struct ConsoleContext {
     pub rules_format: RulesFormat,
     /// Runtime for rendering, as blocking tasks.
     pub background: Handle,
+    /// Runtime for connections to an issuer.
+    pub outbound: Handle,
 }
 
 /// Where a request comes from. Extension of every request to the console.
@@ -135,6 +139,8 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/roll-back", post(pages::history::roll_back))
         .route("/console/sign-in", get(sign_in::show).post(sign_in::sign_in))
         .route("/console/sign-out", post(sign_in::sign_out))
+        .route("/console/oidc-sign-in", get(oidc_sign_in::begin))
+        .route("/console/oidc-callback", get(oidc_sign_in::end))
         .route("/console/assets/{name}", get(assets::respond))
         .fallback(|| async { (StatusCode::NOT_FOUND, "unknown page: see /console") })
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))

@@ -25,6 +25,8 @@ const MAX_OF_CALLER: usize = 10;
 const MAX_IDLE: Micros = Micros::from_secs(30 * 60);
 /// Longest time from sign-in to the end of a session.
 const MAX_AGE: Micros = Micros::from_secs(8 * 60 * 60);
+/// The same for visitors who signed in at the issuer: it names their roles anew.
+const MAX_ISSUED_AGE: Micros = Micros::from_secs(60 * 60);
 
 /// The sessions of an instance.
 #[derive(Debug)]
@@ -173,7 +175,14 @@ impl Sessions {
 
 impl Session {
     fn has_ended(&self, now: Timestamp) -> bool {
-        now.since(self.used) >= MAX_IDLE || now.since(self.opened) >= MAX_AGE
+        now.since(self.used) >= MAX_IDLE || now.since(self.opened) >= self.max_age()
+    }
+
+    fn max_age(&self) -> Micros {
+        match self.credential {
+            Credential::IdToken(_) => MAX_ISSUED_AGE,
+            Credential::Token(_) | Credential::Certificate(_) => MAX_AGE,
+        }
     }
 }
 
@@ -193,6 +202,7 @@ pub(super) fn random_text() -> Result<String, Unspecified> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::auth::ShownToken;
     use crate::clock::ManualClock;
 
     fn sessions() -> (Sessions, ManualClock) {
@@ -248,6 +258,19 @@ mod tests {
         pass(&clock, almost);
         assert!(sessions.find(&id).is_none(), "8 h after its sign-in");
         assert!(sessions.lock().is_empty());
+    }
+
+    #[test]
+    fn a_session_by_the_issuer_ends_after_an_hour() {
+        let (sessions, clock) = sessions();
+        let of_issuer = Credential::IdToken(ShownToken::of_issuer(b"a.b.c"));
+        let id = sessions.open("oidc:a#b", of_issuer).expect("random numbers");
+        for _ in 0..3 {
+            pass(&clock, Micros::from_secs(20 * 60 - 1));
+            assert!(sessions.find(&id).is_some());
+        }
+        pass(&clock, Micros::from_secs(3));
+        assert!(sessions.find(&id).is_none());
     }
 
     #[test]

@@ -7,21 +7,24 @@ use maud::{Markup, html};
 use tracing::info;
 
 use super::action::{Action, OwnForm};
-use super::fields::FormFields;
+use super::fields::{FormFields, Link};
+use super::text::foreign;
 use super::visit_error::VisitError;
 use super::{Console, cookies, layout, moved_to, origin_of, pages};
-use crate::api::auth::{AuthError, Caller, ClientCertificate, Credential};
+use crate::api::auth::{AuthError, Caller, ClientCertificate, Credential, TokenError};
 
 /// Longest path and query that a sign-in leads back to.
 const MAX_NEXT: usize = 8 * 1024;
 
 /// What the page says, beside its form.
 #[derive(Debug, Default)]
-struct SignInPage {
+pub(super) struct SignInPage {
     /// The page that the sign-in leads to.
-    next: String,
-    has_certificate: bool,
-    problem: Option<String>,
+    pub(super) next: String,
+    pub(super) has_certificate: bool,
+    /// The issuer, if visitors can sign in there.
+    pub(super) issuer: Option<String>,
+    pub(super) problem: Option<String>,
 }
 
 /// Shows the form.
@@ -43,7 +46,8 @@ pub(super) async fn show(State(console): State<Console>, request: Request) -> Re
         (false, false) => None,
     };
     let next = fields.one("next").unwrap_or_default().to_owned();
-    let page = SignInPage { next, has_certificate: has_certificate(&request), problem };
+    let has_certificate = has_certificate(&request);
+    let page = SignInPage { next, has_certificate, issuer: issuer(&console), problem };
     console.page(StatusCode::OK, move || page.render()).await
 }
 
@@ -59,18 +63,15 @@ pub(super) async fn sign_in(State(console): State<Console>, form: OwnForm) -> Re
     };
     let next = form.fields.one("next").unwrap_or_default();
     match shown {
-        Ok(shown) => open(&console, &form, shown, next).await,
+        Ok(shown) => open(&console, &form.request, shown, next).await,
         Err(error) => {
-            let status = match error {
-                AuthError::Forbidden(_) => StatusCode::FORBIDDEN,
-                _ => StatusCode::UNAUTHORIZED,
-            };
             let page = SignInPage {
                 next: next.to_owned(),
                 has_certificate: has_certificate(&form.request),
+                issuer: issuer(&console),
                 problem: Some(problem(error)),
             };
-            console.page(status, move || page.render()).await
+            error_page(&console, status(error), page).await
         }
     }
 }
@@ -85,21 +86,22 @@ pub(super) async fn sign_out(State(console): State<Console>, action: Action) -> 
     with_cookie(moved_to("sign-in"), cookie)
 }
 
-async fn open(
+/// Opens a session, and leads to a page.
+pub(super) async fn open(
     console: &Console,
-    form: &OwnForm,
+    request: &Request<()>,
     (caller, credential): (Caller, Credential),
     next: &str,
 ) -> Response {
     // A session that somebody else knows must not become that of this visitor.
-    for id in cookies::session_ids(form.headers()) {
+    for id in cookies::session_ids(request.headers()) {
         console.sessions.end(id);
     }
     let Ok(id) = console.sessions.open(caller.actor(), credential) else {
-        return VisitError::Outdated.respond(console, &form.request).await;
+        return VisitError::Outdated.respond(console, request).await;
     };
     info!(actor = caller.actor(), "signed in to the console");
-    let cookie = cookies::set(&id, form.headers(), form.origin());
+    let cookie = cookies::set(&id, request.headers(), origin_of(request));
     with_cookie(moved_to(page_of(next)), cookie)
 }
 
@@ -107,14 +109,31 @@ fn with_cookie(response: Response, cookie: HeaderValue) -> Response {
     ([(header::SET_COOKIE, cookie)], response).into_response()
 }
 
+/// Responds with the form, which says why nobody is signed in.
+pub(super) async fn error_page(
+    console: &Console,
+    status: StatusCode,
+    page: SignInPage,
+) -> Response {
+    console.page(status, move || page.render()).await
+}
+
 /// Returns the page that a sign-in leads to: one of the console, or the first.
-fn page_of(next: &str) -> &str {
+pub(super) fn page_of(next: &str) -> &str {
     let page = next.split('?').next().unwrap_or_default();
     let is_page = pages::ALL.contains(&page) && next.len() <= MAX_NEXT;
     if is_page && next.bytes().all(|byte| byte.is_ascii_graphic()) { next } else { pages::HOME }
 }
 
-fn problem(error: AuthError) -> String {
+pub(super) fn status(error: AuthError) -> StatusCode {
+    match error {
+        AuthError::Forbidden(_) => StatusCode::FORBIDDEN,
+        AuthError::Token(TokenError::KeysUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::UNAUTHORIZED,
+    }
+}
+
+pub(super) fn problem(error: AuthError) -> String {
     match error {
         AuthError::Unauthenticated => "The token or the certificate is not known.".to_owned(),
         AuthError::Forbidden(roles) => format!("The role {roles} is required."),
@@ -122,7 +141,11 @@ fn problem(error: AuthError) -> String {
     }
 }
 
-fn has_certificate(request: &Request<()>) -> bool {
+fn issuer(console: &Console) -> Option<String> {
+    console.auth.code_flow().map(|flow| flow.issuer().to_owned())
+}
+
+pub(super) fn has_certificate(request: &Request<()>) -> bool {
     let certificate = request.extensions().get();
     matches!(certificate, Some(ClientCertificate::Verified(names)) if !names.is_empty())
 }
@@ -134,15 +157,23 @@ impl SignInPage {
             "Sign in",
             &html! {
                 @if let Some(problem) = &self.problem {
-                    p.problem role="alert" { (problem) }
+                    p.problem role="alert" { (foreign(problem)) }
+                }
+                @if let Some(issuer) = &self.issuer {
+                    div.stack {
+                        a.button.primary href=(Link::to("oidc-sign-in").with("next", next)) {
+                            "Sign in with " (foreign(issuer))
+                        }
+                    }
+                    p.or { span { "or" } }
                 }
                 form.stack method="post" action="sign-in" {
                     input type="hidden" name="next" value=(next);
                     label for="token" { "Token" }
                     input #token type="password" name="token" required autocomplete="current-password"
-                        spellcheck="false" autofocus;
+                        spellcheck="false" autofocus[self.issuer.is_none()];
                     p.hint { "A token that " code { "auth.tokens" } " lists, or one of your issuer." }
-                    button.primary name="by" value="token" { "Sign in" }
+                    button.primary[self.issuer.is_none()] name="by" value="token" { "Sign in with a token" }
                 }
                 @if self.has_certificate {
                     form.stack method="post" action="sign-in" {

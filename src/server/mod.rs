@@ -148,6 +148,7 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let console_drain = CancellationToken::new();
+        let outbound = tokio::runtime::Handle::current();
         let (sessions, live) = (Arc::<Sessions>::default(), Arc::<LiveViews>::default());
         let fleet = self.registry.fleet().clone();
         let administrator = Administrator::new(
@@ -173,6 +174,7 @@ impl Server {
                     live: Arc::clone(&live),
                     rules_format: self.settings.rules_format,
                     background: background.handle(),
+                    outbound: outbound.clone(),
                 });
                 Handlers {
                     grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),

@@ -59,7 +59,7 @@ pub const REQUEST_FIELDS: [&str; 14] = [
 ];
 /// Reasons why a call is not authorised. Those of API keys begin with `api_key_`, those of an issuer's
 /// tokens with `oidc_`.
-pub const AUTH_REFUSALS: [&str; 20] = [
+pub const AUTH_REFUSALS: [&str; 21] = [
     "unauthenticated",
     "forbidden",
     "api_key_missing",
@@ -79,6 +79,7 @@ pub const AUTH_REFUSALS: [&str; 20] = [
     "oidc_expired",
     "oidc_not_yet_valid",
     "oidc_signature",
+    "oidc_nonce",
     "oidc_keys_unavailable",
 ];
 /// Reasons why a connection is rejected.

@@ -52,6 +52,10 @@ const VALUES: &[(&str, &str)] = &[
     ("auth.oidc.ca", "CA"),
     ("auth.oidc.roles-claim", "realm_access.roles"),
     ("auth.oidc.projects-claim", "projects"),
+    ("auth.oidc.console.client-id", "console"),
+    ("auth.oidc.console.client-secret-file", "SECRET"),
+    ("auth.oidc.console.redirect-uri", "https://a.example/console/oidc-callback"),
+    ("auth.oidc.console.scopes", "[openid, groups]"),
     ("store.backend", "redis"),
     ("store.memory.max-keys", "1"),
     ("store.memory.journal.path", "a"),
@@ -139,6 +143,16 @@ const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
     ("auth.oidc.algorithms", OIDC),
     ("auth.oidc.roles-claim", OIDC),
     ("auth.oidc.projects-claim", OIDC),
+    (
+        "auth.oidc.console.client-id",
+        &[OIDC[0], OIDC[1], ("auth.oidc.console.redirect-uri", REDIRECT_URI)],
+    ),
+    (
+        "auth.oidc.console.redirect-uri",
+        &[OIDC[0], OIDC[1], ("auth.oidc.console.client-id", "console")],
+    ),
+    ("auth.oidc.console.client-secret-file", CONSOLE_CLIENT),
+    ("auth.oidc.console.scopes", CONSOLE_CLIENT),
     ("telemetry.otlp.ca", &[("telemetry.otlp.endpoint", "https://127.0.0.1:1")]),
     ("telemetry.otlp.metrics", &[("telemetry.otlp.endpoint", "http://127.0.0.1:1")]),
     ("auth.oidc.ca", &[("auth.oidc.issuer", "https://127.0.0.1:1"), ("auth.oidc.audience", "a")]),
@@ -158,6 +172,14 @@ const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
 
 const OIDC: &[(&str, &str)] =
     &[("auth.oidc.issuer", "http://127.0.0.1:1"), ("auth.oidc.audience", "a")];
+
+const REDIRECT_URI: &str = "http://127.0.0.1:1/console/oidc-callback";
+const CONSOLE_CLIENT: &[(&str, &str)] = &[
+    OIDC[0],
+    OIDC[1],
+    ("auth.oidc.console.client-id", "console"),
+    ("auth.oidc.console.redirect-uri", REDIRECT_URI),
+];
 
 /// Compares a file with what the program prints, and writes it anew where that is asked for.
 fn assert_printed(file: &str, arguments: &[&str]) {
@@ -191,17 +213,28 @@ fn default_configuration_file_equals_the_example() {
     assert_printed("config/rlaas.yaml", &["config", "--example"]);
 }
 
-/// Certificates in place of the names of files in values.
-struct Files(Certificates);
+/// Certificates, and a secret, in place of the names of files in values.
+struct Files {
+    certificates: Certificates,
+    secret: PathBuf,
+    _dir: TempDir,
+}
 
 impl Files {
+    fn make() -> Self {
+        let dir = TempDir::new();
+        let secret = dir.write("secret", "s3cret\n");
+        Self { certificates: Certificates::make(), secret, _dir: dir }
+    }
+
     fn fill_in(&self, value: &str) -> String {
         let path = |path: PathBuf| path.display().to_string();
         let hash = "0123456789abcdef".repeat(4);
         match value {
-            "CERT" => path(self.0.certificate(Certificate::Server)),
-            "KEY" => path(self.0.key(Certificate::Server)),
-            "CA" => path(self.0.authority()),
+            "CERT" => path(self.certificates.certificate(Certificate::Server)),
+            "KEY" => path(self.certificates.key(Certificate::Server)),
+            "SECRET" => path(self.secret.clone()),
+            "CA" => path(self.certificates.authority()),
             _ => value.replace("HASH", &hash),
         }
     }
@@ -220,7 +253,7 @@ fn variables(path: &str, value: &str, files: &Files) -> Vec<(String, String)> {
 
 #[test]
 fn each_setting_is_set_by_its_environment_variable() {
-    let files = Files(Certificates::make());
+    let files = Files::make();
     let values: BTreeMap<&str, &str> = VALUES.iter().copied().chain(ALTERNATIVES).collect();
     let mut tried = 0;
     for setting in reference() {
@@ -246,10 +279,11 @@ fn each_setting_is_set_by_its_environment_variable() {
 
 #[test]
 fn each_commented_setting_of_the_example_is_valid() {
-    let files = Files(Certificates::make());
+    let files = Files::make();
     let file_of = |path: &str| match path.rsplit('.').next() {
         Some("cert") => "CERT",
         Some("key") => "KEY",
+        Some("client-secret-file") => "SECRET",
         _ => "CA",
     };
     let mut tried = 0;
@@ -267,7 +301,7 @@ fn each_commented_setting_of_the_example_is_valid() {
 
 #[test]
 fn items_of_the_example_are_valid_when_they_are_uncommented() {
-    let files = Files(Certificates::make());
+    let files = Files::make();
     let (_, example, _) = run(&["config", "--example"]);
     let dir = TempDir::new();
     for (section, list) in [("", "rules"), ("auth", "tokens"), ("auth", "clients")] {

@@ -1,8 +1,8 @@
 //! External tools that may be missing, such as those of other languages.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::target_tmp;
@@ -37,6 +37,42 @@ pub fn cache_dir(name: &str) -> PathBuf {
     let path = target_tmp().join(name);
     std::fs::create_dir_all(&path).expect("a folder below target");
     path
+}
+
+/// Returns a directory below `target` with the files of a directory, and with the packages that its
+/// `package-lock.json` names. Later runs reuse the packages.
+///
+/// # Errors
+///
+/// As [`finish`], if npm is missing or its registry is unreachable.
+///
+/// # Panics
+///
+/// If a file can't be copied.
+pub fn npm_packages(name: &str, sources: &Path) -> Result<PathBuf, String> {
+    let folder = cache_dir(name);
+    let mut packages = String::new();
+    let files = fs::read_dir(sources).expect("a folder of the project");
+    let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.is_file()) {
+        let text = fs::read_to_string(file).expect("a file of the project");
+        fs::write(folder.join(file.file_name().expect("a name")), &text)
+            .expect("a file below target");
+        if file.extension().is_some_and(|extension| extension == "json") {
+            packages += &text;
+        }
+    }
+    let stamp = folder.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == packages) {
+        return Ok(folder);
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--fetch-retries=1"]).current_dir(&folder);
+    npm.env("npm_config_cache", folder.join("cache"));
+    fetch(&npm)?;
+    fs::write(stamp, packages).expect("a file below target");
+    Ok(folder)
 }
 
 /// Runs a command that uses a package index, which may be unreachable.

@@ -114,6 +114,15 @@ impl ListedCallers {
         oidc.verify(token, hash).map(Some)
     }
 
+    /// Returns the visitor with an ID token of the issuer.
+    pub(super) fn caller_with_id_token(
+        &self,
+        hash: TokenHash,
+        token: &[u8],
+    ) -> Result<Option<Caller>, TokenError> {
+        self.oidc.as_ref().map_or(Ok(None), |oidc| oidc.verify_id_token(token, hash))
+    }
+
     /// Returns the caller with a certificate that has these names.
     pub(super) fn caller_with_names(&self, names: &[String]) -> Option<Caller> {
         let known = names.iter().filter_map(|name| {

@@ -28,8 +28,9 @@ pub use caller::{Caller, PeerLocality};
 pub use grants::Grants;
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{
-    ClaimPath, Issuer, IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings,
-    TokenAlgorithm, TokenError,
+    ClaimPath, ClientSecret, CodeFlow, CodeFlowError, CodeRequest, ConsoleClient, Issuer,
+    IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings, RedirectUri,
+    RedirectUriError, TokenAlgorithm, TokenError, refusal,
 };
 pub use origin::{RequestKind, WebError};
 pub use roles::{Permission, Role, Roles};

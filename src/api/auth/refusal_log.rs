@@ -68,6 +68,7 @@ const fn reason_of(refusal: AuthError) -> &'static str {
             TokenError::Expired => "expired token",
             TokenError::NotYetValid => "token not valid yet",
             TokenError::Signature => "token with an invalid signature",
+            TokenError::Nonce => "ID token of another sign-in",
             TokenError::KeysUnavailable => "keys of the issuer not available",
         },
         AuthError::Web(WebError::Origin) => "foreign origin",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::{Request, header};
 
-use super::oidc::has_form;
+use super::oidc::{CodeFlow, has_form};
 use super::origin::is_own_origin;
 use super::{
     Auth, AuthError, Caller, PeerLocality, Permission, Policy, RequestKind, Role, TokenHash,
@@ -21,6 +21,8 @@ const REQUIRED: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;
 pub enum Credential {
     /// A token.
     Token(ShownToken),
+    /// An ID token, by which the visitor signed in at the issuer.
+    IdToken(ShownToken),
     /// The names in the client's certificate. Each request must come with the same.
     Certificate(Arc<[String]>),
 }
@@ -31,6 +33,13 @@ pub enum Credential {
 pub struct ShownToken {
     hash: TokenHash,
     issued: Option<Arc<[u8]>>,
+}
+
+impl ShownToken {
+    /// Keeps a token of the issuer.
+    pub(crate) fn of_issuer(token: &[u8]) -> Self {
+        Self { hash: TokenHash::from_token(token), issued: Some(Arc::from(token)) }
+    }
 }
 
 impl fmt::Debug for ShownToken {
@@ -60,14 +69,35 @@ impl Auth {
         let issued = has_form(token).then(|| Arc::from(token));
         let credential =
             Credential::Token(ShownToken { hash: TokenHash::from_token(token), issued });
-        let mut caller = self.find_visitor(request, &credential);
-        if let Err(AuthError::Token(error)) = caller
-            && let Some(keys) = self.oidc().and_then(|oidc| oidc.keys_awaited(error))
-        {
-            keys.wait().await;
-            caller = self.find_visitor(request, &credential);
-        }
+        let caller = self.find_visitor_or_wait(request, &credential).await;
         self.recorded(caller).map(|caller| (caller, credential))
+    }
+
+    /// Returns the visitor who signed in at the issuer, and what their session remembers. The ID
+    /// token must be of the sign-in with this nonce.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError`], counted in metrics: the token is not valid, or gives no role in the console.
+    pub async fn sign_in_with_id_token<B>(
+        &self,
+        request: &Request<B>,
+        token: &[u8],
+        nonce: &str,
+    ) -> Result<(Caller, Credential), AuthError> {
+        let credential = Credential::IdToken(ShownToken::of_issuer(token));
+        let caller = self.find_visitor_or_wait(request, &credential).await;
+        let caller = caller.and_then(|caller| {
+            let oidc = self.oidc().ok_or(AuthError::Unauthenticated)?;
+            oidc.check_sign_in(token, nonce)?;
+            Ok(caller)
+        });
+        self.recorded(caller).map(|caller| (caller, credential))
+    }
+
+    /// Returns the flow by which visitors sign in at the issuer, if the console is its client.
+    pub fn code_flow(&self) -> Option<CodeFlow> {
+        self.oidc().and_then(CodeFlow::new)
     }
 
     /// Returns the visitor whom the certificate of their connection names, and what their session
@@ -135,6 +165,22 @@ impl Auth {
         self.recorded(if is_own { Ok(()) } else { Err(WebError::Origin.into()) })
     }
 
+    /// Waits for the issuer's keys if the token may be by one that is not known yet.
+    async fn find_visitor_or_wait<B>(
+        &self,
+        request: &Request<B>,
+        credential: &Credential,
+    ) -> Result<Caller, AuthError> {
+        let caller = self.find_visitor(request, credential);
+        if let Err(AuthError::Token(error)) = caller
+            && let Some(keys) = self.oidc().and_then(|oidc| oidc.keys_awaited(error))
+        {
+            keys.wait().await;
+            return self.find_visitor(request, credential);
+        }
+        caller
+    }
+
     fn find_visitor<B>(
         &self,
         request: &Request<B>,
@@ -149,10 +195,12 @@ impl Auth {
             Credential::Certificate(_) => None,
             Credential::Token(ShownToken { hash, issued }) => {
                 let of_token = listed.caller_with_hash(*hash, issued.as_deref())?;
-                of_token.map(|caller| match of_names {
-                    Some(other) => caller.with_roles_of(&other),
-                    None => caller,
-                })
+                of_token.map(|caller| with_roles_of(caller, of_names))
+            }
+            Credential::IdToken(ShownToken { hash, issued }) => {
+                let token = issued.as_deref().unwrap_or_default();
+                let of_token = listed.caller_with_id_token(*hash, token)?;
+                of_token.map(|caller| with_roles_of(caller, of_names))
             }
         };
         let caller = caller.ok_or(AuthError::Unauthenticated)?;
@@ -165,6 +213,13 @@ impl Auth {
 
     fn recorded<T>(&self, result: Result<T, AuthError>) -> Result<T, AuthError> {
         result.inspect_err(|refusal| self.record(*refusal, REQUIRED))
+    }
+}
+
+fn with_roles_of(caller: Caller, other: Option<Caller>) -> Caller {
+    match other {
+        Some(other) => caller.with_roles_of(&other),
+        None => caller,
     }
 }
 

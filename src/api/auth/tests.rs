@@ -228,6 +228,7 @@ fn certificate_that_is_enough_stands_beside_an_invalid_token() {
         trust: IssuerTrust::none(),
         roles_claim: ClaimPath::default(),
         projects_claim: None,
+        console: None,
     };
     let clients = HashMap::from([("h".to_owned(), Roles::only(Role::Check).into())]);
     let settings = AuthSettings { tokens: Vec::new(), clients, oidc: Some(oidc) };

@@ -22,6 +22,12 @@ impl HttpResponse {
         value
     }
 
+    /// Returns the values of a header, which may be repeated.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        let values = self.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
+        values.map(|(_, value)| value.as_str()).collect()
+    }
+
     /// Returns the names of the rate limit headers, in order.
     pub(super) fn limit_headers(&self) -> Vec<&str> {
         let names = self.headers.iter().map(|(name, _)| name.as_str());

@@ -1,6 +1,5 @@
 //! A real issuer: oidc-provider, in Node, from `tests/issuer`.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,16 +8,14 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rlaas_testkit::tls::{Certificate, Certificates};
-use rlaas_testkit::tools::{cache_dir, fetch, skipped};
+use rlaas_testkit::tools::{npm_packages, skipped};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const FILES: [&str; 3] = ["issuer.js", "package.json", "package-lock.json"];
-
 /// A running issuer, killed on drop.
 #[derive(Debug)]
-pub(super) struct IssuerProcess {
+pub(crate) struct IssuerProcess {
     process: Child,
     name: String,
     /// Kept open: the issuer writes notices after its name.
@@ -44,7 +41,8 @@ impl IssuerProcess {
         Self::start_with(&options)
     }
 
-    fn start_with(options: &Value) -> Option<Self> {
+    /// Starts an issuer with these options, which `issuer.js` describes.
+    pub(crate) fn start_with(options: &Value) -> Option<Self> {
         let mut command = Command::new("node");
         command.arg("issuer.js").arg(options.to_string()).current_dir(folder()?);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -57,7 +55,7 @@ impl IssuerProcess {
     }
 
     /// Returns the name of the issuer, its URL.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -119,22 +117,5 @@ fn folder() -> Option<&'static PathBuf> {
 }
 
 fn install() -> Result<PathBuf, String> {
-    let folder = cache_dir("issuer");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/issuer");
-    let mut texts = String::new();
-    for file in FILES {
-        let text = fs::read_to_string(sources.join(file)).expect("a file of the project");
-        fs::write(folder.join(file), &text).expect("a file below target");
-        texts += &text;
-    }
-    let stamp = folder.join("installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == texts) {
-        return Ok(folder);
-    }
-    let mut npm = Command::new("npm");
-    npm.args(["ci", "--fetch-retries=1"]).current_dir(&folder);
-    npm.env("npm_config_cache", folder.join("cache"));
-    fetch(&npm)?;
-    fs::write(stamp, texts).expect("a file below target");
-    Ok(folder)
+    npm_packages("issuer", &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/issuer"))
 }

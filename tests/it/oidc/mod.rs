@@ -2,11 +2,11 @@
 //! what happens while the issuer is away or hostile.
 
 mod hostile;
-mod issuer;
+pub(crate) mod issuer;
 mod keys;
 mod refused;
 mod roles;
-mod signing;
+pub(crate) mod signing;
 mod streams;
 
 use std::time::Duration;

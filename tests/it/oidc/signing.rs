@@ -6,18 +6,18 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
 /// The audience of the tokens.
-pub(super) const AUDIENCE: &str = "rlaas";
+pub(crate) const AUDIENCE: &str = "rlaas";
 
 /// A private key, the same for each name.
 #[derive(Debug)]
-pub(super) struct SigningKey {
+pub(crate) struct SigningKey {
     kid: String,
     seed: [u8; 32],
     pair: Ed25519KeyPair,
 }
 
 impl SigningKey {
-    pub(super) fn new(kid: &str) -> Self {
+    pub(crate) fn new(kid: &str) -> Self {
         let mut seed = [7; 32];
         seed[..kid.len()].copy_from_slice(kid.as_bytes());
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("32 bytes");
@@ -25,25 +25,25 @@ impl SigningKey {
     }
 
     /// Returns the public key as a JWK.
-    pub(super) fn public(&self) -> Value {
+    pub(crate) fn public(&self) -> Value {
         let x = URL_SAFE_NO_PAD.encode(self.pair.public_key());
         json!({ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": self.kid, "x": x })
     }
 
     /// Returns the private key as a JWK.
-    pub(super) fn private(&self) -> Value {
+    pub(crate) fn private(&self) -> Value {
         let mut key = self.public();
         key["d"] = URL_SAFE_NO_PAD.encode(self.seed).into();
         key
     }
 
     /// Signs a token with these claims.
-    pub(super) fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({ "alg": "EdDSA", "kid": self.kid }), claims)
     }
 
     /// Signs a token with this header.
-    pub(super) fn token_with(&self, header: &Value, claims: &Value) -> String {
+    pub(crate) fn token_with(&self, header: &Value, claims: &Value) -> String {
         let signed = format!("{}.{}", encoded(header), encoded(claims));
         let signature = URL_SAFE_NO_PAD.encode(self.pair.sign(signed.as_bytes()));
         format!("{signed}.{signature}")
@@ -51,12 +51,12 @@ impl SigningKey {
 }
 
 /// Returns a part of a token.
-pub(super) fn encoded(part: &Value) -> String {
+pub(crate) fn encoded(part: &Value) -> String {
     URL_SAFE_NO_PAD.encode(part.to_string())
 }
 
 /// Returns the claims of a valid token with every role.
-pub(super) fn claims(issuer: &str) -> Value {
+pub(crate) fn claims(issuer: &str) -> Value {
     json!({
         "iss": issuer, "aud": AUDIENCE, "sub": "alice", "exp": now() + 600,
         "roles": ["check", "operate", "admin"],
@@ -64,13 +64,13 @@ pub(super) fn claims(issuer: &str) -> Value {
 }
 
 /// Returns the claims of a valid token with another claim.
-pub(super) fn with(issuer: &str, name: &str, value: Value) -> Value {
+pub(crate) fn with(issuer: &str, name: &str, value: Value) -> Value {
     let mut claims = claims(issuer);
     claims[name] = value;
     claims
 }
 
 /// Returns the time in seconds since the Unix epoch.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     rlaas::clock::Clock::default().now().as_millis() / 1_000
 }

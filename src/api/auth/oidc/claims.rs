@@ -68,7 +68,7 @@ impl RegisteredClaims {
         serde_json::from_slice(payload).map_err(|_| TokenError::Claims)
     }
 
-    /// Checks who issued the token, for whom, and when. Returns the name of its caller.
+    /// Checks who issued the token, for which audiences, and when. Returns the name of its caller.
     ///
     /// # Errors
     ///
@@ -76,6 +76,7 @@ impl RegisteredClaims {
     pub(super) fn check(
         &self,
         settings: &OidcSettings,
+        audiences: &[String],
         now: Timestamp,
     ) -> Result<String, TokenError> {
         let is_later = |date: Option<NumericDate>| {
@@ -84,7 +85,7 @@ impl RegisteredClaims {
         if self.iss != settings.issuer.name() {
             return Err(TokenError::Issuer);
         }
-        if !self.audiences().iter().any(|audience| settings.audiences.contains(audience)) {
+        if !self.audiences().iter().any(|audience| audiences.contains(audience)) {
             return Err(TokenError::Audience);
         }
         if self.expires() <= now {

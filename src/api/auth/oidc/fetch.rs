@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::HttpBody;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::keys::{KeySet, KeySetError};
-use super::settings::OidcSettings;
+use super::settings::{Issuer, OidcSettings};
 use super::url::{FetchUrl, FetchUrlError};
 
 /// Maximum size of a document, in bytes.
@@ -61,22 +62,41 @@ pub(super) enum FetchError {
     Downgrade,
     #[error("key set: {0}")]
     Keys(#[from] KeySetError),
+    #[error("response has no id_token")]
+    Token(#[source] serde_json::Error),
 }
 
 #[derive(Deserialize)]
 struct DiscoveryDocument {
     issuer: String,
     jwks_uri: String,
+    authorization_endpoint: Option<Value>,
+    token_endpoint: Option<Value>,
 }
 
-/// Fetches the keys that the discovery document of the issuer names. Keys that are in `before` too
-/// are shared with it.
+/// The endpoints by which visitors of the console sign in.
+#[derive(Debug)]
+pub(super) struct SignInEndpoints {
+    pub(super) authorization: FetchUrl,
+    pub(super) token: FetchUrl,
+}
+
+/// What the issuer publishes.
+#[derive(Debug)]
+pub(super) struct IssuerDocuments {
+    pub(super) keys: KeySet,
+    /// `None` unless both are https URLs, as the issuer is.
+    pub(super) endpoints: Option<SignInEndpoints>,
+}
+
+/// Fetches the discovery document of the issuer, and the keys that it names. Keys that are in `before`
+/// too are shared with it.
 ///
 /// **Source:** OpenID Connect Discovery 1.0, sections 4.2 and 4.3.
-pub(super) async fn fetch_keys(
+pub(super) async fn fetch_documents(
     settings: &OidcSettings,
     before: &KeySet,
-) -> Result<KeySet, FetchError> {
+) -> Result<IssuerDocuments, FetchError> {
     let (issuer, tls) = (&settings.issuer, settings.trust.config());
     let discovery = fetch(issuer.discovery(), tls).await?;
     let discovery: DiscoveryDocument =
@@ -89,22 +109,50 @@ pub(super) async fn fetch_keys(
     if issuer.is_https() && !keys.is_https() {
         return Err(FetchError::Downgrade);
     }
-    Ok(KeySet::from_json(&fetch(&keys, tls).await?, before)?)
+    let endpoints = discovery.endpoints(issuer);
+    let keys = KeySet::from_json(&fetch(&keys, tls).await?, before)?;
+    Ok(IssuerDocuments { keys, endpoints })
+}
+
+impl DiscoveryDocument {
+    /// Returns the endpoints for signing in. API calls need none, so an invalid one is no error.
+    fn endpoints(&self, issuer: &Issuer) -> Option<SignInEndpoints> {
+        let url = |value: &Option<Value>| {
+            let url: FetchUrl = value.as_ref()?.as_str()?.parse().ok()?;
+            (url.is_https() || !issuer.is_https()).then_some(url)
+        };
+        let authorization = url(&self.authorization_endpoint)?;
+        Some(SignInEndpoints { authorization, token: url(&self.token_endpoint)? })
+    }
 }
 
 /// Maximum number of characters of another issuer in the log.
 const MAX_SHOWN: usize = 200;
 
 async fn fetch(url: &FetchUrl, tls: &Arc<ClientConfig>) -> Result<Vec<u8>, FetchError> {
+    let request = Request::get(url.target()).body(String::new());
+    let request = request.expect("a URL has a valid path");
+    match exchange(url, tls, request).await? {
+        (StatusCode::OK, document) => Ok(document),
+        (status, _) => Err(FetchError::Status(status)),
+    }
+}
+
+/// Sends a request, and returns the status and the body of the response.
+pub(super) async fn exchange(
+    url: &FetchUrl,
+    tls: &Arc<ClientConfig>,
+    request: Request<String>,
+) -> Result<(StatusCode, Vec<u8>), FetchError> {
     let fetched = async {
         let tcp = connect(url).await?;
         if !url.is_https() {
-            return request(url, tcp).await;
+            return send(url, tcp, request).await;
         }
         let name = ServerName::try_from(url.host().to_owned());
         let name = name.map_err(|error| FetchError::Tls(io::Error::other(error)))?;
         let connected = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await;
-        request(url, connected.map_err(FetchError::Tls)?).await
+        send(url, connected.map_err(FetchError::Tls)?, request).await
     };
     timeout(FETCH_TIMEOUT, fetched).await.map_err(|_elapsed| FetchError::TimedOut)?
 }
@@ -126,25 +174,32 @@ async fn connect(url: &FetchUrl) -> Result<TcpStream, FetchError> {
     Err(FetchError::Connect(failed))
 }
 
-async fn request<S>(url: &FetchUrl, stream: S) -> Result<Vec<u8>, FetchError>
+async fn send<S>(
+    url: &FetchUrl,
+    stream: S,
+    mut request: Request<String>,
+) -> Result<(StatusCode, Vec<u8>), FetchError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(FetchError::Http)?;
-    let request = Request::get(url.target())
-        .header(header::HOST, url.authority())
-        .header(header::ACCEPT, "application/json")
-        .header(header::USER_AGENT, "rlaas")
-        .header(header::CONNECTION, "close")
-        .body(String::new())
-        .expect("a URL has a valid host and path");
+    let host = HeaderValue::try_from(url.authority()).expect("a URL has a valid host");
+    for (name, value) in [
+        (header::HOST, host),
+        (header::ACCEPT, HeaderValue::from_static("application/json")),
+        (header::USER_AGENT, HeaderValue::from_static("rlaas")),
+        (header::CONNECTION, HeaderValue::from_static("close")),
+    ] {
+        request.headers_mut().insert(name, value);
+    }
     let exchange = async {
         let response = sender.send_request(request).await.map_err(FetchError::Http)?;
-        if response.status() != StatusCode::OK {
-            return Err(FetchError::Status(response.status()));
+        let status = response.status();
+        if !status.is_success() && !status.is_client_error() {
+            return Err(FetchError::Status(status));
         }
-        read(response.into_body()).await
+        Ok((status, read(response.into_body()).await?))
     };
     tokio::pin!(exchange, connection);
     tokio::select! {

@@ -4,11 +4,17 @@
 //! only then the signature. What a token says about its key beyond the name is not read: keys come
 //! from the discovery document of the configured issuer alone (`fetch`, `refresh`).
 //!
+//! Visitors of the console sign in at the issuer by the code flow (`code_flow`). Their ID tokens are for
+//! the console alone: no API call is permitted by one.
+//!
 //! **Source:** RFC 7519, RFC 8725, RFC 9068 section 4.
 
 mod claims;
+mod client;
+mod code_flow;
 mod compact;
 mod fetch;
+mod id_token;
 mod keys;
 mod refresh;
 mod settings;
@@ -16,6 +22,8 @@ mod url;
 mod verified;
 
 pub use claims::ClaimPath;
+pub use client::{ClientSecret, ConsoleClient, RedirectUri, RedirectUriError};
+pub use code_flow::{CodeFlow, CodeFlowError, CodeRequest, refusal};
 pub use refresh::KeysAwaited;
 pub use settings::{
     Issuer, IssuerError, IssuerTrust, IssuerTrustError, OidcSettings, TokenAlgorithm,
@@ -24,10 +32,13 @@ pub use settings::{
 use std::sync::Arc;
 
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 use self::claims::RegisteredClaims;
+use self::code_flow::MAX_EXCHANGES;
 pub(super) use self::compact::has_form;
 use self::compact::{MAX_TOKEN, UnverifiedToken};
+use self::keys::KeySet;
 use self::refresh::IssuerKeys;
 use self::verified::{VerifiedToken, VerifiedTokens};
 use super::caller::Caller;
@@ -67,6 +78,9 @@ pub enum TokenError {
     /// The signature is not by the key.
     #[error("bearer token has an invalid signature")]
     Signature,
+    /// An ID token of another sign-in.
+    #[error("ID token is of another sign-in")]
+    Nonce,
     /// The keys of the issuer were never fetched.
     #[error("keys of the issuer of bearer tokens are not available")]
     KeysUnavailable,
@@ -75,7 +89,7 @@ pub enum TokenError {
 impl TokenError {
     /// Every reason.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Malformed,
         Self::Algorithm,
         Self::UnknownKey,
@@ -85,6 +99,7 @@ impl TokenError {
         Self::Expired,
         Self::NotYetValid,
         Self::Signature,
+        Self::Nonce,
         Self::KeysUnavailable,
     ];
 
@@ -100,6 +115,7 @@ impl TokenError {
             Self::Expired => "oidc_expired",
             Self::NotYetValid => "oidc_not_yet_valid",
             Self::Signature => "oidc_signature",
+            Self::Nonce => "oidc_nonce",
             Self::KeysUnavailable => "oidc_keys_unavailable",
         }
     }
@@ -111,13 +127,24 @@ pub(super) struct OidcVerifier {
     settings: OidcSettings,
     keys: Arc<IssuerKeys>,
     verified: VerifiedTokens,
+    /// Apart from the others, since the same token is not valid for both.
+    verified_id_tokens: VerifiedTokens,
+    /// Bounds the codes that are exchanged at the same time.
+    exchanges: Semaphore,
     clock: Clock,
 }
 
 impl OidcVerifier {
     /// Creates the verifier. It has no keys until [`Self::run`] has fetched them.
     pub(super) fn new(settings: OidcSettings, clock: Clock) -> Self {
-        Self { settings, keys: Arc::default(), verified: VerifiedTokens::default(), clock }
+        Self {
+            settings,
+            keys: Arc::default(),
+            verified: VerifiedTokens::default(),
+            verified_id_tokens: VerifiedTokens::default(),
+            exchanges: Semaphore::new(MAX_EXCHANGES),
+            clock,
+        }
     }
 
     pub(super) fn settings(&self) -> &OidcSettings {
@@ -126,7 +153,11 @@ impl OidcVerifier {
 
     /// Keeps the keys up to date. Never returns.
     pub(super) async fn run(&self) {
-        self.keys.run(&self.settings, |keys| self.verified.retain(keys)).await;
+        let changed = |keys: &KeySet| {
+            self.verified.retain(keys);
+            self.verified_id_tokens.retain(keys);
+        };
+        self.keys.run(&self.settings, changed).await;
     }
 
     /// Returns the caller with a token.
@@ -135,9 +166,49 @@ impl OidcVerifier {
     ///
     /// [`TokenError`].
     pub(super) fn verify(&self, token: &[u8], hash: TokenHash) -> Result<Caller, TokenError> {
+        self.verify_for(&self.settings.audiences, &self.verified, token, hash)
+    }
+
+    /// Returns the visitor with an ID token, which must be issued for the console. `None` if the
+    /// console is no client of the issuer.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`].
+    pub(super) fn verify_id_token(
+        &self,
+        token: &[u8],
+        hash: TokenHash,
+    ) -> Result<Option<Caller>, TokenError> {
+        let Some(client) = &self.settings.console else { return Ok(None) };
+        let audience = std::slice::from_ref(&client.client_id);
+        self.verify_for(audience, &self.verified_id_tokens, token, hash).map(Some)
+    }
+
+    /// Checks that a verified ID token is of the sign-in with this nonce.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`].
+    pub(super) fn check_sign_in(&self, token: &[u8], nonce: &str) -> Result<(), TokenError> {
+        let client = self.settings.console.as_ref().ok_or(TokenError::Audience)?;
+        id_token::check(token, &client.client_id, nonce)
+    }
+
+    fn verify_for(
+        &self,
+        audiences: &[String],
+        remembered: &VerifiedTokens,
+        token: &[u8],
+        hash: TokenHash,
+    ) -> Result<Caller, TokenError> {
         let now = now(&self.clock);
-        let known = self.verified.find(&hash, now).filter(|known| self.keys.contains(&known.key));
-        let verified = known.map_or_else(|| self.verify_anew(token, hash, now), Ok)?;
+        let known = remembered.find(&hash, now).filter(|known| self.keys.contains(&known.key));
+        if let Some(known) = known {
+            return Ok(known.caller);
+        }
+        let verified = self.verify_anew(token, audiences, now)?;
+        remembered.insert(hash, verified.clone());
         Ok(verified.caller)
     }
 
@@ -151,11 +222,11 @@ impl OidcVerifier {
         self.keys.next_fetch()
     }
 
-    /// Verifies a token that is not remembered, and remembers it.
+    /// Verifies a token that is not remembered.
     fn verify_anew(
         &self,
         token: &[u8],
-        hash: TokenHash,
+        audiences: &[String],
         now: Timestamp,
     ) -> Result<VerifiedToken, TokenError> {
         let token = UnverifiedToken::parse(token)?;
@@ -166,7 +237,7 @@ impl OidcVerifier {
         let key = keys.find(&token.kid, token.algorithm).ok_or(TokenError::UnknownKey)?;
         let payload = token.payload()?;
         let claims = RegisteredClaims::from_json(&payload)?;
-        let actor = claims.check(&self.settings, now)?;
+        let actor = claims.check(&self.settings, audiences, now)?;
         let (signed, signature) = token.signed_and_signature()?;
         if !key.has_signed(signed, &signature) {
             return Err(TokenError::Signature);
@@ -178,13 +249,11 @@ impl OidcVerifier {
             Some(projects) => projects.limit(roles, &all),
             None => roles.into(),
         };
-        let verified = VerifiedToken {
+        Ok(VerifiedToken {
             caller: Caller::new(actor, grants),
             key: Arc::clone(key),
             remembered_until: expires.min(now + MAX_REMEMBERED),
-        };
-        self.verified.insert(hash, verified.clone());
-        Ok(verified)
+        })
     }
 }
 

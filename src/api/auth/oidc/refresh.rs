@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use super::fetch::{FetchError, fetch_keys};
+use super::fetch::{FetchError, IssuerDocuments, SignInEndpoints, fetch_documents};
 use super::keys::{KeySet, PublicKey};
 use super::settings::OidcSettings;
 use crate::clock::{Micros, Timestamp, jittered};
@@ -36,6 +36,8 @@ const MAX_WAITING: usize = 1_000;
 pub(super) struct IssuerKeys {
     /// `None` until the first fetch succeeds.
     keys: ArcSwapOption<KeySet>,
+    /// Those of the last fetch.
+    endpoints: ArcSwapOption<SignInEndpoints>,
     /// Set while a fetch runs or is about to.
     is_fetching: AtomicBool,
     /// Wakes the background task for a fetch.
@@ -51,6 +53,7 @@ impl Default for IssuerKeys {
     fn default() -> Self {
         Self {
             keys: ArcSwapOption::empty(),
+            endpoints: ArcSwapOption::empty(),
             // The background task begins with a fetch.
             is_fetching: AtomicBool::new(true),
             requested: Notify::new(),
@@ -65,6 +68,11 @@ impl IssuerKeys {
     /// Returns the keys in force; `None` if they were never fetched.
     pub(super) fn current(&self) -> Option<Arc<KeySet>> {
         self.keys.load_full()
+    }
+
+    /// Returns the endpoints for signing in; `None` if they were never fetched, or are not valid.
+    pub(super) fn endpoints(&self) -> Option<Arc<SignInEndpoints>> {
+        self.endpoints.load_full()
     }
 
     /// Returns `true` if a key is in force.
@@ -107,8 +115,9 @@ impl IssuerKeys {
         loop {
             self.is_fetching.store(true, Ordering::Relaxed);
             let before = self.current().unwrap_or_default();
-            let pause = match fetch_keys(settings, &before).await {
-                Ok(keys) => {
+            let pause = match fetch_documents(settings, &before).await {
+                Ok(IssuerDocuments { keys, endpoints }) => {
+                    self.endpoints.store(endpoints.map(Arc::new));
                     log_fetched(&keys, &before, failures);
                     self.replace(keys.clone());
                     changed(&keys);

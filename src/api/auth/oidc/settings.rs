@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
 use super::claims::ClaimPath;
+use super::client::ConsoleClient;
 use super::url::FetchUrl;
 
 /// Maximum length of the name of an issuer, in bytes: it is part of the name of its callers.
@@ -29,6 +30,8 @@ pub struct OidcSettings {
     pub roles_claim: ClaimPath,
     /// Claim with the projects for which the roles are. `None`: they are for all.
     pub projects_claim: Option<ClaimPath>,
+    /// The console as a client of the issuer; `None`: visitors can't sign in there.
+    pub console: Option<ConsoleClient>,
 }
 
 /// The name of an issuer: an https URL, or http on loopback.

@@ -31,6 +31,7 @@ impl TestedVerifier {
             trust: IssuerTrust::none(),
             roles_claim: ClaimPath::default(),
             projects_claim: None,
+            console: None,
         };
         let clock = ManualClock::new(NOW);
         let verifier = OidcVerifier::new(settings, Clock::Manual(clock.clone()));

@@ -184,6 +184,42 @@ fn invalid_settings_of_an_issuer_are_rejected_by_key() {
 }
 
 #[test]
+fn invalid_client_of_the_console_is_reported_without_its_value() {
+    let dir = TempDir::new();
+    let lines = dir.write("lines", "s3\ncret\n").display().to_string();
+    let with = |console: &str| {
+        format!(
+            "auth: {{oidc: {{issuer: 'http://127.0.0.1:1', audience: a, console: {{{console}}}}}}}"
+        )
+    };
+    let uri = "redirect-uri: 'http://127.0.0.1:1/console/oidc-callback'";
+    let and = |more: &str| with(&format!("client-id: a, {uri}, {more}"));
+    let scopes = "auth.oidc.console.scopes: must be a list of at most 20 scopes, openid among them";
+    let redirect = "auth.oidc.console.redirect-uri: must be an https URL (http on loopback) that ends \
+                    with /console/oidc-callback";
+    let file = "auth.oidc.console.client-secret-file: must be ";
+    for (text, expected) in [
+        (with(uri), "auth.oidc.console.client-id: missing"),
+        (with("client-id: a"), "auth.oidc.console.redirect-uri: missing"),
+        (
+            with("client-id: a, redirect-uri: 'http://s3cret.example/console/oidc-callback'"),
+            redirect,
+        ),
+        (with("client-id: a, redirect-uri: 'https://s3cret.example/'"), redirect),
+        (and("client-secret: s3cret"), "auth.oidc.console.client-secret: unknown key"),
+        (and("client-secret-file: /nowhere/s3cret"), file),
+        (and(&format!("client-secret-file: '{lines}'")), file),
+        (and("scopes: [profile]"), scopes),
+        (and("scopes: []"), scopes),
+    ] {
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
+        assert!(!reported[0].contains("s3cret"), "{reported:?}");
+    }
+}
+
+#[test]
 fn invalid_tls_files_are_reported_by_key_and_path() {
     let certificates = Certificates::make();
     let dir = TempDir::new();
