@@ -59,6 +59,16 @@ look() {
     for program in python3 go npm mvn h2load; do
       has $program || optional+=("$program")
     done
+    if ! has chromium && ! has chromium-browser && ! has google-chrome; then
+      # It is large, and not for a machine that somebody works on.
+      if [ -n "${CI:-}" ]; then
+        packages+=(chromium)
+        miss chromium "sudo apt-get install chromium" "brew install --cask chromium" \
+          "sudo dnf install chromium"
+      else
+        optional+=(chromium)
+      fi
+    fi
   fi
   if ! has cc; then
     packages+=(gcc libc6-dev)

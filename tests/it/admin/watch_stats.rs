@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rlaas::clock::{Micros, Timestamp};
@@ -34,7 +35,7 @@ pub(crate) struct TimedServers {
     pub(crate) servers: Vec<Rlaas>,
     clock: File,
     now: Timestamp,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl TimedServers {
@@ -48,7 +49,7 @@ impl TimedServers {
         let path = dir.write("clock", "");
         let clock = File::options().write(true).open(&path).expect("the clock file");
         let rules = dir.write("rlaas.yaml", text);
-        let mut this = Self { servers: Vec::new(), clock, now: T0, _dir: dir };
+        let mut this = Self { servers: Vec::new(), clock, now: T0, dir };
         this.advance(0);
         for _ in 0..count {
             let mut command = rlaas(&["serve", "--config", rules.to_str().expect("a path")]);
@@ -56,6 +57,11 @@ impl TimedServers {
             this.servers.push(Rlaas::start_with(command, settings));
         }
         this
+    }
+
+    /// Returns the configuration file of all.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.dir.path("rlaas.yaml")
     }
 
     pub(crate) fn advance(&mut self, seconds: u64) {

@@ -13,6 +13,7 @@ mod now;
 mod oidc_sign_in;
 mod oidc_tokens;
 mod projects;
+mod real_browser;
 mod rule;
 mod sign_in;
 mod tls;

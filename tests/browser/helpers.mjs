@@ -1,0 +1,135 @@
+// What the scripts share: the browser, the subject that the test started, and a list of checks.
+//
+// The test passes the subject in SUBJECT, as JSON: addresses, tokens and the like. A script asks the test
+// to do what a browser can't (`ask`): to move the time, or to kill Redis.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import { chromium } from 'playwright-core';
+
+export const subject = JSON.parse(process.env.SUBJECT);
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+// Lets the test do something, and returns what it says.
+export async function ask(what) {
+  console.log(`ask ${what}`);
+  const { value } = await answers.next();
+  return value;
+}
+
+// Runs checks one after another, in one browser, and ends the process.
+export async function run(checks, flags = []) {
+  const browser = await chromium.launch({
+    executablePath: subject.chromium,
+    args: [...FLAGS, ...flags],
+  });
+  let failed = 0;
+  for (const [name, check] of Object.entries(checks)) {
+    const began = Date.now();
+    try {
+      await check(browser);
+      console.log(`ok ${name} (${Date.now() - began} ms)`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED ${name}: ${error.stack}`);
+    } finally {
+      for (const context of browser.contexts()) await context.close();
+    }
+  }
+  await browser.close();
+  process.exit(failed ? 1 : 0);
+}
+
+export const consoleUrl = (number = 0) => `http://${subject.consoles[number]}/console/`;
+
+// Opens a context whose dialogs and errors fail the check, and which has signed in.
+export async function visitor(browser, options = {}) {
+  const { token = subject.tokens?.admin, at = consoleUrl(), ...rest } = options;
+  const context = await stranger(browser, rest);
+  if (token) {
+    const page = await context.newPage();
+    await signIn(page, token, at);
+    await page.close();
+  }
+  return context;
+}
+
+export async function stranger(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  context.setDefaultTimeout(20_000);
+  context.on('dialog', (dialog) => {
+    console.log(`FAILED: a dialog says ${dialog.message()}`);
+    process.exit(1);
+  });
+  return context;
+}
+
+// Signs in by the form.
+export async function signIn(page, token, at = consoleUrl()) {
+  await page.goto(`${at}sign-in`);
+  await page.getByLabel('Token').fill(token);
+  await page.locator('button[value=token]').click();
+  await page.waitForURL(`${at}now`);
+}
+
+// Calls the API of an instance, as an administrator.
+export async function api(method, path, body, number = 0, headers = {}) {
+  const token = subject.tokens?.admin;
+  const response = await fetch(`http://${subject.https[number]}${path}`, {
+    method,
+    headers: {
+      'content-type': 'application/json',
+      ...(token ? { authorization: `Bearer ${token}` } : {}),
+      ...headers,
+    },
+    body: body && JSON.stringify(body),
+  });
+  return { status: response.status, body: await response.json().catch(() => null) };
+}
+
+// Asserts that axe finds nothing in a page.
+export async function assertAccessible(page, what) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document));
+  const found = violations.map(
+    ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(' ')}`,
+  );
+  assert.deepEqual(found, [], what);
+}
+
+// Moves the time by one step, and waits until pages that keep themselves up to date show it: an instance
+// that slept through steps would miss what the others have counted.
+export async function advance(pages) {
+  const asOf = (page) =>
+    page.locator('main time').first().getAttribute('datetime', { timeout: 500 }).catch(() => '');
+  const before = await Promise.all(pages.map(asOf));
+  await ask('advance');
+  for (const [number, page] of pages.entries()) {
+    await eventually('the step has ended', async () => (await asOf(page)) !== before[number]);
+  }
+}
+
+// Waits until a condition is met.
+export async function eventually(what, condition, timeout = 20_000) {
+  const end = Date.now() + timeout;
+  let last;
+  while (Date.now() < end) {
+    last = await condition();
+    if (last === true) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail(`not in time: ${what}: ${JSON.stringify(last)}`);
+}

@@ -1,0 +1,50 @@
+//! Every page: accessible, light, by keyboard, without scripts, with hostile texts; and its pictures.
+//!
+//! `UPDATE_PICTURES=1 cargo test --test it real_browser::pages` also writes those of the book.
+
+use std::fs;
+use std::path::Path;
+
+use rlaas_testkit::redis::RedisServer;
+use serde_json::json;
+
+use super::{BrowserBench, tokens, visitors};
+use crate::admin::watch_stats::TimedServers;
+use crate::console::{CONSOLE, address};
+
+/// Largest picture in the book, in bytes.
+const MAX_PICTURE: u64 = 100 * 1024;
+const RULES: &str = "\
+rules:
+  - {name: pay, endpoint: /pay, limit: 5, window: 1h, near-limit: 0.5, candidates: [{limit: 2}]}
+  - {name: trial, endpoint: /pay, limit: 2, window: 1h, shadow: true}
+  - {name: search, endpoint: /search, limit: 100, window: 1m}
+";
+
+#[test]
+fn every_page_is_for_everybody() {
+    let Some(workbench) = BrowserBench::find("pages.mjs") else { return };
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let settings =
+        [CONSOLE, "store.backend=redis", &url, "store.redis.timeout=5s", "audit.keys=clear"];
+    let mut timed = TimedServers::start_from(&visitors(RULES), 2, &settings);
+    let book = std::env::var_os("UPDATE_PICTURES")
+        .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images"));
+    let subject = json!({
+        "consoles": timed.servers.iter().map(address).collect::<Vec<_>>(),
+        "https": timed.servers.iter().map(|server| server.http().to_owned()).collect::<Vec<_>>(),
+        "tokens": tokens(),
+        "book": book.clone(),
+    });
+    workbench.run("pages.mjs", subject, |what| {
+        assert_eq!(what, "advance");
+        timed.advance(10);
+        String::new()
+    });
+    for picture in book.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder")) {
+        let picture = picture.expect("a file");
+        let size = picture.metadata().expect("a file").len();
+        assert!(size <= MAX_PICTURE, "{}: {size} bytes", picture.path().display());
+    }
+}
