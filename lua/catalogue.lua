@@ -11,7 +11,9 @@
 -- KEYS[4]*  ZSET  names of documents, removed ones too, by the revision that changed them last
 -- KEYS[5]*  HASH  index: for each document its revision and its number of counted fields
 -- KEYS[6]*  HASH  fields of the document of the operation
--- KEYS[7]   LIST  history of that document, newest first: revision, a space, content
+-- KEYS[7]   LIST  history of that document, newest first: revision, a space, content. A long content is
+--                 in pieces: revision, '/', number of the piece from 0, '/', number of pieces, a space,
+--                 and the piece
 -- KEYS[8]   HASH  mark of a conflict: `since`, and `staged`, the generation that a restore writes
 -- KEYS[9]   HASH  entries made beside the catalogue during a conflict
 -- KEYS[10]  HASH  generations that are not those of the catalogue, as names
@@ -31,8 +33,10 @@
 
 -- Ids of revisions that are kept.
 local MAX_IDS = 10000
--- Entries of a document's history that are kept.
-local MAX_HISTORY = 100
+-- Length of a piece of a history in bytes, and pieces of a document that are kept.
+local PIECE_LEN, MAX_PIECES = 65536, 256
+-- Bytes after which a reading call ends, so that it takes less than a millisecond.
+local MAX_READ = 65536
 -- Entries beside the catalogue, and names of removed documents, that are kept.
 local MAX_ASIDE, MAX_REMOVED = 10000, 100000
 -- Members of a set that one call removes.
@@ -148,21 +152,58 @@ function operations.changes(since, count)
   return call('ZRANGEBYSCORE', keys.changes, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
 end
 
--- Arguments: name of the document, cursor, about how many fields. Results: revision of the document,
--- 0 if there is none; the next cursor, '0' at the end; names and contents in turn.
+-- Scans fields of the document from a cursor: about `count`, and fewer when they are long. HSCAN has no
+-- bound of bytes, so it is asked for one at a time. Returns the next cursor, and names and contents in
+-- turn.
+local function scan(cursor, count)
+  local found, length = {}, 0
+  for _ = 1, count do
+    local page = call('HSCAN', keys.document, cursor, 'COUNT', 1)
+    cursor = page[1]
+    for i = 1, #page[2] do
+      found[#found + 1] = page[2][i]
+      length = length + #page[2][i]
+    end
+    if cursor == '0' or length >= MAX_READ then break end
+  end
+  return cursor, found
+end
+
+-- Arguments: name of the document, cursor, about how many fields at most. Results: revision of the
+-- document, 0 if there is none; the next cursor, '0' at the end; names and contents in turn.
 function operations.page(name, cursor, count)
   local revision = document(name)
-  local page = call('HSCAN', keys.document, cursor, 'COUNT', count)
-  local results = { whole(revision), page[1] }
-  for i = 1, #page[2] do
-    results[i + 2] = page[2][i]
+  local next_cursor, found = scan(cursor, tonumber(count))
+  local results = { whole(revision), next_cursor }
+  for i = 1, #found do
+    results[i + 2] = found[i]
   end
   return results
 end
 
--- Arguments: number. Results: entries of the document's history, newest first.
-function operations.history(count)
-  return call('LRANGE', keys.history, 0, count - 1)
+-- Arguments: position in the document's history, from 0 for the newest; how many pieces at most.
+-- Results: pieces from there on, fewer when they are long; none at the end.
+function operations.history(position, count)
+  local results, length = {}, 0
+  for at = tonumber(position), position + count - 1 do
+    local piece = call('LRANGE', keys.history, at, at)[1]
+    if not piece then break end
+    results[#results + 1] = piece
+    length = length + #piece
+    if length >= MAX_READ then break end
+  end
+  return results
+end
+
+-- Adds an entry to the document's history.
+local function add_to_history(revision, entry)
+  local pieces = math.ceil(#entry / PIECE_LEN)
+  for piece = pieces - 1, 0, -1 do
+    local place = pieces == 1 and '' or string.format('/%d/%d', piece, pieces)
+    local content = string.sub(entry, piece * PIECE_LEN + 1, (piece + 1) * PIECE_LEN)
+    call('LPUSH', keys.history, revision .. place .. ' ' .. content)
+  end
+  call('LTRIM', keys.history, 0, MAX_PIECES - 1)
 end
 
 -- Returns how many counted fields a write adds to the document: arguments `first_set` to `last_set` are
@@ -256,8 +297,7 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
     counted_in_all = counted_in_all + added
     call('HSET', keys.index, name, new .. ' ' .. whole(before + added))
     if entry ~= '' then
-      call('LPUSH', keys.history, new .. ' ' .. entry)
-      call('LTRIM', keys.history, 0, MAX_HISTORY - 1)
+      add_to_history(new, entry)
     end
   end
   call('HSET', keys.head, 'revision', new, 'id', id,
@@ -405,14 +445,14 @@ function staging.clear(name, cursor, count)
   if not may_clear() then
     return { '0' }
   end
-  local page = call('HSCAN', keys.document, cursor, 'COUNT', count)
-  for i = 1, #page[2], 2 do
-    call('HDEL', keys.document, page[2][i])
+  local next_cursor, found = scan(cursor, tonumber(count))
+  for i = 1, #found, 2 do
+    call('HDEL', keys.document, found[i])
   end
-  if page[1] == '0' then
+  if next_cursor == '0' then
     call('HDEL', keys.index, name)
   end
-  return { page[1] }
+  return { next_cursor }
 end
 
 -- Removes some of what a generation has beside documents. Results: the number of members removed; 0:

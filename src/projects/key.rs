@@ -119,8 +119,12 @@ impl ApiKey {
 
     /// Returns `true` if the key is still listed at `now`.
     pub fn is_listed(&self, now: Timestamp) -> bool {
-        let end = self.revoked_at.or(self.expires_at);
-        end.is_none_or(|end| end > now || now.since(end) < Self::LISTED_AFTER_END)
+        self.end().is_none_or(|end| end > now || now.since(end) < Self::LISTED_AFTER_END)
+    }
+
+    /// Returns the time at which the key has ended, or will.
+    pub fn end(&self) -> Option<Timestamp> {
+        self.revoked_at.into_iter().chain(self.expires_at).min()
     }
 
     fn new(secret: &ApiKeySecret, key: NewKey, now: Timestamp) -> Self {
@@ -141,6 +145,8 @@ impl ApiKey {
 impl Project {
     /// Most active keys, without those that were replaced and live out their grace.
     pub const MAX_KEYS: usize = 10;
+    /// Most keys that are listed after their end.
+    pub const MAX_ENDED_KEYS: usize = 200;
     /// Longest time for which a replaced key stays valid.
     pub const MAX_GRACE: Micros = Micros::from_secs(30 * 86_400);
 
@@ -158,7 +164,7 @@ impl Project {
         if key.expires_at.is_some_and(|end| end <= now) {
             return Err(ApiKeyError::ExpiresAt);
         }
-        self.keys.retain(|key| key.is_listed(now));
+        self.forget_ended_keys(now);
         let is_counted =
             |key: &&ApiKey| key.state(now) == ApiKeyState::Active && key.replaced_by.is_none();
         if self.keys.iter().filter(is_counted).count() >= Self::MAX_KEYS {
@@ -188,6 +194,7 @@ impl Project {
             return Err(ApiKeyError::Grace);
         }
         self.check_id(secret)?;
+        self.forget_ended_keys(now);
         let position = self.position(id)?;
         let previous = &mut self.keys[position];
         if previous.state(now) != ApiKeyState::Active || previous.replaced_by.is_some() {
@@ -243,6 +250,18 @@ impl Project {
         let key = self.keys.iter().find(|key| key.id == text.id())?;
         let is_same = key.digest.matches(text);
         (is_same && key.state(now) == ApiKeyState::Active).then_some(key)
+    }
+
+    /// Forgets the keys that ended long ago, and the first ones that ended if there are too many.
+    fn forget_ended_keys(&mut self, now: Timestamp) {
+        self.keys.retain(|key| key.is_listed(now));
+        let end = |key: &ApiKey| key.end().filter(|_| key.state(now) != ApiKeyState::Active);
+        let mut ends: Vec<_> = self.keys.iter().filter_map(end).collect();
+        if let Some(excess) = ends.len().checked_sub(Self::MAX_ENDED_KEYS + 1) {
+            ends.sort_unstable();
+            let last = ends[excess];
+            self.keys.retain(|key| end(key).is_none_or(|end| end > last));
+        }
     }
 
     fn position(&self, id: &str) -> Result<usize, ApiKeyError> {
@@ -359,6 +378,13 @@ mod tests {
         project.create_key(NewKey::default(), &secret(), at(41)).expect("a key");
         let ids: Vec<&str> = project.keys.iter().map(|key| &*key.id).collect();
         assert!(!ids.contains(&secrets[0].id()) && !ids.contains(&secrets[1].id()));
+        let mut newest = ids[ids.len() - 1].to_owned();
+        for second in 0..300 {
+            let (next, now) = (secret(), at(42) + Micros::from_secs(second));
+            project.rotate_key(&newest, Micros::ZERO, &next, now).expect("keys");
+            newest = next.id().to_owned();
+        }
+        assert_eq!(project.keys.len(), Project::MAX_KEYS + Project::MAX_ENDED_KEYS + 1);
     }
 
     #[test]

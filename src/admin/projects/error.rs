@@ -145,9 +145,10 @@ impl From<ChangeError<Self>> for ProjectError {
             ChangeError::Refused(error) => return error,
             ChangeError::Unavailable(error) => WriteError::Store(error),
             ChangeError::Raced => WriteError::Raced,
-            ChangeError::TooManyProjects | ChangeError::TooManyRules | ChangeError::TooLarge => {
-                WriteError::Bound(text)
-            }
+            ChangeError::TooManyProjects
+            | ChangeError::TooManyRules
+            | ChangeError::TooLarge
+            | ChangeError::LongField => WriteError::Bound(text),
             ChangeError::Deleted => return Self::DeletedBefore,
             ChangeError::Conflict => WriteError::Conflict,
             ChangeError::Unreadable => WriteError::Unreadable,

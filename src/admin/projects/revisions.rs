@@ -9,7 +9,9 @@ use super::{ProjectAdministrator, ProjectCall, ProjectError};
 use crate::admin::MAX_TIME;
 use crate::clock::Deadline;
 use crate::projects::registry::{ProjectState, SyncError, run_blocking};
-use crate::projects::{History, Others, ProjectId, Revision, RuleChange, differences};
+use crate::projects::{
+    History, Others, ProjectId, Revision, RevisionNumber, RuleChange, differences,
+};
 use crate::rules::spec::RuleSpec;
 
 /// Rules that were written.
@@ -41,8 +43,24 @@ impl ProjectAdministrator {
         id: &ProjectId,
         deadline: Deadline,
     ) -> Result<History, ProjectError> {
+        self.revisions_until(id, |_| false, deadline).await
+    }
+
+    /// Returns the last revisions of the rules of a project, newest first up to the first one for whose
+    /// number `is_last` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProjectError`].
+    pub async fn revisions_until(
+        &self,
+        id: &ProjectId,
+        is_last: impl FnMut(RevisionNumber) -> bool + Send,
+        deadline: Deadline,
+    ) -> Result<History, ProjectError> {
         self.project(id)?;
-        let history = self.registry.history(id, deadline.or_within(MAX_TIME)).await;
+        let deadline = deadline.or_within(MAX_TIME);
+        let history = self.registry.history_until(id, is_last, deadline).await;
         history.map_err(|error| SyncError::from(error).into())
     }
 
@@ -59,7 +77,12 @@ impl ProjectAdministrator {
         base: Option<u64>,
         deadline: Deadline,
     ) -> Result<RevisionDiff, ProjectError> {
-        let (state, history) = self.state_and_history(id, deadline).await?;
+        let oldest = match (number, base) {
+            (0, None | Some(0)) => RevisionNumber::MAX,
+            (0, Some(base)) | (base, Some(0) | None) => base,
+            (number, Some(base)) => number.min(base),
+        };
+        let (state, history) = self.state_and_history(id, oldest, deadline).await?;
         run_blocking(move || revision_diff(&state, &history, number, base)).await
     }
 
@@ -76,7 +99,7 @@ impl ProjectAdministrator {
         expected_revision: Option<u64>,
     ) -> Result<RulesWritten, ProjectError> {
         self.registry.sync(call.deadline.or_within(MAX_TIME)).await?;
-        let (state, history) = self.state_and_history(id, call.deadline).await?;
+        let (state, history) = self.state_and_history(id, number, call.deadline).await?;
         if expected_revision.is_some_and(|expected| expected != state.revision) {
             return Err(ProjectError::StaleRevision);
         }
@@ -109,20 +132,22 @@ impl ProjectAdministrator {
             let revision = Revision { number: made.revision, ..revision };
             return Ok(RulesWritten { revision: Some(revision), changes });
         }
-        let history = self.revisions(id, deadline).await?;
+        let history = self.revisions_until(id, |_| true, deadline).await?;
         Ok(RulesWritten { revision: history.iter().next().cloned(), changes: Vec::new() })
     }
 
-    /// Returns a project, and its history at that time.
+    /// Returns a project, and its history at that time back to the revision `oldest`.
     async fn state_and_history(
         &self,
         id: &ProjectId,
+        oldest: RevisionNumber,
         deadline: Deadline,
     ) -> Result<(Arc<ProjectState>, History), ProjectError> {
         let deadline = deadline.or_within(MAX_TIME);
         loop {
             let state = self.project(id)?;
-            let history = self.revisions(id, deadline).await?;
+            let is_last = |number| number <= oldest;
+            let history = self.revisions_until(id, is_last, deadline).await?;
             // A write in between would be in one of them alone.
             let newest = history.iter().next().map_or(0, |revision| revision.number);
             if newest <= state.revision && self.project(id)?.revision == state.revision {

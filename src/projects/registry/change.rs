@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rlaas_limiter::fleet::{CatalogueBounds, CatalogueWrite, MAX_FIELD_LEN, WriteOutcome};
+use rlaas_limiter::fleet::{
+    CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
+};
 use thiserror::Error;
 
 use super::document::{document_name, encode, encode_revision};
@@ -57,8 +59,13 @@ pub enum ChangeError<E> {
     #[error("there must be at most {} rules in all projects", Registry::MAX_RULES)]
     TooManyRules,
     /// The differences are too long for the history.
-    #[error("the differences must be at most {MAX_FIELD_LEN} bytes: make several changes")]
+    #[error("the differences must be at most {MAX_ENTRY_LEN} bytes: make several changes")]
     TooLarge,
+    /// A rule, or the project with its keys, is too long.
+    #[error(
+        "a rule, and a project with its API keys, must be at most {MAX_FIELD_LEN} bytes in JSON"
+    )]
+    LongField,
     /// A project of this id was deleted.
     #[error("a project with this id was deleted within the last 366 days")]
     Deleted,
@@ -130,8 +137,11 @@ impl Registry {
             change = returned;
             let (prepared, revision, result) = outcome.map_err(ChangeError::Refused)?;
             let Some(mut prepared) = prepared else { return Ok(Changed { revision, result }) };
-            if prepared.write.history.len() > MAX_FIELD_LEN {
+            if prepared.write.history.len() > MAX_ENTRY_LEN {
                 return Err(ChangeError::TooLarge);
+            }
+            if prepared.write.has_long_field() {
+                return Err(ChangeError::LongField);
             }
             prepared.write.bounds = self.bounds(&prepared.write.document);
             let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;

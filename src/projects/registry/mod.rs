@@ -42,7 +42,7 @@ use self::sync::Synced;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::projects::dry_runs::DryRuns;
 use crate::projects::{
-    FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules,
+    FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
 };
 use crate::rules::spec::Problem;
 use crate::rules::{RuleSet, Unmatched};
@@ -192,7 +192,30 @@ impl Registry {
     ///
     /// [`StoreError`] if the store does not answer before the deadline.
     pub async fn history(&self, id: &ProjectId, deadline: Deadline) -> Result<History, StoreError> {
-        let entries = self.0.catalogue.history(document_name(id), deadline).await?;
+        self.history_until(id, |_| false, deadline).await
+    }
+
+    /// Returns the last revisions of the rules of a project, newest first up to the first one for whose
+    /// number `is_last` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::history`].
+    pub async fn history_until(
+        &self,
+        id: &ProjectId,
+        is_last: impl FnMut(RevisionNumber) -> bool + Send,
+        deadline: Deadline,
+    ) -> Result<History, StoreError> {
+        let (mut is_last, mut entries) = (is_last, Vec::new());
+        let mut reader = self.0.catalogue.history(document_name(id))?;
+        while let Some(entry) = reader.next(deadline).await? {
+            let is_over = is_last(entry.revision);
+            entries.push(entry);
+            if is_over {
+                break;
+            }
+        }
         Ok(run_blocking(move || decode_history(entries)).await)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite,
-    Fleet, MAX_HISTORY, WriteOutcome,
+    Fleet, HistoryEntry, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, WriteOutcome,
 };
 use rlaas_limiter::store::StoreError;
 use rlaas_testkit::cluster::RedisCluster;
@@ -50,6 +50,7 @@ async fn assert_all(one: &Catalogue, other: &Catalogue) {
     lost_update_is_refused(one, other).await;
     changes_are_listed_in_order(one, other).await;
     history_is_bounded(one, other).await;
+    long_histories_are_read_in_pieces(one, other).await;
     bounds_hold_over_all_documents(one, other).await;
     removed_document_is_a_change(one, other).await;
     concurrent_writes_all_count(one, other).await;
@@ -159,14 +160,64 @@ async fn history_is_bounded(one: &Catalogue, other: &Catalogue) {
         revisions.push((written(write(one, change).await).revision, number));
     }
     written(write(one, setting("history", &[])).await);
-    let entries = other.history("history", soon()).await.expect("entries");
+    let entries = entries_of(other, "history").await;
     let found: Vec<_> = entries.iter().map(|entry| (entry.revision, &*entry.content)).collect();
     let newest: Vec<_> = revisions.iter().rev().take(MAX_HISTORY).collect();
     assert_eq!(found.len(), MAX_HISTORY);
     for ((revision, content), (expected, number)) in found.into_iter().zip(newest) {
         assert_eq!((revision, content), (*expected, format!("entry {number}\0").as_bytes()));
     }
-    assert!(other.history("none", soon()).await.expect("entries").is_empty());
+    assert!(entries_of(other, "none").await.is_empty());
+}
+
+async fn long_histories_are_read_in_pieces(one: &Catalogue, other: &Catalogue) {
+    let entry = |number: u8, len: usize| vec![number; len];
+    let lens = [0, 1, 64 * 1024, 64 * 1024 + 1, MAX_ENTRY_LEN, 300_000, 7];
+    let mut expected = Vec::new();
+    for (number, len) in (0_u8..).zip(lens) {
+        let content = entry(number, len);
+        let change = CatalogueWrite { history: content.clone(), ..setting("long", &[]) };
+        let revision = written(write(one, change).await).revision;
+        if len > 0 {
+            expected.insert(0, HistoryEntry { revision, content });
+        }
+    }
+    assert!(entries_of(other, "long").await == expected, "as they were written");
+    // Entries that are written while it is read are newer, and left out.
+    let mut reader = other.history("long").expect("a name");
+    let mut read = Vec::new();
+    for number in 7_u8..9 {
+        read.extend(reader.next(soon()).await.expect("an entry"));
+        let change = CatalogueWrite { history: entry(number, 200_000), ..setting("long", &[]) };
+        written(write(one, change).await);
+    }
+    while let Some(entry) = reader.next(soon()).await.expect("an entry") {
+        read.push(entry);
+    }
+    assert!(read == expected, "{:?}", read.iter().map(|of| of.revision).collect::<Vec<_>>());
+    // 16 MiB are kept: 4 of the longest.
+    for number in 0..6 {
+        let change =
+            CatalogueWrite { history: entry(number, MAX_ENTRY_LEN), ..setting("long", &[]) };
+        written(write(one, change).await);
+    }
+    let kept = entries_of(other, "long").await;
+    let first_bytes: Vec<_> = kept.iter().map(|of| (of.content[0], of.content.len())).collect();
+    assert_eq!(first_bytes, [5, 4, 3, 2].map(|number| (number, MAX_ENTRY_LEN)));
+    let mut too_long = setting("long", &[]);
+    too_long.history = entry(0, MAX_ENTRY_LEN + 1);
+    one.write(head(one).await, &too_long, soon()).await.expect_err("too long");
+    let too_long = setting("long", &[("rule:a", &entry(0, MAX_FIELD_LEN + 1)[..])]);
+    one.write(head(one).await, &too_long, soon()).await.expect_err("too long");
+}
+
+async fn entries_of(on: &Catalogue, document: &str) -> Vec<HistoryEntry> {
+    let (mut reader, mut entries) = (on.history(document).expect("a name"), Vec::new());
+    while let Some(entry) = reader.next(soon()).await.expect("an entry") {
+        entries.push(entry);
+    }
+    assert_eq!(reader.next(soon()).await.expect("an answer"), None, "it stays at the end");
+    entries
 }
 
 async fn bounds_hold_over_all_documents(one: &Catalogue, other: &Catalogue) {
@@ -202,7 +253,7 @@ async fn removed_document_is_a_change(one: &Catalogue, other: &Catalogue) {
     let removal = CatalogueWrite { removes: true, ..CatalogueWrite::new("gone") };
     let removed = written(write(other, removal).await);
     assert_eq!(one.read("gone", soon()).await.expect("an answer"), None);
-    assert!(one.history("gone", soon()).await.expect("entries").is_empty());
+    assert!(entries_of(one, "gone").await.is_empty());
     let changes = one.changes(removed.revision - 1, soon()).await.expect("changes");
     assert_eq!(changes.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["gone"]);
     let rest = std::time::Duration::from_hours(1);

@@ -13,7 +13,7 @@ use crate::api::admin::page_count;
 use crate::api::status::invalid_field;
 use crate::clock::Timestamp;
 use crate::projects::registry::ProjectState;
-use crate::projects::{ApiKey, History, Project, Revision};
+use crate::projects::{ApiKey, History, Project, Revision, RevisionNumber};
 use crate::rules::RuleSet;
 
 /// Most bytes of a token.
@@ -47,6 +47,20 @@ pub(super) fn keys<'a>(
     let place = |key: &&ApiKey| (Reverse(key.created_at.as_micros()), key.id.clone());
     let listed = project.keys.iter().filter(|key| key.is_listed(now)).collect();
     page(listed, page_size, token, place, timed, timed_text)
+}
+
+/// Returns a function that returns `true` at the first revision after those of a page.
+pub(super) fn is_last_of_revisions(
+    page_size: i32,
+    token: &str,
+) -> Result<impl FnMut(RevisionNumber) -> bool + Send + use<>, Status> {
+    let mut left = page_count(page_size)?;
+    let before = token.parse().unwrap_or(RevisionNumber::MAX);
+    Ok(move |number| {
+        let is_after = number < before && left == 0;
+        left -= usize::from(number < before && left > 0);
+        is_after
+    })
 }
 
 /// Returns a page of revisions, newest first.

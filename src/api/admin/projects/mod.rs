@@ -359,7 +359,8 @@ impl ProjectService for Projects {
         let proto::ListRevisionsRequest { project_id, page_size, page_token } = request.get_ref();
         let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
         let deadline = deadline(request.metadata());
-        let history = self.administrator.revisions(&id, deadline).await;
+        let is_last = lists::is_last_of_revisions(*page_size, page_token)?;
+        let history = self.administrator.revisions_until(&id, is_last, deadline).await;
         let history = history.map_err(|error| status(&error, ""))?;
         let (revisions, next_page_token) = lists::revisions(&history, *page_size, page_token)?;
         let revisions = revisions.iter().map(|one| messages::revision(&id, one)).collect();

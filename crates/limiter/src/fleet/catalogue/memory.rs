@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::history::kept_entries;
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
-    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_HISTORY,
-    MAX_REMOVED, MAX_REVISION_IDS, WriteOutcome,
+    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_REMOVED,
+    MAX_REVISION_IDS, WriteOutcome,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::fleet::memory::FleetJournal;
@@ -135,14 +136,18 @@ impl MemoryCatalogue {
         Ok(contents.documents.get(document).map(|stored| stored.document.clone()))
     }
 
-    pub(super) fn history(
+    /// Returns the newest entry of a history that is older than a revision.
+    pub(super) fn older_entry(
         &self,
         document: &str,
+        than: Option<u64>,
         deadline: Deadline,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
+    ) -> Result<Option<HistoryEntry>, StoreError> {
         let contents = self.contents(deadline)?;
         let stored = contents.documents.get(document);
-        Ok(stored.map_or_else(Vec::new, |stored| stored.history.iter().cloned().collect()))
+        let mut entries = stored.into_iter().flat_map(|stored| &stored.history);
+        let is_older = |entry: &&HistoryEntry| than.is_none_or(|than| entry.revision < than);
+        Ok(entries.find(is_older).cloned())
     }
 
     pub(super) async fn write(
@@ -276,10 +281,12 @@ impl StoredCatalogue {
         let stored = self.documents.get(&write.document);
         let fields = stored.into_iter().flat_map(|stored| stored.document.fields.keys());
         changes.write(write, head.revision, fields.map(String::as_str));
-        let entries = stored.into_iter().flat_map(|stored| &stored.history);
+        let entries = || stored.into_iter().flat_map(|stored| &stored.history);
         let is_added = !write.removes && !write.history.is_empty();
-        let left = if write.removes { 0 } else { MAX_HISTORY - usize::from(is_added) };
-        for entry in entries.skip(left) {
+        let added = is_added.then_some(write.history.len());
+        let lengths = added.into_iter().chain(entries().map(|entry| entry.content.len()));
+        let left = if write.removes { 0 } else { kept_entries(lengths) - usize::from(is_added) };
+        for entry in entries().skip(left) {
             changes.set_history(&write.document, entry.revision, None);
         }
         if is_added {
@@ -302,7 +309,9 @@ impl StoredCatalogue {
             if !write.history.is_empty() {
                 let content = write.history.clone();
                 stored.history.push_front(HistoryEntry { revision, content });
-                stored.history.truncate(MAX_HISTORY);
+                let lengths = stored.history.iter().map(|entry| entry.content.len());
+                let left = kept_entries(lengths);
+                stored.history.truncate(left);
             }
         }
         if let Some(before) = self.last_changes.insert(write.document.clone(), revision) {

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod history;
 mod kept;
 mod memory;
 mod restore;
@@ -43,6 +44,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::history::HistoryPiece;
+pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
 pub use self::kept::{KeptCatalogue, KeptChanges};
 pub(super) use self::memory::MemoryCatalogue;
 pub use self::restore::{CatalogueRestore, CatalogueStatus, RestoreStep, SetAside};
@@ -53,10 +57,8 @@ use crate::clock::Deadline;
 use crate::store::RedisFleet;
 use crate::store::{Fate, StoreError};
 
-/// Most bytes of a field, or of an entry of a history.
-pub const MAX_FIELD_LEN: usize = 4 * 1024 * 1024;
-/// Most entries of a document's history.
-pub const MAX_HISTORY: usize = 100;
+/// Most bytes of a field: Redis is read in steps of less than a millisecond, which have whole fields.
+pub const MAX_FIELD_LEN: usize = 256 * 1024;
 /// Ids of revisions that a catalogue keeps.
 pub const MAX_REVISION_IDS: usize = 10_000;
 /// Begins the names of fields that are counted against [`CatalogueBounds::fields`].
@@ -124,15 +126,6 @@ pub struct DocumentChange {
     pub name: String,
     /// Revision of its last change.
     pub revision: u64,
-}
-
-/// An entry of the history of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryEntry {
-    /// Revision that it describes.
-    pub revision: u64,
-    /// Its content.
-    pub content: Vec<u8>,
 }
 
 /// Bounds over all documents.
@@ -254,24 +247,6 @@ impl Catalogue {
         }
     }
 
-    /// Returns the history of a document, newest first: at most [`MAX_HISTORY`] entries.
-    ///
-    /// # Errors
-    ///
-    /// As [`Catalogue::head`].
-    pub async fn history(
-        &self,
-        document: &str,
-        deadline: Deadline,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
-        check_name(document)?;
-        match &self.0 {
-            CatalogueBackend::Memory(catalogue) => catalogue.history(document, deadline),
-            #[cfg(feature = "redis")]
-            CatalogueBackend::Redis(fleet) => fleet.catalogue_history(document, deadline).await,
-        }
-    }
-
     /// Writes a document. `own` is the catalogue that the writer knows; without one, the first write
     /// makes the catalogue.
     ///
@@ -310,12 +285,16 @@ impl CatalogueWrite {
         }
     }
 
+    /// Returns `true` if a field has more than [`MAX_FIELD_LEN`] bytes: it can't be written.
+    pub fn has_long_field(&self) -> bool {
+        self.set.values().any(|content| content.len() > MAX_FIELD_LEN)
+    }
+
     fn check(&self) -> Result<(), StoreError> {
-        let is_long = |content: &Vec<u8>| content.len() > MAX_FIELD_LEN;
         for name in self.set.keys().chain(&self.delete) {
             check_name(name)?;
         }
-        if self.set.values().any(is_long) || is_long(&self.history) {
+        if self.has_long_field() || self.history.len() > MAX_ENTRY_LEN {
             return Err(StoreError::custom(Fate::NotExecuted, FieldTooLong));
         }
         let is_both = self.delete.iter().any(|name| self.set.contains_key(name));
@@ -326,7 +305,7 @@ impl CatalogueWrite {
 
 /// Reason why a write was refused, as the source of a [`StoreError::Custom`].
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a field must be at most {MAX_FIELD_LEN} bytes")]
+#[error("a field must be at most {MAX_FIELD_LEN} bytes, an entry of the history {MAX_ENTRY_LEN}")]
 pub struct FieldTooLong;
 
 impl CatalogueId {

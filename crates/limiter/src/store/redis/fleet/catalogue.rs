@@ -10,13 +10,13 @@ use super::{RedisFleet, bytes, check_deadline, text};
 use crate::clock::Deadline;
 use crate::fleet::{
     CatalogueHead, CatalogueId, CatalogueRelation, CatalogueStatus, CatalogueWrite,
-    ChangedWhileRead, Document, DocumentChange, HistoryEntry, MAX_CHANGES, MAX_HISTORY,
-    WriteOutcome,
+    ChangedWhileRead, Document, DocumentChange, HistoryPiece, MAX_CHANGES, WriteOutcome,
 };
 use crate::store::{Fate, StoreError};
 
 const SCRIPT: &str = include_str!("../../../../lua/catalogue.lua");
-/// Fields that one call reads, about: less than a millisecond of Redis' time.
+/// Fields or pieces of a history that one call reads at most, about: less than a millisecond of Redis'
+/// time. The script stops earlier when they are long.
 const FIELDS_PER_CALL: &str = "200";
 /// Times that a document is read again because it has changed meanwhile.
 const MAX_READS: u32 = 8;
@@ -125,27 +125,23 @@ impl RedisFleet {
         }
     }
 
+    /// Returns pieces of a history from a position on; none at the end.
     pub(crate) async fn catalogue_history(
         &self,
         name: &str,
+        position: usize,
         deadline: Deadline,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
-        let count = MAX_HISTORY.to_string();
+    ) -> Result<Vec<HistoryPiece>, StoreError> {
+        let position = position.to_string();
         let call = CatalogueCall {
             document: name,
             operation: "history",
-            arguments: &[count.as_bytes()],
+            arguments: &[position.as_bytes(), FIELDS_PER_CALL.as_bytes()],
             ..CatalogueCall::default()
         };
         let results = self.catalogue_call(&call, deadline).await?.results;
-        let entry = |value| {
-            let entry = bytes(value)?;
-            let space = entry.iter().position(|byte| *byte == b' ').ok_or(StoreError::Garbled)?;
-            let revision = str::from_utf8(&entry[..space]).map_err(|_| StoreError::Garbled)?;
-            let revision = number(revision)?;
-            Ok(HistoryEntry { revision, content: entry[space + 1..].to_owned() })
-        };
-        results.into_iter().map(entry).collect()
+        let piece = |value| HistoryPiece::parse(bytes(value)?).ok_or(StoreError::Garbled);
+        results.into_iter().map(piece).collect()
     }
 
     pub(crate) async fn catalogue_write(
