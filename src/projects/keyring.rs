@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thiserror::Error;
 
 use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
-use crate::clock::{Micros, Timestamp};
+use crate::clock::{Clock, Micros, Timestamp};
 
 /// Number of locks, so that workers which look up different keys do not meet.
 const SHARDS: usize = 64;
@@ -57,7 +57,9 @@ struct SharedKeys {
     shards: [RwLock<Shard>; SHARDS],
     /// The ids of the keys of each project. Its lock serializes changes.
     projects: Mutex<HashMap<ProjectId, Vec<Box<str>>>>,
-    /// Time as of which the keys are known to be in force, in Unix microseconds; 0 is never.
+    /// Counts the age of the keys: it does not follow wall time, which can be set.
+    clock: Clock,
+    /// Time by `clock` as of which the keys are known to be in force, in microseconds; 0 is never.
     confirmed_us: AtomicU64,
     /// Whether other instances know of keys that have ended since.
     is_outdated: AtomicBool,
@@ -126,10 +128,16 @@ impl Keyring {
         }
     }
 
-    /// Records that the keys here are those in force at `now`. Before the first call each key of the
-    /// right form is [`KeyRefusal::Unavailable`].
-    pub fn confirm(&self, now: Timestamp) {
-        self.0.confirmed_us.fetch_max(now.as_micros().max(1), Ordering::Relaxed);
+    /// Records that the keys here are those in force now. Before the first call each key of the right
+    /// form is [`KeyRefusal::Unavailable`].
+    pub fn confirm(&self) {
+        self.confirm_as_of(Micros::ZERO);
+    }
+
+    /// Records that the keys here were those in force this long ago.
+    pub fn confirm_as_of(&self, age: Micros) {
+        let confirmed_us = self.0.clock.now().as_micros().saturating_sub(age.as_micros());
+        self.0.confirmed_us.fetch_max(confirmed_us.max(1), Ordering::Relaxed);
     }
 
     /// Sets whether other instances know newer keys, which the store has lost. Then each key is
@@ -143,10 +151,19 @@ impl Keyring {
         self.0.is_outdated.load(Ordering::Relaxed)
     }
 
-    /// Returns the time as of which the keys are known to be in force.
-    pub fn confirmed_at(&self) -> Option<Timestamp> {
-        let confirmed_us = self.0.confirmed_us.load(Ordering::Relaxed);
-        (confirmed_us > 0).then(|| Timestamp::from_micros(confirmed_us))
+    /// Returns the time since the keys were last known to be in force; `None`: they never were.
+    pub fn age(&self) -> Option<Micros> {
+        let confirmed_at = Timestamp::from_micros(self.confirmed_us());
+        self.is_known().then(|| self.0.clock.now().since(confirmed_at))
+    }
+
+    /// Returns `true` if the keys were ever known to be in force.
+    pub fn is_known(&self) -> bool {
+        self.confirmed_us() > 0
+    }
+
+    fn confirmed_us(&self) -> u64 {
+        self.0.confirmed_us.load(Ordering::Relaxed)
     }
 
     /// Returns the holder of a key, and remembers its use. Takes the same time for each key with
@@ -157,7 +174,7 @@ impl Keyring {
     /// [`KeyRefusal`]. A text without the form or the checksum of a key is not looked up.
     pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<KeyHolder>, KeyRefusal> {
         let text = ApiKeyText::parse(text)?;
-        if self.confirmed_at().is_none() {
+        if !self.is_known() {
             return Err(KeyRefusal::Unavailable);
         }
         let shard = self.0.shard(text.id()).read().unwrap_or_else(PoisonError::into_inner);
@@ -231,8 +248,9 @@ impl Keyring {
 impl Default for SharedKeys {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| RwLock::default());
-        let (projects, confirmed_us) = (Mutex::default(), AtomicU64::new(0));
-        Self { shards, projects, confirmed_us, is_outdated: AtomicBool::new(false) }
+        let (clock, confirmed_us) = (Clock::default(), AtomicU64::new(0));
+        let (projects, is_outdated) = (Mutex::default(), AtomicBool::new(false));
+        Self { shards, projects, clock, confirmed_us, is_outdated }
     }
 }
 
@@ -307,7 +325,7 @@ mod tests {
 
     fn keyring() -> Keyring {
         let keyring = Keyring::default();
-        keyring.confirm(START);
+        keyring.confirm();
         keyring
     }
 
@@ -377,9 +395,23 @@ mod tests {
         ] {
             assert_eq!(keyring.find(text, START), Err(KeyRefusal::Malformed(error)), "{text}");
         }
-        keyring.confirm(START);
+        keyring.confirm();
         assert_eq!(project_of(&keyring, &secret), Err(KeyRefusal::Unknown));
-        assert_eq!(keyring.confirmed_at(), Some(START));
+    }
+
+    #[test]
+    fn age_is_counted_from_the_newest_confirmation() {
+        let keyring = Keyring::default();
+        assert_eq!(keyring.age(), None);
+        keyring.confirm_as_of(Micros::from_micros(u64::MAX));
+        assert!(keyring.age().is_some_and(|age| age > Micros::from_secs(40 * 365 * 86_400)));
+        for age in [HOUR, DAY] {
+            keyring.confirm_as_of(age);
+            let found = keyring.age().expect("an age");
+            assert!((HOUR..HOUR + HOUR).contains(&found), "{found}");
+        }
+        keyring.confirm();
+        assert!(keyring.age().is_some_and(|age| age < HOUR));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl ApiKeys {
 
     /// Returns `true` if keys are ignored, or those in force are known.
     pub fn are_known(&self) -> bool {
-        let is_known = || self.keyring.confirmed_at().is_some() && !self.keyring.is_outdated();
+        let is_known = || self.keyring.is_known() && !self.keyring.is_outdated();
         !self.are_on() || is_known()
     }
 
@@ -141,9 +141,7 @@ impl ApiKeys {
         self.clock.follow_wall_time();
         let now = self.clock.now();
         let holder = self.keyring.find(text, now)?;
-        let is_too_old = |max_age| {
-            self.keyring.confirmed_at().is_none_or(|confirmed| now.since(confirmed) > max_age)
-        };
+        let is_too_old = |max_age| self.keyring.age().is_none_or(|age| age > max_age);
         if self.settings.max_age.is_some_and(is_too_old) {
             return Err(KeyRefusal::Unavailable.into());
         }

@@ -128,7 +128,8 @@ impl Registry {
             let (state_dir, kept) = StateDir::open(&path)?;
             if let Some(kept) = kept {
                 info!(path = %path.display(), projects = kept.documents.len(), "last catalogue in force");
-                registry.restore(&mut synced, kept);
+                let age = StateDir::age_of(&kept);
+                registry.restore(&mut synced, kept, age);
             }
             synced.state_dir = Some(state_dir);
             Ok(())

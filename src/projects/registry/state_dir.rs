@@ -1,21 +1,26 @@
 //! The catalogue in force in a folder, so that an instance starts and decides with it while the store
 //! is away.
 //!
+//! The folder also has the age of the catalogue: how long ago it was last that of the store. So a restart
+//! does not make API keys younger than they are.
+//!
 //! The folder is a journal, without histories. Damage loses the whole catalogue, not a part of it:
 //! otherwise an API key could be accepted again that was revoked later.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rlaas_limiter::fleet::{CatalogueHead, KeptCatalogue, KeptChanges};
+use rlaas_limiter::fleet::{CatalogueHead, KeptAge, KeptCatalogue, KeptChanges};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_limiter::observer::NoObserver;
 use tracing::{error, info};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Micros, Timestamp};
 
 /// Longest changes that are written together with the head, and longest parts of longer ones.
 const MAX_LEN: usize = 1 << 20;
+/// Time between two writes of the age alone.
+const AGE_INTERVAL: Micros = Micros::from_secs(5);
 
 /// A folder that is locked against other processes.
 #[derive(Debug)]
@@ -24,6 +29,10 @@ pub(super) struct StateDir {
     /// What the folder lacks.
     pending: KeptChanges,
     head: Option<CatalogueHead>,
+    /// Does not follow wall time, which can be set.
+    clock: Clock,
+    /// Time by `clock` at which the age was set last.
+    age_set_at: Option<Timestamp>,
     is_failing: bool,
 }
 
@@ -45,7 +54,24 @@ impl StateDir {
         if kept.is_none() && !pending.is_empty() {
             error!(path = %path.display(), "state-dir is damaged: its catalogue is not used");
         }
-        Ok((Self { journal, pending, head, is_failing: false }, kept))
+        let (clock, age_set_at, is_failing) = (Clock::default(), None, false);
+        Ok((Self { journal, pending, head, clock, age_set_at, is_failing }, kept))
+    }
+
+    /// Returns the age of a catalogue that was kept; `None`: nobody knows it.
+    pub(super) fn age_of(kept: &KeptCatalogue) -> Option<Micros> {
+        kept.age?.age_at(wall_time())
+    }
+
+    /// Adds the age of the catalogue in force to the changes that [`StateDir::flush`] writes, if there
+    /// are others or the last age was added a while ago.
+    pub(super) fn set_age(&mut self, age: Micros) {
+        let now = self.clock.now();
+        let is_due = |last| now.since(last) >= AGE_INTERVAL;
+        if !self.pending.is_empty() || self.age_set_at.is_none_or(is_due) {
+            self.age_set_at = Some(now);
+            self.pending.set_age(KeptAge { at: wall_time(), age });
+        }
     }
 
     /// Adds changes to those that [`StateDir::flush`] writes.
@@ -89,4 +115,9 @@ impl StateDir {
         last.set_head(head);
         self.journal.write_catalogue(&last).await
     }
+}
+
+/// Returns the time of the machine, which can be set.
+fn wall_time() -> Timestamp {
+    Clock::default().now()
 }

@@ -18,7 +18,7 @@ use super::document::{decode, project_of};
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
-use crate::clock::{Deadline, Timestamp};
+use crate::clock::{Deadline, Micros, Timestamp};
 use crate::projects::ProjectId;
 use crate::store::StoreError;
 
@@ -76,6 +76,13 @@ impl Synced {
     pub(super) fn keep(&mut self, changes: KeptChanges) {
         if let Some(state_dir) = &mut self.state_dir {
             state_dir.add(changes);
+        }
+    }
+
+    /// Sets how long ago the catalogue in force was that of the store.
+    fn set_age(&mut self, age: Option<Micros>) {
+        if let (Some(_), Some(age), Some(state_dir)) = (self.head, age, &mut self.state_dir) {
+            state_dir.set_age(age);
         }
     }
 
@@ -181,6 +188,8 @@ impl Registry {
         }
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
         self.0.metrics.catalogue_age.set(age.cast_signed());
+        synced.set_age(self.0.keyring.age());
+        synced.flush().await;
         failure
     }
 
@@ -235,12 +244,13 @@ impl Registry {
             .await;
             break Some((head, relation));
         };
-        synced.flush().await;
         synced.in_step |= found.is_some();
         if found.is_some() || self.new_catalogue_delay_left(&synced).is_zero() {
             synced.confirmed_at = self.0.clock.now();
-            self.0.keyring.confirm(synced.confirmed_at);
+            self.0.keyring.confirm();
+            synced.set_age(self.0.keyring.age());
         }
+        synced.flush().await;
         Ok(synced)
     }
 
@@ -292,8 +302,9 @@ impl Registry {
         synced.flush().await;
     }
 
-    /// Puts the catalogue of a folder in force.
-    pub(super) fn restore(&self, synced: &mut Synced, kept: KeptCatalogue) {
+    /// Puts the catalogue of a folder in force. Its age goes on; if that is not known, the API keys are
+    /// older than any bound.
+    pub(super) fn restore(&self, synced: &mut Synced, kept: KeptCatalogue, age: Option<Micros>) {
         let documents = kept.documents.into_iter().map(|(name, document)| {
             let revision = document.revision;
             (DocumentChange { name, revision }, Some(document))
@@ -303,7 +314,8 @@ impl Registry {
         if let Some(head) = kept.head {
             self.set_head(synced, head);
         }
-        self.0.keyring.confirm(synced.confirmed_at);
+        let age = age.unwrap_or(Micros::from_micros(u64::MAX));
+        self.0.keyring.confirm_as_of(age);
     }
 
     /// Returns all changes since a revision.

@@ -29,7 +29,7 @@ impl ReportedKeys {
     fn new(fleet: &Fleet, name: &str, shop: &Project) -> Self {
         let keyring = Keyring::default();
         keyring.replace(&shop.id, &shop.keys);
-        keyring.confirm(T0);
+        keyring.confirm();
         let clock = Clock::Manual(ManualClock::new(T0));
         let metrics = Arc::new(Metrics::new());
         let usage = UsageRecorder::new(fleet.clone(), metrics, keyring.clone(), name, clock);

@@ -16,6 +16,7 @@ mod instance;
 mod keys;
 mod kills;
 mod last_use;
+mod max_age;
 mod neighbours;
 mod previews;
 mod registry;

@@ -46,9 +46,9 @@ pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
     CatalogueRestore, CatalogueRisks, CatalogueStatus, CatalogueWrite, ChangedWhileRead, Document,
-    DocumentChange, FieldTooLong, HistoryEntry, HistoryReader, InvalidCatalogueId, KeptCatalogue,
-    KeptChanges, MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED,
-    MAX_REVISION_IDS, RestoreStep, SetAside, WriteOutcome,
+    DocumentChange, FieldTooLong, HistoryEntry, HistoryReader, InvalidCatalogueId, KeptAge,
+    KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY,
+    MAX_REMOVED, MAX_REVISION_IDS, RestoreStep, SetAside, WriteOutcome,
 };
 pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange, NewEntry, ProjectLog};
 pub use memory::{FleetJournal, MemoryFleet, OnRecorded};

@@ -8,15 +8,17 @@
 //! | `h`, length of the name in 2 bytes, document, revision in 8 bytes | entry of a history |
 //! | `r`, document | time of its removal, in Unix microseconds: 8 bytes, big-endian |
 //! | `p`, epoch | empty: the catalogue replaces this epoch |
+//! | `confirmed` | wall time in Unix microseconds, and age of the catalogue by then in microseconds: 8 bytes each, big-endian |
 //!
 //! Changes that are written together are restored together or not at all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{CatalogueHead, CatalogueId, CatalogueWrite, Document, HistoryEntry};
-use crate::clock::Timestamp;
+use crate::clock::{Micros, Timestamp};
 
 const HEAD: &[u8] = b"head";
+const CONFIRMED: &[u8] = b"confirmed";
 const DOCUMENT: u8 = b'd';
 const FIELD: u8 = b'f';
 const HISTORY: u8 = b'h';
@@ -36,6 +38,25 @@ pub struct KeptCatalogue {
     pub removed: HashMap<String, Timestamp>,
     /// Epochs that the catalogue replaces.
     pub replaced: BTreeSet<CatalogueId>,
+    /// How old the catalogue was at a time; `None` if that was not written.
+    pub age: Option<KeptAge>,
+}
+
+/// How old a kept catalogue was at a time: how long ago it was last that of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptAge {
+    /// The time, by the clock of the machine.
+    pub at: Timestamp,
+    /// The age by then.
+    pub age: Micros,
+}
+
+impl KeptAge {
+    /// Returns the age at `now`; `None` if that is before this time, so that nobody knows how long it
+    /// is ago: the clock was set.
+    pub fn age_at(&self, now: Timestamp) -> Option<Micros> {
+        (now >= self.at).then(|| self.age + now.since(self.at))
+    }
 }
 
 /// Changes of a kept catalogue that are written together.
@@ -47,12 +68,16 @@ impl KeptCatalogue {
     pub fn read(values: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>) -> (Self, KeptChanges) {
         let (mut head, mut documents) = (None, HashMap::<String, Document>::new());
         let mut histories = HashMap::<String, Vec<HistoryEntry>>::new();
-        let (mut removed, mut replaced) = (HashMap::new(), BTreeSet::new());
+        let (mut removed, mut replaced, mut age) = (HashMap::new(), BTreeSet::new(), None);
         let mut deleting = KeptChanges::default();
         for (name, value) in values {
             deleting.set(name.to_vec(), None);
             if *name == *HEAD {
                 head = parse_head(&value);
+                continue;
+            }
+            if *name == *CONFIRMED {
+                age = parse_age(&value);
                 continue;
             }
             let Some((kind, name)) = name.split_first() else { continue };
@@ -91,7 +116,7 @@ impl KeptCatalogue {
         for history in histories.values_mut() {
             history.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.revision));
         }
-        (Self { head, documents, histories, removed, replaced }, deleting)
+        (Self { head, documents, histories, removed, replaced, age }, deleting)
     }
 }
 
@@ -100,6 +125,12 @@ impl KeptChanges {
     pub fn set_head(&mut self, head: Option<CatalogueHead>) {
         let text = |head: CatalogueHead| format!("{} {} {}", head.epoch, head.revision, head.id);
         self.set(HEAD.to_vec(), head.map(|head| text(head).into_bytes()));
+    }
+
+    /// Sets how old the catalogue is.
+    pub fn set_age(&mut self, KeptAge { at, age }: KeptAge) {
+        let value = [at.as_micros().to_be_bytes(), age.as_micros().to_be_bytes()];
+        self.set(CONFIRMED.to_vec(), Some(value.concat()));
     }
 
     /// Makes a write to a document, without its history. If it removes the document, `fields` are
@@ -200,6 +231,14 @@ fn split_name(name: &[u8]) -> Option<(&str, &[u8])> {
 
 fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+fn parse_age(value: &[u8]) -> Option<KeptAge> {
+    let (at, age) = value.split_at_checked(8)?;
+    Some(KeptAge {
+        at: Timestamp::from_micros(number(at)?),
+        age: Micros::from_micros(number(age)?),
+    })
 }
 
 fn parse_head(value: &[u8]) -> Option<CatalogueHead> {

@@ -47,7 +47,7 @@ use thiserror::Error;
 #[cfg(feature = "redis")]
 pub(crate) use self::history::HistoryPiece;
 pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
-pub use self::kept::{KeptCatalogue, KeptChanges};
+pub use self::kept::{KeptAge, KeptCatalogue, KeptChanges};
 pub(super) use self::memory::MemoryCatalogue;
 pub use self::restore::{CatalogueRestore, CatalogueStatus, RestoreStep, SetAside};
 pub use self::risks::CatalogueRisks;
