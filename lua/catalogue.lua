@@ -320,16 +320,22 @@ function operations.aside(cursor, count)
   return results
 end
 
--- Sets an entry beside the catalogue. Arguments: its name and content. Results: 'written', 'full', or
--- 'no_conflict'.
-function operations.set_aside(name, content)
+-- Sets entries beside the catalogue, all or none. Arguments: names and contents in turn. Results:
+-- 'written', 'full', or 'no_conflict'.
+function operations.set_aside()
   if not is_marked() then
     return { 'no_conflict' }
   end
-  if call('HLEN', keys.aside) >= MAX_ASIDE and call('HEXISTS', keys.aside, name) == 0 then
+  local added = 0
+  for i = 7, #ARGV, 2 do
+    added = added + 1 - call('HEXISTS', keys.aside, ARGV[i])
+  end
+  if added > 0 and call('HLEN', keys.aside) + added > MAX_ASIDE then
     return { 'full' }
   end
-  call('HSET', keys.aside, name, content)
+  for i = 7, #ARGV, 2 do
+    call('HSET', keys.aside, ARGV[i], ARGV[i + 1])
+  end
   call('PUBLISH', keys.head, 'aside')
   return { 'written' }
 end

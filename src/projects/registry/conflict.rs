@@ -2,7 +2,8 @@
 //!
 //! An instance that notices it goes on with its own catalogue and marks the conflict in the store, so
 //! that all instances refuse writes. Meanwhile keys are revoked beside the catalogue (`PROJECT KEY` with
-//! the time in Unix microseconds), which every instance obeys.
+//! the time in Unix microseconds), which every instance obeys. Instances also write there the keys that
+//! they know as ended (`ended_keys.rs`).
 //!
 //! An instance that knows no catalogue, in a store that has none, can't know whether others have lost
 //! theirs. So it makes a new one only after [`NEW_CATALOGUE_DELAY`], within which others mark it.
@@ -40,6 +41,16 @@ pub(super) struct RevokedAside {
 }
 
 impl RevokedAside {
+    pub(super) fn new(project: &ProjectId, key: &str, at: Timestamp) -> Self {
+        Self { project: project.clone(), key: key.to_owned(), at }
+    }
+
+    /// Returns the name and content of its entry.
+    pub(super) fn entry(&self) -> (String, Vec<u8>) {
+        let Self { project, key, at } = self;
+        (format!("{project} {key}"), at.as_micros().to_string().into_bytes())
+    }
+
     fn parse((name, content): (String, Vec<u8>)) -> Option<Self> {
         let (project, key) = name.split_once(' ')?;
         let at_us = str::from_utf8(&content).ok()?.parse().ok()?;
@@ -74,9 +85,8 @@ impl Registry {
         };
         find().ok_or(ChangeError::Refused(ApiKeyError::NotFound))?;
         let at = self.0.clock.now();
-        let revoked = RevokedAside { project: id.clone(), key: key.to_owned(), at };
-        let (name, content) = (format!("{id} {key}"), at.as_micros().to_string());
-        let set = self.0.catalogue.set_aside(&name, content.as_bytes(), deadline).await;
+        let revoked = RevokedAside::new(id, key, at);
+        let set = self.0.catalogue.set_aside(&[revoked.entry()], deadline).await;
         match set.map_err(ChangeError::Unavailable)? {
             SetAside::Done => {}
             SetAside::Full => return Err(ChangeError::TooLarge),

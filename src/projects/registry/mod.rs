@@ -10,6 +10,7 @@
 mod change;
 mod conflict;
 mod document;
+mod ended_keys;
 mod restore;
 mod risks;
 mod state_dir;
@@ -37,6 +38,7 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
 use self::document::{decode_history, document_name, kept_changes};
+use self::ended_keys::DeletedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -64,6 +66,7 @@ struct RegistryState {
     dry_runs: DryRuns,
     /// Those that are stored, the unnamed one too.
     projects: RwLock<HashMap<ProjectId, Arc<ProjectState>>>,
+    deleted_keys: Mutex<DeletedKeys>,
     files: ArcSwap<FileRules>,
     /// Locked while rules are put in force.
     putting: Mutex<()>,
@@ -107,6 +110,7 @@ impl Registry {
             keyring: Keyring::default(),
             dry_runs: DryRuns::default(),
             projects: RwLock::default(),
+            deleted_keys: Mutex::default(),
             files: ArcSwap::from_pointee(files),
             putting: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
@@ -274,8 +278,12 @@ impl Registry {
         let _first = self.0.dry_runs.revision();
         let _putting = self.putting();
         let files = self.0.files.load_full();
-        let changes = kept_changes(id, self.stored(id).as_deref(), state.as_ref());
+        let before = self.stored(id);
+        let changes = kept_changes(id, before.as_deref(), state.as_ref());
         let is_removed = state.is_none();
+        if let Some(before) = before.filter(|_| is_removed) {
+            self.remember_deleted(&before);
+        }
         // Nobody has a key of a project before its rules, or after them.
         if !is_removed && !id.is_unnamed() {
             self.put_named_in_force(id, state.as_ref(), &files);

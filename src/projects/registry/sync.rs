@@ -47,6 +47,8 @@ pub(super) struct Synced {
     pub(super) in_step: bool,
     /// Number of entries beside the catalogue that are obeyed.
     pub(super) aside: u64,
+    /// Time up to which the ends of keys are written beside the catalogue; `None`: there is no conflict.
+    pub(super) ends_written: Option<Timestamp>,
     /// Time since which the store is known to have no catalogue.
     pub(super) missing_since: Option<Timestamp>,
     /// Time of the last answer by which the catalogue in force is that of the store; at first that
@@ -66,6 +68,7 @@ impl Synced {
             replaced: BTreeSet::new(),
             in_step: false,
             aside: 0,
+            ends_written: None,
             missing_since: None,
             confirmed_at: now,
             failure: None,
@@ -213,8 +216,10 @@ impl Registry {
             let status = self.status(&mut synced, deadline).await?;
             synced = self.obey_aside(synced, status.aside, deadline).await?;
             if self.is_conflict(&synced, status) {
+                self.write_ends(&mut synced, status, deadline).await?;
                 return Err(SyncError::Conflict);
             }
+            synced.ends_written = None;
             let unseen = status.head.filter(|(_, of)| *of != CatalogueRelation::Same);
             let Some((head, relation)) = unseen else { break status.head };
             let is_whole = relation != CatalogueRelation::Newer;

@@ -88,8 +88,11 @@ async fn first_write_by_an_instance_that_was_behind_brings_nothing_back() {
     assert!(!ahead.registry.keyring().is_outdated(), "it knows the newest keys");
     for outdated in [&behind, &fresh] {
         assert!(outdated.registry.keyring().is_outdated(), "it is not ready");
-        assert_eq!(refusal(outdated, &revoked), Some(KeyRefusal::Unavailable));
+        assert_eq!(refusal(outdated, &kept), Some(KeyRefusal::Unavailable));
+        assert!(refusal(outdated, &revoked).is_some());
     }
+    let is_told = async || refusal(&behind, &revoked) == Some(KeyRefusal::Revoked);
+    eventually("the end of the key is known", SOON, is_told).await;
     let revision = ahead.registry.revision();
     let from = CatalogueSource::Instance;
     let restored = ahead.registry.restore_catalogue(from, revision, soon()).await;
@@ -101,6 +104,54 @@ async fn first_write_by_an_instance_that_was_behind_brings_nothing_back() {
         assert_eq!(refusal(instance, &revoked), Some(KeyRefusal::Revoked));
         assert_eq!(refusal(instance, &kept), None);
         assert!(!instance.registry.keyring().is_outdated());
+    }
+}
+
+#[tokio::test]
+async fn instances_that_know_lost_revisions_tell_each_other_which_keys_have_ended() {
+    let mut sentinels = Sentinels::start().await;
+    let [mut ahead, mut further] = [(); 2].map(|()| on(&sentinels));
+    let revoked = make_projects(&ahead).await;
+    let kept = create_key(&ahead, "shop").await;
+    let of_deleted = create_key(&ahead, "other").await;
+    let is_in_force = async || further.registry.revision() == ahead.registry.revision();
+    eventually("in force", SOON, is_in_force).await;
+    end_replication(&sentinels).await;
+    ahead.stop_following();
+    further.stop_following();
+    ahead.put("late", "Late").await.expect("a change");
+    further.registry.sync(soon()).await.expect("an answer");
+    // The other instance does not hear of these writes before they are lost.
+    revoke(&further, "shop", &revoked).await.expect("a change");
+    further.delete("other").await.expect("a change");
+    assert_eq!(further.registry.revision(), ahead.registry.revision() + 2);
+    fail_over(&mut sentinels).await;
+    ahead.resume_following();
+    assert_conflict(&[&ahead]).await;
+    let of = [&revoked, &kept, &of_deleted].map(|key| refusal(&ahead, key));
+    assert_eq!(of, [None; 3], "it knows no better");
+    further.resume_following();
+    for key in [&revoked, &of_deleted] {
+        let is_refused = async || refusal(&ahead, key) == Some(KeyRefusal::Revoked);
+        eventually("it obeys", SOON, is_refused).await;
+    }
+    assert_conflict(&[&further]).await;
+    for instance in [&ahead, &further] {
+        assert_eq!(refusal(instance, &kept), None);
+        assert!(!instance.registry.keyring().is_outdated());
+    }
+    // Also by the instance that still has the project which the other one has deleted.
+    let revision = ahead.registry.revision();
+    let from = CatalogueSource::Instance;
+    let restored = ahead.registry.restore_catalogue(from, revision, soon()).await;
+    assert!(restored.expect("a revision") > revision);
+    let late = on(&sentinels);
+    assert_agreed(&[&ahead, &further, &late]).await;
+    for instance in [&ahead, &further, &late] {
+        for key in [&revoked, &of_deleted] {
+            assert_eq!(refusal(instance, key), Some(KeyRefusal::Revoked));
+        }
+        assert_eq!(refusal(instance, &kept), None);
     }
 }
 
@@ -161,6 +212,11 @@ async fn new_key(client: &mut Client, project: &str) -> proto::CreateKeyResponse
     client.create_key(request).await.expect("a key").into_inner()
 }
 
+fn revocation(key: &proto::CreateKeyResponse) -> proto::RevokeKeyRequest {
+    let key_id = key.key.as_ref().expect("a key").id.clone();
+    proto::RevokeKeyRequest { project_id: "shop".to_owned(), key_id, ..Default::default() }
+}
+
 /// Returns the code of a request with this key.
 async fn code(server: &Rlaas, key: &proto::CreateKeyResponse) -> Code {
     let mut request = Request::new(request("alice"));
@@ -184,11 +240,9 @@ async fn started_instance_is_not_ready_until_a_person_decides() {
     let mut admin = client(&ahead, "").await;
     eventually("created", SOON, async || create(&mut admin.clone(), "shop").await.is_ok()).await;
     let [revoked, kept] = [new_key(&mut admin, "shop").await, new_key(&mut admin, "shop").await];
+    let stolen = new_key(&mut admin, "shop").await;
     end_replication(&sentinels).await;
-    let key_id = revoked.key.as_ref().expect("a key").id.clone();
-    let revoke =
-        proto::RevokeKeyRequest { project_id: "shop".to_owned(), key_id, ..Default::default() };
-    admin.revoke_key(revoke).await.expect("a change");
+    admin.revoke_key(revocation(&revoked)).await.expect("a change");
     create(&mut admin, "late").await.expect("a project");
     let late = new_key(&mut admin, "late").await;
     fail_over(&mut sentinels).await;
@@ -209,15 +263,24 @@ async fn started_instance_is_not_ready_until_a_person_decides() {
         let refused = refused.expect_err("a conflict");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     }
-    let ready = [readiness(&ahead).await, readiness(&fresh).await, readiness(&fresher).await];
-    assert_eq!(ready, [200, 503, 503], "the first knows the newest keys");
+    assert_eq!(readiness(&ahead).await, 200, "it knows the newest keys");
+    for outdated in [&fresh, &fresher] {
+        eventually("not ready", SOON, async || readiness(outdated).await == 503).await;
+    }
     assert_eq!(code(&ahead, &revoked).await, Code::Unauthenticated);
     assert_eq!([code(&ahead, &kept).await, code(&ahead, &late).await], [Code::Ok; 2]);
     for outdated in [&fresh, &fresher] {
-        for key in [&revoked, &kept, &late] {
+        for key in [&kept, &late] {
             assert_eq!(code(outdated, key).await, Code::Unavailable, "its keys may have ended");
         }
+        // It was told if it has taken the catalogue that lost the end of the key.
+        let ended = [Code::Unavailable, Code::Unauthenticated];
+        assert!(ended.contains(&code(outdated, &revoked).await));
     }
+
+    // A key can be revoked meanwhile, which all obey.
+    admin.revoke_key(revocation(&stolen)).await.expect("a revoked key");
+    assert_eq!(code(&ahead, &stolen).await, Code::Unauthenticated);
 
     let config = ahead.client().await.get_config(GetConfigRequest::default()).await;
     let expected_revision = config.expect("the configuration").into_inner().catalogue_revision;
@@ -233,7 +296,9 @@ async fn started_instance_is_not_ready_until_a_person_decides() {
         eventually("the project is back", SOON, async || code(server, &late).await == Code::Ok)
             .await;
         assert_eq!(code(server, &kept).await, Code::Ok);
-        assert_eq!(code(server, &revoked).await, Code::Unauthenticated);
+        for ended in [&revoked, &stolen] {
+            assert_eq!(code(server, ended).await, Code::Unauthenticated);
+        }
         let again = create(&mut client(server, "").await, "shop").await;
         assert_eq!(again.expect_err("it stands").code(), Code::AlreadyExists);
     }

@@ -55,12 +55,12 @@ pub enum RestoreStep {
     Changed,
 }
 
-/// Outcome of setting an entry beside the catalogue.
+/// Outcome of setting entries beside the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetAside {
-    /// It was set.
+    /// They were set.
     Done,
-    /// There are as many as there may be.
+    /// There would be more than there may be.
     Full,
     /// No conflict is marked.
     NoConflict,
@@ -126,27 +126,27 @@ impl Catalogue {
         }
     }
 
-    /// Sets an entry beside the catalogue. The next restore removes it.
+    /// Sets entries beside the catalogue, names with their contents, all or none. The next restore
+    /// removes them.
     ///
     /// # Errors
     ///
     /// As [`Catalogue::write`].
     pub async fn set_aside(
         &self,
-        name: &str,
-        content: &[u8],
+        entries: &[(String, Vec<u8>)],
         deadline: Deadline,
     ) -> Result<SetAside, StoreError> {
-        check_name(name)?;
-        check_value(content)?;
+        for (name, content) in entries {
+            check_name(name)?;
+            check_value(content)?;
+        }
         match &self.0 {
             CatalogueBackend::Memory(catalogue) => {
                 catalogue.head(None, deadline).map(|_| SetAside::NoConflict)
             }
             #[cfg(feature = "redis")]
-            CatalogueBackend::Redis(fleet) => {
-                fleet.catalogue_set_aside(name, content, deadline).await
-            }
+            CatalogueBackend::Redis(fleet) => fleet.catalogue_set_aside(entries, deadline).await,
         }
     }
 

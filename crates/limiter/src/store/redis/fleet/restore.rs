@@ -49,11 +49,11 @@ impl RedisFleet {
 
     pub(crate) async fn catalogue_set_aside(
         &self,
-        name: &str,
-        content: &[u8],
+        entries: &[(String, Vec<u8>)],
         deadline: Deadline,
     ) -> Result<SetAside, StoreError> {
-        let arguments = [name.as_bytes(), content];
+        let arguments = entries.iter().flat_map(|(name, content)| [name.as_bytes(), content]);
+        let arguments: Vec<&[u8]> = arguments.collect();
         let call = CatalogueCall {
             operation: "set_aside",
             arguments: &arguments,
