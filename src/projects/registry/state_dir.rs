@@ -18,7 +18,7 @@ use tracing::{error, info};
 use crate::clock::{Clock, Micros, Timestamp};
 
 /// Longest changes that are written together with the head, and longest parts of longer ones.
-const MAX_LEN: usize = 1 << 20;
+const MAX_LEN: usize = 8 << 20;
 /// Time between two writes of the age alone.
 const AGE_INTERVAL: Micros = Micros::from_secs(5);
 

@@ -22,7 +22,7 @@ mod override_properties;
 mod overrides;
 mod properties;
 mod request_ids;
-mod step_proxy;
+pub(crate) mod step_proxy;
 mod top_keys;
 pub(crate) mod watch_stats;
 

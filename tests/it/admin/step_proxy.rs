@@ -7,18 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What happens at the chosen call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepFault {
+pub(crate) enum StepFault {
     /// Every connection is closed, and no new one is accepted.
     Away,
     /// No request is forwarded any more, on any connection.
     Hung,
+    /// The call is forwarded. From then on nothing is, in either direction.
+    Unanswered,
     /// The call, and others like it, are not forwarded, and answered with these bytes.
     Reply(&'static [u8]),
 }
 
 /// A running proxy.
 #[derive(Debug)]
-pub(super) struct StepProxy {
+pub(crate) struct StepProxy {
     port: u16,
     state: Arc<Mutex<ProxyState>>,
 }
@@ -52,7 +54,7 @@ enum Verdict {
 impl StepProxy {
     /// Starts a proxy in front of the server on this port of 127.0.0.1. It runs until the process
     /// ends.
-    pub(super) fn to(server: u16) -> Self {
+    pub(crate) fn to(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a bound port").port();
         let state = Arc::new(Mutex::new(ProxyState::default()));
@@ -69,23 +71,23 @@ impl StepProxy {
         Self { port, state }
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// Fails at the call with these words that comes after `passing` others.
-    pub(super) fn fail_at(&self, words: &'static [&'static str], passing: usize, fault: StepFault) {
+    pub(crate) fn fail_at(&self, words: &'static [&'static str], passing: usize, fault: StepFault) {
         let plan = Plan { words, passing, fault, is_failing: false };
         lock(&self.state).plan = Some(plan);
     }
 
     /// Returns `true` if the chosen call has come.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         lock(&self.state).has_failed
     }
 
     /// Lets everything pass. Connections that were hung are closed: what they held back is lost.
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         let mut state = lock(&self.state);
         if state.plan.take().is_some_and(|plan| plan.fault == StepFault::Hung) {
             close_all(&mut state);
@@ -98,13 +100,24 @@ fn refuses_connections(state: &Mutex<ProxyState>) -> bool {
     state.plan.as_ref().is_some_and(|plan| plan.is_failing && plan.fault == StepFault::Away)
 }
 
+fn holds_replies(state: &Mutex<ProxyState>) -> bool {
+    let state = lock(state);
+    state.plan.as_ref().is_some_and(|plan| plan.is_failing && plan.fault == StepFault::Unanswered)
+}
+
 /// Forwards both directions, each on its own thread.
 fn forward(state: &Arc<Mutex<ProxyState>>, client: TcpStream, server: TcpStream) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a socket");
     lock(state).clients.push(clone(&client));
     let (mut from_server, mut to_client) = (clone(&server), clone(&client));
+    let replies = Arc::clone(state);
     std::thread::spawn(move || {
-        let _ended = std::io::copy(&mut from_server, &mut to_client);
+        let mut buffer = vec![0; 256 * 1024];
+        while let Ok(length @ 1..) = from_server.read(&mut buffer) {
+            if !holds_replies(&replies) && to_client.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
         let _closed = to_client.shutdown(Shutdown::Both);
     });
     let state = Arc::clone(state);
@@ -133,6 +146,7 @@ fn judge(state: &mut ProxyState, request: &[u8]) -> Verdict {
     let Some(plan) = &mut state.plan else { return Verdict::Forward };
     let has = |word: &&str| request.windows(word.len()).any(|window| window == word.as_bytes());
     let is_like = plan.words.iter().all(has);
+    let was_failing = plan.is_failing;
     if is_like && !plan.is_failing {
         match plan.passing.checked_sub(1) {
             Some(passing) => plan.passing = passing,
@@ -149,7 +163,8 @@ fn judge(state: &mut ProxyState, request: &[u8]) -> Verdict {
             close_all(state);
             Verdict::Close
         }
-        StepFault::Hung => Verdict::Swallow,
+        StepFault::Unanswered if !was_failing => Verdict::Forward,
+        StepFault::Hung | StepFault::Unanswered => Verdict::Swallow,
         StepFault::Reply(reply) if is_like => Verdict::Reply(reply),
         StepFault::Reply(_) => Verdict::Forward,
     }
