@@ -322,3 +322,26 @@ async fn empty_redis_is_a_missing_catalogue() {
     let outcome = catalogue.write(Some(known), &setting("a", &[]), soon()).await;
     assert_eq!(outcome.expect("an answer"), WriteOutcome::Conflict);
 }
+
+#[tokio::test]
+async fn revision_that_is_older_than_the_ids_is_known_by_its_epoch() {
+    let redis = RedisServer::start();
+    let instance = Instance::start(standalone(&redis.url())).await;
+    let catalogue = instance.fleet.catalogue();
+    let known = written(write(&catalogue, setting("a", &[])).await);
+    for _ in 0..4 {
+        written(write(&catalogue, setting("a", &[])).await);
+    }
+    assert_eq!(relation(&catalogue, known).await, CatalogueRelation::Newer);
+    // As if 10,000 revisions had been written since.
+    let ids = "{rlaas:catalog}:revisions";
+    let forgotten: u64 = redis.query(&["ZREMRANGEBYRANK", ids, "0", "1"]);
+    assert_eq!(forgotten, 2);
+    assert_eq!(relation(&catalogue, known).await, CatalogueRelation::Newer);
+    let outcome = catalogue.write(Some(known), &setting("b", &[]), soon()).await;
+    assert_eq!(written(outcome.expect("an answer")).revision, 6);
+    let strange = CatalogueHead { epoch: CatalogueId::random(), ..known };
+    assert_eq!(relation(&catalogue, strange).await, CatalogueRelation::Conflict);
+    let branched = CatalogueHead { id: CatalogueId::random(), revision: 3, ..known };
+    assert_eq!(relation(&catalogue, branched).await, CatalogueRelation::Conflict, "3 is kept");
+}

@@ -279,6 +279,30 @@ async fn restore_that_ends_half_way_is_repeated() {
     assert!(!redis.keys().iter().any(|key| key.contains(&left)), "{:?}", redis.keys());
 }
 
+#[tokio::test]
+async fn instance_that_missed_two_restores_takes_the_last_one() {
+    let redis = RedisServer::start();
+    let (one, mut late) = (on(&redis), on(&redis));
+    let secret = make_projects(&one).await;
+    eventually("in force", SOON, async || late.registry.revision() == one.registry.revision())
+        .await;
+    late.stop_following();
+    for restore in 0..2 {
+        redis.query::<()>(&["FLUSHALL"]);
+        assert_conflict(&[&one]).await;
+        let revision = one.registry.revision();
+        let from = CatalogueSource::Instance;
+        one.registry.restore_catalogue(from, revision, soon()).await.expect("a revision");
+        one.put("other", &format!("restored {restore}")).await.expect("a change");
+    }
+    revoke(&one, "shop", &secret).await.expect("a change");
+    late.resume_following();
+    assert_agreed(&[&one, &late]).await;
+    assert_eq!(refusal(&late, &secret), Some(KeyRefusal::Revoked));
+    let replaced: u64 = redis.query(&["HLEN", "{rlaas:catalog}:replaced"]);
+    assert_eq!(replaced, 2);
+}
+
 /// Number, time, microseconds, arguments, address and name of a slow call of Redis.
 type SlowCall = (u64, u64, u64, Vec<Vec<u8>>, String, String);
 

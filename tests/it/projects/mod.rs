@@ -29,3 +29,4 @@ mod state_dir;
 mod top_keys;
 mod usage;
 mod usage_by_protocol;
+mod whole_revisions;

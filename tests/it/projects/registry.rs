@@ -1,7 +1,8 @@
 //! The registry on one real Redis, and in memory.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
-use rlaas::projects::registry::{ChangeError, Registry};
+use rlaas::projects::registry::{Change, ChangeError, ProjectState, Registry};
 use rlaas::projects::{Others, ProjectId, RuleWriteError};
 use rlaas::rules::Grant;
 use rlaas::rules::spec::Field;
@@ -18,7 +19,7 @@ use rlaas_limiter::fleet::Fleet;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 
-use super::instance::{Running, project_id, rule, soon};
+use super::instance::{Running, now, project_id, rule, soon};
 use crate::fleet::instance::{as_user, standalone};
 
 /// Longest time until a write is in force everywhere.
@@ -148,6 +149,34 @@ async fn random_edits_are_in_force_on_every_instance() {
     }
     let late = Running::on_redis(&standalone(&redis.url()));
     eventually("a late instance has all", IN_FORCE, async || late.registry.projects() == one).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_that_others_overtake_each_time_ends_after_eight_tries() {
+    let redis = RedisServer::start();
+    let (one, other) = (
+        Running::on_redis(&standalone(&redis.url())),
+        Arc::new(Running::on_redis(&standalone(&redis.url()))),
+    );
+    one.put("shop", "Shop").await.expect("a change");
+    let tries = Arc::new(AtomicUsize::new(0));
+    let (overtakes, counter, runtime) =
+        (Arc::clone(&other), Arc::clone(&tries), tokio::runtime::Handle::current());
+    let change = move |before: Option<&ProjectState>| {
+        let number = counter.fetch_add(1, Ordering::SeqCst);
+        let name = format!("Other {number}");
+        runtime.block_on(overtakes.put("shop", &name)).expect("a change");
+        let mut project = before.expect("a project").project.clone();
+        project.rename("Mine", now()).expect("a short name");
+        let rules = before.expect("a project").rules.clone();
+        Ok::<_, Infallible>(Change { after: Some((project, rules)), revision: None, result: () })
+    };
+    let raced = one.registry.change(&project_id("shop"), soon(), change).await;
+    assert!(matches!(raced, Err(ChangeError::Raced)), "{raced:?}");
+    assert_eq!(tries.load(Ordering::SeqCst), 8);
+    one.registry.sync(soon()).await.expect("an answer");
+    let shop = one.registry.project(&project_id("shop")).expect("the project");
+    assert_eq!(shop.project.display_name, "Other 7");
 }
 
 #[tokio::test]
