@@ -15,5 +15,14 @@ pub(super) mod rules;
 pub(super) const HOME: &str = "now";
 /// Every page that a sign-in may lead to.
 pub(super) const ALL: &[&str] = &[
-    "now", "instances", "rules", "rule", "key", "projects", "project", "change", "history", "audit",
+    "now",
+    "instances",
+    "rules",
+    "rule",
+    "key",
+    "projects",
+    "project",
+    "change",
+    "history",
+    "audit",
 ];
