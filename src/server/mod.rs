@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -148,9 +149,8 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let console_drain = CancellationToken::new();
-        let outbound = tokio::runtime::Handle::current();
         let (sessions, live) = (Arc::<Sessions>::default(), Arc::<LiveViews>::default());
-        let fleet = self.registry.fleet().clone();
+        let (fleet, outbound) = (self.registry.fleet().clone(), Handle::current());
         let administrator = Administrator::new(
             self.limiter.clone(),
             fleet.clone(),
