@@ -187,7 +187,7 @@ async fn roles_are_those_of_the_api() {
     let secret = secret_of(&shown).expect("a secret");
     for change in ["ban", "set-limit"] {
         let body = format!("{}&change={change}", form(&of_admin, change));
-        let at = body.find("&").expect("fields");
+        let at = body.find('&').expect("fields");
         let body = format!("secret={secret}{}&reason=r&ttl=1h&limit=5", &body[at..]);
         let refused = operator.post("key", &body).await;
         assert_eq!(refused.status, 403, "{change}: {}", refused.body);
