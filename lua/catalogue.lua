@@ -37,6 +37,8 @@ local MAX_IDS = 10000
 local PIECE_LEN, MAX_PIECES = 65536, 256
 -- Bytes after which a reading call ends, so that it takes less than a millisecond.
 local MAX_READ = 65536
+-- Length up to which a field is short.
+local SHORT = 4096
 -- Entries beside the catalogue, and names of removed documents, that are kept.
 local MAX_ASIDE, MAX_REMOVED = 10000, 100000
 -- Members of a set that one call removes.
@@ -153,18 +155,20 @@ function operations.changes(since, count)
 end
 
 -- Scans fields of the document from a cursor: about `count`, and fewer when they are long. HSCAN has no
--- bound of bytes, so it is asked for one at a time. Returns the next cursor, and names and contents in
+-- bound of bytes, so it is asked for few at a time. Returns the next cursor, and names and contents in
 -- turn.
 local function scan(cursor, count)
-  local found, length = {}, 0
+  local found, length, longest = {}, 0, 0
   for _ = 1, count do
-    local page = call('HSCAN', keys.document, cursor, 'COUNT', 1)
+    local step = #found > 0 and longest <= SHORT and 4 or 1
+    local page = call('HSCAN', keys.document, cursor, 'COUNT', step)
     cursor = page[1]
     for i = 1, #page[2] do
       found[#found + 1] = page[2][i]
       length = length + #page[2][i]
+      longest = math.max(longest, #page[2][i])
     end
-    if cursor == '0' or length >= MAX_READ then break end
+    if cursor == '0' or length >= MAX_READ or #found >= 2 * count then break end
   end
   return cursor, found
 end

@@ -146,7 +146,7 @@ impl Project {
     /// Most active keys, without those that were replaced and live out their grace.
     pub const MAX_KEYS: usize = 10;
     /// Most keys that are listed after their end.
-    pub const MAX_ENDED_KEYS: usize = 200;
+    pub const MAX_ENDED_KEYS: usize = 100;
     /// Longest time for which a replaced key stays valid.
     pub const MAX_GRACE: Micros = Micros::from_secs(30 * 86_400);
 

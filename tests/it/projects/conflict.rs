@@ -335,10 +335,11 @@ async fn large_catalogue_is_restored_in_short_steps() {
         if std::env::var_os("SOAK").is_some() { (10_000, 5_000) } else { (200, 500) };
     let redis = RedisServer::start();
     let one = on(&redis);
-    let rules: Vec<_> = (0..10)
+    let rules: Vec<_> = (0..9)
         .map(|number| rule(&format!("rule-{number}"), 5).resource(format!("/{number}")))
         .collect();
-    for number in 0..projects {
+    // The bounds are 10,000 projects and 100,000 rules.
+    for number in 1..projects {
         let id = format!("project-{number}");
         one.put(&id, "").await.expect("a change");
         one.apply(&id, &rules, Others::Kept).await.expect("a change");

@@ -100,7 +100,9 @@ impl HistoryReader<'_> {
                 if read.is_empty() {
                     break None;
                 }
-                read.into_iter().for_each(|piece| self.pieces.add(piece));
+                for piece in read {
+                    self.pieces.add(piece);
+                }
             },
         };
         if let Some(entry) = &entry {

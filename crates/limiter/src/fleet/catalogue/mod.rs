@@ -58,7 +58,7 @@ use crate::store::RedisFleet;
 use crate::store::{Fate, StoreError};
 
 /// Most bytes of a field: Redis is read in steps of less than a millisecond, which have whole fields.
-pub const MAX_FIELD_LEN: usize = 256 * 1024;
+pub const MAX_FIELD_LEN: usize = 128 * 1024;
 /// Ids of revisions that a catalogue keeps.
 pub const MAX_REVISION_IDS: usize = 10_000;
 /// Begins the names of fields that are counted against [`CatalogueBounds::fields`].
