@@ -59,6 +59,7 @@ use crate::api::{self, ApiSettings};
 use crate::console::{self, ConsoleContext, LiveViews, Sessions};
 use crate::projects::registry::Registry;
 use crate::telemetry::metrics::Metrics;
+use crate::usage::UsageRecorder;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 
@@ -150,10 +151,10 @@ impl Server {
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let console_drain = CancellationToken::new();
         let (sessions, live) = (Arc::<Sessions>::default(), Arc::<LiveViews>::default());
-        let (fleet, outbound) = (self.registry.fleet().clone(), Handle::current());
+        let outbound = Handle::current();
         let administrator = Administrator::new(
             self.limiter.clone(),
-            fleet.clone(),
+            self.registry.fleet().clone(),
             Arc::clone(&self.metrics),
             self.api_settings.admin.clone(),
         );
@@ -204,18 +205,8 @@ impl Server {
         let console = acceptor(Protocol::Console, budget.console, console_drain);
         let mut console = AcceptLoops::start(self.console, console);
 
-        // Dropping the set at the end of this function aborts the task.
-        let mut background_tasks = JoinSet::new();
-        let limiter = self.limiter.clone();
-        background_tasks.spawn(async move { limiter.run().await });
-        let reporting = administrator.clone();
-        background_tasks.spawn(async move { reporting.run().await });
-        let limiter = self.limiter.clone();
-        background_tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
-        let (registry, admin) = (self.registry.clone(), administrator.clone());
-        background_tasks.spawn(async move { registry.run(admin.modes().changed()).await });
-        let recording = usage.clone();
-        background_tasks.spawn(async move { recording.run().await });
+        let mut background_tasks =
+            background_tasks(&self.limiter, &self.registry, &administrator, &usage);
         let policy = (self.settings.store_health, self.api_settings.api_keys.clone());
         let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 
@@ -312,6 +303,27 @@ impl Server {
         };
         self.api_settings.auth.clone().unwrap_or_else(unlisted)
     }
+}
+
+/// Starts the work that goes on for ever beside the listeners. Dropping the set ends it.
+fn background_tasks(
+    limiter: &Limiter,
+    registry: &Registry,
+    administrator: &Administrator,
+    usage: &UsageRecorder,
+) -> JoinSet<()> {
+    let (fleet, mut tasks) = (registry.fleet().clone(), JoinSet::new());
+    let running = limiter.clone();
+    tasks.spawn(async move { running.run().await });
+    let limiter = limiter.clone();
+    tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
+    let reporting = administrator.clone();
+    tasks.spawn(async move { reporting.run().await });
+    let (registry, admin) = (registry.clone(), administrator.clone());
+    tasks.spawn(async move { registry.run(admin.modes().changed()).await });
+    let recording = usage.clone();
+    tasks.spawn(async move { recording.run().await });
+    tasks
 }
 
 /// Waits for load balancers to notice that the server is not ready.

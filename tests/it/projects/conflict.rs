@@ -312,14 +312,14 @@ fn assert_short_calls(redis: &RedisServer, what: &str) {
     let of_scripts = stats.lines().find(|line| line.contains("_eval:"));
     let of_scripts = of_scripts.unwrap_or_else(|| panic!("no script was called: {stats}"));
     let slow: Vec<SlowCall> = redis.query(&["SLOWLOG", "GET", "10000"]);
-    let show = |call: &SlowCall| {
+    let described = |call: &SlowCall| {
         // Those within a script stand alone, too.
         let texts: Vec<_> = call.3.iter().map(|text| String::from_utf8_lossy(text)).collect();
         let operation =
             if texts[0].to_ascii_lowercase().starts_with("eval") { texts.get(15) } else { None };
         format!("{} {} {} us", texts[0], operation.map_or("", |text| &**text), call.2)
     };
-    let slow: Vec<String> = slow.iter().map(show).collect();
+    let slow: Vec<String> = slow.iter().map(described).collect();
     println!("{what}: {of_scripts}; above 1 ms: {slow:?}");
     let median = of_scripts.split("p50=").nth(1).and_then(|rest| rest.split(',').next());
     let median: f64 = median.and_then(|text| text.parse().ok()).expect("a number");

@@ -14,7 +14,7 @@ use tonic::{Code, Request};
 
 use super::client::client;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 const HOUR: Micros = Micros::from_secs(3_600);
 
 /// A server with a `state-dir`, whose machine has a clock that the test sets, and the key of a project

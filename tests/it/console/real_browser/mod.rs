@@ -68,16 +68,13 @@ impl BrowserBench {
         });
         let mut said = String::new();
         for line in output.lines().map_while(Result::ok) {
-            match line.strip_prefix("ask ") {
-                Some(what) => {
-                    let response = answer(what);
-                    writeln!(input, "{response}").expect("a script that reads");
-                }
-                None => {
-                    println!("{line}");
-                    said.push_str(&line);
-                    said.push('\n');
-                }
+            if let Some(what) = line.strip_prefix("ask ") {
+                let response = answer(what);
+                writeln!(input, "{response}").expect("a script that reads");
+            } else {
+                println!("{line}");
+                said.push_str(&line);
+                said.push('\n');
             }
         }
         let status = process.0.wait().expect("a child process");
