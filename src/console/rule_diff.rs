@@ -136,7 +136,7 @@ mod tests {
         let diff = RuleDiff { of: "differences", caption: "Differences", changes: &changes };
         let html = diff.render().into_string();
         assert_eq!(html.matches("<tr>").count(), 1 + 3 + 1 + 1, "{html}");
-        for text in [">new<", ">changed<", ">deleted<", "&lt;b&gt;", ">limit<", ">1m<"] {
+        for text in [">new<", ">changed<", ">deleted<", "&lt;b&gt;", ">limit<", ">60s<"] {
             assert!(html.contains(text), "{text}: {html}");
         }
         assert!(!html.contains("<b>"), "{html}");
