@@ -25,7 +25,7 @@ use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
 use super::{Console, ConsoleContext};
 use crate::admin::{AdminError, StatsWatch};
-use crate::api::auth::{AuthError, Caller, WebError};
+use crate::api::auth::{AuthError, Caller, TokenError, WebError};
 use crate::clock::Deadline;
 use crate::store::Health;
 
@@ -211,6 +211,7 @@ impl LiveEvents {
     fn ended(&self) -> Option<&'static str> {
         match self.console.watcher(&self.request) {
             Ok(visitor) if visitor.caller == self.opened_by => None,
+            Err(VisitError::Auth(AuthError::Token(TokenError::KeysUnavailable))) => None,
             Ok(_) | Err(VisitError::Auth(AuthError::Forbidden(_))) => Some("roles"),
             Err(_) => Some("session"),
         }

@@ -8,15 +8,15 @@ use super::layout::Frame;
 use super::sessions::{FormSecret, OpenSession, Sessions};
 use super::visit_error::VisitError;
 use super::{Console, ConsoleContext, cookies, live, origin_of};
-use crate::api::auth::{AuthError, Caller, Role};
+use crate::api::auth::{AuthError, Caller, Role, TokenError};
 use crate::store::Health;
 
 /// A visitor who may see the console.
 #[derive(Debug)]
 pub(super) struct ConsoleVisitor {
-    /// Who they are, and their roles.
+    /// Their name and their roles.
     pub(super) caller: Caller,
-    /// What forms of their pages must have.
+    /// The secret that forms of their pages must have.
     pub(super) form_secret: FormSecret,
     /// Whether they have signed in.
     pub(super) has_session: bool,
@@ -70,6 +70,8 @@ impl ConsoleContext {
                     form_secret: session.form_secret,
                     has_session: true,
                 }),
+                // Nothing is known of the credential until the issuer responds: the session stays.
+                Err(error @ AuthError::Token(TokenError::KeysUnavailable)) => Err(error.into()),
                 // The credential is no longer valid: the next sign-in needs another one.
                 Err(AuthError::Unauthenticated | AuthError::Token(_)) => {
                     self.sessions.end(id);

@@ -1,6 +1,7 @@
 //! Signing in at an issuer of the test, which may be hostile: ID tokens for the console alone, and
 //! responses that are none.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,13 +24,14 @@ struct AnyCodeIssuer {
     name: String,
     /// The head and the body of its response to a code.
     response: Arc<Mutex<(String, String)>>,
+    is_away: Arc<AtomicBool>,
 }
 
 impl AnyCodeIssuer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let name = format!("http://{}", listener.local_addr().expect("an address"));
-        let issuer = Self { name, response: Arc::default() };
+        let issuer = Self { name, response: Arc::default(), is_away: Arc::default() };
         let serving = issuer.clone();
         tokio::spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
@@ -47,6 +49,9 @@ impl AnyCodeIssuer {
     fn respond(&self, request: &str) -> (String, String) {
         let ok = |body: Value| ("200 OK".to_owned(), body.to_string());
         let name = &self.name;
+        if self.is_away.load(Ordering::Relaxed) {
+            return ("503 Away".to_owned(), String::new());
+        }
         if request.starts_with("POST /token ") {
             assert!(
                 request.contains("client_id=console&") || request.ends_with("client_id=console")
@@ -74,24 +79,22 @@ struct AnyCodeConsole {
     server: Rlaas,
     issuer: AnyCodeIssuer,
     console: String,
+    dir: TempDir,
 }
 
 impl AnyCodeConsole {
     async fn start() -> Self {
         let issuer = AnyCodeIssuer::start().await;
-        let section = format!(
-            "auth:\n  oidc:\n    issuer: {}\n    audience: rlaas\n    console:\n      client-id: console\n      \
-             redirect-uri: http://127.0.0.1:1/limits/console/oidc-callback\n",
-            issuer.name
-        );
-        let server = Rlaas::start_from(&TempDir::new().write("rlaas.yaml", &section), &[CONSOLE]);
+        let dir = TempDir::new();
+        let file = dir.write("rlaas.yaml", &section(&issuer, "rlaas"));
+        let server = Rlaas::start_from(&file, &[CONSOLE]);
         let console = format!("http://{}/console", address(&server));
         eventually("the issuer's endpoints are known", TIMEOUT, async || {
             let begun = CookieJar::default().get(&format!("{console}/oidc-sign-in")).await;
             begun.status == 303
         })
         .await;
-        Self { server, issuer, console }
+        Self { server, issuer, console, dir }
     }
 
     /// Begins a sign-in, and lets the issuer respond to its code by an ID token with other claims.
@@ -120,6 +123,39 @@ impl AnyCodeConsole {
             format!("{}/oidc-callback?code=c&state={}", self.console, parameter("state"));
         (parameter("nonce").to_owned(), callback)
     }
+}
+
+/// Returns the section of an issuer whose access tokens are for an audience.
+fn section(issuer: &AnyCodeIssuer, audience: &str) -> String {
+    format!(
+        "auth:\n  oidc:\n    issuer: {}\n    audience: {audience}\n    console:\n      client-id: console\n      \
+         redirect-uri: http://127.0.0.1:1/limits/console/oidc-callback\n",
+        issuer.name
+    )
+}
+
+#[tokio::test]
+async fn a_session_outlives_the_time_in_which_the_keys_are_not_known() {
+    let subject = AnyCodeConsole::start().await;
+    let mut jar = CookieJar::default();
+    assert_eq!(subject.sign_in(&mut jar, |_| ()).await.status, 303);
+    let page = format!("{}/instances", subject.console);
+    assert_eq!(jar.get(&page).await.status, 200);
+    subject.issuer.is_away.store(true, Ordering::Relaxed);
+    // Another audience makes another verifier, which has no keys yet.
+    subject.dir.write("rlaas.yaml", &section(&subject.issuer, "other"));
+    subject.server.signal("HUP");
+    eventually("the keys are not known", TIMEOUT, async || jar.clone().get(&page).await.status == 503)
+        .await;
+    let away = jar.get(&page).await;
+    assert!(away.body.contains("keys of the issuer are not available"), "{}", away.body);
+    subject.issuer.is_away.store(false, Ordering::Relaxed);
+    eventually("the session goes on", TIMEOUT, async || {
+        let status = jar.clone().get(&page).await.status;
+        assert!([200, 503].contains(&status), "the session has ended");
+        status == 200
+    })
+    .await;
 }
 
 #[tokio::test]
