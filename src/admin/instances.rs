@@ -79,6 +79,15 @@ impl InstanceId {
     }
 }
 
+/// The instances that one of them knows.
+#[derive(Clone, Debug)]
+pub struct InstanceList {
+    /// Ordered by their ids.
+    pub instances: Vec<Instance>,
+    /// `false` if the store did not answer: there may be others.
+    pub others_known: bool,
+}
+
 /// Decisions in the interval before a report.
 #[derive(Clone, Debug)]
 struct Rates {
@@ -141,16 +150,17 @@ impl Instances {
     }
 
     /// Returns all instances, ordered by their ids: of a shared store those that have reported in
-    /// the last 10 minutes, and this one as it is now. While the store is away: this one.
+    /// the last 10 minutes, and this one as it is now. While the store is away: this one, and the
+    /// others are not known.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the store denies access.
-    pub async fn list(&self, deadline: Deadline) -> Result<Vec<Instance>, StoreError> {
-        let mut instances = match self.others(deadline).await {
-            Ok(others) => others,
+    pub async fn list(&self, deadline: Deadline) -> Result<InstanceList, StoreError> {
+        let (mut instances, others_known) = match self.others(deadline).await {
+            Ok(others) => (others, true),
             Err(error) if error.kind() == "noperm" => return Err(error),
-            Err(_) => Vec::new(),
+            Err(_) => (Vec::new(), false),
         };
         instances.push(Instance {
             reported_at: Some(timestamp(self.0.clock.now())),
@@ -158,7 +168,7 @@ impl Instances {
             ..self.0.description()
         });
         instances.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-        Ok(instances)
+        Ok(InstanceList { instances, others_known })
     }
 
     /// Returns the other instances that have reported in the last 10 minutes.

@@ -16,7 +16,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use rlaas_proto::ratelimit::admin::v1::Instance;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -24,7 +23,7 @@ use super::pages::now::{Traffic, View};
 use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
 use super::{Console, ConsoleContext};
-use crate::admin::{AdminError, StatsWatch};
+use crate::admin::{AdminError, InstanceList, StatsWatch};
 use crate::api::auth::{AuthError, Caller, TokenError, WebError};
 use crate::clock::Deadline;
 use crate::store::Health;
@@ -61,7 +60,7 @@ struct ViewVersion {
 }
 
 /// The instances, or why they are not known.
-pub(super) type ListedInstances = Result<Vec<Instance>, String>;
+pub(super) type ListedInstances = Result<InstanceList, String>;
 
 /// Returns `true` if a script asks for what is new. Its visitor may be away.
 pub(super) fn is_by_script(headers: &HeaderMap) -> bool {

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 
-use crate::admin::AdminError;
+use crate::admin::{AdminError, InstanceList};
 use crate::api::auth::{Permission, Role};
 use crate::clock::Deadline;
 use crate::console::layout::Frame;
@@ -34,7 +34,7 @@ pub(in crate::console) async fn show(
     let frame = console.frame(&visitor, "instances");
     let listed = console.administrator.instances().list(Deadline::within(MAX_TIME)).await;
     match listed {
-        Ok(instances) => console.page(StatusCode::OK, move || render(&frame, &instances)).await,
+        Ok(list) => console.page(StatusCode::OK, move || render(&frame, &list)).await,
         Err(error) => {
             let problem = AdminError::Store(error).to_string();
             let render = move || frame.page("Instances", &layout::failure(&problem));
@@ -43,7 +43,8 @@ pub(in crate::console) async fn show(
     }
 }
 
-fn render(frame: &Frame, instances: &[Instance]) -> Markup {
+fn render(frame: &Frame, list: &InstanceList) -> Markup {
+    let instances = &*list.instances;
     let missing = instances.iter().filter(|instance| instance.missing).count();
     let here = instances.iter().find(|instance| instance.answering);
     let newest = instances.iter().map(|instance| instance.catalogue_revision).max();
@@ -52,7 +53,8 @@ fn render(frame: &Frame, instances: &[Instance]) -> Markup {
             (number(instances.len() as u64))
             @if instances.len() == 1 { " instance" } @else { " instances" }
             @if missing > 0 { ", " strong.bad { (number(missing as u64)) " missing" } }
-            @else { ", all reporting" }
+            @else if list.others_known { ", all reporting" }
+            @if !list.others_known { ", " strong.warn { "other instances are not known" } }
         }
         @if frame.store == "memory" {
             p.notice { "The store is this instance's memory: other instances do not share its counts, and are not listed." }

@@ -47,5 +47,9 @@ async fn redis_shows_the_fleet_and_its_nodes_and_an_outage_is_told() {
         page().await.contains("The store does not answer.")
     })
     .await;
-    assert!(page().await.contains("</data> instance,"), "this instance alone");
+    let alone = page().await;
+    for text in ["</data> instance, ", "other instances are not known"] {
+        assert!(alone.contains(text), "{text}: {alone}");
+    }
+    assert!(!alone.contains("all reporting"), "{alone}");
 }

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use super::tables::{instances, projects, rules};
 use super::view::{Range, View};
 use super::{Traffic, tables};
-use crate::admin::StatsScope;
+use crate::admin::{InstanceList, StatsScope};
 use crate::clock::Timestamp;
 use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
 use crate::console::fields::UNNAMED;
@@ -35,13 +35,13 @@ impl View {
                     (decided(traffic, self.range))
                     (without_store(traffic, self.range))
                     @if self.has_instances { (store_tile(health, store, instances_known)) }
-                    @if let Some(listed) = instances_known { (latency(listed)) (fleet(listed, traffic)) }
+                    @if let Some(listed) = instances_known { (latency(&listed.instances)) (fleet(listed, traffic)) }
                 }
                 @if traffic.total.decisions() == 0 { (self.empty()) } @else { (self.charts(traffic)) }
                 (rules(self, traffic))
                 (projects(self, traffic))
                 @match listed {
-                    Some(Ok(listed)) => (instances(listed, &traffic.coverage)),
+                    Some(Ok(listed)) => (instances(&listed.instances, &traffic.coverage)),
                     Some(Err(problem)) => p.problem { "The instances are not known: " (foreign(problem)) },
                     None => {}
                 }
@@ -183,8 +183,8 @@ fn last_point(traffic: &Traffic) -> (Interval, DecisionCounts) {
     (interval, traffic.counts.last().copied().unwrap_or_default())
 }
 
-fn store_tile(health: Health, store: &str, listed: Option<&Vec<Instance>>) -> Markup {
-    let here = listed.and_then(|listed| listed.iter().find(|instance| instance.answering));
+fn store_tile(health: Health, store: &str, listed: Option<&InstanceList>) -> Markup {
+    let here = listed.and_then(|listed| listed.instances.iter().find(|instance| instance.answering));
     let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
     let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
     let state = match health {
@@ -218,11 +218,14 @@ fn latency(listed: &[Instance]) -> Markup {
     )
 }
 
-fn fleet(listed: &[Instance], traffic: &Traffic) -> Markup {
+fn fleet(list: &InstanceList, traffic: &Traffic) -> Markup {
+    let listed = &*list.instances;
     let missing = tables::missing(listed, &traffic.coverage).len();
     let reporting = listed.iter().filter(|instance| !instance.missing).count();
     let more = html! {
-        @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } } @else { "none missing" }
+        @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } }
+        @else if list.others_known { "none missing" }
+        @else { span.warn { "others are not known" } }
     };
     tile(
         "Instances",
