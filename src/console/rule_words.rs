@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use rlaas_limiter::explain::Mismatch;
 
 use super::fields::{Link, UNNAMED};
-use super::text::{foreign, grouped, span_text};
+use super::text::{exact_span_text, foreign, grouped};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::control::KeyGrant;
@@ -25,7 +25,7 @@ pub(super) fn limit(limit: &Limit, algorithm: Algorithm) -> String {
     let has_burst = algorithm.has_burst() && limit.burst() != limit.units();
     let burst = has_burst.then(|| format!(", at most {} at once", grouped(limit.burst())));
     let debt = limit.max_debt().map(|debt| format!(", at most {} of debt", grouped(debt)));
-    let (units, window) = (grouped(limit.units()), window(limit.window()));
+    let (units, window) = (grouped(limit.units()), exact_span_text(limit.window()));
     format!("{units} per {window}{}{}", burst.unwrap_or_default(), debt.unwrap_or_default())
 }
 
@@ -33,17 +33,13 @@ pub(super) fn limit(limit: &Limit, algorithm: Algorithm) -> String {
 pub(super) fn key_grant(grant: KeyGrant, of: Micros) -> String {
     match grant {
         KeyGrant::Limited { units, burst } => {
-            let text = format!("{} per {}", grouped(units.into()), window(of));
+            let text = format!("{} per {}", grouped(units.into()), exact_span_text(of));
             let at_once = format!(", at most {} at once", grouped(burst.into()));
             if burst == units { text } else { text + &at_once }
         }
         KeyGrant::Unlimited => "unlimited".to_owned(),
         KeyGrant::Banned => "banned".to_owned(),
     }
-}
-
-fn window(window: Micros) -> String {
-    span_text(window.into())
 }
 
 /// Returns the name of an algorithm.
@@ -111,6 +107,8 @@ mod tests {
             grant(Grant::Limited(burst), Algorithm::TokenBucket),
             "1\u{202f}000 per 1 min, at most 20 at once"
         );
+        let odd = Limit::new(5, Micros::from_secs(5_415)).expect("a limit");
+        assert_eq!(self::limit(&odd, Algorithm::FixedWindow), "5 per 1 h 30 min 15 s");
         let hour = Micros::from_secs(3_600);
         assert_eq!(key_grant(KeyGrant::Limited { units: 5, burst: 5 }, hour), "5 per 1 h");
     }

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
 
+use crate::clock::Micros;
+
 /// Shows a text from elsewhere: apart from what surrounds it, whatever its direction, and with
 /// characters that nobody sees as their codes.
 pub(super) fn foreign(text: &str) -> Markup {
@@ -102,7 +104,7 @@ pub(super) fn span(span: Option<&Duration>) -> Markup {
     }
 }
 
-/// Returns a span in its two largest units.
+/// Returns a measured span in its two largest units; the rest is cut off.
 pub(super) fn span_text(span: std::time::Duration) -> String {
     let (seconds, micros) = (span.as_secs(), span.as_micros());
     let two = |large: u64, unit: &str, small: u64, other: &str| {
@@ -121,6 +123,42 @@ pub(super) fn span_text(span: std::time::Duration) -> String {
         3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
         _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
     }
+}
+
+/// Returns the time until something happens in its two largest units, rounded up: after it, it has
+/// happened.
+pub(super) fn wait_text(wait: Micros) -> String {
+    let micros = wait.as_micros();
+    let step = match micros {
+        ..1_000 => 1,
+        1_000..1_000_000 => 1_000,
+        1_000_000..60_000_000 => 100_000,
+        60_000_000..3_600_000_000 => 1_000_000,
+        3_600_000_000..86_400_000_000 => 60_000_000,
+        _ => 3_600_000_000,
+    };
+    let rounded = micros.div_ceil(step).saturating_mul(step);
+    span_text(Micros::from_micros(rounded).into())
+}
+
+/// Returns a span that somebody has set, exactly.
+pub(super) fn exact_span_text(span: Micros) -> String {
+    let mut rest = span.as_micros();
+    let units = [
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("min", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1_000),
+        ("µs", 1),
+    ];
+    let parts = units.into_iter().filter_map(|(unit, size)| {
+        let count = rest / size;
+        rest %= size;
+        (count > 0).then(|| format!("{count} {unit}"))
+    });
+    let text = parts.collect::<Vec<_>>().join(" ");
+    if text.is_empty() { "0 s".to_owned() } else { text }
 }
 
 /// Shows a number. A script writes it as the reader does.
@@ -179,6 +217,26 @@ mod tests {
         ] {
             assert_eq!(span_text(std::time::Duration::from_micros(micros)), shown);
         }
+    }
+
+    #[test]
+    fn waits_are_rounded_up_and_set_spans_are_exact() {
+        for (micros, wait, exact) in [
+            (0, "0 s", "0 s"),
+            (7, "7 µs", "7 µs"),
+            (1_001, "2 ms", "1 ms 1 µs"),
+            (999_001, "1.0 s", "999 ms 1 µs"),
+            (1_250_000, "1.3 s", "1 s 250 ms"),
+            (59_999_999, "1 min", "59 s 999 ms 999 µs"),
+            (5_415_000_000, "1 h 31 min", "1 h 30 min 15 s"),
+            (5_400_000_000, "1 h 30 min", "1 h 30 min"),
+            (86_400_000_001, "1 d 1 h", "1 d 1 µs"),
+            (2_678_400_000_000, "31 d", "31 d"),
+        ] {
+            let span = Micros::from_micros(micros);
+            assert_eq!((&*wait_text(span), &*exact_span_text(span)), (wait, exact));
+        }
+        assert!(wait_text(Micros::from_micros(u64::MAX)).ends_with(" d 8 h"));
     }
 
     #[test]

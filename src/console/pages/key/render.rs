@@ -14,7 +14,7 @@ use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
 use crate::console::pages::audit;
 use crate::console::rule_words;
-use crate::console::text::{foreign, number, span_text, time};
+use crate::console::text::{foreign, number, time, wait_text};
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::GrantSource;
 use crate::proto_values::timestamp;
@@ -139,7 +139,7 @@ fn facts(met: &MetKey) -> Markup {
                 None => { dt { "Used" } dd { span.muted { "not known" } } }
             }
             @if let Some(cached) = met.deny_cached_for {
-                dt { "Deny cache" } dd { "this instance refuses for " (span_text(cached.into())) " more" }
+                dt { "Deny cache" } dd { "this instance refuses for " (wait_text(cached)) " more" }
             }
         }
     }
@@ -175,11 +175,11 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
             dt { "Whole again" }
             dd {
                 @if decision.reset_after.as_micros() == 0 { span.good { "now" } }
-                @else { "in " (span_text(decision.reset_after.into())) }
+                @else { "in " (wait_text(decision.reset_after)) }
             }
             @if let Outcome::Denied { retry_after } = decision.outcome {
                 dt { "Next request" }
-                dd { span.bad { "passes in " (span_text(retry_after.into())) } }
+                dd { span.bad { "passes in " (wait_text(retry_after)) } }
             }
         } @else {
             dt { "Used" } dd { span.muted { "nothing is counted" } }

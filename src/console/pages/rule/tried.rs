@@ -15,7 +15,7 @@ use crate::console::fields::Link;
 use crate::console::layout::failure;
 use crate::console::page_error::PageError;
 use crate::console::rule_words;
-use crate::console::text::{foreign, number, span_text};
+use crate::console::text::{foreign, number, wait_text};
 use crate::plan::KeyPart;
 use crate::projects::ProjectId;
 use crate::rules::{Mode, RuleSet};
@@ -160,7 +160,7 @@ fn decision_text(decided: &RuleDecision) -> Markup {
         @match decided.decision.outcome {
             Outcome::Allowed => { "It " strong.good { "allows" } " the request" },
             Outcome::Denied { retry_after } => {
-                "It " strong.bad { "refuses" } " the request for " (span_text(retry_after.into()))
+                "It " strong.bad { "refuses" } " the request for " (wait_text(retry_after))
             }
             Outcome::Impossible => { "It " strong.bad { "never allows" } " a request of this cost" }
         }
