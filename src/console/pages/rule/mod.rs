@@ -23,6 +23,8 @@ mod tried;
 pub(in crate::console) use mode::set_mode;
 pub(super) use named::{NamedRule, RuleSource};
 
+use std::sync::Arc;
+
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -39,6 +41,8 @@ use crate::console::page_error::{PageError, admitted};
 use crate::console::visitor::ConsoleVisitor;
 use crate::console::{Console, ConsoleContext};
 use crate::plan::SelectError;
+use crate::projects::ProjectId;
+use crate::telemetry::stats::StatsPoint;
 
 /// The roles, one of which a visitor must have in the project.
 const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
@@ -75,10 +79,15 @@ async fn page(
         Err(error) => Err(error),
     };
     match shown {
-        Ok(page) => {
+        Ok((page, counted)) => {
             let status = draft.as_ref().map_or(StatusCode::OK, |draft| draft.error.status);
-            let (of, page) = (Console::clone(console), RulePage { draft, ..page });
-            console.page(status, move || page.render(&of)).await
+            let of = Console::clone(console);
+            // The day has 288 points, each with up to 1,000 rules: not on a worker that decides.
+            let render = move || {
+                let numbers = counted.numbers(&page.project, &page.query.name);
+                RulePage { numbers, draft, ..page }.render(&of)
+            };
+            console.page(status, render).await
         }
         Err(error) => {
             // The problem of the form says more than that of the page.
@@ -93,7 +102,7 @@ async fn gather(
     visitor: &ConsoleVisitor,
     frame: Frame,
     query: RuleQuery,
-) -> Result<RulePage, PageError> {
+) -> Result<(RulePage, CountedPoints), PageError> {
     let caller = &visitor.caller;
     let project = admitted(caller, &query.project, OPERATORS)?;
     let snapshot = console.administrator.limiter().project_snapshot(project.as_str());
@@ -111,17 +120,31 @@ async fn gather(
         None
     };
     let (points, _) = console.administrator.stats().past(query.scope, query.range.length());
-    let numbers = RuleNumbers::new(&points, project.as_str(), &query.name, candidates);
-    Ok(RulePage {
+    let page = RulePage {
         frame,
         is_operator,
         is_admin: roles.intersects(ADMIN),
         project,
         snapshot,
         query,
-        numbers,
+        numbers: RuleNumbers::default(),
         top,
         tried,
         draft: None,
-    })
+    };
+    Ok((page, CountedPoints { points, candidates }))
+}
+
+/// The points that the decisions of a rule are taken out of.
+#[derive(Debug)]
+struct CountedPoints {
+    points: Vec<Arc<StatsPoint>>,
+    /// Number of candidates of the rule.
+    candidates: usize,
+}
+
+impl CountedPoints {
+    fn numbers(&self, project: &ProjectId, rule: &str) -> RuleNumbers {
+        RuleNumbers::new(&self.points, project.as_str(), rule, self.candidates)
+    }
 }

@@ -68,7 +68,7 @@ impl RuleNumbers {
     pub(super) fn tiles(&self, query: &RuleQuery) -> Markup {
         let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
         let interval = self.points.last().copied().unwrap_or(nothing);
-        let last = self.counts[0].last().copied().unwrap_or_default();
+        let last = self.counts.first().and_then(|of| of.last()).copied().unwrap_or_default();
         let total = self.total(0);
         let tile = |name: &str, rate: u64, all: u64, more: &str| {
             html! {
