@@ -2,13 +2,13 @@
 //! script of the page loads it again.
 //!
 //! An event has no data of decisions, so that one stream serves all tabs of a browser, whatever they
-//! show. What they show is made once for all who see the same ([`LiveViews`]), and nothing is made
-//! while no page asks.
+//! show. A view is made once for all who see the same ([`LiveViews`]), and none is made while no page
+//! asks.
 //!
 //! **Source:** WHATWG HTML, "Server-sent events".
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,10 +16,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinError;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::pages::now::{Traffic, View};
+use super::streams::{MAX_OF_ACTOR, OpenStreams, StreamPermit};
 use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
 use super::{Console, ConsoleContext};
@@ -40,16 +42,23 @@ const MAX_VIEWS: usize = 64;
 const OPENED: &str = "retry: 2000\nevent: new\ndata: 1\n\n";
 const NEW: &str = "event: new\ndata: 1\n\n";
 
-/// What visitors watch, made once for all who see the same.
+/// The views that visitors watch, made once for all who see the same; and their streams.
 #[derive(Debug, Default)]
-pub struct LiveViews(Mutex<ShownViews>);
+pub struct LiveViews {
+    shown: Mutex<ShownViews>,
+    streams: OpenStreams,
+}
 
+/// The views of one state. Each cell is filled by the first who asks, and the others wait for it.
 #[derive(Debug, Default)]
 struct ShownViews {
     of: Option<ViewVersion>,
-    instances: Option<Arc<ListedInstances>>,
-    views: Vec<(View, Arc<str>)>,
+    instances: Arc<OnceCell<Arc<ListedInstances>>>,
+    views: Vec<(View, ViewCell)>,
 }
+
+/// The HTML of a view, once it is made.
+type ViewCell = Arc<OnceCell<Arc<str>>>;
 
 /// The state that views show, until there is something new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,43 +76,71 @@ pub(super) fn is_by_script(headers: &HeaderMap) -> bool {
     headers.contains_key(BY_SCRIPT)
 }
 
-impl ConsoleContext {
-    /// Returns the HTML of a view.
-    pub(super) async fn live_view(&self, view: &View) -> Option<Arc<str>> {
-        let stats = self.administrator.stats();
-        let store = self.administrator.limiter().store();
-        let health = *store.health().borrow();
-        let version = ViewVersion { newest: *stats.subscribe().borrow(), health };
-        // Held while the view is made, so that others wait for it and do not make it too.
-        let mut shown = self.live.0.lock().await;
+impl LiveViews {
+    /// Returns the cell of a view in this state, and that of the instances.
+    fn cells(
+        &self,
+        version: ViewVersion,
+        view: &View,
+    ) -> (ViewCell, Arc<OnceCell<Arc<ListedInstances>>>) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.of != Some(version) {
             *shown = ShownViews { of: Some(version), ..ShownViews::default() };
         }
-        if let Some((_, html)) = shown.views.iter().find(|(of, _)| of == view) {
+        let instances = Arc::clone(&shown.instances);
+        if let Some((_, cell)) = shown.views.iter().find(|(of, _)| of == view) {
+            return (Arc::clone(cell), instances);
+        }
+        if shown.views.len() == MAX_VIEWS {
+            shown.views.remove(0);
+        }
+        let cell = ViewCell::default();
+        shown.views.push((view.clone(), Arc::clone(&cell)));
+        (cell, instances)
+    }
+}
+
+impl ConsoleContext {
+    /// Returns the HTML of a view.
+    pub(super) async fn live_view(self: &Arc<Self>, view: &View) -> Option<Arc<str>> {
+        let health = *self.administrator.limiter().store().health().borrow();
+        let newest = *self.administrator.stats().subscribe().borrow();
+        let (cell, instances) = self.live.cells(ViewVersion { newest, health }, view);
+        if let Some(html) = cell.get() {
             return Some(Arc::clone(html));
         }
-        let instances = match (&shown.instances, view.has_instances) {
-            (_, false) => None,
-            (Some(listed), true) => Some(Arc::clone(listed)),
-            (None, true) => {
-                let listed = self.administrator.instances().list(Deadline::within(MAX_TIME)).await;
-                let listed = listed.map_err(|error| AdminError::Store(error).to_string());
-                shown.instances = Some(Arc::new(listed));
-                shown.instances.clone()
-            }
+        let (console, view) = (Arc::clone(self), view.clone());
+        // A task, so that the work is not lost if the client leaves.
+        let made = self.outbound.spawn(async move {
+            let make = || console.make_view(&view, &instances, health);
+            cell.get_or_try_init(make).await.cloned()
+        });
+        made.await.ok()?.ok()
+    }
+
+    async fn make_view(
+        &self,
+        view: &View,
+        instances: &OnceCell<Arc<ListedInstances>>,
+        health: Health,
+    ) -> Result<Arc<str>, JoinError> {
+        let instances = if view.has_instances {
+            Some(Arc::clone(instances.get_or_init(|| self.list_instances()).await))
+        } else {
+            None
         };
-        let (points, _) = stats.past(view.scope, view.range.length());
-        let (of, name) = (view.clone(), store.name());
+        let (points, _) = self.administrator.stats().past(view.scope, view.range.length());
+        let (of, name) = (view.clone(), self.administrator.limiter().store().name());
         let render = move || {
             let traffic = Traffic::new(&points, &of.filter);
             of.render(&traffic, instances.as_deref(), health, name).into_string()
         };
-        let html: Arc<str> = self.background.spawn_blocking(render).await.ok()?.into();
-        if shown.views.len() == MAX_VIEWS {
-            shown.views.remove(0);
-        }
-        shown.views.push((view.clone(), Arc::clone(&html)));
-        Some(html)
+        self.background.spawn_blocking(render).await.map(Arc::from)
+    }
+
+    async fn list_instances(&self) -> Arc<ListedInstances> {
+        let listed = self.administrator.instances().list(Deadline::within(MAX_TIME)).await;
+        Arc::new(listed.map_err(|error| AdminError::Store(error).to_string()))
     }
 }
 
@@ -116,11 +153,15 @@ pub(super) async fn events(State(console): State<Console>, request: Request) -> 
         Ok(visitor) => visitor,
         Err(refusal) => return refusal.respond(&console, &request).await,
     };
+    let Some(permit) = console.live.streams.open(visitor.caller.actor()) else {
+        let text = format!("you have {MAX_OF_ACTOR} streams already: close other tabs");
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
     let watch = match console.administrator.stats().watch() {
         Ok(watch) => watch,
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     };
-    let events = LiveEvents::new(console, request, visitor.caller, watch);
+    let events = LiveEvents::new(console, request, visitor.caller, (permit, watch));
     let body = stream::unfold((events, Step::Open), |(mut events, step)| async move {
         let (event, next) = match step {
             Step::Open => (OPENED.to_owned(), Step::Wait),
@@ -166,6 +207,7 @@ struct LiveEvents {
     request: Request<()>,
     opened_by: Caller,
     watch: StatsWatch,
+    _permit: StreamPermit,
     newest: watch::Receiver<u64>,
     health: HealthChanges,
     checks: Interval,
@@ -178,12 +220,17 @@ struct HealthChanges {
 }
 
 impl LiveEvents {
-    fn new(console: Console, request: Request<()>, opened_by: Caller, watch: StatsWatch) -> Self {
+    fn new(
+        console: Console,
+        request: Request<()>,
+        opened_by: Caller,
+        (permit, watch): (StreamPermit, StatsWatch),
+    ) -> Self {
         let newest = watch.stats().subscribe();
         let health = HealthChanges::new(console.administrator.limiter().store().health());
         let mut checks = interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { console, request, opened_by, watch, newest, health, checks }
+        Self { console, request, opened_by, watch, _permit: permit, newest, health, checks }
     }
 
     /// Waits for the next event. `None` if the server drains: the browser connects to another.

@@ -48,6 +48,7 @@ mod rules_text;
 mod seal;
 mod sessions;
 mod sign_in;
+mod streams;
 mod table;
 mod text;
 mod visit_error;
@@ -77,7 +78,7 @@ const MAX_FORM_BYTES: usize = 64 * 1024;
 /// Longest body of a form with the rules of a project, in bytes: as long as a request over gRPC.
 const MAX_RULES_BYTES: usize = 4 * 1024 * 1024;
 
-/// What the pages use. Each worker has its own.
+/// The services that the pages use. Each worker has its own.
 #[derive(Debug)]
 pub struct ConsoleContext {
     /// Operations on keys.
@@ -88,13 +89,13 @@ pub struct ConsoleContext {
     pub auth: Arc<Auth>,
     /// The sessions of the instance.
     pub sessions: Arc<Sessions>,
-    /// What visitors watch.
+    /// The views that visitors watch.
     pub live: Arc<LiveViews>,
     /// Rules files, as pages show and read them.
     pub rules_format: RulesFormat,
     /// Runtime for rendering, as blocking tasks.
     pub background: Handle,
-    /// Runtime for connections to an issuer.
+    /// Runtime for connections to an issuer, and for work that several visitors wait for.
     pub outbound: Handle,
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::browser::{Browser, row};
-use super::{ADMIN, CONSOLE, OPERATE, auth, start_with_auth};
+use super::{ADMIN, CONSOLE, OPERATE, auth};
 use crate::admin::watch_stats::TimedServers;
 use crate::http::client::send_with;
 use rlaas_testkit::process::Rlaas;
@@ -190,7 +190,10 @@ async fn the_stream_ends_with_the_session_and_with_the_role() {
 
 #[tokio::test]
 async fn streams_are_bounded_and_for_pages_of_this_console() {
-    let server = start_with_auth(&[]);
+    let of = |token| (token, "roles: [operate]");
+    let tokens = [of(ADMIN), of(OPERATE), of("third"), of("fourth"), of("fifth")];
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &auth(&tokens)), &[CONSOLE]);
     let browser = Browser::signed_in(&server, ADMIN).await;
     for site in ["cross-site", "same-site"] {
         let headers = format!("Sec-Fetch-Site: {site}\r\n");
@@ -198,10 +201,16 @@ async fn streams_are_bounded_and_for_pages_of_this_console() {
     }
     assert_eq!(Browser::new(&server).get("now-events").await.status, 303, "without a session");
     let mut streams = Vec::new();
-    for _ in 0..64 {
-        streams.push(EventStream::open(&browser).await);
+    for token in [ADMIN, OPERATE, "third", "fourth"] {
+        let browser = Browser::signed_in(&server, token).await;
+        for _ in 0..16 {
+            streams.push(EventStream::open(&browser).await);
+        }
+        let refused = browser.get("now-events").await;
+        let text = "you have 16 streams already: close other tabs";
+        assert_eq!((refused.status, &*refused.body), (503, text), "{token}");
     }
-    let refused = browser.get("now-events").await;
+    let refused = Browser::signed_in(&server, "fifth").await.get("now-events").await;
     assert_eq!((refused.status, &*refused.body), (503, "64 callers watch already"));
     drop(streams);
     eventually("the streams have ended", TIMEOUT, async || {
