@@ -1,4 +1,4 @@
-//! What surrounds every page: head, navigation, notices, foot.
+//! The frame of every page: head, navigation, notices, foot.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -7,9 +7,9 @@ use super::assets::{ICON, LIVE, SCRIPT, STYLES};
 use super::sessions::FormSecret;
 use super::text::foreign;
 
-/// What surrounds a page for its visitor.
+/// The frame of a page for its visitor.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "what a visitor may see is independent")]
+#[expect(clippy::struct_excessive_bools, reason = "permissions are independent of each other")]
 pub(super) struct Frame {
     /// The page, as in its path.
     pub(super) page: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct Frame {
     /// Kind of the store.
     pub(super) store: &'static str,
     pub(super) is_store_away: bool,
-    /// What the change did that led to this page.
+    /// The outcome of the change that led to this page.
     pub(super) outcome: Option<String>,
 }
 
@@ -41,7 +41,10 @@ impl Frame {
                 a.brand href="." { "rlaas" }
                 nav aria-label="Pages" { ul { (self.links()) } }
                 div.visitor {
-                    span { "Signed in as " (foreign(&self.actor)) }
+                    span {
+                        @if self.has_session { "Signed in as " } @else { "Not signed in: " }
+                        (foreign(&self.actor))
+                    }
                     @if self.has_session {
                         form method="post" action="sign-out" {
                             (self.secret())
@@ -52,23 +55,20 @@ impl Frame {
             }
             main #content tabindex="-1" {
                 h1 { (title) }
-                @if self.is_store_away {
-                    p.problem role="status" {
-                        strong { "The store does not answer. " }
-                        "Decisions follow the failure policies of their rules, changes are refused, \
-                         and you see this instance only."
-                    }
-                }
+                @if self.is_store_away { (self.store_problem()) }
                 @if let Some(outcome) = &self.outcome {
                     p.done role="status" { (foreign(outcome)) }
                 }
                 (content)
             }
             footer {
-                "Instance " (foreign(&self.instance)) " · rlaas " (env!("CARGO_PKG_VERSION"))
-                " · store " (self.store)
-                @if self.store == "memory" {
-                    " (counts are those of this instance only)"
+                @if self.has_instances { "Instance " (foreign(&self.instance)) " · " }
+                "rlaas " (env!("CARGO_PKG_VERSION"))
+                @if self.has_instances {
+                    " · store " (self.store)
+                    @if self.store == "memory" {
+                        " (counts are those of this instance only)"
+                    }
                 }
             }
         };
@@ -78,6 +78,22 @@ impl Frame {
     /// Returns the hidden field that every form of the visitor has.
     pub(super) fn secret(&self) -> Markup {
         html! { input type="hidden" name=(SECRET_FIELD) value=(self.form_secret.as_str()); }
+    }
+
+    /// Says what to expect while the store is away; to visitors of single projects no more than that.
+    fn store_problem(&self) -> Markup {
+        html! {
+            p.problem role="status" {
+                @if self.has_instances {
+                    strong { "The store does not answer. " }
+                    "Decisions follow the failure policies of their rules, changes are refused, \
+                     and you see this instance only."
+                } @else {
+                    "For now decisions follow the failure policies of their rules, and changes are \
+                     refused."
+                }
+            }
+        }
     }
 
     fn links(&self) -> Markup {
@@ -148,5 +164,34 @@ fn document(title: &str, body: &Markup) -> Markup {
                 (body)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sessions::Sessions;
+    use super::*;
+
+    #[test]
+    fn visitors_of_projects_see_neither_the_instance_nor_its_store() {
+        let frame = |has_instances| Frame {
+            page: "now",
+            actor: "local".to_owned(),
+            form_secret: Sessions::default().local_secret(),
+            has_session: false,
+            has_audit: false,
+            has_keys: true,
+            has_instances,
+            instance: "host-1".to_owned(),
+            store: "redis",
+            is_store_away: true,
+            outcome: None,
+        };
+        let html = |has_instances| frame(has_instances).page("Now", &html! {}).into_string();
+        let (all, own) = (html(true), html(false));
+        for text in ["host-1", "store redis", "The store does not answer", "this instance only"] {
+            assert!(all.contains(text) && !own.contains(text), "{text}: {own}");
+        }
+        assert!(own.contains("changes are refused") && own.contains("Not signed in: "), "{own}");
     }
 }

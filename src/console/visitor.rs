@@ -83,7 +83,7 @@ impl ConsoleContext {
         Err(VisitError::SignIn { had_session })
     }
 
-    /// Returns what surrounds a page for a visitor.
+    /// Returns the frame of a page for a visitor.
     pub(super) fn frame(&self, visitor: &ConsoleVisitor, page: &'static str) -> Frame {
         let store = self.administrator.limiter().store();
         Frame {

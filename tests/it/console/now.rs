@@ -266,12 +266,12 @@ async fn visitors_see_their_projects_only() {
         }
     }
     let (all, own) = (admin.get("now").await.body, operator.get("now").await.body);
-    for text in [">of-shop<", ">of-blog<", PAY, "Projects</h2>", "Instances</h2>"] {
+    for text in [">of-shop<", ">of-blog<", PAY, "Projects</h2>", "Instances</h2>", "store memory"] {
         assert!(all.contains(text), "{text}: {all}");
     }
     assert_eq!(row(&all, ">shop<").expect("a project")[..3], ["2", "0", "1"]);
     assert_eq!(row(&own, ">of-shop<").expect("a rule")[..3], ["2", "0", "1"]);
-    for text in ["blog", PAY, "Instances</h2>", "Store</dt>"] {
+    for text in ["blog", PAY, "Instances</h2>", "Store</dt>", "Instance <bdi", "store memory", "is its memory"] {
         assert!(!own.contains(text), "{text}: {own}");
     }
     let shop = admin.get("now?project=shop").await.body;

@@ -90,9 +90,9 @@ impl View {
                     Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
                     None => "The first numbers come within 10 s",
                 }
-                @if store == "memory" { ", of this instance only: the store is its memory" }
-                @else if self.scope == StatsScope::Instance { ", of this instance only" }
-                @else if counted > 0 {
+                @if store == "memory" && self.has_instances { ", of this instance only: the store is its memory" }
+                @else if store == "memory" || self.scope == StatsScope::Instance { ", of this instance only" }
+                @else if counted > 0 && self.has_instances {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
                 }

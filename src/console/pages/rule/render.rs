@@ -136,7 +136,7 @@ impl RulePage {
                 }
                 @if self.frame.store == "memory" || self.query.scope == StatsScope::Instance {
                     ", of this instance only"
-                } @else if counted > 0 {
+                } @else if counted > 0 && self.frame.has_instances {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
                 }
