@@ -51,6 +51,7 @@ mod sign_in;
 mod streams;
 mod table;
 mod text;
+mod used_sign_ins;
 mod visit_error;
 mod visitor;
 

@@ -1,7 +1,8 @@
 //! Signing in at the issuer (OpenID Connect).
 //!
 //! A sign-in that has begun lies in a sealed cookie of its browser and nowhere else: those who begin and
-//! never end take no session and no memory.
+//! never end take no session and no memory. Those that exchanged a code are remembered, since each
+//! exchanges one alone: a cookie can be shown again.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -140,6 +141,9 @@ async fn token(
     if code.is_empty() {
         return Err(SignInFailure::Response);
     }
+    if !console.sessions.used_sign_ins().use_up(&begun.state) {
+        return Err(SignInFailure::Used);
+    }
     let (flow, code) = (flow.clone(), code.to_owned());
     let (state, nonce, verifier) =
         (begun.state.clone(), begun.nonce.clone(), begun.verifier.clone());
@@ -157,6 +161,8 @@ enum SignInFailure {
     NoRandomNumbers,
     /// This browser has begun no such sign-in, or long ago.
     NotBegun,
+    /// It has exchanged a code already.
+    Used,
     /// The issuer's response has no code, or is of another issuer.
     Response,
     Flow(CodeFlowError),
@@ -173,7 +179,7 @@ impl SignInFailure {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoRandomNumbers => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NotBegun | Self::Response => StatusCode::BAD_REQUEST,
+            Self::NotBegun | Self::Used | Self::Response => StatusCode::BAD_REQUEST,
             Self::Flow(CodeFlowError::Refused(_)) => StatusCode::FORBIDDEN,
             Self::Flow(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Auth(error) => super::sign_in::status(*error),
@@ -188,6 +194,7 @@ impl SignInFailure {
                                has begun another one since. Sign in again."
                     .to_owned()
             }
+            Self::Used => "Not signed in: this sign-in has ended. Sign in again.".to_owned(),
             Self::Response => "Not signed in: the response is not of the issuer.".to_owned(),
             Self::Flow(error) => format!("Not signed in: {error}. Try again, or use a token."),
             Self::Auth(error) => super::sign_in::problem(*error),

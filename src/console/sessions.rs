@@ -14,6 +14,7 @@ use ring::error::Unspecified;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::seal::Seal;
+use super::used_sign_ins::UsedSignIns;
 use crate::api::auth::Credential;
 use crate::clock::{Clock, Micros, Timestamp};
 
@@ -35,6 +36,7 @@ pub struct Sessions {
     /// The secret of forms of local visitors, who need no session.
     local_secret: FormSecret,
     seal: Seal,
+    used_sign_ins: UsedSignIns,
     by_id: Mutex<HashMap<IdHash, Session>>,
 }
 
@@ -54,7 +56,7 @@ struct Session {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct FormSecret(Arc<str>);
 
-/// What a session remembers.
+/// The credential and the secret of a session.
 #[derive(Clone, Debug)]
 pub(super) struct OpenSession {
     pub(super) credential: Credential,
@@ -92,8 +94,8 @@ impl Default for Sessions {
 
 impl Sessions {
     fn with_clock(clock: Clock) -> Self {
-        let seal = Seal::new(clock.clone());
-        Self { clock, local_secret: FormSecret::new(), seal, by_id: Mutex::default() }
+        let (seal, used_sign_ins) = (Seal::new(clock.clone()), UsedSignIns::default());
+        Self { clock, local_secret: FormSecret::new(), seal, used_sign_ins, by_id: Mutex::default() }
     }
 
     /// Returns the secret of forms of local visitors.
@@ -104,6 +106,11 @@ impl Sessions {
     /// Returns what seals texts that browsers carry.
     pub(super) fn seal(&self) -> &Seal {
         &self.seal
+    }
+
+    /// Returns the sign-ins at the issuer that have ended.
+    pub(super) fn used_sign_ins(&self) -> &UsedSignIns {
+        &self.used_sign_ins
     }
 
     /// Opens a session, and returns its id: 256 random bits as 43 characters.

@@ -196,8 +196,8 @@ async fn a_response_of_another_sign_in_is_refused() {
     assert_eq!(jar.get(&callback).await.status, 400, "the same code again");
     jar.set(&subject.host, BEGUN, &begun);
     let replayed = jar.get(&callback).await;
-    assert_eq!(replayed.status, 403, "the same code and cookie again");
-    assert!(replayed.body.contains("invalid_grant"), "{}", replayed.body);
+    assert_eq!(replayed.status, 400, "the same code and cookie again");
+    assert!(replayed.body.contains("this sign-in has ended"), "{}", replayed.body);
     assert!(replayed.values("set-cookie").iter().all(|cookie| cookie.starts_with(BEGUN)));
 
     let mut jar = CookieJar::default();

@@ -1,7 +1,7 @@
 //! Signing in at an issuer of the test, which may be hostile: ID tokens for the console alone, and
 //! responses that are none.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,13 +25,20 @@ struct AnyCodeIssuer {
     /// The head and the body of its response to a code.
     response: Arc<Mutex<(String, String)>>,
     is_away: Arc<AtomicBool>,
+    /// Number of codes that it was asked for.
+    exchanges: Arc<AtomicUsize>,
 }
 
 impl AnyCodeIssuer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let name = format!("http://{}", listener.local_addr().expect("an address"));
-        let issuer = Self { name, response: Arc::default(), is_away: Arc::default() };
+        let issuer = Self {
+            name,
+            response: Arc::default(),
+            is_away: Arc::default(),
+            exchanges: Arc::default(),
+        };
         let serving = issuer.clone();
         tokio::spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
@@ -53,6 +60,7 @@ impl AnyCodeIssuer {
             return ("503 Away".to_owned(), String::new());
         }
         if request.starts_with("POST /token ") {
+            self.exchanges.fetch_add(1, Ordering::Relaxed);
             assert!(
                 request.contains("client_id=console&") || request.ends_with("client_id=console")
             );
@@ -216,6 +224,25 @@ async fn a_response_without_a_token_signs_nobody_in() {
         );
         assert_eq!(response.values("set-cookie").len(), 1, "{response:?}");
     }
+}
+
+#[tokio::test]
+async fn a_begun_sign_in_exchanges_one_code_and_failures_are_logged_once() {
+    let subject = AnyCodeConsole::start().await;
+    subject.issuer.responds("400 Bad", "{\"error\":\"invalid_grant\"}".to_owned());
+    for sign_in in 1..=3 {
+        let mut jar = CookieJar::default();
+        let (_, callback) = subject.begin(&mut jar).await;
+        let statuses = [
+            jar.clone().get(&callback).await.status,
+            jar.clone().get(&callback.replace("code=c", "code=d")).await.status,
+            jar.clone().get(&callback).await.status,
+        ];
+        assert_eq!(statuses, [403, 400, 400]);
+        assert_eq!(subject.issuer.exchanges.load(Ordering::Relaxed), sign_in);
+    }
+    let lines = subject.server.log();
+    assert_eq!(lines.matches("the OIDC issuer refused a code").count(), 1, "{lines}");
 }
 
 #[tokio::test]

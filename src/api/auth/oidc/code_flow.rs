@@ -16,7 +16,6 @@ use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::timeout;
-use tracing::warn;
 
 use super::OidcVerifier;
 use super::client::ConsoleClient;
@@ -133,12 +132,13 @@ impl CodeFlow {
         if status == StatusCode::OK {
             let token: Result<TokenResponse, _> = serde_json::from_slice(&body);
             let token = token.map_err(|error| self.unavailable(&FetchError::Token(error)))?;
+            self.0.exchange_log.succeeded(self.issuer());
             return Ok(token.id_token.into_bytes());
         }
         match serde_json::from_slice::<ErrorResponse>(&body) {
             Ok(refused) if status.is_client_error() => {
                 let text = refusal(&refused.error, &refused.error_description);
-                warn!(issuer = self.issuer(), error = ?text, "the OIDC issuer refused a code");
+                self.0.exchange_log.refused(self.issuer(), &text);
                 Err(CodeFlowError::Refused(text))
             }
             _ => Err(self.unavailable(&FetchError::Status(status))),
@@ -151,8 +151,7 @@ impl CodeFlow {
     }
 
     fn unavailable(&self, error: &FetchError) -> CodeFlowError {
-        let cause = std::error::Error::source(error).map(tracing::field::display);
-        warn!(issuer = self.issuer(), %error, cause, "exchanging a code at the OIDC issuer failed");
+        self.0.exchange_log.failed(self.issuer(), error);
         CodeFlowError::Unavailable
     }
 }

@@ -13,6 +13,7 @@ mod claims;
 mod client;
 mod code_flow;
 mod compact;
+mod exchange_log;
 mod fetch;
 mod id_token;
 mod keys;
@@ -38,6 +39,7 @@ use self::claims::RegisteredClaims;
 use self::code_flow::MAX_EXCHANGES;
 pub(super) use self::compact::has_form;
 use self::compact::{MAX_TOKEN, UnverifiedToken};
+use self::exchange_log::ExchangeLog;
 use self::keys::KeySet;
 use self::refresh::IssuerKeys;
 use self::verified::{VerifiedToken, VerifiedTokens};
@@ -131,6 +133,7 @@ pub(super) struct OidcVerifier {
     verified_id_tokens: VerifiedTokens,
     /// Bounds the codes that are exchanged at the same time.
     exchanges: Semaphore,
+    exchange_log: ExchangeLog,
     clock: Clock,
 }
 
@@ -143,6 +146,7 @@ impl OidcVerifier {
             verified: VerifiedTokens::default(),
             verified_id_tokens: VerifiedTokens::default(),
             exchanges: Semaphore::new(MAX_EXCHANGES),
+            exchange_log: ExchangeLog::default(),
             clock,
         }
     }
