@@ -49,7 +49,7 @@ pub(super) struct Series {
     pub(super) counts: Vec<u64>,
 }
 
-/// What a series means, by which its color is chosen.
+/// The meaning of a series, by which its color is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Allowed,
@@ -85,10 +85,15 @@ impl Chart<'_> {
                     " " span.muted { "per second" }
                 }
                 ul.legend {
-                    @for series in self.series {
+                    @for (at, series) in self.series.iter().enumerate() {
                         li {
                             svg.swatch viewBox="0 0 10 10" aria-hidden="true" focusable="false" {
-                                rect class=(series.tone.class()) width="10" height="10" {}
+                                @if self.dashes(at).is_none() {
+                                    rect class=(series.tone.class()) width="10" height="10" {}
+                                } @else {
+                                    rect class=(series.tone.class()) width="4" height="10" {}
+                                    rect class=(series.tone.class()) x="6" width="4" height="10" {}
+                                }
                             }
                             (foreign(&series.name))
                         }
@@ -134,15 +139,22 @@ impl Chart<'_> {
 
     /// Draws the series. Of stacked ones the highest comes first, and those below cover it.
     fn paths(&self, rates: &[Vec<f64>], top: f64) -> Markup {
-        let drawn = self.series.iter().zip(rates).rev();
+        let drawn = self.series.iter().zip(rates).enumerate().rev();
         html! {
-            @for (series, rates) in drawn {
+            @for (at, (series, rates)) in drawn {
                 @match self.shape {
                     Shape::Stacked => path class=(series.tone.class()) d=(self.path(rates, top)) {},
-                    Shape::Lines => path.line.(series.tone.class()) d=(self.path(rates, top)) {},
+                    Shape::Lines => path.line.(series.tone.class())
+                        stroke-dasharray=[self.dashes(at)] d=(self.path(rates, top)) {},
                 }
             }
         }
+    }
+
+    /// Returns the dashes of a line whose tone is that of a line before it.
+    fn dashes(&self, at: usize) -> Option<&'static str> {
+        let is_again = self.series[..at].iter().any(|one| one.tone == self.series[at].tone);
+        (is_again && self.shape == Shape::Lines).then_some("6 4")
     }
 
     /// Returns steps through rates. An area goes down to the base where nothing was counted, a line

@@ -9,7 +9,7 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::control::KeyGrant;
 use crate::plan::KeyPart;
-use crate::rules::{Grant, Mode};
+use crate::rules::{Grant, Mode, Unmatched};
 
 /// Returns the units that a rule grants.
 pub(super) fn grant(grant: Grant, algorithm: Algorithm) -> String {
@@ -47,7 +47,27 @@ pub(super) fn algorithm(algorithm: Algorithm) -> String {
     algorithm.name().replace('-', " ")
 }
 
-/// Returns a mode with what it means.
+/// Says why the default rule does not apply to a request.
+pub(super) const fn not_default(policy: Unmatched) -> &'static str {
+    match policy {
+        Unmatched::DefaultRule => "another rule is enforced for this request",
+        Unmatched::Deny => {
+            "it is not used, since requests without a rule are refused (unmatched: deny)"
+        }
+        Unmatched::Allow => "it is not used, since requests without a rule pass (unmatched: allow)",
+    }
+}
+
+/// Returns the requests to which the default rule applies.
+pub(super) const fn default_requests(policy: Unmatched) -> &'static str {
+    match policy {
+        Unmatched::DefaultRule => "requests that no other rule is enforced for",
+        Unmatched::Deny => "no request: those without a rule are refused (unmatched: deny)",
+        Unmatched::Allow => "no request: those without a rule pass (unmatched: allow)",
+    }
+}
+
+/// Returns a mode with its meaning.
 pub(super) const fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Enforced => "enforced",

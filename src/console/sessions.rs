@@ -95,7 +95,13 @@ impl Default for Sessions {
 impl Sessions {
     fn with_clock(clock: Clock) -> Self {
         let (seal, used_sign_ins) = (Seal::new(clock.clone()), UsedSignIns::default());
-        Self { clock, local_secret: FormSecret::new(), seal, used_sign_ins, by_id: Mutex::default() }
+        Self {
+            clock,
+            local_secret: FormSecret::new(),
+            seal,
+            used_sign_ins,
+            by_id: Mutex::default(),
+        }
     }
 
     /// Returns the secret of forms of local visitors.

@@ -12,6 +12,7 @@ const TEXTS = {
   away: "Not live: no stream from the server. Trying again.",
   session: "Your session has ended, so this page is no longer live.",
   roles: "Your roles have changed, so this page is no longer live.",
+  gone: "This page shows something that was deleted, or that your roles no longer permit.",
 };
 
 if (source) {
@@ -35,7 +36,7 @@ if (source) {
     shown = what;
     state.className = `live ${{ live: "good", waiting: "" }[what] ?? "bad"}`;
     state.textContent = TEXTS[what];
-    if (what === "session" || what === "roles") {
+    if (what === "session" || what === "roles" || what === "gone") {
       const link = document.createElement("a");
       link.href = location.href;
       link.textContent = what === "session" ? "Sign in" : "Load it again";
@@ -84,8 +85,10 @@ if (source) {
         if (isOld) load();
       } else if (request.status === 200) {
         end("session");
-      } else if (request.status === 403 || request.status === 404) {
+      } else if (request.status === 403) {
         end("roles");
+      } else if (request.status === 404) {
+        end("gone");
       } else {
         show("away");
       }

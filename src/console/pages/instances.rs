@@ -81,7 +81,7 @@ fn table(instances: &[Instance], newest: Option<u64>) -> Markup {
             PageColumn::Number("p50"),
             PageColumn::Number("p99"),
             PageColumn::Number("Connections"),
-            PageColumn::Number("Rules"),
+            PageColumn::Number("Configuration"),
             PageColumn::Number("Catalogue"),
         ],
     };

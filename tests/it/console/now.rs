@@ -271,7 +271,15 @@ async fn visitors_see_their_projects_only() {
     }
     assert_eq!(row(&all, ">shop<").expect("a project")[..3], ["2", "0", "1"]);
     assert_eq!(row(&own, ">of-shop<").expect("a rule")[..3], ["2", "0", "1"]);
-    for text in ["blog", PAY, "Instances</h2>", "Store</dt>", "Instance <bdi", "store memory", "is its memory"] {
+    for text in [
+        "blog",
+        PAY,
+        "Instances</h2>",
+        "Store</dt>",
+        "Instance <bdi",
+        "store memory",
+        "is its memory",
+    ] {
         assert!(!own.contains(text), "{text}: {own}");
     }
     let shop = admin.get("now?project=shop").await.body;

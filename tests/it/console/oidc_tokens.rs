@@ -153,8 +153,10 @@ async fn a_session_outlives_the_time_in_which_the_keys_are_not_known() {
     // Another audience makes another verifier, which has no keys yet.
     subject.dir.write("rlaas.yaml", &section(&subject.issuer, "other"));
     subject.server.signal("HUP");
-    eventually("the keys are not known", TIMEOUT, async || jar.clone().get(&page).await.status == 503)
-        .await;
+    eventually("the keys are not known", TIMEOUT, async || {
+        jar.clone().get(&page).await.status == 503
+    })
+    .await;
     let away = jar.get(&page).await;
     assert!(away.body.contains("keys of the issuer are not available"), "{}", away.body);
     subject.issuer.is_away.store(false, Ordering::Relaxed);

@@ -204,6 +204,37 @@ async fn a_mode_is_set_for_a_time_and_ended() {
 }
 
 #[tokio::test]
+async fn every_candidate_is_in_the_chart_and_the_default_rule_says_what_decides_in_its_place() {
+    let candidates: Vec<_> = (1..=8).map(|limit| format!("{{limit: {limit}}}")).collect();
+    let rules = format!(
+        "unmatched: deny\nrules:\n  - {{name: pay, endpoint: /pay, limit: 9, window: 1h, candidates: [{}]}}\n",
+        candidates.join(", ")
+    );
+    let settings = [CONSOLE, "http.hosts=test"];
+    let mut timed = TimedServers::start_from(&rules, 1, &settings);
+    let browser = Browser::new(&timed.servers[0]);
+    check(&timed.servers[0], "alice").await;
+    let mut html = String::new();
+    eventually("the numbers are there", TIMEOUT, async || {
+        timed.advance(10);
+        html = browser.get(PAY).await.body;
+        row(&html, ">The rule<").is_some()
+    })
+    .await;
+    let beside = html.split("id=\"beside\"").nth(1).and_then(|rest| rest.split("</figure>").next());
+    let beside = beside.expect("a chart");
+    assert_eq!(beside.matches("class=\"line ").count(), 9, "{beside}");
+    assert_eq!(beside.matches("stroke-dasharray=\"6 4\"").count(), 4, "{beside}");
+    let policy = "requests without a rule are refused (unmatched: deny)";
+    for page in ["rule?project=_&name=default&user_id=a&resource=%2Fx", "key?project=_&user_id=a"] {
+        let shown = browser.get(page).await.body;
+        assert!(shown.contains(policy) && !shown.contains("another rule is"), "{page}: {shown}");
+    }
+    let default = browser.get("rule?project=_&name=default").await.body;
+    assert!(default.contains("no request: those without a rule are refused"), "{default}");
+}
+
+#[tokio::test]
 async fn keys_modes_and_projects_follow_the_roles() {
     let server = start(&["telemetry.top-keys=true"]);
     let (admin, operator) =
@@ -253,7 +284,8 @@ async fn keys_modes_and_projects_follow_the_roles() {
     );
     let operator = Browser::signed_in(&server, OPERATE).await;
     let (all, own) = (admin.get("rules").await.body, operator.get("rules").await.body);
-    assert!(all.contains("of-blog") && all.contains(">pay<") && all.contains("run time"), "{all}");
+    assert!(all.contains("of-blog") && all.contains(">pay<"), "{all}");
+    assert!(all.contains("run time, <a href=\"change?project=blog\">change</a>"), "{all}");
     assert!(own.contains("of-shop") && !own.contains("of-blog") && !own.contains(">pay<"), "{own}");
     for (page, status) in [
         ("rule?project=shop&name=of-shop", 200),

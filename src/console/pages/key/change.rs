@@ -106,6 +106,10 @@ async fn make(
         }
         error => error.into(),
     })?;
+    // A long answer is repeated without its keys.
+    if changed.before.is_empty() && !changed.replayed {
+        return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
+    }
     let store = console.administrator.limiter().store();
     let lost = if store.outlives_process() { "" } else { LOST_AT_RESTART };
     let evicted = if set.is_some() && store.may_evict() { MAY_EVICT } else { "" };
@@ -167,10 +171,6 @@ fn override_of(
 
 /// Returns a change in one sentence.
 fn outcome(kind: ChangeKind, rule: &str, change: &Change) -> String {
-    // A long answer is repeated without its keys.
-    if change.before.is_empty() && !change.replayed {
-        return format!("Nothing was changed: the request does not meet rule {rule} any more.");
-    }
     let of = |states: &[KeyState]| states.first().map(|state| state.used.max(0).unsigned_abs());
     let used = of(&change.before).zip(of(&change.after)).map(|(before, after)| {
         format!(": {} used before, {} now", grouped(before), grouped(after))

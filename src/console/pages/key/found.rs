@@ -35,7 +35,7 @@ pub(super) struct FoundKeys {
     pub(super) unmet: Vec<UnmetRule>,
     /// Number of further ones.
     pub(super) left_out: usize,
-    /// What a check of the request would decide; `None` for an id of a key, or if the store is away.
+    /// The decision that a check of the request would get; `None` for an id of a key, or if the store is away.
     pub(super) outlook: Option<RequestOutlook>,
     /// Why the states are not known.
     pub(super) store_problem: Option<String>,
@@ -69,11 +69,11 @@ pub(super) struct UnmetRule {
 pub(super) enum Unmet {
     Mismatch(Mismatch),
     Off,
-    /// The default rule beside others.
-    NotDefault,
+    /// The default rule where others are enforced, or this policy decides in its place.
+    NotDefault(Unmatched),
 }
 
-/// What a check would decide.
+/// The decision that a check would get.
 #[derive(Debug)]
 pub(super) struct RequestOutlook {
     pub(super) is_allowed: bool,
@@ -132,11 +132,12 @@ async fn by_request(
         }
         Err(error) => (Err(error), None),
     };
+    let policy = snapshot.rules.unmatched();
     let unmet = rules.into_iter().filter_map(|explained| {
         let why = match explained.applies {
             Applies::Mismatch(mismatch) => Unmet::Mismatch(mismatch),
             Applies::Off => Unmet::Off,
-            Applies::NotDefault => Unmet::NotDefault,
+            Applies::NotDefault => Unmet::NotDefault(policy),
             Applies::Yes(_) | Applies::Replaced => return None,
         };
         Some(UnmetRule { rule: Arc::clone(snapshot.rules.rule(explained.rule).name), why })

@@ -20,7 +20,7 @@ use crate::plan::GrantSource;
 use crate::proto_values::timestamp;
 use crate::rules::{Grant, Mode};
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Debug)]
 pub(super) struct KeyPage {
     pub(super) frame: Frame,
@@ -233,7 +233,7 @@ fn why(unmet: &UnmetRule) -> Markup {
     html! {
         @match &unmet.why {
             Unmet::Off => "it is off",
-            Unmet::NotDefault => "the default rule is for requests that no other rule is enforced for",
+            Unmet::NotDefault(policy) => (rule_words::not_default(*policy)),
             Unmet::Mismatch(mismatch) => (rule_words::mismatch(mismatch)),
         }
     }

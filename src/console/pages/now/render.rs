@@ -184,7 +184,8 @@ fn last_point(traffic: &Traffic) -> (Interval, DecisionCounts) {
 }
 
 fn store_tile(health: Health, store: &str, listed: Option<&InstanceList>) -> Markup {
-    let here = listed.and_then(|listed| listed.instances.iter().find(|instance| instance.answering));
+    let here =
+        listed.and_then(|listed| listed.instances.iter().find(|instance| instance.answering));
     let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
     let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
     let state = match health {

@@ -27,7 +27,9 @@ impl RulePage {
                 dt { "Applies to" }
                 dd {
                     @match rule {
-                        NamedRule::Flat(rule) if &*rule.name == Rule::DEFAULT => "requests that no other rule is enforced for",
+                        NamedRule::Flat(rule) if &*rule.name == Rule::DEFAULT => {
+                            (rule_words::default_requests(self.snapshot.rules.unmatched()))
+                        }
                         NamedRule::Flat(rule) => (matcher(&rule.matcher)),
                         NamedRule::Descriptor(rule) => (descriptor(&self.snapshot.rules, rule)),
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use maud::{Markup, html};
 
 use crate::console::ConsoleContext;
-use crate::console::fields::Link;
+use crate::console::fields::{Link, UNNAMED};
 use crate::console::text::foreign;
 use crate::projects::ProjectId;
 use crate::rules::descriptors::DescriptorRule;
@@ -86,17 +86,10 @@ impl RuleSource {
                 Self::File(file) if file.is_empty() => "the configuration",
                 Self::File(file) => (foreign(file)),
                 Self::RunTime(project) => {
-                    "run time"
-                    @if !project.is_unnamed() && is_page("change") {
-                        ", " a href=(Link::to("change").with("project", project.as_str())) { "change" }
-                    }
+                    @let id = if project.is_unnamed() { UNNAMED } else { project.as_str() };
+                    "run time, " a href=(Link::to("change").with("project", id)) { "change" }
                 }
             }
         }
     }
-}
-
-/// Returns `true` if this console has the page.
-fn is_page(page: &str) -> bool {
-    crate::console::pages::ALL.contains(&page)
 }

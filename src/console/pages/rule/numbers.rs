@@ -14,7 +14,7 @@ use crate::console::text::number;
 use crate::rules::Candidate;
 use crate::telemetry::stats::{DecisionCounts, StatsCoverage, StatsPoint};
 
-/// Tones of candidates, in turn.
+/// Tones of candidates, in turn: the second of a tone is dashed.
 const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
 
 /// The decisions of a rule.
@@ -111,9 +111,9 @@ impl RuleNumbers {
             series("Refused", Tone::Refused, self.series(0, |counts| counts.denied)),
         ];
         let live = series("The rule", Tone::Refused, self.series(0, refused));
-        let tones = TONES.into_iter().enumerate().take(candidates.len());
-        let others = tones.map(|(at, tone)| {
-            series(&name(at + 1, &candidates[at]), tone, self.series(at + 1, refused))
+        let tones = TONES.into_iter().cycle().zip(candidates);
+        let others = tones.enumerate().map(|(at, (tone, candidate))| {
+            series(&name(at + 1, candidate), tone, self.series(at + 1, refused))
         });
         let beside: Vec<_> = std::iter::once(live).chain(others).collect();
         let chart = |id, title, shape, series| {

@@ -18,13 +18,13 @@ use crate::console::rule_words;
 use crate::console::text::{foreign, number, wait_text};
 use crate::plan::KeyPart;
 use crate::projects::ProjectId;
-use crate::rules::{Mode, RuleSet};
+use crate::rules::{Mode, RuleSet, Unmatched};
 use crate::verdict::RuleDecision;
 
 /// Longest wait for the store.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// What the rule says of a request.
+/// The outcome of a request for one rule.
 #[derive(Debug)]
 pub(super) enum TriedRequest {
     Applies {
@@ -38,8 +38,8 @@ pub(super) enum TriedRequest {
     Mismatch(Mismatch),
     /// It fits, and is off.
     Off,
-    /// The default rule beside others.
-    NotDefault,
+    /// The default rule where others are enforced, or this policy decides in its place.
+    NotDefault(Unmatched),
 }
 
 /// Tries a request.
@@ -81,7 +81,9 @@ pub(super) async fn run(
     let met = match applies {
         Applies::Mismatch(mismatch) => return Ok(TriedRequest::Mismatch(mismatch)),
         Applies::Off => return Ok(TriedRequest::Off),
-        Applies::NotDefault | Applies::Replaced => return Ok(TriedRequest::NotDefault),
+        Applies::NotDefault | Applies::Replaced => {
+            return Ok(TriedRequest::NotDefault(snapshot.rules.unmatched()));
+        }
         Applies::Yes(met) => met,
     };
     let outlook = outlook(limiter, &snapshot, &plan, &keys, Deadline::within(MAX_TIME)).await;
@@ -134,7 +136,9 @@ impl TriedRequest {
         html! {
             @match self {
                 Self::Off => p { "The rule fits, but it is off: it is ignored." },
-                Self::NotDefault => p { "The rule does not apply: another rule is enforced for this request." },
+                Self::NotDefault(policy) => p {
+                    "The rule does not apply: " (rule_words::not_default(*policy)) "."
+                },
                 Self::Mismatch(mismatch) => p {
                     "The rule does not apply: " (rule_words::mismatch(mismatch)) "."
                 },
@@ -145,7 +149,7 @@ impl TriedRequest {
                         @if mode.is_shadow() { " " span.warn { "It is in shadow mode for this key: it refuses nothing." } }
                     }
                     @match decision {
-                        Err(problem) => p.problem { "What it would decide is not known: " (foreign(problem)) "." },
+                        Err(problem) => p.problem { "Its decision is not known: " (foreign(problem)) "." },
                         Ok((decided, is_allowed)) => p { (decision_text(decided)) (verdict(*is_allowed)) }
                     }
                 }
