@@ -1,4 +1,5 @@
-//! What a form asks for. It must come from a page of this server that was made for its visitor.
+//! The change that a form asks for. The form must come from a page of this server that was made for its
+//! visitor.
 
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};

@@ -22,7 +22,7 @@ pub(super) struct TextInput<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     pub(super) label: &'a str,
-    /// What was typed.
+    /// The text that was typed.
     pub(super) value: &'a str,
     /// An example.
     pub(super) example: &'a str,

@@ -1,4 +1,4 @@
-//! What a change did: a change leads to a page, which says so. A reload of that page repeats nothing.
+//! Outcomes of changes: a change leads to a page, which says what was done. A reload of that page repeats nothing.
 
 use axum::response::Response;
 

@@ -17,7 +17,7 @@ const MAX_SHOWN: usize = 200;
 /// Differences of rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RuleDiff<'a> {
-    /// What the differences are, in the plural and in lower case. Each table of a page has another.
+    /// The name of the differences, in the plural and in lower case. Each table of a page has another.
     pub(super) of: &'a str,
     pub(super) caption: &'a str,
     pub(super) changes: &'a [RuleChange],

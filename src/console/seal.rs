@@ -21,7 +21,7 @@ pub(super) struct Seal {
     clock: Clock,
 }
 
-/// What a sealed text is for. It can be opened for the same purpose alone.
+/// The purpose of a sealed text. It can be opened for the same purpose alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SealPurpose<'a> {
     pub(super) name: &'static str,

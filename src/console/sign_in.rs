@@ -16,7 +16,7 @@ use crate::api::auth::{AuthError, Caller, ClientCertificate, Credential, TokenEr
 /// Longest path and query that a sign-in leads back to.
 const MAX_NEXT: usize = 8 * 1024;
 
-/// What the page says, beside its form.
+/// The texts of the page, beside its form.
 #[derive(Debug, Default)]
 pub(super) struct SignInPage {
     /// The page that the sign-in leads to.

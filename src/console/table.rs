@@ -5,9 +5,9 @@ use maud::{Markup, html};
 /// A table without its rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageTable<'a> {
-    /// What the rows are, in the plural and in lower case. Each table of a page has another.
+    /// The name of the rows, in the plural and in lower case. Each table of a page has another.
     pub(super) of: &'a str,
-    /// What a reader must know of it.
+    /// A sentence that a reader of the table must know.
     pub(super) caption: &'a str,
     pub(super) columns: &'a [PageColumn],
 }

@@ -26,7 +26,7 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 const PAGE_SIZE: usize = 50;
 const DAY: Micros = Micros::from_secs(24 * 60 * 60);
 
-/// What a visitor looks for: the fields of the form. Empty ones limit nothing.
+/// A search in the audit: the fields of the form. Empty ones limit nothing.
 #[derive(Clone, Debug, Default)]
 struct AuditSearch {
     project: String,

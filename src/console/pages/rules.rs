@@ -28,7 +28,7 @@ const PAGE_SIZE: usize = 100;
 /// The roles, one of which a visitor must have in the project.
 const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
-/// What a visitor looks for: the fields of the form. Empty ones limit nothing.
+/// A search for rules: the fields of the form. Empty ones limit nothing.
 #[derive(Clone, Debug, Default)]
 struct RuleSearch {
     project: String,

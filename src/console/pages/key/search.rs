@@ -5,7 +5,7 @@ use crate::api::auth::{Caller, Role};
 use crate::console::fields::{FieldError, FormFields, Link};
 use crate::console::request_fields::TypedRequest;
 
-/// What a visitor looks for: the fields of the form.
+/// A search for a key: the fields of the form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySearch {
     /// Empty or `_`: that of the rules in files.

@@ -1,4 +1,4 @@
-//! What is asked and refused now: the page that an operator opens first.
+//! Decisions of now: the page that an operator opens first.
 
 mod render;
 mod tables;

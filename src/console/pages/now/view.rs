@@ -1,4 +1,4 @@
-//! What a visitor looks at: the fields of the query.
+//! A view of a visitor: the fields of the query.
 
 use axum::http::StatusCode;
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::console::fields::{FieldError, FormFields, Link, project_id};
 use crate::projects::ProjectId;
 use crate::telemetry::stats::StatsFilter;
 
-/// What is shown. Visitors with the same view see the same.
+/// A view of decisions. Visitors with the same view see the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::console) struct View {
     pub(in crate::console) range: Range,

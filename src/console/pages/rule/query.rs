@@ -7,7 +7,7 @@ use crate::console::pages::now::{Range, scope_field, scope_of};
 use crate::console::request_fields::TypedRequest;
 use crate::telemetry::top_keys::{TopKind, Window};
 
-/// What a visitor looks at.
+/// A rule, and how a visitor looks at it.
 #[derive(Clone, Debug)]
 pub(super) struct RuleQuery {
     /// Empty or `_`: that of the rules in files.

@@ -23,7 +23,7 @@ use crate::projects::ProjectId;
 use crate::proto_values::timestamp;
 use crate::rules::Mode;
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Debug)]
 pub(super) struct RulePage {
     pub(super) frame: Frame,
@@ -33,7 +33,7 @@ pub(super) struct RulePage {
     pub(super) query: RuleQuery,
     pub(super) numbers: RuleNumbers,
     pub(super) top: Result<TopTable, String>,
-    /// What the rule says of a request, if the visitor tries one.
+    /// The outcome of the request that the visitor tries.
     pub(super) tried: Option<Result<TriedRequest, PageError>>,
     /// The mode that was refused.
     pub(super) draft: Option<ModeDraft>,
