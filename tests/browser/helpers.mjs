@@ -44,7 +44,7 @@ export async function run(checks, flags = []) {
       console.log(`ok ${name} (${Date.now() - began} ms)`);
     } catch (error) {
       failed += 1;
-      console.log(`FAILED ${name}: ${error.stack}`);
+      console.log(`FAILED ${name}: ${error.stack}\n${error.cause?.stack ?? ''}`);
     } finally {
       for (const context of browser.contexts()) await context.close();
     }
@@ -85,16 +85,13 @@ export async function signIn(page, token, at = consoleUrl()) {
   await page.waitForURL(`${at}now`);
 }
 
-// Calls the API of an instance, as an administrator.
-export async function api(method, path, body, number = 0, headers = {}) {
+// Calls the API of an instance, as an administrator or with an API key.
+export async function api(method, path, body, number = 0, key = undefined) {
   const token = subject.tokens?.admin;
+  const identity = key ? { 'x-api-key': key } : token ? { authorization: `Bearer ${token}` } : {};
   const response = await fetch(`http://${subject.https[number]}${path}`, {
     method,
-    headers: {
-      'content-type': 'application/json',
-      ...(token ? { authorization: `Bearer ${token}` } : {}),
-      ...headers,
-    },
+    headers: { 'content-type': 'application/json', ...identity },
     body: body && JSON.stringify(body),
   });
   return { status: response.status, body: await response.json().catch(() => null) };
@@ -108,6 +105,42 @@ export async function assertAccessible(page, what) {
     ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(' ')}`,
   );
   assert.deepEqual(found, [], what);
+}
+
+// Asserts that a page is no wider than the window, from telephones to large screens.
+export async function assertFits(page, what, widths = [320, 390, 768, 1280, 1600]) {
+  for (const width of widths) {
+    await page.setViewportSize({ width, height: 900 });
+    const { overflow, widest } = await page.evaluate(() => {
+      const overflow = document.documentElement.scrollWidth - innerWidth;
+      const isOut = (one) => one.getBoundingClientRect().right > innerWidth && !one.closest('.scroll');
+      const widest = overflow > 0 ? [...document.querySelectorAll('main *')].filter(isOut).slice(0, 5) : [];
+      return { overflow, widest: widest.map((one) => one.outerHTML.slice(0, 120)) };
+    });
+    assert.ok(overflow <= 0, `${what} is ${overflow} pixels wider than ${width}: ${widest.join('\n')}`);
+  }
+}
+
+// Looks at the page that a change led to as at every other: light and wide, dark and narrow.
+export async function look(page, name) {
+  for (const [colorScheme, width] of [['light', 1280], ['dark', 390]]) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height: 900 });
+    await page.screenshot({ path: `${subject.pictures}/${name}-${colorScheme}-${width}.png`, fullPage: true });
+    await assertAccessible(page, `${name} ${colorScheme}`);
+  }
+  await assertFits(page, name, [320]);
+  await page.emulateMedia({ colorScheme: null });
+  await page.setViewportSize({ width: 1280, height: 900 });
+}
+
+// Loads a page until it shows a text, or no longer does: another instance learns of a change in its time.
+export async function shows(page, url, text, isShown = true) {
+  await eventually(`${url}: ${text}`, async () => {
+    await page.goto(url);
+    const shown = await page.locator('main').innerText();
+    return shown.includes(text) === isShown || shown;
+  });
 }
 
 // Moves the time by one step, and waits until pages that keep themselves up to date show it: an instance

@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 
 use super::{ADMIN, CHECK, OPERATE, auth};
 
+/// Token of an operator of the project `shop` alone.
+const OF_SHOP: &str = "s3cret-of-the-shop";
 /// Names of the browser, of which the first that is found is used.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
@@ -102,7 +104,7 @@ fn browser() -> Option<PathBuf> {
 
 /// Returns the tokens of [`visitors`], as scripts know them.
 fn tokens() -> Value {
-    json!({ "admin": ADMIN, "operate": OPERATE, "check": CHECK })
+    json!({ "admin": ADMIN, "operate": OPERATE, "check": CHECK, "shop": OF_SHOP })
 }
 
 /// Returns the section of callers, followed by rules.
@@ -111,6 +113,7 @@ fn visitors(rules: &str) -> String {
         (ADMIN, "roles: [admin, operate, check]"),
         (OPERATE, "roles: [operate]"),
         (CHECK, "roles: [check]"),
+        (OF_SHOP, "projects: [shop], roles: [operate]"),
     ]);
     format!("{tokens}{rules}")
 }

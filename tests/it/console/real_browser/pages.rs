@@ -1,4 +1,5 @@
-//! Every page: accessible, light, by keyboard, without scripts, with hostile texts; and its pictures.
+//! Every page: accessible, light, by keyboard, without scripts, with hostile texts; its pictures; and
+//! every change by its forms.
 //!
 //! `UPDATE_PICTURES=1 cargo test --test it real_browser::pages` also writes those of the book.
 
@@ -16,7 +17,7 @@ use crate::console::{CONSOLE, address};
 const MAX_PICTURE: u64 = 100 * 1024;
 const RULES: &str = "\
 rules:
-  - {name: pay, endpoint: /pay, limit: 5, window: 1h, near-limit: 0.5, candidates: [{limit: 2}]}
+  - {name: pay, endpoint: /pay, limit: 5, window: 1h, near-limit: 0.5, overridable: true, candidates: [{limit: 2}]}
   - {name: trial, endpoint: /pay, limit: 2, window: 1h, shadow: true}
   - {name: search, endpoint: /search, limit: 100, window: 1m}
 ";
@@ -26,8 +27,16 @@ fn every_page_is_for_everybody() {
     let Some(workbench) = BrowserBench::find("pages.mjs") else { return };
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    let settings =
-        [CONSOLE, "store.backend=redis", &url, "store.redis.timeout=5s", "audit.keys=clear"];
+    let settings = [
+        CONSOLE,
+        "store.backend=redis",
+        &url,
+        "store.redis.timeout=5s",
+        "audit.keys=clear",
+        "auth.api-keys=accepted",
+        "telemetry.top-keys=true",
+        "telemetry.preview.keep=15m",
+    ];
     let mut timed = TimedServers::start_from(&visitors(RULES), 2, &settings);
     let book = std::env::var_os("UPDATE_PICTURES")
         .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images"));

@@ -1,0 +1,106 @@
+// Rules of a project: typed, tried, published by steps, changed by two people at once, and rolled back.
+
+import assert from 'node:assert/strict';
+import { api, consoleUrl, eventually } from './helpers.mjs';
+import { projectOf } from './project_actions.mjs';
+
+const rules = (limit) => `rules:\n- name: pay\n  limit: ${limit}\n  window: 1h\n`;
+const open = (page, way) => page.goto(`${consoleUrl()}change?project=${projectOf(way)}`);
+
+// Waits until the other instance has the rule like this.
+async function ruleBeside(way, isMeant) {
+  await eventually('the rule of the other instance', async () => {
+    const { body } = await api('GET', `/v1/projects/${projectOf(way)}/rules`, undefined, 1);
+    const found = (body?.rules ?? []).map(({ rule }) => rule);
+    return isMeant(found[0]) || found;
+  });
+}
+
+// Publishes, after a look at the plan, and returns what the page says.
+async function publish(page, way, as, percent) {
+  await page.locator('#publish-as').selectOption(as);
+  if (percent) await page.locator('#percent').fill(percent);
+  await page.locator('#reason').fill(`${as} by ${way.tag}`);
+  await page.getByRole('button', { name: 'Validate' }).click();
+  await page.waitForURL(/change-check/);
+  await page.getByText('Nothing was changed yet').waitFor();
+  await page.getByRole('button', { name: 'Publish' }).click();
+  await page.locator('p.done', { hasText: 'Published as revision' }).waitFor();
+}
+
+export const CHANGE_ACTIONS = [
+  {
+    name: 'validate rules, as they are typed or by the button',
+    async act(page, way) {
+      await open(page, way);
+      const validate = async (text, says) => {
+        await page.locator('#rules').fill(text);
+        if (!way.hasScripts) await page.getByRole('button', { name: 'Validate' }).click();
+        await page.locator('#result', { hasText: says }).waitFor();
+        assert.equal(await page.locator('#rules').inputValue(), text);
+      };
+      await validate('rules:\n- name: pay\n  limit: -1\n  window: soon\n', 'nothing can be published');
+      if (way.hasScripts) await way.look(page, 'change-typed');
+      await validate(rules(10), 'The text is valid.');
+      if (way.hasScripts) assert.match(page.url(), /change\?project/, 'the page was not left');
+      await page.getByRole('button', { name: 'Preview' }).click();
+      await page.getByRole('heading', { name: 'On the requests of the last minutes' }).waitFor();
+      if (way.hasScripts) await way.look(page, 'change-preview');
+    },
+  },
+  {
+    name: 'publish in shadow, for a share, for all',
+    async act(page, way) {
+      await open(page, way);
+      await page.locator('#rules').fill(rules(10));
+      await page.locator('#publish-as').selectOption('all');
+      // Nobody has seen the plan of this text.
+      await page.getByRole('button', { name: 'Publish' }).click();
+      await page.getByText('Nothing was changed yet').waitFor();
+      await publish(page, way, 'shadow');
+      await ruleBeside(way, (rule) => rule?.enforcePpm === 0);
+      await publish(page, way, 'share', '25');
+      await ruleBeside(way, (rule) => rule?.enforcePpm === 250_000);
+      await publish(page, way, 'all');
+      await ruleBeside(way, (rule) => rule && [undefined, 1_000_000].includes(rule.enforcePpm));
+    },
+  },
+  {
+    name: 'two people change the rules at once',
+    async act(page, way) {
+      const second = await page.context().newPage();
+      await open(page, way);
+      await open(second, way);
+      await page.locator('#rules').fill(rules(20));
+      await publish(page, way, 'text');
+      await second.locator('#rules').fill(rules(30));
+      await second.getByRole('button', { name: 'Validate' }).click();
+      await second.waitForURL(/change-check/);
+      const [response] = await Promise.all([
+        second.waitForResponse((response) => response.url().endsWith('/change-publish')),
+        second.getByRole('button', { name: 'Publish' }).click(),
+      ]);
+      assert.equal(response.status(), 409);
+      await second.getByText('Others have changed the project').waitFor();
+      assert.equal(await second.locator('#rules').inputValue(), rules(30), 'the text stays');
+      if (way.hasScripts) await way.look(second, 'change-stale');
+      await ruleBeside(way, (rule) => rule?.maxRequests === '20');
+      await second.getByRole('button', { name: 'Publish' }).click();
+      await second.locator('p.done', { hasText: 'Published as revision' }).waitFor();
+      await ruleBeside(way, (rule) => rule?.maxRequests === '30');
+      await second.close();
+    },
+  },
+  {
+    name: 'roll back',
+    async act(page, way) {
+      await page.goto(`${consoleUrl()}history?project=${projectOf(way)}`);
+      await page.locator('tbody a').last().click();
+      await page.getByRole('button', { name: 'Compare' }).waitFor();
+      await page.locator('#reason').fill('it was better before');
+      await page.getByRole('button', { name: 'Roll back to' }).click();
+      await page.locator('p.done', { hasText: 'are in force again' }).waitFor();
+      await ruleBeside(way, (rule) => rule?.maxRequests === '10' && rule.enforcePpm === 0);
+    },
+  },
+];

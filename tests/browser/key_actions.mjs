@@ -1,0 +1,117 @@
+// Changes of a key, and of the mode of a rule.
+
+import assert from 'node:assert/strict';
+import { api, consoleUrl, eventually, shows } from './helpers.mjs';
+
+const RULE = 'rule?name=trial';
+const user = ({ tag }) => `kim-${tag}`;
+const keyPath = (way) => `key?user_id=${user(way)}&resource=%2Fpay&rule=pay`;
+
+async function pay(way, number) {
+  return (await api('POST', '/v1/check', { userId: user(way), resource: '/pay' }, number)).status;
+}
+
+// Sends a form of the key, and returns what the page then says.
+async function changeKey(page, way, title, fields, clicks = 1) {
+  await page.goto(consoleUrl() + keyPath(way));
+  const summary = page.locator('summary', { hasText: new RegExp(`^${title}$`) });
+  await summary.click();
+  const form = page.locator('details[open]', { has: summary });
+  const reason = `${title} by ${way.tag}`;
+  for (const [label, value] of Object.entries({ ...fields, 'Reason, for the audit': reason })) {
+    await form.getByLabel(label, { exact: true }).fill(value);
+  }
+  await form.getByRole('button').click({ clickCount: clicks });
+  await page.locator('p.done').waitFor();
+  return page.locator('p.done').innerText();
+}
+
+const seenBeside = (way, text, isShown) => shows(way.other, consoleUrl(1) + keyPath(way), text, isShown);
+
+export const KEY_ACTIONS = [
+  {
+    name: 'reset a key',
+    async act(page, way) {
+      for (let number = 0; number < 3; number += 1) assert.equal(await pay(way, number % 2), 200);
+      await seenBeside(way, '3 used, 2 left');
+      assert.match(await changeKey(page, way, 'Reset', {}), /is reset: 3 used before, 0 now/);
+      await seenBeside(way, '0 used, 5 left');
+    },
+  },
+  {
+    name: 'refund units, by a double click',
+    async act(page, way) {
+      await pay(way, 1);
+      await pay(way, 1);
+      await changeKey(page, way, 'Refund', { Units: '1' }, 2);
+      await seenBeside(way, '1 used, 4 left');
+      await way.other.goto(`${consoleUrl(1)}audit?rule=pay`);
+      const reason = way.other.locator('td', { hasText: `Refund by ${way.tag}` });
+      assert.equal(await reason.count(), 1, 'made once');
+    },
+  },
+  {
+    name: 'ban a key, and end the ban',
+    async act(page, way) {
+      assert.match(await changeKey(page, way, 'Ban', { 'Ends after': '2h' }), /is banned until/);
+      await eventually('the other instance refuses', async () => (await pay(way, 1)) === 429);
+      await seenBeside(way, 'from a ban of this key');
+      assert.match(await changeKey(page, way, 'End the ban', {}), /not banned any more/);
+      await eventually('the other instance allows', async () => (await pay(way, 1)) === 200);
+      await seenBeside(way, 'from a ban of this key', false);
+    },
+  },
+  {
+    name: 'set another limit, and end it',
+    async act(page, way) {
+      const fields = { 'Limit, or "unlimited"': '500', 'Ends after': '7d' };
+      assert.match(await changeKey(page, way, 'Another limit', fields), /has another limit until/);
+      await seenBeside(way, '500 per 1 h');
+      assert.match(await changeKey(page, way, 'End the other limit', {}), /has the limit of the rule again/);
+      await seenBeside(way, 'set for this key', false);
+    },
+  },
+  {
+    name: 'a field that is not valid keeps what was typed',
+    async act(page, way) {
+      await page.goto(consoleUrl() + keyPath(way));
+      await page.locator('summary', { hasText: /^Ban$/ }).click();
+      const form = page.locator('details[open]');
+      await form.getByLabel('Ends after').fill('tomorrow');
+      await form.getByLabel('Reason').fill('typed');
+      await form.getByRole('button').click();
+      await page.getByText('ends after must be').waitFor();
+      assert.equal(await page.locator('details[open]').getByLabel('Reason').inputValue(), 'typed');
+      if (way.hasScripts) await way.look(page, 'key-refused');
+    },
+  },
+  {
+    name: 'set the mode of a rule, and end it',
+    async act(page, way) {
+      await page.goto(consoleUrl() + RULE);
+      await page.locator('#mode-field').selectOption('off');
+      await page.locator('#mode-ttl').fill('30m');
+      await page.locator('#mode-reason').fill(`by ${way.tag}`);
+      await page.getByRole('button', { name: 'Set the mode' }).click();
+      await page.locator('p.done', { hasText: 'The mode of rule trial is off until' }).waitFor();
+      await shows(way.other, consoleUrl(1) + RULE, 'set until');
+      if (way.hasScripts) await way.look(page, 'rule-off');
+      await page.locator('#end-reason').fill('over');
+      await page.getByRole('button', { name: 'End it now' }).click();
+      await page.locator('p.done', { hasText: 'that of its configuration again' }).waitFor();
+      await shows(way.other, consoleUrl(1) + RULE, 'set until', false);
+    },
+  },
+  {
+    name: 'try a request',
+    async act(page) {
+      await page.goto(`${consoleUrl()}rule?name=pay`);
+      for (const [resource, says] of [['/pay', 'The rule applies, and takes 1 unit'], ['/other', 'The rule does not apply']]) {
+        await page.getByLabel('User id').fill('nobody-has-this-id');
+        await page.getByLabel('Resource').fill(resource);
+        await page.getByRole('button', { name: 'Try' }).click();
+        await page.getByText(says).waitFor();
+      }
+    },
+  },
+];
