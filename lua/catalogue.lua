@@ -10,7 +10,8 @@
 -- KEYS[3]   HASH  epochs that were replaced, as names
 -- KEYS[4]*  ZSET  names of documents, removed ones too, by the revision that changed them last
 -- KEYS[5]*  HASH  index: for each document its revision and its number of counted fields
--- KEYS[6]*  HASH  fields of the document of the operation
+-- KEYS[6]*  HASH  fields of the document of the operation. A counted field that is a JSON object begins
+--                 with the member `revision`: that of the write which has set it
 -- KEYS[7]   LIST  history of that document, newest first: revision, a space, content. A long content is
 --                 in pieces: revision, '/', number of the piece from 0, '/', number of pieces, a space,
 --                 and the piece
@@ -227,14 +228,23 @@ local function number_added(first_set, last_set, first_delete, last_delete)
   return added
 end
 
+-- Returns the content of a counted field as a write of this revision stores it.
+local function stamped(content, revision)
+  if string.sub(content, 1, 2) ~= '{"' then
+    return content
+  end
+  return '{"revision":' .. revision .. ',' .. string.sub(content, 2)
+end
+
 -- Runs HSET or HDEL of the document with the arguments `first` to `last`, of which `width` belong
 -- together and the first one of them is a name. Many at once: thousands of calls would hold Redis for
 -- several times as long. Returns how many counted fields were added or deleted.
-local function in_batches(command, first, last, width)
+local function in_batches(command, first, last, width, revision)
   local counted, batch = 0, {}
   for i = first, last, width do
     if is_counted(ARGV[i]) then
-      for at = i, i + width - 1 do batch[#batch + 1] = ARGV[at] end
+      batch[#batch + 1] = ARGV[i]
+      if width == 2 then batch[#batch + 1] = stamped(ARGV[i + 1], revision) end
     else
       call(command, keys.document, unpack(ARGV, i, i + width - 1))
     end
@@ -296,8 +306,8 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
     call('ZREMRANGEBYRANK', keys.removed, 0, -MAX_REMOVED - 1)
     counted_in_all = counted_in_all - before
   else
-    local added = in_batches('HSET', first_set, last_set, 2)
-    added = added - in_batches('HDEL', first_delete, last_delete, 1)
+    local added = in_batches('HSET', first_set, last_set, 2, new)
+    added = added - in_batches('HDEL', first_delete, last_delete, 1, new)
     counted_in_all = counted_in_all + added
     call('HSET', keys.index, name, new .. ' ' .. whole(before + added))
     if entry ~= '' then

@@ -39,6 +39,7 @@
 --      +11 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
 -- for a hit that keeps its limits
 --      policy       integer: units in use after a change: 1 keep-used, 2 keep-left, 3 scale, 4 reset
+--      revision     integer: that has set the rule, or 0: rules of files have none
 -- for an overridable hit
 --      rule         text: encoded name of the rule
 --      most_units   integer: most units per window that the algorithm accepts

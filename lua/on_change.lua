@@ -4,15 +4,16 @@
 --
 -- Key: STRING, concatenated MessagePack integers:
 --   1   format      FORMAT
---   2   revision    of the rules that set the latest limit; 0 for rules of files, which have none
+--   2   revision    newest one by which the key was counted; 0 for rules of files, which have none
 --   3   settled_at  µs: time of the last conversion that did not keep the units in use, or 0
 --   4   index       fixed window only, else 0: index of the window that was counted last. Keys of
 --                   fixed windows of another length are not declared, so the count is here too.
 --   5   count       fixed window only, else 0: count of that window
--- then for each limit, the latest first:
+-- then for each limit, the one that has counted last first:
 --       units, burst   units per window, units at once
 --       window         µs
---       ends           µs: time from which the limit is forgotten; 0 for the latest one
+--       ends           µs: time from which the limit is forgotten. 0 for the first one, and for that of
+--                      the revision, if a hit of an older revision has counted since.
 
 -- Added to the action of a hit that keeps its limits.
 local KEEPS_LIMITS = 32
@@ -28,22 +29,23 @@ local histories
 -- Reads the field of a hit that keeps its limits. Returns its index.
 local function parse_policy(hit, values, at)
   hit.action = hit.action - KEEPS_LIMITS
-  hit.policy, hit.history_key = values[at + 1], false
-  return at + 1
+  hit.policy, hit.revision, hit.history_key = values[at + 1], values[at + 2], false
+  return at + 2
 end
 
 -- Returns the limits of a hit's key, which hits of one key share.
 local function history_of(hit)
   local history = histories[hit.history_key]
   if history then return history end
-  history = { limits = {}, settled_at = 0, index = 0, count = 0, is_unsaved = false }
+  history = { revision = 0, limits = {}, settled_at = 0, index = 0, count = 0, is_unsaved = false }
   histories[hit.history_key] = history
   local text = read('GET', hit.history_key)
   if type(text) ~= 'string' then return history end
   local ok, values = pcall(function() return { cmsgpack.unpack(text) } end)
   -- A value of another format counts as none.
   if not ok or values[1] ~= FORMAT then return history end
-  history.settled_at, history.index, history.count = values[3], values[4], values[5]
+  history.revision, history.settled_at = values[2], values[3]
+  history.index, history.count = values[4], values[5]
   for at = HEADER, #values - LIMIT_FIELDS, LIMIT_FIELDS do
     table.insert(history.limits, {
       units = values[at + 1], burst = values[at + 2], window = values[at + 3], ends = values[at + 4],
@@ -68,28 +70,49 @@ local function is_same(limit, hit)
   return limit.units == hit.units and limit.burst == hit.burst and limit.window == hit.window
 end
 
--- Returns the limit before that of a hit, if it is another one, and true if the state must be
--- converted: unless the limit of the hit was used recently, or too many others were.
-local function changed_limit(history, hit)
-  local latest = history.limits[1]
-  if not latest or is_same(latest, hit) then return end
-  local recent, is_recent = 0, false
+-- Returns the limit that the revision of the history has set.
+local function limit_of_revision(history)
+  for i = 2, #history.limits do
+    if history.limits[i].ends == 0 then return history.limits[i] end
+  end
+  return history.limits[1]
+end
+
+-- Returns true if the state must be converted to the limit of a hit: if its revision is newer, and has
+-- another limit. Without revisions: unless the limit was used recently, or too many others were.
+local function must_convert(history, hit)
+  if history.revision > 0 and hit.revision > 0 then
+    return hit.revision > history.revision and not is_same(limit_of_revision(history), hit)
+  end
+  if is_same(history.limits[1], hit) then return false end
+  local recent = 0
   for i = 2, #history.limits do
     local past = history.limits[i]
     if hit.now < past.ends then
-      recent, is_recent = recent + 1, is_recent or is_same(past, hit)
+      if is_same(past, hit) then return false end
+      recent = recent + 1
     end
   end
+  return recent + 1 < MAX_LIMITS
+end
+
+-- Returns the limit that has counted last and true if the state must be converted, unless it counts by
+-- the limit of the hit already.
+local function changed_limit(history, hit)
+  local latest = history.limits[1]
+  if not latest then return end
+  local converts = must_convert(history, hit)
+  if not converts and is_same(latest, hit) then return end
   -- With as much debt as may be stored, if the limit of the hit has any.
   local debt = hit.max_debt < 0 and 0 or latest.units
   local from = {
     units = latest.units, burst = latest.burst, window = latest.window,
     max_debt = hit.max_debt < 0 and -1 or debt, least = 0 - debt, max_in_use = latest.burst + debt,
   }
-  return from, not is_recent and recent + 1 < MAX_LIMITS
+  return from, converts
 end
 
--- Returns the units in use after a change, of which `used` were in use before.
+-- Returns the units in use after a change from the limit `from`, of which `used` were in use before.
 local function used_after(hit, used, from, converts)
   if used <= 0 then return 0 end
   if not converts then return used end
@@ -123,7 +146,16 @@ local function convert_state(hit, history, from, converts, number)
     before = algorithm.load_window(hit, from)
   end
   local left = algorithm.decide(before, from, hit.now, 0).remaining
-  local used = used_after(hit, from.burst - left, from, converts)
+  local used = from.burst - left
+  if converts then
+    -- Counts stay as they are by the replaced limit, of a bucket the units left. A key of which nothing
+    -- was used is full.
+    local replaced = limit_of_revision(history)
+    if used > 0 and algorithm.carry then used = replaced.burst - left end
+    used = used_after(hit, used, replaced, true)
+  else
+    used = used_after(hit, used, from, false)
+  end
   if used == 0 then
     algorithm.reset(state, hit)
   else
@@ -142,9 +174,23 @@ local function convert(hit, history, from, converts, number)
   return has_changed
 end
 
+-- Returns the newest revision after a hit, 0 if it has none.
+local function newest_revision(history, hit)
+  return hit.revision > 0 and max(history.revision, hit.revision) or 0
+end
+
+-- Returns a limit as it is kept.
+local function kept(limit)
+  return { units = limit.units, burst = limit.burst, window = limit.window, ends = 0 }
+end
+
 -- Replaces the latest limit by that of a hit.
 local function apply_change(history, hit, from, converts)
-  local limits = { { units = hit.units, burst = hit.burst, window = hit.window, ends = 0 } }
+  local limits = { kept(hit) }
+  if hit.revision > 0 and hit.revision < history.revision then
+    local newest = limit_of_revision(history)
+    if not is_same(newest, hit) then limits[2] = kept(newest) end
+  end
   local longest = max(from.window, fill_time(from), hit.window, fill_time(hit))
   history.limits[1].ends = hit.now + longest
   for _, limit in ipairs(history.limits) do
@@ -152,7 +198,7 @@ local function apply_change(history, hit, from, converts)
       limits[#limits + 1] = limit
     end
   end
-  history.limits = limits
+  history.limits, history.revision = limits, newest_revision(history, hit)
   if converts and hit.policy ~= KEEP_USED then history.settled_at = hit.now end
 end
 
@@ -184,14 +230,14 @@ local function save_limits(hit)
   local limits = history.limits
   if #limits == 0 then
     if hit.counted == 0 then return end
-    limits[1] = { units = hit.units, burst = hit.burst, window = hit.window, ends = 0 }
+    limits[1] = kept(hit)
   end
   local index, counted = 0, 0
   if hit.algorithm.count_before then
     index, counted = (hit.now - hit.now % hit.window) / hit.window, hit.state.count
   end
   local last = hit.now + max(2 * hit.window, fill_time(hit))
-  local values = { FORMAT, 0, history.settled_at, index, counted }
+  local values = { FORMAT, newest_revision(history, hit), history.settled_at, index, counted }
   for i, limit in ipairs(limits) do
     local at = #values
     values[at + 1], values[at + 2], values[at + 3] = limit.units, limit.burst, limit.window

@@ -4,6 +4,7 @@
 //! has the name and the path of the descriptor.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -95,12 +96,12 @@ pub(super) fn page(
 /// Returns the message of a rule in force. `files` has the names of the project's flat rules of
 /// files.
 fn in_force(rule: AnyRule<'_>, project: &str, files: &HashSet<&str>) -> proto::Rule {
-    let is_of_file = !matches!(rule, AnyRule::Flat(_)) || files.contains(rule.name());
-    let message = rule.message();
-    if is_of_file {
-        return message;
+    match rule {
+        AnyRule::Flat(rule) if !files.contains(&*rule.name) => {
+            proto::Rule { origin: Some(run_time_origin(project, rule.revision)), ..message(rule) }
+        }
+        of_file => of_file.message(),
     }
-    proto::Rule { origin: Some(origin(OriginKind::RunTime, project)), ..message }
 }
 
 /// A flat rule or a descriptor's rule.
@@ -163,10 +164,15 @@ fn candidate_message(candidate: &Candidate) -> proto::Candidate {
     }
 }
 
-/// Returns the origin of a rule. The source of one of a file is its path, and of one that was made at
-/// run time its project.
+/// Returns the origin of a rule that has no revision. The source of one of a file is its path.
 pub(super) fn origin(kind: OriginKind, source: &str) -> proto::RuleOrigin {
-    proto::RuleOrigin { kind: kind.into(), source: source.to_owned() }
+    proto::RuleOrigin { kind: kind.into(), source: source.to_owned(), revision: 0 }
+}
+
+/// Returns the origin of a rule that was made at run time.
+pub(super) fn run_time_origin(project: &str, revision: Option<NonZeroU64>) -> proto::RuleOrigin {
+    let revision = revision.map_or(0, NonZeroU64::get);
+    proto::RuleOrigin { revision, ..origin(OriginKind::RunTime, project) }
 }
 
 /// Returns the fields that both kinds of rules have.

@@ -36,8 +36,8 @@ const BURST: Setting = Setting::new(
 .example("5");
 const KEY_BY: Setting = Setting::new(
     "key-by",
-    "Parts of a request that name the counter: user_id, resource, or names of attributes; \
-     default user_id.",
+    "Parts of a request that name the counter: user_id, resource, names of attributes, or \
+     NAME|user_id, which is the user_id in requests without that attribute; default user_id.",
 )
 .example("[user_id]");
 const LOCAL_SHARE: Setting = Setting::new(

@@ -3,6 +3,7 @@
 //! While API keys are taken, only the service sets this attribute, and only in requests of a project:
 //! all callers of such a rule would share one state.
 
+use crate::rules::Part;
 use crate::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
 
 const ATTRIBUTE: &str = "api_key";
@@ -14,10 +15,9 @@ const TEXT: &str = "must not use api_key unless auth.api-keys is off: requests o
 pub fn api_key_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
     let dot = if path.is_empty() { "" } else { "." };
     let is_used = |matcher: &MatcherSpec| matcher.attributes.contains_key(ATTRIBUTE);
+    let is_key = |part: &String| part.strip_suffix(Part::OR_USER_ID).unwrap_or(part) == ATTRIBUTE;
     let key_by = match &rule.key_by {
-        Field::Set(parts) if parts.iter().any(|part| part == ATTRIBUTE) => {
-            Some("key-by".to_owned())
-        }
+        Field::Set(parts) if parts.iter().any(is_key) => Some("key-by".to_owned()),
         _ => None,
     };
     let matched = |of: &str| format!("{of}match.attributes.{ATTRIBUTE}");

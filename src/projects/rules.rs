@@ -4,6 +4,7 @@
 //! are in force: rules of files hide those of the same name.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ pub struct ProjectRules(BTreeMap<String, RuleRecord>);
 /// A rule as it is stored.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct RuleRecord {
+    /// Revision of the catalogue that has set the rule. `None` until the store has made the write, and
+    /// for rules that an earlier release has written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<NonZeroU64>,
     /// The rule. Fields that were not set stay so.
     pub spec: RuleSpec,
     /// Changes with the rule.
@@ -94,7 +99,9 @@ impl ProjectRules {
     }
 
     fn rules_spec(&self) -> RulesSpec {
-        let rules = self.0.values().map(|record| record.spec.clone()).collect();
+        let spec =
+            |record: &RuleRecord| RuleSpec { revision: record.revision, ..record.spec.clone() };
+        let rules = self.0.values().map(spec).collect();
         RulesSpec { rules, ..RulesSpec::default() }
     }
 
@@ -106,6 +113,23 @@ impl ProjectRules {
     /// Returns the rule of this name.
     pub fn rule(&self, name: &str) -> Option<&RuleRecord> {
         self.0.get(name)
+    }
+
+    /// Sets the revision of a rule, if there is such a rule.
+    pub fn set_revision(&mut self, name: &str, revision: u64) {
+        if let Some(record) = self.0.get_mut(name) {
+            record.revision = NonZeroU64::new(revision);
+        }
+    }
+
+    /// Sets the revision of the rules in which `other` differs.
+    pub fn set_revision_beside(&mut self, other: &Self, revision: u64) {
+        let differs = |(name, record): &(&String, &mut RuleRecord)| {
+            other.rule(name).is_none_or(|other| *other != **record)
+        };
+        for (_, record) in self.0.iter_mut().filter(differs) {
+            record.revision = NonZeroU64::new(revision);
+        }
     }
 
     /// Returns how many rules there are.
@@ -242,8 +266,8 @@ impl ProjectRules {
             return None;
         }
         let created_at = before.map_or(by.at, |before| before.created_at);
-        let record =
-            RuleRecord { spec: spec.clone(), etag: by.etag, created_at, updated_at: by.at };
+        let (spec_after, etag, updated_at) = (spec.clone(), by.etag, by.at);
+        let record = RuleRecord { revision: None, spec: spec_after, etag, created_at, updated_at };
         let before = self.0.insert(name.clone(), record);
         Some(RuleChange { name, before: before.map(|before| before.spec), after: Some(spec) })
     }
@@ -380,10 +404,35 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_differ_from_others_have_another_revision() {
+        let mut rules = with(&[spec("a", 1), spec("b", 1), spec("c", 1)]);
+        for name in ["a", "b", "c"] {
+            rules.set_revision(name, 4);
+        }
+        let mut other = rules.clone();
+        other.replace(spec("b", 2), None, at(1)).expect("a change");
+        other.delete("c", None).expect("a change");
+        rules.set_revision_beside(&other, 9);
+        let revisions = ["a", "b", "c"].map(|name| rules.rule(name).and_then(|of| of.revision));
+        assert_eq!(revisions, [4, 9, 9].map(NonZeroU64::new));
+    }
+
+    #[test]
     fn stored_rules_keep_what_was_not_set() {
         let rules = with(&[spec("a", 1)]);
         let stored = serde_json::to_string(&rules).expect("JSON");
         assert!(!stored.contains("burst") && !stored.contains("shadow"), "{stored}");
         assert_eq!(serde_json::from_str::<ProjectRules>(&stored).expect("rules"), rules);
+        // The store adds the revision, which is not that of the specification.
+        let stored = stored.replacen("{\"spec\"", "{\"revision\":7,\"spec\"", 1);
+        let mut rules = serde_json::from_str::<ProjectRules>(&stored).expect("rules");
+        let of = |rules: &ProjectRules| rules.rule("a").and_then(|record| record.revision);
+        assert_eq!(of(&rules), NonZeroU64::new(7));
+        let built = rules.build().expect("rules");
+        assert_eq!(built.iter().nth(1).and_then(|rule| rule.revision), NonZeroU64::new(7));
+        assert_eq!(rules.replace(spec("a", 1), None, at(1)), Ok(None));
+        assert_eq!(serde_json::to_string(&rules).expect("JSON"), stored);
+        rules.replace(spec("a", 2), None, at(1)).expect("a change");
+        assert_eq!(of(&rules), None);
     }
 }

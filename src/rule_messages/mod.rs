@@ -3,9 +3,11 @@
 //!
 //! What a message cannot say, a specification for it must not have: `write::problems` finds that.
 
+mod notation;
 mod problem;
 mod write;
 
+pub(crate) use notation::explicit;
 pub(crate) use problem::in_message;
 pub(crate) use write::{message, problems};
 
@@ -22,11 +24,11 @@ use crate::proto_values::micros;
 use crate::rules::spec::{
     CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, StoreFailurePolicy,
 };
-use crate::rules::{EnforcedShare, RuleMode, Share};
+use crate::rules::{EnforcedShare, Part, RuleMode, Share};
 
 /// Returns the rule of a message. A field that a specification cannot have is unreadable in it.
 pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
-    RuleSpec {
+    notation::with_endpoint(RuleSpec {
         name: text(&rule.name),
         matcher: matcher(&rule.matchers),
         key_by: key_by(&rule.key_by),
@@ -66,7 +68,7 @@ pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
         overrides: rule.overrides.iter().map(override_spec).collect(),
         candidates: rule.candidates.iter().map(candidate_spec).collect(),
         ..RuleSpec::default()
-    }
+    })
 }
 
 /// Leaves out the fields that say what a rule does without them.
@@ -123,14 +125,14 @@ pub(crate) fn merge(
     from: &RuleSpec,
     paths: &[String],
 ) -> Result<RuleSpec, String> {
-    let mut merged = into.clone();
+    let (mut merged, from) = (explicit(into), explicit(from));
     for path in paths {
         match path.as_str() {
             "algorithm" => merged.algorithm = from.algorithm,
             "max_requests" => merged.limit = from.limit,
             "window" => merged.window = from.window,
             "burst" => merged.burst = from.burst,
-            "matchers" => set_matcher(&mut merged, from),
+            "matchers" => merged.matcher = from.matcher.clone(),
             "key_by" => merged.key_by = from.key_by.clone(),
             "candidates" => merged.candidates.clone_from(&from.candidates),
             "overrides" => merged.overrides.clone_from(&from.overrides),
@@ -145,16 +147,7 @@ pub(crate) fn merge(
             _ => return Err(path.clone()),
         }
     }
-    Ok(merged)
-}
-
-/// Replaces the conditions of a rule. The resource stays in the notation that the rule has, on which
-/// the meaning of `key_by` depends.
-fn set_matcher(rule: &mut RuleSpec, from: &RuleSpec) {
-    rule.matcher = from.matcher.clone();
-    if !rule.endpoint.is_unset() {
-        rule.endpoint = std::mem::take(&mut rule.matcher.resource);
-    }
+    Ok(notation::with_endpoint(merged))
 }
 
 fn text(text: &str) -> Field<String> {
@@ -208,10 +201,12 @@ fn key_by(parts: &[String]) -> Field<Vec<String>> {
     }
 }
 
-/// Returns the name of an attribute, unless it is that of another part in specifications.
+/// Returns the name of an attribute, or `NAME|user_id`, unless it is that of another part in
+/// specifications.
 fn attribute(part: &str) -> Option<&str> {
-    let name = part.strip_prefix("attributes.")?;
-    (!["", "user_id", "user-id", "resource"].contains(&name)).then_some(name)
+    let text = part.strip_prefix("attributes.")?;
+    let name = text.strip_suffix(Part::OR_USER_ID).unwrap_or(text);
+    (!["", "user_id", "user-id", "resource"].contains(&name)).then_some(text)
 }
 
 fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {

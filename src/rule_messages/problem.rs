@@ -41,7 +41,8 @@ pub(crate) fn in_message(problem: Problem, of: &str) -> Problem {
         ),
         ("key-by", _) => (
             "key_by".to_owned(),
-            "must be user_id, resource or attributes.NAME, each once".to_owned(),
+            "must be user_id, resource, attributes.NAME or attributes.NAME|user_id, each once"
+                .to_owned(),
         ),
         (own, _) => (own.replace('-', "_"), text),
     };

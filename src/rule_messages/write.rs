@@ -3,6 +3,7 @@
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
+use super::notation::explicit;
 use crate::algorithm::OnChange;
 use crate::proto_values::{algorithm, duration, int64};
 use crate::rules::spec::{
@@ -10,25 +11,19 @@ use crate::rules::spec::{
 };
 use crate::rules::{EnforcedShare, RuleMode, Share};
 
-/// Values of `key-by` that say more in rules with `endpoint` than a message can.
-const ENDPOINT_KEYS: [&str; 3] = ["ip", "token", "custom"];
-
 /// Returns the message of a rule. Fields that are not set stay so; those that no message can have,
 /// which [`problems`] finds, are left out.
 pub(crate) fn message(spec: &RuleSpec) -> proto::Rule {
     let flag = |field: &Field<bool>| field.value().copied().unwrap_or_default();
     let share = |field: &Field<Share>| field.value().map_or(0, |share| share.millionths());
-    let mut matcher = spec.matcher.clone();
-    if matcher.resource.is_unset() {
-        matcher.resource = spec.endpoint.clone();
-    }
+    let spec = &explicit(spec);
     proto::Rule {
         name: spec.name.value().cloned().unwrap_or_default(),
         algorithm: spec.algorithm.value().map_or(0, |of| algorithm(*of).into()),
         max_requests: units(&spec.limit),
         window: spec.window.value().copied().map(duration),
         burst: units(&spec.burst),
-        matchers: matchers(&matcher),
+        matchers: matchers(&spec.matcher),
         key_by: spec.key_by.value().into_iter().flatten().map(|part| key_part(part)).collect(),
         overrides: spec.overrides.iter().map(override_message).collect(),
         candidates: spec.candidates.iter().map(candidate_message).collect(),
@@ -53,15 +48,6 @@ pub(crate) fn problems(spec: &RuleSpec) -> Vec<Problem> {
     };
     if spec.limit == Field::Set(0) {
         add("limit", "must be at least 1: only rules files of the server can have 0");
-    }
-    let key_by = spec.key_by.value().map(Vec::as_slice);
-    if let (false, Some([part])) = (spec.endpoint.is_unset(), key_by)
-        && ENDPOINT_KEYS.contains(&part.as_str())
-    {
-        add(
-            "key-by",
-            "must not be this with endpoint, which means the user id too: use match.resource",
-        );
     }
     let named = |matcher: &MatcherSpec| matcher.attributes.keys().all(|name| !name.is_empty());
     if !named(&spec.matcher) || !spec.overrides.iter().all(|other| named(&other.matcher)) {

@@ -7,6 +7,7 @@
 //! [`step`](crate::step) and `lua/coupled.lua`, and in `action_code` and `plain_cost` of the Redis
 //! store.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -129,6 +130,9 @@ pub struct StoreHit<'a> {
     /// Units in use after a change of the grant, which must be that of the rule itself. `None`: the
     /// limits by which the key was counted are not kept.
     pub on_change: Option<OnChange>,
+    /// Revision of the rules that has set the grant, with `on_change`: a state is converted to newer
+    /// ones alone. `None`: the rules have no revisions.
+    pub revision: Option<NonZeroU64>,
     /// Operation on the state.
     pub action: Action,
     /// The override to set, for [`Action::SetOverride`], which does nothing without it.
@@ -146,7 +150,7 @@ impl<'a> StoreHit<'a> {
     /// Creates an enforced hit that is not overridable.
     pub fn new(key: &'a Key, algorithm: Algorithm, grant: &'a Grant, action: Action) -> Self {
         let window = grant.limit().map_or(Micros::ZERO, Limit::window);
-        let (overridable, on_change, change) = (false, None, None);
+        let (overridable, on_change, revision, change) = (false, None, None, None);
         let mode = Mode::Enforced;
         Self {
             key,
@@ -155,6 +159,7 @@ impl<'a> StoreHit<'a> {
             window,
             overridable,
             on_change,
+            revision,
             action,
             change,
             mode,

@@ -1381,7 +1381,9 @@ type Rule struct {
 	// Conditions on a request, at most one for each part. The rule applies to
 	// requests that meet all of them. Empty: every request.
 	Matchers []*PartMatcher `protobuf:"bytes,8,rep,name=matchers,proto3" json:"matchers,omitempty"`
-	// Parts of a request whose values select the counter. Unset is `user_id`.
+	// Parts of a request whose values select the counter: `user_id`, `resource`,
+	// `attributes.NAME`, or `attributes.NAME|user_id`, which is the user_id in requests
+	// without that attribute. Unset is `user_id`.
 	KeyBy []string `protobuf:"bytes,9,rep,name=key_by,json=keyBy,proto3" json:"key_by,omitempty"`
 	// Different grants for some requests. The override with the closest match
 	// applies, and of equally close ones the strictest.
@@ -1626,8 +1628,12 @@ type RuleOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Kind of the source.
 	Kind RuleOrigin_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=ratelimit.v1.RuleOrigin_Kind" json:"kind,omitempty"`
-	// With KIND_RUN_TIME: the id of the project. Empty for others.
-	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// FILE and ENVOY_FILE: the path of the file, as configured; empty for a rule of the
+	// environment or the command line. RUN_TIME: the id of the project.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// RUN_TIME: the catalogue's revision that last changed the rule. 0 if an earlier release
+	// has written the rule, in the differences of a RuleChange, and for other kinds.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1674,6 +1680,13 @@ func (x *RuleOrigin) GetSource() string {
 		return x.Source
 	}
 	return ""
+}
+
+func (x *RuleOrigin) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // A condition on one part of a request.
@@ -2275,11 +2288,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
 	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06originB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
-	"\t_max_debt\"\xbf\x01\n" +
+	"\t_max_debt\"\xdb\x01\n" +
 	"\n" +
 	"RuleOrigin\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.ratelimit.v1.RuleOrigin.KindR\x04kind\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\tR\x06source\"f\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"f\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_BUILT_IN\x10\x01\x12\r\n" +

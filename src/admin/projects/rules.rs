@@ -1,6 +1,7 @@
 //! Rules of projects that were made at run time.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::change::{MadeNow, PlannedChange};
@@ -316,7 +317,10 @@ pub(super) fn check_together(files: &RuleSet, rules: &ProjectRules) -> Result<()
 
 fn written(name: &str, made: MadeNow<RulesAfter>) -> Result<WrittenRule, ProjectError> {
     let RulesAfter { rules, revision } = made.result;
-    let record = rules.rule(name).cloned().ok_or(RuleWriteError::NotFound)?;
+    let mut record = rules.rule(name).cloned().ok_or(RuleWriteError::NotFound)?;
+    if revision.is_some() {
+        record.revision = NonZeroU64::new(made.revision);
+    }
     let mut changes = revision.iter().flat_map(|revision| &revision.changes);
     let created = changes.any(|change| change.before.is_none());
     Ok(WrittenRule { name: name.to_owned(), record, created })

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 
 use crate::admin::projects::ProjectAdministrator;
-use crate::api::config::origin;
+use crate::api::config::{origin, run_time_origin};
 use crate::projects::ProjectId;
 use crate::rules::Rule;
 use crate::rules::descriptors::Descriptors;
@@ -25,19 +25,24 @@ pub(super) fn add(
     let files = projects.files_beside(project);
     let of_files = files.iter().flat_map(|files| files.iter());
     let of_files: HashMap<&str, &str> = of_files.map(|rule| (&*rule.name, &*rule.file)).collect();
+    let state = projects.project(project).ok();
+    let of_run_time = |name: &str| {
+        let record = state.as_ref().and_then(|state| state.rules.rule(name));
+        run_time_origin(project.as_str(), record.and_then(|record| record.revision))
+    };
     for rule in &mut response.rules {
         rule.origin = Some(match (rule.rule.as_str(), of_files.get(rule.rule.as_str())) {
             (Rule::DEFAULT, _) => origin(Kind::BuiltIn, ""),
             (_, Some(file)) => origin(Kind::File, file),
-            (_, None) => origin(Kind::RunTime, project.as_str()),
+            (name, None) => of_run_time(name),
         });
     }
-    if let Ok(state) = projects.project(project) {
+    if let Some(state) = &state {
         let hidden = state.rules.iter().filter(|(name, _)| of_files.contains_key(name));
         let left = MAX_RULES.saturating_sub(response.rules.len());
         response.rules.extend(hidden.take(left).map(|(name, _)| proto::RuleExplanation {
             rule: name.to_owned(),
-            origin: Some(origin(Kind::RunTime, project.as_str())),
+            origin: Some(of_run_time(name)),
             applies: Applies::Hidden.into(),
             ..proto::RuleExplanation::default()
         }));

@@ -63,7 +63,6 @@ fn problems_have_the_file_the_key_and_the_line() {
         "a.yaml: unmatched: must be default, allow or deny (line 2",
         "a.yaml: server: unknown key (line 3)",
         "a.yaml: rules[0].limit: must be at least 1: only rules files",
-        "a.yaml: rules[1].key_by: must not be this with endpoint",
         "a.yaml: rules[2].limt: unknown key, did you mean rules[2].limit? (line 9)",
         "a.yaml: rules[2].name: another rule has this name (line 9",
     ];
@@ -201,6 +200,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             overrides,
             candidates,
             file: Arc::default(),
+            revision: None,
         }
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{
-    CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
+    COUNTED_PREFIX, CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
 };
 use thiserror::Error;
 
@@ -147,7 +147,9 @@ impl Registry {
             let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;
             match written.map_err(ChangeError::Unavailable)? {
                 WriteOutcome::Written { head } => {
-                    self.written(synced, &prepared.write.document, prepared.after, head).await;
+                    let Prepared { write, after } = prepared;
+                    let after = after.map(|after| as_stored(after, &write, head.revision));
+                    self.written(synced, &write.document, after, head).await;
                     return Ok(Changed { revision: head.revision, result });
                 }
                 WriteOutcome::Raced { .. } => {}
@@ -169,6 +171,14 @@ impl Registry {
         };
         CatalogueBounds { documents, fields: Self::MAX_RULES }
     }
+}
+
+/// Returns the state that a write has left, as the store has it.
+fn as_stored(mut after: ProjectState, write: &CatalogueWrite, revision: u64) -> ProjectState {
+    for name in write.set.keys().filter_map(|field| field.strip_prefix(COUNTED_PREFIX)) {
+        after.rules.set_revision(name, revision);
+    }
+    after
 }
 
 /// Returns the write that a change needs, if it needs one, and the revision before.

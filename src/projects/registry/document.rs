@@ -3,7 +3,7 @@
 //! | field | content, in JSON |
 //! | --- | --- |
 //! | `project` | the project with its API keys |
-//! | `rule:NAME` | one of its rules |
+//! | `rule:NAME` | one of its rules, with the revision that has set it, which the store adds |
 //!
 //! An entry of the history is a [`Revision`], whose number is that of the entry.
 

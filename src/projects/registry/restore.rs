@@ -12,7 +12,7 @@
 //! | document | revision in the restored catalogue |
 //! | --- | --- |
 //! | only one side has it, or both have the same | as it is in the kept one |
-//! | the sides differ, or keys were ended | a new one, above all of both |
+//! | the sides differ, or keys were ended | a new one, above all of both; so have its rules that differ |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -284,6 +284,9 @@ impl Sides {
         if is_changed {
             *newest += 1;
             kept.revision = *newest;
+            if let Some(other) = &other {
+                kept.rules.set_revision_beside(&other.rules, *newest);
+            }
         }
         let keeps_history = match self.kept {
             CatalogueSource::Instance => other.is_some_and(|other| other.rules == kept.rules),

@@ -21,6 +21,7 @@ mod tls_and_tokens;
 mod top;
 mod traffic;
 mod transport_errors;
+mod unset_fields;
 
 #[path = "../../../examples/picture.rs"]
 #[expect(dead_code, reason = "main is only used by cargo run")]

@@ -30,10 +30,6 @@ cases! {
     rollback_takes_effect_at_once: ten;
 }
 cases! {
-    fixed_window sliding_window_log sliding_window_counter token_bucket, memory redis;
-    overrides_in_turn_pass_no_more_than_the_larger_limit: overridden_by_resource;
-}
-cases! {
     all, redis;
     only_rules_with_a_policy_have_the_key: unset;
     replayed_request_converts_nothing: ten;
@@ -77,20 +73,6 @@ fn overridden(algorithm: Algorithm) -> RuleSet {
     };
     let rule = Rule { overrides: vec![other], ..rule(algorithm, 10, MINUTE) };
     with(rule, OnChange::Reset)
-}
-
-/// Grants two resources something else, on one state.
-fn overridden_by_resource(algorithm: Algorithm) -> RuleSet {
-    let by_resource = |(resource, units): (&str, u64)| {
-        let resource = Pattern::OneOf(vec![TextPattern::Exact(resource.to_owned())]);
-        let limit = Limit::new(units, MINUTE).expect("a limit");
-        Override {
-            matcher: Matcher { patterns: vec![(Part::Resource, resource)] },
-            grant: Grant::Limited(limit),
-        }
-    };
-    let overrides = [("/wide", 20), ("/narrow", 5)].map(by_resource).to_vec();
-    with(Rule { overrides, ..rule(algorithm, 10, MINUTE) }, OnChange::Reset)
 }
 
 async fn left(on: &Service, user: &str) -> i64 {
@@ -217,22 +199,6 @@ async fn override_of_the_rule_neither_converts_nor_records(on: Service) {
     on.check_cost("alice", 4).await;
     assert_eq!(histories(&on).len(), usize::from(on.redis().is_some()));
     assert_eq!(left(&on, "vip").await, 26);
-}
-
-async fn overrides_in_turn_pass_no_more_than_the_larger_limit(on: Service) {
-    let mut passed = 0;
-    for second in 0..55 {
-        on.at(f64::from(second));
-        for resource in ["/wide", "/narrow"] {
-            let request = Request::user("alice").resource(resource).build().expect("a request");
-            let verdict = on.limiter.check(&request, Deadline::NEVER).await.expect("a verdict");
-            passed += u32::from(verdict.is_allowed());
-        }
-    }
-    // A bucket is filled by up to as much again meanwhile.
-    let most = if on.algorithm() == Algorithm::TokenBucket { 20 + 19 } else { 20 };
-    assert!((5..=most).contains(&passed), "{passed}");
-    assert!(histories(&on).is_empty());
 }
 
 async fn key_without_limits_keeps_its_state(on: Service) {

@@ -1,6 +1,8 @@
-//! Changed limits of rules with `on-change`: random histories of one to four limits of a rule, used
-//! in any order, as by instances whose configurations differ.
+//! Changed limits of rules with `on-change`: random histories of one to four limits of a rule. Those of
+//! files are used in any order, as by instances whose configurations differ. Those with revisions
+//! follow each other, and instances may lag by any number of revisions and any time.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -22,8 +24,20 @@ use super::stores::decide;
 pub(super) struct ChangeCase {
     algorithm: Algorithm,
     policy: OnChange,
+    revisions: Revisions,
     shapes: Vec<Shape>,
     steps: Vec<HistoryStep>,
+}
+
+/// Which rules have revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Revisions {
+    /// None: they are of files.
+    Files,
+    /// All of them: they were made at run time.
+    RunTime,
+    /// Some instances do not know them, as those of an earlier release. Beyond the model.
+    Mixed,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +46,12 @@ struct HistoryStep {
     advance: Option<u64>,
     /// `None`: the first limit.
     limit: Option<Index>,
+    /// Whether the limit is another one than before.
+    is_changed: bool,
+    /// Set for an instance that lags: the revision that it knows.
+    lags: Option<Index>,
+    /// Whether the instance knows no revisions, if there are such ones.
+    is_early: bool,
     id: u8,
     act: Act,
 }
@@ -80,22 +100,38 @@ pub(super) fn case_of_changes(
         2 => Just(None),
     ];
     let limit = prop_oneof![2 => Just(None), 1 => any::<Index>().prop_map(Some)];
-    let step = (advance, limit, 0..3_u8, act);
-    (shapes, prop::collection::vec(step, 1..=60)).prop_map(move |(shapes, steps)| {
+    let lags = prop_oneof![4 => Just(None), 1 => any::<Index>().prop_map(Some)];
+    let step = (advance, limit, lags, any::<bool>(), 0..3_u8, act);
+    let revisions = prop_oneof![
+        3 => Just(Revisions::Files),
+        3 => Just(Revisions::RunTime),
+        1 => Just(Revisions::Mixed),
+    ];
+    let parts = (revisions, shapes, prop::collection::vec(step, 1..=60));
+    parts.prop_map(move |(revisions, shapes, steps)| {
         let mut last = None;
-        let step = |(advance, limit, id, act)| {
+        let step = |(advance, limit, lags, is_early, id, act): (_, Option<Index>, _, _, _, _)| {
+            let is_changed = limit.is_some();
             last = Option::or(limit, last);
-            HistoryStep { advance, limit: last, id, act }
+            HistoryStep { advance, limit: last, is_changed, lags, is_early, id, act }
         };
         let steps = steps.into_iter().map(step).collect();
-        ChangeCase { algorithm, policy, shapes, steps }
+        ChangeCase { algorithm, policy, revisions, shapes, steps }
     })
 }
 
+/// A limit that some instances have in force, and its revision.
+#[derive(Clone, Copy, Debug)]
+struct InForce {
+    shape: Shape,
+    revision: Option<NonZeroU64>,
+}
+
 /// Returns rules with one rule whose state is converted by a policy.
-fn rules(shape: Shape, policy: OnChange) -> RuleSet {
+fn rules(in_force: InForce, policy: OnChange) -> RuleSet {
+    let InForce { shape, revision } = in_force;
     let rule = Rule::new_default(shape.algorithm(), shape.limit());
-    RuleSet::new(Rule { on_change: Some(policy), ..rule }, Vec::new())
+    RuleSet::new(Rule { on_change: Some(policy), revision, ..rule }, Vec::new())
 }
 
 fn units(shape: Shape, percent: u64) -> algorithm::Cost {
@@ -108,18 +144,20 @@ impl ChangeCase {
     /// Takes each step on both stores and in the model. Returns the number of decisions.
     pub(super) async fn run(&self, server: &Arc<RedisServer>) -> Result<usize, TestCaseError> {
         server.query::<()>(&["FLUSHALL"]);
-        let first = self.shapes[0];
-        let rules_of = |shape| rules(shape, self.policy);
+        let first = InForce { shape: self.shapes[0], revision: None };
+        let rules_of = |in_force| rules(in_force, self.policy);
+        let mut written = vec![first.shape];
         let one_shard = MemorySettings { max_keys: 1_000 };
         let memory = Service::on_bounded_memory(rules_of(first), one_shard);
         let redis = Service::on_redis(rules_of(first), Arc::clone(server));
-        let mut model = Model::new(self.algorithm, &first.limit());
+        let mut model = Model::new(self.algorithm, &first.shape.limit());
         model.keep_limits(self.policy);
-        let mut is_modelled = true;
+        let mut is_modelled = self.revisions != Revisions::Mixed;
         let (mut now, mut wait) = (T0, Micros::ZERO);
         let mut taken: Vec<(u8, algorithm::Cost, Vec<Decision>)> = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
-            let shape = step.limit.map_or(first, |limit| *limit.get(&self.shapes));
+            let in_force = self.in_force(step, &mut written);
+            let shape = in_force.shape;
             let window = shape.limit().window().as_micros();
             let part = |thousandths| {
                 u64::try_from(u128::from(window) * u128::from(thousandths) / 1_000).expect("short")
@@ -131,10 +169,12 @@ impl ChangeCase {
             }
             for service in [&memory, &redis] {
                 service.set_clock(now);
-                service.limiter.replace_rules(rules_of(shape));
+                service.limiter.replace_rules(rules_of(in_force));
             }
-            model.change_limit(&shape.limit());
-            let context = format!("step {number}: {step:?} by {:?} at {now:?}", shape.limit());
+            let revision = in_force.revision.map_or(0, NonZeroU64::get);
+            model.change_limit(&shape.limit(), revision);
+            let limit = shape.limit();
+            let context = format!("step {number}: {step:?} by {limit:?} of {revision} at {now:?}");
             let id = usize::from(step.id);
             let has_debt = shape.debt_percent.is_some();
             let action = match step.act {
@@ -173,6 +213,21 @@ impl ChangeCase {
         }
         Ok(self.steps.len())
     }
+
+    /// Returns the limit of a step. `written` has those of all revisions, the first one being 1.
+    fn in_force(&self, step: &HistoryStep, written: &mut Vec<Shape>) -> InForce {
+        let newest = step.limit.map_or(self.shapes[0], |limit| *limit.get(&self.shapes));
+        if self.revisions == Revisions::Files {
+            return InForce { shape: newest, revision: None };
+        }
+        if step.is_changed {
+            written.push(newest);
+        }
+        let position = step.lags.map_or(written.len() - 1, |lags| lags.index(written.len()));
+        let knows_none = self.revisions == Revisions::Mixed && step.is_early;
+        let revision = NonZeroU64::new(position as u64 + 1).filter(|_| !knows_none);
+        InForce { shape: written[position], revision }
+    }
 }
 
 async fn act(service: &Service, id: usize, action: Action) -> Vec<Decision> {
@@ -187,6 +242,8 @@ async fn act(service: &Service, id: usize, action: Action) -> Vec<Decision> {
 pub(super) struct TwoInstances {
     policy: OnChange,
     shapes: [Shape; 2],
+    /// Whether the second one has a newer revision.
+    has_revisions: bool,
     /// Instance, thousandths of the window before the request, and percentage of the burst.
     steps: Vec<(usize, u64, u64)>,
 }
@@ -199,8 +256,8 @@ pub(super) fn case_of_two_instances() -> impl Strategy<Value = TwoInstances> {
     let steps = prop::collection::vec(step, 1..=60);
     let windows = prop::sample::select(vec![10_u64, 1_000, 60_000]);
     let algorithm = 0..Algorithm::ALL.len();
-    (algorithm, policy, units, burst, windows, steps).prop_map(
-        |(algorithm, policy, units, burst_percent, window_ms, steps)| {
+    (algorithm, policy, units, burst, windows, any::<bool>(), steps).prop_map(
+        |(algorithm, policy, units, burst_percent, window_ms, has_revisions, steps)| {
             let shapes = <[u64; 2]>::from(units).map(|units| Shape {
                 algorithm,
                 units,
@@ -208,7 +265,7 @@ pub(super) fn case_of_two_instances() -> impl Strategy<Value = TwoInstances> {
                 burst_percent,
                 debt_percent: None,
             });
-            TwoInstances { policy, shapes, steps }
+            TwoInstances { policy, shapes, has_revisions, steps }
         },
     )
 }
@@ -218,10 +275,13 @@ impl TwoInstances {
     pub(super) async fn run(&self, server: &Arc<RedisServer>) -> TestCaseResult {
         server.query::<()>(&["FLUSHALL"]);
         server.set_clock(T0);
-        let on_redis = self
-            .shapes
-            .map(|shape| Service::on_redis(rules(shape, self.policy), Arc::clone(server)));
-        let memory = Service::on_memory(rules(self.shapes[0], self.policy));
+        let in_force = [0, 1].map(|instance| {
+            let revision = NonZeroU64::new(if self.has_revisions { instance + 1 } else { 0 });
+            InForce { shape: self.shapes[usize::from(instance == 1)], revision }
+        });
+        let on_redis =
+            in_force.map(|of| Service::on_redis(rules(of, self.policy), Arc::clone(server)));
+        let memory = Service::on_memory(rules(in_force[0], self.policy));
         let mut passed: Vec<(Timestamp, u64)> = Vec::new();
         let mut now = T0;
         let warm_up = [(0, 0, 0), (1, 0, 0)];
@@ -230,16 +290,17 @@ impl TwoInstances {
         for (number, (instance, thousandths, percent)) in
             warm_up.into_iter().chain(self.steps.iter().copied()).enumerate()
         {
-            // Both count the key: an instance that was silent for a window would convert the state.
-            let instance =
-                if silent[1 - instance] + thousandths >= 600 { 1 - instance } else { instance };
+            // Without revisions both count the key: an instance that was silent for a window would
+            // convert the state.
+            let must_count = !self.has_revisions && silent[1 - instance] + thousandths >= 600;
+            let instance = if must_count { 1 - instance } else { instance };
             silent = silent.map(|since| since + thousandths);
             silent[instance] = 0;
             let shape = self.shapes[instance];
             now = now + Micros::from_micros(shape.window_ms * thousandths);
             on_redis[instance].set_clock(now);
             memory.set_clock(now);
-            memory.limiter.replace_rules(rules(shape, self.policy));
+            memory.limiter.replace_rules(rules(in_force[instance], self.policy));
             let action = Action::Take(units(shape, percent.max(1)));
             let decisions = decide(&on_redis[instance], 0, action).await;
             prop_assert_eq!(&decisions, &decide(&memory, 0, action).await, "step {}", number);

@@ -19,6 +19,10 @@ pub(super) struct KeptLimits {
     policy: Option<OnChange>,
     /// The latest one first.
     limits: HashMap<u8, Vec<KeptLimit>>,
+    /// Revision of the rule; 0 if it has none.
+    revision: u64,
+    /// The newest revision that has counted each id, and its limit.
+    newest: HashMap<u8, (u64, KeptLimit)>,
     /// The last millisecond in which the limits of an id are known.
     known_until_ms: HashMap<u8, i128>,
 }
@@ -56,8 +60,9 @@ impl Model {
         self.kept.policy = Some(policy);
     }
 
-    /// Replaces the limit of the rule.
-    pub(super) fn change_limit(&mut self, limit: &Limit) {
+    /// Replaces the limit of the rule, which this revision has set.
+    pub(super) fn change_limit(&mut self, limit: &Limit, revision: u64) {
+        self.kept.revision = revision;
         self.grants.set_rule(limit);
         self.window = limit.window().as_micros().into();
     }
@@ -76,11 +81,13 @@ impl Model {
         };
         let state_before = self.states.get(&id).cloned();
         let limits_before = self.kept.limits.get(&id).cloned();
+        let newest_before = self.kept.newest.get(&id).copied();
         let latest = self.latest();
         let now = i128::from(time.as_micros());
         if self.kept.known_until_ms.get(&id).is_some_and(|until_ms| now / 1000 > *until_ms) {
             // By then no unit is in use, and the stores have no state.
             self.kept.limits.remove(&id);
+            self.kept.newest.remove(&id);
             self.states.remove(&id);
         }
         self.adopt(id, time, latest);
@@ -88,10 +95,12 @@ impl Model {
         if !counts {
             restore(&mut self.states, id, state_before);
             restore(&mut self.kept.limits, id, limits_before);
+            restore(&mut self.kept.newest, id, newest_before);
         } else if decision.is_allowed() && matches!(action, Action::Take(_))
             || matches!(action, Action::Report(_))
         {
             self.kept.limits.entry(id).or_insert_with(|| vec![latest]);
+            self.kept.newest.entry(id).or_insert((self.kept.revision, latest));
         }
         if counts && let Some(limits) = self.kept.limits.get(&id) {
             let of_state = now + (2 * latest.window).max(latest.fill_time());
@@ -110,7 +119,14 @@ impl Model {
         let now = i128::from(time.as_micros());
         let Some(limits) = self.kept.limits.get_mut(&id) else { return };
         let mut from = limits[0];
-        if from.is(&to) {
+        let revision = self.kept.revision;
+        let newest = self.kept.newest.entry(id).or_insert((revision, from));
+        let (newest_revision, replaced) = *newest;
+        if revision >= newest_revision {
+            *newest = (revision, to);
+        }
+        let is_next = revision > newest_revision && !replaced.is(&to);
+        if from.is(&to) && !is_next {
             return;
         }
         // Debt may be stored up to one limit.
@@ -118,10 +134,17 @@ impl Model {
         let mut past = limits.split_off(1);
         past.retain(|one| now < one.forgotten_at);
         let is_recent = past.iter().any(|one| one.is(&to));
-        let converts = !is_recent && past.len() + 1 < MAX_LIMITS;
-        past.retain(|one| !one.is(&to));
+        // Rules without revisions have no order: those of the recent past convert nothing.
+        let converts =
+            if revision > 0 { is_next } else { !is_recent && past.len() + 1 < MAX_LIMITS };
+        let replaced = if revision > 0 { replaced } else { from };
         from.forgotten_at = now + from.span().max(to.span());
         past.insert(0, from);
+        past.retain(|one| !one.is(&to));
+        if revision < newest_revision && !replaced.is(&to) {
+            // The limit of the newest revision takes a place of its own.
+            past.insert(0, KeptLimit { forgotten_at: 0, ..replaced });
+        }
         past.insert(0, to);
         past.truncate(MAX_LIMITS);
         *limits = past;
@@ -132,7 +155,7 @@ impl Model {
         let policy = self.kept.policy.filter(|_| converts);
         let state = match policy {
             Some(policy) => {
-                let used = self.used_after(&state, now, policy, &to.numbers);
+                let used = self.used_after(&state, now, policy, [&replaced.numbers, &to.numbers]);
                 self.count_by(to);
                 (used > 0).then(|| self.with_used(state, now, used, from.window != to.window))
             }
@@ -149,18 +172,29 @@ impl Model {
         self.decide_by(limit.numbers);
     }
 
-    fn used_after(&self, state: &State, now: i128, policy: OnChange, to: &LimitNumbers) -> i128 {
+    /// Returns the units in use after a change from one limit to another. The model counts by the limit
+    /// that has counted last: counts are the same by the limit that is replaced, and the units left of
+    /// buckets.
+    fn used_after(
+        &self,
+        state: &State,
+        now: i128,
+        policy: OnChange,
+        [from, to]: [&LimitNumbers; 2],
+    ) -> i128 {
         let left = self.left(state, now);
-        let used = self.burst - left;
-        if used == 0 {
+        let own = self.burst - left;
+        let used = if self.algorithm.has_burst() { from.burst - left } else { own };
+        if own <= 0 || used <= 0 {
             return 0;
         }
+        let left = from.burst - used;
         let used = match policy {
             // Counts may be above the limit.
             OnChange::KeepUsed if !self.algorithm.has_burst() => return used,
             OnChange::KeepUsed => used,
             OnChange::KeepLeft => to.burst - left.min(to.burst),
-            OnChange::Scale => (used * to.burst + self.burst - 1) / self.burst,
+            OnChange::Scale => (used * to.burst + from.burst - 1) / from.burst,
             OnChange::Reset => 0,
         };
         used.min(to.burst + to.max_debt.unwrap_or_default())

@@ -47,6 +47,7 @@ async fn promises_hold_on_a_cluster() {
 async fn assert_all(one: &Catalogue, other: &Catalogue) {
     first_write_makes_the_catalogue(one, other).await;
     documents_are_read_as_written(one, other).await;
+    counted_objects_have_their_revision(one, other).await;
     lost_update_is_refused(one, other).await;
     changes_are_listed_in_order(one, other).await;
     history_is_bounded(one, other).await;
@@ -121,6 +122,25 @@ async fn documents_are_read_as_written(one: &Catalogue, other: &Catalogue) {
     written(write(other, change).await);
     let expected = [("new".to_owned(), b"\0".to_vec()), ("rule:0".to_owned(), Vec::new())];
     assert_eq!(fields(one, name).await, expected.into());
+}
+
+async fn counted_objects_have_their_revision(one: &Catalogue, other: &Catalogue) {
+    let objects = [("rule:a", &b"{\"x\":1}"[..]), ("rule:b", b"{\"x\":1}"), ("c", b"{\"x\":1}")];
+    let first = written(write(one, setting("objects", &objects)).await).revision;
+    let others = [("rule:b", &b"{\"x\":2}"[..]), ("rule:none", b"{}"), ("rule:text", b"x")];
+    let second = written(write(other, setting("objects", &others)).await).revision;
+    let expected = [
+        ("c", "{\"x\":1}".to_owned()),
+        ("rule:a", format!("{{\"revision\":{first},\"x\":1}}")),
+        ("rule:b", format!("{{\"revision\":{second},\"x\":2}}")),
+        ("rule:none", "{}".to_owned()),
+        ("rule:text", "x".to_owned()),
+    ];
+    let expected = expected.map(|(name, content)| (name.to_owned(), content.into_bytes()));
+    assert_eq!(fields(one, "objects").await, expected.into());
+    let mut delete = setting("objects", &[]);
+    delete.delete = ["a", "b", "none", "text"].map(|name| format!("rule:{name}")).into();
+    written(write(one, delete).await);
 }
 
 async fn lost_update_is_refused(one: &Catalogue, other: &Catalogue) {

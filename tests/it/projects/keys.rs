@@ -304,8 +304,13 @@ async fn explanation_is_by_the_rules_of_the_project() {
     };
     let of_shop = shops.team.explain(explain("shop")).await.expect("an explanation").into_inner();
     let pay = of_shop.rules.first().expect("a rule");
-    let origin = RuleOrigin { kind: OriginKind::RunTime.into(), source: "shop".to_owned() };
     assert_eq!((&*pay.rule, pay.applies(), pay.enforced), ("pay", Applies::Yes, true));
+    let request =
+        proto::GetRuleRequest { project_id: "shop".to_owned(), rule_name: "pay".to_owned() };
+    let stored = shops.projects.get_rule(request).await.expect("a rule").into_inner().rule;
+    let origin = stored.and_then(|rule| rule.rule?.origin).expect("an origin");
+    assert_eq!((origin.kind(), &*origin.source), (OriginKind::RunTime, "shop"));
+    assert!((1..=of_shop.catalogue_revision).contains(&origin.revision), "{origin:?}");
     assert_eq!(pay.origin, Some(origin));
     assert!(pay.key.as_ref().is_some_and(|key| key.storage_key.contains("shop")), "{pay:?}");
     assert!(of_shop.catalogue_revision > 0 && of_shop.result.is_some(), "{of_shop:?}");

@@ -3,8 +3,10 @@
 mod api_key_rules;
 mod api_keys;
 mod audit;
+mod changed_limits;
 mod client;
 mod compat;
+mod compat_export;
 mod conflict;
 mod edits;
 mod failover;

@@ -29,7 +29,7 @@ fn three_on(redis: &RedisServer) -> [Running; 3] {
     [(); 3].map(|()| Running::on_redis(&standalone(&redis.url())))
 }
 
-fn memory() -> Running {
+pub(super) fn memory() -> Running {
     Running::on(Store::Memory(MemoryStore::new(
         MemorySettings::default(),
         Clock::default(),

@@ -62,6 +62,9 @@ pub struct LimitChange<'a> {
     pub from: &'a Limit,
     /// The limit from now on.
     pub to: &'a Limit,
+    /// The limit that `to` replaces, of whose burst the policy speaks: `from`, unless an instance with
+    /// older rules has counted since.
+    pub replaced: &'a Limit,
     /// Units in use afterwards. `None`: the state is carried over as it is. Counts stay, also of a
     /// fixed window of another length; of a bucket, units left stay left, and fractions of them.
     pub on_change: Option<OnChange>,
@@ -80,9 +83,16 @@ impl LimitChange<'_> {
 
     /// Returns the units in use afterwards, if `left` were left before.
     pub(super) fn used_after(&self, algorithm: Algorithm, left: i64) -> u64 {
-        let used = self.from.burst().cast_signed().saturating_sub(left);
-        let used = u64::try_from(used).unwrap_or_default();
-        let (from, to) = (self.from.burst(), self.to.burst());
+        let used_of = |burst: u64| {
+            u64::try_from(burst.cast_signed().saturating_sub(left)).unwrap_or_default()
+        };
+        // Counts stay as they are by the replaced limit, of a bucket the units left. A key of which
+        // nothing was used is full.
+        let used = match used_of(self.from.burst()) {
+            used if used > 0 && algorithm.has_burst() => used_of(self.replaced.burst()),
+            used => used,
+        };
+        let (from, to) = (self.replaced.burst(), self.to.burst());
         match self.on_change {
             None => used,
             Some(_) if used == 0 => 0,
@@ -112,11 +122,28 @@ mod tests {
         ] {
             let (from, to) = (&limit(from), &limit(to));
             let left = OnChange::ALL.map(|policy| {
-                let change = LimitChange { from, to, on_change: Some(policy) };
+                let change = LimitChange { from, to, replaced: from, on_change: Some(policy) };
                 to.units() - change.used_after(Algorithm::Gcra, (from.units() - used).cast_signed())
             });
             assert_eq!(left, expected, "{used} of {from:?}");
         }
+    }
+
+    #[test]
+    fn policy_speaks_of_the_limit_that_is_replaced() {
+        let limit = |units| Limit::new(units, Micros::from_secs(60)).expect("a limit");
+        // 20 becomes 10, after an instance has counted by 5.
+        let (from, to, replaced) = (&limit(5), &limit(10), &limit(20));
+        let used = |algorithm| {
+            OnChange::ALL.map(|policy| {
+                let on_change = Some(policy);
+                LimitChange { from, to, replaced, on_change }.used_after(algorithm, 1)
+            })
+        };
+        // 4 are used: of 20.
+        assert_eq!(used(Algorithm::FixedWindow), [4, 0, 2, 0]);
+        // 1 is left: of 20.
+        assert_eq!(used(Algorithm::Gcra), [10, 9, 10, 0]);
     }
 
     #[test]
@@ -127,7 +154,8 @@ mod tests {
         };
         let (from, to) = (&limit(10, 10), &limit(20, 3));
         let used = OnChange::ALL.map(|policy| {
-            LimitChange { from, to, on_change: Some(policy) }.used_after(Algorithm::Gcra, -2)
+            LimitChange { from, to, replaced: from, on_change: Some(policy) }
+                .used_after(Algorithm::Gcra, -2)
         });
         assert_eq!(used, [12, 22, 23, 0]);
     }

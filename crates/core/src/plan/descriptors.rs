@@ -67,6 +67,7 @@ impl Descriptors {
                     window,
                     overridable: rule.overridable,
                     on_change: None,
+                    revision: None,
                     stricter: None,
                     mode: rule.mode,
                     action,

@@ -13,6 +13,8 @@ pub use candidates::CandidateHit;
 pub use descriptors::{DescriptorPlan, PlannedStatus};
 pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 
+use std::num::NonZeroU64;
+
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Cost, OnChange};
@@ -71,6 +73,8 @@ pub struct Hit {
     pub overridable: bool,
     /// Units in use after a change of `grant`. `None` if it is not that of the rule itself.
     pub on_change: Option<OnChange>,
+    /// Revision that has set the rule. `None` without `on_change`.
+    pub revision: Option<NonZeroU64>,
     /// Limit of another hit of the same key that replaces `grant`.
     pub stricter: Option<Box<Grant>>,
     /// Mode of the rule for this key.
@@ -159,6 +163,7 @@ impl Hit {
             window: rule.window,
             overridable: rule.overridable,
             on_change,
+            revision: on_change.and(rule.revision),
             stricter: None,
             action,
         }
@@ -174,7 +179,8 @@ impl Hit {
             Grant::Banned | Grant::Unlimited if *overridable => self.window,
             Grant::Banned | Grant::Unlimited => return None,
         };
-        let (algorithm, overridable, on_change) = (*algorithm, *overridable, self.on_change);
+        let (algorithm, overridable) = (*algorithm, *overridable);
+        let (on_change, revision) = (self.on_change, self.revision);
         let (action, mode, change) = (*action, *mode, None);
         Some(StoreHit {
             key,
@@ -183,6 +189,7 @@ impl Hit {
             window,
             overridable,
             on_change,
+            revision,
             action,
             change,
             mode,

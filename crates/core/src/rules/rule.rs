@@ -1,7 +1,6 @@
 //! Rules: matcher, key, limit, algorithm and policies.
 
-use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -9,7 +8,7 @@ use smallvec::SmallVec;
 use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
-use super::{Candidate, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Request};
+use super::{Candidate, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::{Micros, Timestamp};
 
@@ -41,6 +40,9 @@ pub struct Rule {
     /// Units in use after a change of limit, burst or window. `None`: the state stays as it is, and
     /// the limits by which keys were counted are not kept.
     pub on_change: Option<OnChange>,
+    /// Revision that has set the rule; it grows with each change. `None` for rules of files, whose
+    /// changes have no common order.
+    pub revision: Option<NonZeroU64>,
     /// Limits on trial, at most [`Candidate::MAX`]. Only for a rule whose grant is a limit. They
     /// count requests without an override, and are told apart by their positions.
     pub candidates: Vec<Candidate>,
@@ -73,19 +75,6 @@ pub struct RuleInfo<'a> {
     pub near_limit: Option<Share>,
     /// Whether overrides and bans of single keys can be set at run time.
     pub overridable: bool,
-}
-
-/// A part of a request.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
-    /// The user.
-    UserId,
-    /// The resource.
-    Resource,
-    /// The attribute with this name.
-    Attribute(String),
-    /// The attribute with this name, or the user in requests without it. Only for keys.
-    AttributeOrUserId(String),
 }
 
 /// The units that a rule grants.
@@ -223,34 +212,6 @@ impl OnStoreFailure {
     }
 }
 
-impl Part {
-    /// Returns the value of the part in a request; `None` for an absent attribute.
-    pub fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
-        match self {
-            Self::UserId => Some(request.user_id()),
-            Self::Resource => Some(request.resource()),
-            Self::Attribute(name) => request.attributes().get(name),
-            Self::AttributeOrUserId(name) => {
-                let value = request.attributes().get(name);
-                Some(value.unwrap_or(request.user_id()))
-            }
-        }
-    }
-}
-
-/// Writes the name of the part in messages: `user_id`, `resource` or `attributes.NAME`.
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UserId => f.write_str("user_id"),
-            Self::Resource => f.write_str("resource"),
-            Self::Attribute(name) | Self::AttributeOrUserId(name) => {
-                write!(f, "attributes.{name}")
-            }
-        }
-    }
-}
-
 impl RuleInfo<'_> {
     /// Returns the policy that applies when the store fails.
     pub fn policy(&self, is_breaker_open: bool) -> OnStoreFailure {
@@ -284,6 +245,7 @@ impl Rule {
             set_mode: None,
             enforce: EnforcedShare::ALL,
             on_change: None,
+            revision: None,
             candidates: Vec::new(),
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,

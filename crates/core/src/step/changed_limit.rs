@@ -29,7 +29,7 @@ impl<S: Slot> Entry<'_, S> {
         let (algorithm, limit, now) = (self.hit.algorithm, self.limit, self.slot.now());
         let converted = self.state().into_owned();
         let mut history = self.slot.limit_history().cloned().expect("a limit that has changed");
-        history.apply(limit, &changed, now);
+        history.apply(limit, self.hit.revision, &changed, now);
         let store = |state: &mut State| {
             state.clone_from(&converted);
             algorithm.decide(state, limit, now, Cost::NONE)
@@ -37,7 +37,7 @@ impl<S: Slot> Entry<'_, S> {
         if self.slot.update(store).is_none() && converted != State::None {
             self.slot.insert(store);
         }
-        history.renew(limit, now);
+        history.renew(limit, self.hit.revision, now);
         self.slot.set_limit_history(history);
     }
 
@@ -50,7 +50,7 @@ impl<S: Slot> Entry<'_, S> {
         let history = self.slot.limit_history().cloned();
         if let Some(mut history) = history.or_else(|| (taken > 0).then(|| LimitHistory::new(limit)))
         {
-            history.renew(limit, now);
+            history.renew(limit, self.hit.revision, now);
             self.slot.set_limit_history(history);
         }
     }
@@ -63,12 +63,13 @@ impl<S: Slot> Entry<'_, S> {
 
     fn changed_limit(&self) -> Option<ChangedLimit> {
         let policy = self.on_change?;
-        self.slot.limit_history()?.change_to(self.limit, policy, self.slot.now())
+        let (history, revision) = (self.slot.limit_history()?, self.hit.revision);
+        history.change_to(self.limit, revision, policy, self.slot.now())
     }
 
     fn convert(&self, state: &mut State, changed: &ChangedLimit) {
-        let ChangedLimit { from, on_change } = changed;
-        let change = LimitChange { from, to: self.limit, on_change: *on_change };
+        let ChangedLimit { from, replaced, on_change } = changed;
+        let change = LimitChange { from, to: self.limit, replaced, on_change: *on_change };
         self.hit.algorithm.convert(state, &change, self.slot.now());
     }
 }

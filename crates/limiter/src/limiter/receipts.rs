@@ -37,9 +37,10 @@ impl Limiter {
             let rule = rules.and_then(|rules| rules.iter().find(|rule| rule.name == receipt.rule));
             let rule = rule.filter(|_| receipt.store == StoreId::Primary);
             // By the limit of the rule itself, the state may have to be converted first.
-            let on_change = rule
-                .filter(|rule| grant == Some(rule.grant) && rule.algorithm == receipt.algorithm)
-                .and_then(|rule| rule.on_change);
+            let own = rule
+                .filter(|rule| grant == Some(rule.grant) && rule.algorithm == receipt.algorithm);
+            let on_change = own.and_then(|rule| rule.on_change);
+            let revision = own.and_then(|rule| rule.revision);
             let rule = rule.filter(|rule| rule.overridable);
             // The override of the key decides what is returned, else the grant. If that is not
             // known, a ban returns nothing.
@@ -52,6 +53,7 @@ impl Limiter {
             let hit = StoreHit {
                 overridable,
                 on_change,
+                revision,
                 window: grant.limit().map_or(window, Limit::window),
                 ..hit
             };

@@ -1,10 +1,11 @@
 //! Projects, keys, rules and revisions as messages.
 
+use std::num::NonZeroU64;
+
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
-use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 
 use crate::api::config;
 use crate::clock::Timestamp;
@@ -57,7 +58,7 @@ pub(super) fn key(project: &ProjectId, key: &ApiKey, now: Timestamp) -> proto::A
 pub(super) fn rule(project: &ProjectId, record: &RuleRecord, hidden: bool) -> proto::ProjectRule {
     proto::ProjectRule {
         project_id: project.to_string(),
-        rule: Some(spec(project, &record.spec)),
+        rule: Some(spec(project, &record.spec, record.revision)),
         etag: record.etag.to_string(),
         created_at: Some(timestamp(record.created_at)),
         updated_at: Some(timestamp(record.updated_at)),
@@ -71,8 +72,8 @@ pub(super) fn file_rule(project: &ProjectId, rule: &Rule) -> proto::ProjectRule 
     proto::ProjectRule { project_id, rule, ..proto::ProjectRule::default() }
 }
 
-fn spec(project: &ProjectId, spec: &RuleSpec) -> v1::Rule {
-    let origin = config::origin(OriginKind::RunTime, project.as_str());
+fn spec(project: &ProjectId, spec: &RuleSpec, revision: Option<NonZeroU64>) -> v1::Rule {
+    let origin = config::run_time_origin(project.as_str(), revision);
     let built = spec.build().map(|rule| config::message(&rule));
     // A later release may have written it.
     let name = || match &spec.name {
@@ -85,7 +86,7 @@ fn spec(project: &ProjectId, spec: &RuleSpec) -> v1::Rule {
 
 pub(super) fn change(project: &ProjectId, change: &RuleChange) -> proto::RuleChange {
     use proto::rule_change::Kind;
-    let message = |of: &Option<RuleSpec>| of.as_ref().map(|of| spec(project, of));
+    let message = |of: &Option<RuleSpec>| of.as_ref().map(|of| spec(project, of, None));
     let (before, after) = (message(&change.before), message(&change.after));
     let kind = match (&before, &after) {
         (None, _) => Kind::Created,

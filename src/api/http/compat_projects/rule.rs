@@ -14,8 +14,8 @@ use crate::clock::Micros;
 use crate::projects::registry::ProjectState;
 use crate::projects::{ProjectId, RuleRecord, RuleWriteError};
 use crate::proto_values::timestamp;
-use crate::rules::Request;
 use crate::rules::spec::{Field, Problem, RuleSpec, StoreFailurePolicy};
+use crate::rules::{Part, Request};
 
 /// Values of `key_by`. Each but `api_key` is the `key` of `POST /check`, unless a caller of another
 /// API sends the attribute.
@@ -251,7 +251,15 @@ fn strategy(algorithm: Algorithm) -> &'static str {
 }
 
 fn key_by(spec: &RuleSpec) -> String {
-    spec.key_by.value().map_or_else(|| "user_id".to_owned(), |parts| parts.join(","))
+    let known = |part: &str| {
+        let name = part.strip_suffix(Part::OR_USER_ID)?;
+        KEYS.contains(&name).then(|| name.to_owned())
+    };
+    match spec.key_by.value().map(Vec::as_slice) {
+        None => "user_id".to_owned(),
+        Some([part]) => known(part).unwrap_or_else(|| part.clone()),
+        Some(parts) => parts.join(","),
+    }
 }
 
 fn window_seconds(spec: &RuleSpec) -> u64 {

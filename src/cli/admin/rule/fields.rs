@@ -31,7 +31,7 @@ pub(super) struct RuleFieldArgs {
     /// Maximum units at once, for token-bucket, leaky-bucket and gcra [default: the limit]
     #[arg(long, value_name = "N", value_parser = units)]
     burst: Option<u64>,
-    /// Parts of a request that name the counter: `user_id`, resource, names of attributes
+    /// Parts of a request that name the counter: `user_id`, resource, names of attributes, `NAME|user_id`
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     key_by: Vec<String>,
     /// Condition on `user_id`, resource or attributes.NAME; of a part given again one must fit

@@ -177,7 +177,8 @@ fn text_of(format: RulesFormat, state: &ProjectState, files: Option<&RuleSet>) -
     let hidden = hidden_rules(state, files);
     let shown = state.rules.iter().filter(|(name, _)| !hidden.contains(name));
     let rules = shown.map(|(_, record)| {
-        rule_messages::without_defaults(rule_messages::at_run_time(&record.spec))
+        let rule = rule_messages::explicit(&rule_messages::at_run_time(&record.spec));
+        rule_messages::without_defaults(rule)
     });
     let id = Some(&state.project.id).filter(|id| !id.is_unnamed()).cloned();
     (format.print)(&RulesFile { project: id, unmatched: None, rules: rules.collect() })

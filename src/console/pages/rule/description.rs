@@ -156,7 +156,6 @@ fn key_by(parts: &[Part]) -> Markup {
         @for (position, part) in parts.iter().enumerate() {
             @if position > 0 { ", " }
             (foreign(&part.to_string()))
-            @if let Part::AttributeOrUserId(_) = part { " or user_id" }
         }
     }
 }

@@ -23,6 +23,7 @@ impl<'a> PartsOfRequest<'a> {
                 ("resource", value) => request.resource = value,
                 (name, value) => {
                     let name = name.strip_prefix("attributes.").ok_or(SelectError::PartName)?;
+                    let name = name.strip_suffix(Part::OR_USER_ID).unwrap_or(name);
                     request.attributes.extend(value.map(|value| (name, value)));
                 }
             }
@@ -40,8 +41,15 @@ impl<'a> PartsOfRequest<'a> {
 pub(super) fn has_parts(rule: &Rule, parts: &[KeyPart]) -> bool {
     let given = |part: &Part| {
         let name = part.to_string();
-        let of_user = matches!(part, Part::AttributeOrUserId(_));
-        parts.iter().any(|given| given.name == name && (given.value.is_some() || !of_user))
+        // That of the attribute alone names it, too.
+        let short = match part {
+            Part::AttributeOrUserId(_) => name.strip_suffix(Part::OR_USER_ID),
+            _ => None,
+        };
+        parts.iter().any(|given| match short {
+            Some(short) => (given.name == name || given.name == short) && given.value.is_some(),
+            None => given.name == name,
+        })
     };
     rule.key_by.len() == parts.len() && rule.key_by.iter().all(given)
 }

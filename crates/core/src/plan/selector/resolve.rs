@@ -227,6 +227,7 @@ impl RuleSet {
             window: rule.window,
             overridable: rule.overridable,
             on_change: None,
+            revision: None,
             stricter: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),

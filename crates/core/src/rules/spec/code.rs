@@ -92,7 +92,7 @@ impl RuleSpec {
         self
     }
 
-    /// Counts requests by these parts: `user_id`, `resource`, or names of attributes.
+    /// Counts requests by these parts: `user_id`, `resource`, names of attributes, or `NAME|user_id`.
     #[must_use]
     pub fn key_by<T: Into<String>>(self, parts: impl IntoIterator<Item = T>) -> Self {
         Self { key_by: Field::Set(parts.into_iter().map(Into::into).collect()), ..self }

@@ -24,6 +24,7 @@
 mod candidate;
 mod code;
 mod field;
+mod key_by;
 mod problem;
 mod rate;
 mod rule;

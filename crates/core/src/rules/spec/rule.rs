@@ -1,6 +1,7 @@
 //! Specifications of flat rules.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 #[cfg(feature = "serde")]
@@ -10,17 +11,16 @@ use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, Rate, SHARE};
 use super::{
     CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, candidate,
+    key_by,
 };
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Request, Rule, RuleMode, Share,
+    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
 };
 
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
-/// Values of `key_by` in rules of RLaaS on GoRL that mean the `key` of a request.
-const RLAAS_KEY_NAMES: [&str; 3] = ["ip", "token", "custom"];
 
 const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
@@ -50,8 +50,8 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(rename = "match"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "MatcherSpec::is_empty"))]
     pub matcher: MatcherSpec,
-    /// Parts of a request whose values name the state: `user_id`, `resource`, or names of
-    /// attributes. By default `user_id`.
+    /// Parts of a request whose values name the state: `user_id`, `resource`, names of attributes,
+    /// or `NAME|user_id`: the user in requests without that attribute. By default `user_id`.
     #[cfg_attr(feature = "serde", serde(alias = "key_by"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub key_by: Field<Vec<String>>,
@@ -123,6 +123,9 @@ pub struct RuleSpec {
     /// Path of the file that the rule is from. Empty if there is none.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub file: Arc<str>,
+    /// Revision that has set the rule. `None` for rules of files.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub revision: Option<NonZeroU64>,
 }
 
 /// The conditions of a rule or an override, all of which a request must meet. Each condition is one
@@ -253,6 +256,7 @@ impl RuleSpec {
             set_mode: None,
             enforce: enforce.ok()?.unwrap_or_default(),
             on_change: on_change.ok()?,
+            revision: self.revision,
             candidates: candidates?,
             on_store_failure,
             breaker_opens,
@@ -311,24 +315,17 @@ impl RuleSpec {
         let Some(texts) = texts else { return Some(vec![Part::UserId]) };
         let mut parts = Vec::with_capacity(texts.len());
         for text in texts {
-            let part = match text.as_str() {
-                "user_id" | "user-id" => Part::UserId,
-                "resource" => Part::Resource,
-                name if (1..=Request::MAX_ATTRIBUTE_NAME).contains(&name.len()) => {
-                    Part::Attribute(name.to_owned())
-                }
-                _ => {
-                    problems.add("key-by", "must be user_id, resource, or names of attributes");
-                    return None;
-                }
+            let Some(part) = key_by::part(text) else {
+                problems.add("key-by", key_by::VALID);
+                return None;
             };
-            if parts.contains(&part) {
+            if parts.iter().any(|other| key_by::is_same(other, &part)) {
                 problems.add("key-by", "must not name a part twice");
                 return None;
             }
             parts.push(part);
         }
-        Some(if self.endpoint.is_unset() { parts } else { key_of_endpoint(parts) })
+        Some(if self.endpoint.is_unset() { parts } else { key_by::of_endpoint(parts) })
     }
 }
 
@@ -387,17 +384,6 @@ impl MatcherSpec {
 fn pattern(key: &str, texts: &Field<Vec<String>>, problems: &mut Problems) -> Option<Pattern> {
     let texts = problems.check(key, texts, TEXTS, |texts| !texts.is_empty()).ok()??;
     Some(Pattern::any_of(texts))
-}
-
-/// Translates `key_by` of rules in the format of RLaaS on GoRL, whose requests have a single `key`:
-/// it is the user id unless the request has the attribute.
-fn key_of_endpoint(key_by: Vec<Part>) -> Vec<Part> {
-    match key_by.as_slice() {
-        [Part::Attribute(name)] if RLAAS_KEY_NAMES.contains(&name.as_str()) => {
-            vec![Part::AttributeOrUserId(name.clone())]
-        }
-        _ => key_by,
-    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -469,6 +455,7 @@ mod tests {
                      match: {user_id: [x]}\nnear_limit: '0.80'\n";
         assert_eq!(read(one), read(other));
         let rule = read(one).build().expect("a valid rule");
+        assert_eq!(rule.key_by, [Part::Attribute("ip".to_owned())]);
         let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
         assert_eq!((rule.algorithm, rule.grant), (Algorithm::Gcra, Grant::Limited(limit)));
     }

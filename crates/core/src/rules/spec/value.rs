@@ -366,6 +366,7 @@ mod tests {
                 overridable,
                 overrides,
                 file: Arc::default(),
+                revision: None,
             }
         })
     }

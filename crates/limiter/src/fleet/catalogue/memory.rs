@@ -158,21 +158,22 @@ impl MemoryCatalogue {
     ) -> Result<WriteOutcome, StoreError> {
         let turn = Arc::clone(&self.writing).lock_owned().await;
         let now = self.clock.now();
-        let (head, changes) = {
+        let (head, changes, write) = {
             let contents = self.contents(deadline)?;
             if let Some(refused) = contents.refusal(own, write, now) {
                 return Ok(refused);
             }
             let head = contents.next_head();
+            let write = write.stamped(head.revision);
             if self.journal.is_none() {
                 let mut contents = contents;
-                contents.apply(write, head, now);
+                contents.apply(&write, head, now);
                 return Ok(WriteOutcome::Written { head });
             }
-            (head, contents.kept_changes(write, head, now))
+            (head, contents.kept_changes(&write, head, now), write)
         };
         if let Some(journal) = &self.journal {
-            let (catalogue, write) = (self.clone(), write.clone());
+            let catalogue = self.clone();
             let apply = move || {
                 let _held = turn;
                 catalogue.lock().apply(&write, head, now);

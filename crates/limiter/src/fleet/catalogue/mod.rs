@@ -144,7 +144,8 @@ pub struct CatalogueWrite {
     pub document: String,
     /// Revision of the document that the writer has read; 0: there is none.
     pub expected: u64,
-    /// Fields to set.
+    /// Fields to set. Counted ones that are JSON objects are stored with the revision of the write, as
+    /// their first member `revision`, which they must not have.
     pub set: BTreeMap<String, Vec<u8>>,
     /// Fields to delete, none of which is in `set`.
     pub delete: BTreeSet<String>,
@@ -288,6 +289,18 @@ impl CatalogueWrite {
     /// Returns `true` if a field has more than [`MAX_FIELD_LEN`] bytes: it can't be written.
     pub fn has_long_field(&self) -> bool {
         self.set.values().any(|content| content.len() > MAX_FIELD_LEN)
+    }
+
+    /// Returns the write as it is stored: counted fields that are JSON objects have the revision.
+    /// Twin: `stamped` in `lua/catalogue.lua`.
+    fn stamped(&self, revision: u64) -> Self {
+        let mut write = self.clone();
+        let counted = write.set.iter_mut().filter(|(name, _)| name.starts_with(COUNTED_PREFIX));
+        for (_, content) in counted.filter(|(_, content)| content.starts_with(b"{\"")) {
+            let member = format!("\"revision\":{revision},");
+            content.splice(1..1, member.into_bytes());
+        }
+        write
     }
 
     fn check(&self) -> Result<(), StoreError> {

@@ -4,6 +4,8 @@
 //! that goes away leaves memory and disk alike, and of two changes of one key the same is the later
 //! one after a restart.
 
+use std::num::NonZeroU64;
+
 use tracing::error;
 
 use super::{KeyLocation, MemoryStore, lock};
@@ -26,6 +28,7 @@ struct OwnedHit {
     window: Micros,
     overridable: bool,
     on_change: Option<OnChange>,
+    revision: Option<NonZeroU64>,
     action: Action,
     change: Option<OverrideChange>,
     mode: Mode,
@@ -35,7 +38,15 @@ struct OwnedHit {
 impl OwnedHit {
     fn new(hit: &StoreHit<'_>) -> Self {
         let StoreHit {
-            algorithm, window, overridable, on_change, action, mode, candidate_of, ..
+            algorithm,
+            window,
+            overridable,
+            on_change,
+            revision,
+            action,
+            mode,
+            candidate_of,
+            ..
         } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
         Self {
@@ -45,6 +56,7 @@ impl OwnedHit {
             window,
             overridable,
             on_change,
+            revision,
             action,
             change,
             mode,
@@ -60,6 +72,7 @@ impl OwnedHit {
             window,
             overridable,
             on_change,
+            revision,
             action,
             change,
             mode,
@@ -72,6 +85,7 @@ impl OwnedHit {
             window: *window,
             overridable: *overridable,
             on_change: *on_change,
+            revision: *revision,
             action: *action,
             change: change.as_ref(),
             mode: *mode,

@@ -1,6 +1,7 @@
 //! A request to the script: its hits encoded as keys and one argument.
 
 use std::fmt::Write;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -191,6 +192,7 @@ impl ScriptRequest {
         if let Some(policy) = policy(hit) {
             self.keeps_limits = true;
             write_number(&mut self.argument, policy_code(policy));
+            write_number(&mut self.argument, hit.revision.map_or(0, NonZeroU64::get));
         }
         if hit.overridable {
             self.push_control(hit);
