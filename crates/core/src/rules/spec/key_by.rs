@@ -55,7 +55,7 @@ mod tests {
         let key_by = |yaml: &str| {
             let yaml = format!("{{name: a, limit: 1, window: 1s, {yaml}}}");
             let rule = serde_saphyr::from_str::<RuleSpec>(&yaml).expect("a specification").build();
-            rule.map(|rule| rule.key_by).map_err(|problems| problems[0].text.to_string())
+            rule.map(|rule| rule.key_by).map_err(|problems| problems[0].text.clone())
         };
         assert_eq!(key_by("key-by: ip|user_id"), Ok(vec![or_user("ip")]));
         assert_eq!(key_by("endpoint: /x, key-by: ip"), Ok(vec![or_user("ip")]));
