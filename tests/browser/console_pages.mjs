@@ -36,14 +36,15 @@ export const PAGES = [
   { name: 'project-hostile', variant: true, path: 'project?id=tenant-0', hostile: TEXTS.slice(0, 2), shop: 404 },
   { name: 'project-longest', variant: true, path: `project?id=${LONG_PROJECT}`, shop: 404 },
   { name: 'project-unnamed', variant: true, path: 'project?id=_', shop: 404 },
-  { name: 'change', path: 'change?project=shop', book: 1110, prepare: plan, reflects: ['project'] },
+  { name: 'change', path: 'change?project=shop', book: 1060, prepare: plan, reflects: ['project'] },
   { name: 'change-hostile', variant: true, path: 'change?project=tenant-0', shop: 404 },
   { name: 'change-empty', variant: true, path: `change?project=${LONG_PROJECT}`, shop: 404 },
   { name: 'change-problems', variant: true, path: 'change?project=shop', prepare: (page) => plan(page, 'rules:\n- {name: a b, limit: -1}\n') },
   { name: 'change-preview', variant: true, path: 'change?project=shop', prepare: (page) => plan(page, undefined, 'Preview') },
   { name: 'history', path: 'history?project=shop', hostile: [TEXTS[0], TEXTS[2]], reflects: ['project', 'revision', 'base'] },
   { name: 'revision', path: 'history?project=shop&revision=4&base=2' },
-  { name: 'audit', path: 'audit', book: 600, hostile: TEXTS, operate: 403, shop: 403, reflects: ['actor', 'rule', 'project', 'from'] },
+  { name: 'audit', path: 'audit?project=_', book: 600, hostile: TEXTS, operate: 403, shop: 403, reflects: ['actor', 'rule', 'project', 'from'] },
+  { name: 'audit-all', variant: true, path: 'audit', operate: 403, shop: 403 },
   { name: 'sign-in', path: 'sign-in', stranger: true, reflects: ['next'] },
 ];
 

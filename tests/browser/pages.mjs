@@ -80,8 +80,14 @@ await run({
         await page.screenshot({ path, fullPage: true });
         if (subject.book && width === 1280 && entry.book) {
           await page.setViewportSize({ width: 1280, height: entry.book });
-          // Folded, since the picture must stay small.
-          await page.evaluate(() => document.querySelectorAll('details.help').forEach((one) => (one.open = false)));
+          await page.evaluate(() => {
+            // Small, as the pictures must be.
+            for (const help of document.querySelectorAll('details.help')) help.open = false;
+            for (const text of document.querySelectorAll('.editor textarea')) {
+              Object.assign(text.style, { minHeight: '0', height: '19rem' });
+            }
+            scrollTo(0, 0);
+          });
           await page.screenshot({ path: `${subject.book}/console-${entry.name}.png` });
         }
         await page.evaluate(() => document.querySelectorAll('details').forEach((one) => (one.open = true)));
