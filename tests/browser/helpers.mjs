@@ -100,7 +100,7 @@ export async function api(method, path, body, number = 0, key = undefined) {
 // Asserts that axe finds nothing in a page.
 export async function assertAccessible(page, what) {
   await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document));
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
   const found = violations.map(
     ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(' ')}`,
   );
