@@ -116,7 +116,7 @@ await run({
       console.log(`${entry.name}: ${(weight / 1024).toFixed(1)} KiB, first paint ${paint.toFixed(0)} ms`);
       assert.ok(weight > 0 && weight <= MAX_WEIGHT, `${entry.name}: ${weight} bytes`);
       assert.deepEqual([errors, elsewhere], [[], []], entry.name);
-    });
+    }, OWN_PAGES);
   },
 
   'every control is reached by keyboard': async (browser) => {
