@@ -365,7 +365,7 @@ async fn without_redis_a_mode_is_set_on_this_instance() {
     redis.kill();
     let page = browser.get(&format!("{PAY}&user_id=a&resource=%2Fpay")).await;
     assert_eq!(page.status, 200, "{}", page.body);
-    assert!(page.body.contains("What it would decide is not known"), "{}", page.body);
+    assert!(page.body.contains("Its decision is not known"), "{}", page.body);
     let set = send(&browser, PAY, "enforce", "mode=off&ttl=30m&reason=an+outage").await;
     for text in ["On this instance alone: the store is away", "off: ignored"] {
         assert!(set.body.contains(text), "{text}: {}", set.body);
