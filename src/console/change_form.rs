@@ -1,4 +1,4 @@
-//! Forms of changes: the fields that all of them have.
+//! Forms of changes: hidden fields, inputs with labels, the reason, and sentences that all of them have.
 
 use maud::{Markup, html};
 use prost_types::Timestamp;
@@ -11,6 +11,8 @@ use crate::clock::Micros;
 
 /// The field with the id of the change.
 pub(super) const REQUEST_ID: &str = "request_id";
+/// Most bytes of a reason.
+const MAX_REASON: u32 = 1024;
 /// Said of changes in a store that ends with the process.
 pub(super) const LOST_AT_RESTART: &str =
     " A restart of this instance loses it: set store.memory.journal.path.";
@@ -40,8 +42,72 @@ impl TextInput<'_> {
     }
 }
 
+/// An input with its label.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a> {
+    /// Unique in the page.
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) label: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) value: &'a str,
+    /// A remark below the input; empty if there is none.
+    pub(super) hint: &'a str,
+}
+
+/// Returns the input of a reason.
+pub(super) fn reason(id: &str, value: &str) -> Markup {
+    let hint = "For the audit; may be empty.";
+    let input = Input { id, name: "reason", label: "Why", kind: "text", value, hint };
+    input.with_max(MAX_REASON)
+}
+
+impl Input<'_> {
+    /// Returns the input.
+    pub(super) fn render(&self) -> Markup {
+        self.labelled(&html! {
+            input id=(self.id) name=(self.name) type=(self.kind) value=(self.value) autocomplete="off"
+                spellcheck="false" aria-describedby=[self.hint_id()];
+        })
+    }
+
+    /// Returns the input, which takes at most so many characters.
+    pub(super) fn with_max(&self, max: u32) -> Markup {
+        self.labelled(&html! {
+            input id=(self.id) name=(self.name) type=(self.kind) value=(self.value) autocomplete="off"
+                spellcheck="false" maxlength=(max) aria-describedby=[self.hint_id()];
+        })
+    }
+
+    /// Returns a list of values to select from, each with its text.
+    pub(super) fn select(&self, options: &[(&str, &str)]) -> Markup {
+        self.labelled(&html! {
+            select id=(self.id) name=(self.name) aria-describedby=[self.hint_id()] {
+                @for (value, text) in options {
+                    option value=(value) selected[*value == self.value] { (text) }
+                }
+            }
+        })
+    }
+
+    fn labelled(&self, input: &Markup) -> Markup {
+        html! {
+            div.field {
+                label for=(self.id) { (self.label) }
+                (input)
+                @if let Some(id) = self.hint_id() { p.hint id=(id) { (self.hint) } }
+            }
+        }
+    }
+
+    fn hint_id(&self) -> Option<String> {
+        (!self.hint.is_empty()).then(|| format!("{}-hint", self.id))
+    }
+}
+
 /// Returns the hidden fields: the secret of the visitor's forms, and the id of the change, so that a
-/// form which is sent twice makes one change. A form that is shown again keeps its id.
+/// form which is sent twice makes one change. A form that is shown again keeps its id, which is empty for
+/// a new one, unless its change is none that can be made under it.
 pub(super) fn hidden(frame: &Frame, request_id: &str) -> Markup {
     let new = if request_id.is_empty() { random_text().unwrap_or_default() } else { String::new() };
     html! {

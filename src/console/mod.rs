@@ -32,7 +32,6 @@ mod chart;
 mod cookies;
 mod day_chart;
 mod fields;
-mod form_parts;
 mod layout;
 mod live;
 mod oidc_sign_in;

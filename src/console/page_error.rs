@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 
-use super::fields::{FieldError, project_id};
+use super::change_form::REQUEST_ID;
+use super::fields::{FieldError, FormFields, project_id};
 use crate::admin::AdminError;
 use crate::api::auth::{AuthError, Caller, Permission, Roles};
 use crate::plan::SelectError;
@@ -13,23 +14,31 @@ use crate::projects::ProjectId;
 pub(super) struct PageError {
     pub(super) status: StatusCode,
     pub(super) problem: String,
+    /// Whether no change can be made any more under the id of the change.
+    spends_id: bool,
 }
 
 impl PageError {
     /// Creates the error of a field that is not valid.
     pub(super) fn invalid(problem: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, problem: problem.into() }
+        Self { status: StatusCode::BAD_REQUEST, problem: problem.into(), spends_id: false }
     }
 
     /// Creates the error of something that does not exist, as far as its visitor may know.
     pub(super) fn not_found(problem: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, problem: problem.into() }
+        Self { status: StatusCode::NOT_FOUND, problem: problem.into(), spends_id: false }
     }
 
     /// Creates the error of a visitor who has none of these roles.
     pub(super) fn forbidden(required: Roles) -> Self {
         let problem = AuthError::Forbidden(required).to_string();
-        Self { status: StatusCode::FORBIDDEN, problem }
+        Self { status: StatusCode::FORBIDDEN, problem, spends_id: false }
+    }
+
+    /// Returns the id of the change with which a refused form is shown again; empty for a new one. The
+    /// change may have been made: sent again under the same id, it is not made twice.
+    pub(super) fn request_id<'a>(&self, fields: &'a FormFields) -> &'a str {
+        if self.spends_id { "" } else { fields.one(REQUEST_ID).unwrap_or_default() }
     }
 }
 
@@ -59,7 +68,8 @@ impl From<AdminError> for PageError {
         // The fields of a form have the last part of a field's name.
         let text = error.to_string();
         let problem = ["selector.", "grant."].iter().find_map(|prefix| text.strip_prefix(prefix));
-        Self { status, problem: problem.unwrap_or(&text).to_owned() }
+        let problem = problem.unwrap_or(&text).to_owned();
+        Self { status, problem, spends_id: error.spends_request_id() }
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt::Display;
 
 use axum::http::StatusCode;
 
+use super::change_form::REQUEST_ID;
+use super::fields::FormFields;
 use crate::admin::AdminError;
 use crate::admin::projects::{ProjectError, WriteError};
 use crate::projects::dry_runs::DryRunError;
@@ -17,18 +19,28 @@ pub(super) struct FormError {
     pub(super) status: StatusCode,
     /// A sentence for people, which names the field.
     pub(super) text: String,
+    /// Whether no change can be made any more under the id of the change.
+    pub(super) spends_id: bool,
 }
 
 impl FormError {
     /// Creates an error of a field that is not valid.
     pub(super) fn invalid(problem: impl Display) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, text: sentence(&problem.to_string()) }
+        let text = sentence(&problem.to_string());
+        Self { status: StatusCode::BAD_REQUEST, text, spends_id: false }
+    }
+
+    /// Returns the id of the change with which the form is shown again; empty for a new one. The change
+    /// may have been made: sent again under the same id, it is not made twice.
+    pub(super) fn request_id<'a>(&self, fields: &'a FormFields) -> &'a str {
+        if self.spends_id { "" } else { fields.one(REQUEST_ID).unwrap_or_default() }
     }
 }
 
 impl From<ProjectError> for FormError {
     fn from(error: ProjectError) -> Self {
-        Self { status: status(&error), text: text(&error) }
+        let spends_id = matches!(&error, ProjectError::Admin(error) if error.spends_request_id());
+        Self { status: status(&error), text: text(&error), spends_id }
     }
 }
 
@@ -138,7 +150,26 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::page_error::PageError;
     use crate::store::StoreError;
+
+    #[test]
+    fn a_change_that_may_have_been_made_keeps_its_id() {
+        let fields = FormFields::parse(b"request_id=one").expect("fields");
+        for (error, expected) in [
+            (AdminError::Unfinished, "one"),
+            (AdminError::Running, "one"),
+            (AdminError::TooManyIds, "one"),
+            (AdminError::OptionalReason, "one"),
+            (AdminError::OtherChange, ""),
+            (AdminError::RequestId, ""),
+        ] {
+            let of_page = PageError::from(error.clone());
+            assert_eq!(of_page.request_id(&fields), expected, "{error}");
+            let of_project = FormError::from(ProjectError::from(error.clone()));
+            assert_eq!(of_project.request_id(&fields), expected, "{error}");
+        }
+    }
 
     #[test]
     fn errors_have_statuses_and_sentences() {

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct Etag(pub u64);
 
 impl Etag {
+    /// The etag of nothing.
+    const NOTHING: Self = Self(u64::MAX);
+
     /// Makes a random etag.
     ///
     /// # Errors
@@ -27,7 +30,7 @@ impl Etag {
     /// service never writes is the etag of nothing.
     pub fn quoted(text: &str) -> Option<Self> {
         let known = u64::from_str_radix(text, 16).ok().map(Self);
-        let known = known.filter(|etag| etag.to_string() == text).unwrap_or_default();
+        let known = known.filter(|etag| etag.to_string() == text).unwrap_or(Self::NOTHING);
         (!text.is_empty()).then_some(known)
     }
 }
@@ -45,12 +48,12 @@ mod tests {
 
     #[test]
     fn etags_are_read_as_they_are_written() {
-        for number in [1, 0xabc, u64::MAX] {
+        for number in [0, 1, 0xabc, u64::MAX - 1] {
             assert_eq!(Etag::quoted(&Etag(number).to_string()), Some(Etag(number)));
         }
         assert_eq!(Etag::quoted(""), None);
         for other in ["x", "abc", "+000000000000001", "0000000000000ABC"] {
-            assert_eq!(Etag::quoted(other), Some(Etag::default()), "{other}");
+            assert_eq!(Etag::quoted(other), Some(Etag::NOTHING), "{other}");
         }
     }
 }

@@ -301,10 +301,8 @@ fn named(state: Option<&ProjectState>) -> Result<&ProjectState, ProjectError> {
 
 fn check_etag(project: &Project, etag: Option<Etag>) -> Result<(), ProjectError> {
     match etag {
-        // One that was never written has none.
-        Some(etag) if etag != project.etag || etag == Etag::default() => {
-            Err(ProjectError::StaleProject)
-        }
+        // One that was never written has the default.
+        Some(etag) if etag != project.etag => Err(ProjectError::StaleProject),
         _ => Ok(()),
     }
 }

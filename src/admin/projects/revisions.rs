@@ -103,13 +103,17 @@ impl ProjectAdministrator {
         if expected_revision.is_some_and(|expected| expected != state.revision) {
             return Err(ProjectError::StaleRevision);
         }
-        let rules = history.rules_at(number, &state.rules.specs());
-        let specs: Vec<RuleSpec> = rules.ok_or(ProjectError::NoRevision)?.into_values().collect();
+        let revision = state.revision;
+        let rules = run_blocking(move || {
+            let rules = history.rules_at(number, &state.rules.specs());
+            rules.map(|rules| rules.into_values().collect::<Vec<RuleSpec>>())
+        });
+        let specs = rules.await.ok_or(ProjectError::NoRevision)?;
         self.check_api_key(id, &specs)?;
         let files = self.files_beside(id);
         let summary = format!("roll back to revision {number}");
         // The rules of the revision are known by those of now.
-        let guard = expected(Some(state.revision));
+        let guard = expected(Some(revision));
         let made = self.change_rules(call, id, "", summary, guard, move |rules, by| {
             let names = specs.iter().filter_map(|spec| spec.name.value());
             check_names(files.as_deref(), names.map(String::as_str))?;

@@ -1,5 +1,5 @@
 // Checks the rules while they are typed: sends the form in the background when the typing pauses, and
-// shows what the page would show below the text. Everything works without it, by the button.
+// shows what the page would show below the text, which the server sends alone. Everything works without it, by the button.
 const form = document.querySelector("#change");
 const PAUSE_MS = 700;
 const TIMEOUT_MS = 30_000;
@@ -22,6 +22,7 @@ if (form) {
     // A document as the response: the policy (trusted types) forbids to parse texts as HTML.
     own.open("POST", "change-check");
     own.setRequestHeader("Content-Type", "application/x-www-form-urlencoded");
+    own.setRequestHeader("X-Console-Check", "1");
     own.responseType = "document";
     own.timeout = TIMEOUT_MS;
     own.onload = () => {

@@ -11,8 +11,8 @@ use crate::admin::projects::{ProjectCall, ProjectError, RevisionDiff};
 use crate::clock::Deadline;
 use crate::console::Console;
 use crate::console::action::Action;
+use crate::console::change_form::{hidden, reason};
 use crate::console::fields::{FormFields, Link};
-use crate::console::form_parts::{hidden, reason};
 use crate::console::layout::{Frame, failure};
 use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
 use crate::console::project_problem::FormError;
@@ -123,6 +123,9 @@ async fn try_roll_back(
             let made = written.revision.map_or(0, |revision| revision.number);
             Ok(format!("The rules of revision {number} are in force again, as revision {made}."))
         }
+        Err(ProjectError::StaleRevision) if is_in_force(console, id, number).await => Ok(format!(
+            "The rules of revision {number} are in force already: nothing was left to change."
+        )),
         Err(error @ ProjectError::StaleRevision) => {
             let text =
                 "Others have changed the project since you loaded this page: nothing was rolled \
@@ -132,6 +135,13 @@ async fn try_roll_back(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns `true` if the rules in force are those of a revision: perhaps the form was sent twice.
+async fn is_in_force(console: &Console, id: &ProjectId, number: u64) -> bool {
+    let deadline = Deadline::within(MAX_TIME);
+    let newest = console.projects.revision(id, 0, Some(number), deadline).await;
+    newest.is_ok_and(|diff| diff.changes.is_empty())
 }
 
 async fn respond(
@@ -296,7 +306,7 @@ impl HistoryPage {
     fn roll_back_form(&self, revision: u64) -> Markup {
         html! {
             form.card.stack.narrow-form method="post" action="roll-back" {
-                (hidden(&self.frame))
+                (hidden(&self.frame, ""))
                 input type="hidden" name="project" value=(field_of(&self.id));
                 input type="hidden" name="revision" value=(revision);
                 input type="hidden" name="expected" value=(self.current);

@@ -13,8 +13,8 @@ use crate::api::auth::{Permission, Role};
 use crate::clock::Deadline;
 use crate::console::Console;
 use crate::console::action::Action;
+use crate::console::change_form::{Input, REQUEST_ID, hidden, reason};
 use crate::console::fields::{FieldError, FormFields, Link};
-use crate::console::form_parts::{Input, REQUEST_ID, hidden, reason};
 use crate::console::layout::{Frame, failure};
 use crate::console::project_access::{OPERATE_OR_ADMIN, field_of};
 use crate::console::project_problem::FormError;
@@ -51,6 +51,8 @@ struct NewProjectForm {
     name: String,
     unmatched: String,
     reason: String,
+    /// Id of the change; empty for a new one.
+    request_id: String,
     problem: Option<String>,
 }
 
@@ -77,7 +79,7 @@ pub(in crate::console) async fn create(State(console): State<Console>, action: A
     let search = Ok(ProjectSearch { text: String::new(), page: 1 });
     let form = NewProjectForm::new(&fields);
     let created = match &form {
-        Ok(form) => form.create(&console, &visitor, &fields).await,
+        Ok(form) => form.create(&console, &visitor).await,
         Err(error) => Err(FormError::invalid(error)),
     };
     match created {
@@ -86,9 +88,13 @@ pub(in crate::console) async fn create(State(console): State<Console>, action: A
             let link = Link::to("project").with("id", field_of(id));
             console.done(&visitor, link, &format!("Project {id} was created."))
         }
-        Err(FormError { status, text }) => {
-            let problem = Some(format!("No project was created. {text}"));
-            let form = NewProjectForm { problem, ..form.unwrap_or_default() };
+        Err(error) => {
+            let (status, text) = (error.status, &error.text);
+            // One that failed otherwise may have been made: its text says so.
+            let fate = if status.is_client_error() { "No project was created. " } else { "" };
+            let problem = Some(format!("{fate}{text}"));
+            let request_id = error.request_id(&fields).to_owned();
+            let form = NewProjectForm { request_id, problem, ..form.unwrap_or_default() };
             respond(&console, visitor, status, (frame, search, form)).await
         }
     }
@@ -308,6 +314,7 @@ impl NewProjectForm {
             name: field("name")?,
             unmatched: field("unmatched")?,
             reason: field("reason")?,
+            request_id: field(REQUEST_ID)?,
             problem: None,
         })
     }
@@ -316,7 +323,6 @@ impl NewProjectForm {
         &self,
         console: &Console,
         visitor: &ConsoleVisitor,
-        fields: &FormFields,
     ) -> Result<Arc<ProjectState>, FormError> {
         let id = Some(&self.id).filter(|id| !id.is_empty()).map(|id| id.parse()).transpose();
         let id = id.map_err(|error: InvalidProject| ProjectError::from(error))?;
@@ -329,7 +335,7 @@ impl NewProjectForm {
             actor: visitor.caller.actor().to_owned(),
             action: "CreateProject",
             reason: self.reason.clone(),
-            request_id: fields.one(REQUEST_ID).unwrap_or_default().to_owned(),
+            request_id: self.request_id.clone(),
             deadline: Deadline::within(super::project::MAX_TIME),
         };
         Ok(console.projects.create(&call, new).await?)
@@ -349,7 +355,7 @@ impl NewProjectForm {
         html! {
             h2 #new { "Create a project" }
             form.card.stack.narrow-form method="post" action="projects" {
-                (hidden(frame))
+                (hidden(frame, &self.request_id))
                 (id.with_max(63))
                 (Input { hint: "For people; may be empty.", ..name }.with_max(128))
                 (policy_input("new-unmatched", &self.unmatched))

@@ -12,46 +12,46 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-const PAY: &str = "rules:\n- name: pay\n  limit: 5\n  window: 1h\n";
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const PAY: &str = "rules:\n- name: pay\n  limit: 5\n  window: 1h\n";
 
-fn start(settings: &[&str]) -> Rlaas {
+pub(super) fn start(settings: &[&str]) -> Rlaas {
     Rlaas::start(&[&[CONSOLE, "http.hosts=test", "auth.api-keys=accepted"], settings].concat())
 }
 
-async fn create_shop(server: &Rlaas) {
+pub(super) async fn create_shop(server: &Rlaas) {
     let project = json!({ "project": { "id": "shop" } }).to_string();
     assert_eq!(server.post("/v1/projects", &project).await.0, 201);
 }
 
 /// The page as somebody has loaded it.
-struct Editor {
+pub(super) struct Editor {
     browser: Browser,
-    page: String,
+    pub(super) page: String,
 }
 
 impl Editor {
-    async fn open(browser: &Browser, project: &str) -> Self {
+    pub(super) async fn open(browser: &Browser, project: &str) -> Self {
         let page = browser.get(&format!("change?project={project}")).await;
         assert_eq!(page.status, 200, "{page:?}");
         Self { browser: browser.clone(), page: page.body }
     }
 
-    fn field(&self, name: &str) -> String {
+    pub(super) fn field(&self, name: &str) -> String {
         let value = self.page.split(&format!("name=\"{name}\" value=\"")).nth(1);
         let value = value.and_then(|rest| rest.split('"').next());
         value.unwrap_or_else(|| panic!("no {name}: {}", self.page)).to_owned()
     }
 
     /// Returns the text of the page.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let text = self.page.split("<textarea").nth(1).and_then(|rest| rest.split_once(">\n"));
         let text = text.and_then(|(_, rest)| rest.split("</textarea>").next());
         text.expect("a text").replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">")
     }
 
     /// Sends the form with a text and further fields. A page that comes back is the one that is seen.
-    async fn send(&mut self, route: &str, text: &str, fields: &str) -> HttpResponse {
+    pub(super) async fn send(&mut self, route: &str, text: &str, fields: &str) -> HttpResponse {
         let names = ["secret", "request_id", "project", "revision", "planned"];
         let hidden = names.map(|name| format!("{name}={}&", self.field(name))).concat();
         let text = utf8_percent_encode(text, NON_ALPHANUMERIC);
@@ -63,14 +63,14 @@ impl Editor {
     }
 
     /// Looks at the plan, and publishes.
-    async fn publish(&mut self, text: &str, fields: &str) -> HttpResponse {
+    pub(super) async fn publish(&mut self, text: &str, fields: &str) -> HttpResponse {
         let checked = self.send("change-check", text, fields).await;
         assert_eq!(checked.status, 200, "{checked:?}");
         self.send("change-publish", text, fields).await
     }
 }
 
-async fn rules(server: &Rlaas, project: &str) -> Vec<Value> {
+pub(super) async fn rules(server: &Rlaas, project: &str) -> Vec<Value> {
     let (status, body) = server.get(&format!("/v1/projects/{project}/rules")).await;
     assert_eq!(status, 200, "{body}");
     let body: Value = serde_json::from_str(&body).expect("JSON");
@@ -270,6 +270,12 @@ async fn revisions_are_compared_and_rolled_back() {
     let rolled = browser.post("roll-back", &back).await;
     assert_eq!(rolled.status, 303, "{rolled:?}");
     assert_eq!(rules(&server, "shop").await[0]["maxRequests"], "5");
+    let again = browser.post("roll-back", &back).await;
+    assert_eq!(again.status, 303, "a double click: {again:?}");
+    let link = again.header("location").expect("a location").to_owned();
+    assert!(browser.get(&link).await.body.contains("are in force already"), "{link}");
+    let mut editor = Editor::open(&browser, "shop").await;
+    assert_eq!(editor.publish(&PAY.replace('5', "8"), "").await.status, 303);
     let stale = browser.post("roll-back", &back).await;
     assert!(stale.status == 409 && stale.body.contains("Others have changed"), "{stale:?}");
     for (query, status) in [

@@ -3,6 +3,7 @@
 mod audit;
 mod browser;
 mod change;
+mod change_plan;
 mod forms;
 mod headers;
 mod instances;
@@ -12,6 +13,7 @@ mod local;
 mod now;
 mod oidc_sign_in;
 mod oidc_tokens;
+mod project_forms;
 mod projects;
 mod real_browser;
 mod rule;

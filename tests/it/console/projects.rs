@@ -21,26 +21,26 @@ const FORMS: [&str; 6] = [
     "project-key-revoke",
 ];
 
-fn start() -> Rlaas {
+pub(super) fn start() -> Rlaas {
     Rlaas::start(&[CONSOLE, "http.hosts=test", "auth.api-keys=accepted"])
 }
 
 /// Returns the value of the first field with a name in a page.
-fn field(html: &str, name: &str) -> String {
+pub(super) fn field(html: &str, name: &str) -> String {
     let value = html.split(&format!("name=\"{name}\" value=\"")).nth(1);
     let value = value.and_then(|rest| rest.split('"').next());
     value.unwrap_or_else(|| panic!("no {name}: {html}")).to_owned()
 }
 
 /// Sends a form as the page has it, with these fields.
-async fn send(browser: &Browser, page: &str, route: &str, fields: &str) -> HttpResponse {
+pub(super) async fn send(browser: &Browser, page: &str, route: &str, fields: &str) -> HttpResponse {
     let page = browser.get(page).await;
     let secret = secret_of(&page.body).unwrap_or_else(|| panic!("no form: {page:?}"));
     let id = field(&page.body, "request_id");
     browser.post(route, &format!("secret={secret}&request_id={id}&{fields}")).await
 }
 
-async fn create(browser: &Browser, fields: &str) -> HttpResponse {
+pub(super) async fn create(browser: &Browser, fields: &str) -> HttpResponse {
     send(browser, "projects", "projects", &format!("unmatched=deny&{fields}")).await
 }
 

@@ -97,7 +97,7 @@ async fn rule_that_is_written_as_it_is_shown_does_not_change() {
         assert_eq!(put.body["rule"], shown.body["rule"]);
         // A mask of the key alone writes what it says.
         let patch = json!({ "rule": { "keyBy": ["attributes.ip"] }, "updateMask": "keyBy" });
-        let masked = http(&server, "PATCH", &rule, &bearer, &patch.to_string()).await;
-        assert_eq!(masked.body["rule"]["rule"]["keyBy"], json!(["attributes.ip"]), "{masked:?}");
+        let after = http(&server, "PATCH", &rule, &bearer, &patch.to_string()).await;
+        assert_eq!(after.body["rule"]["rule"]["keyBy"], json!(["attributes.ip"]), "{after:?}");
     }
 }

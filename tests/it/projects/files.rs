@@ -126,8 +126,10 @@ async fn file_makes_a_project_that_works_like_others() {
     let refused = client.delete_project(delete("")).await.expect_err("a file names it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("a file names the project"), "{refused}");
-    // What was never written has no etag that could fit.
-    let stale = client.delete_project(delete("0000000000000000")).await.expect_err("an etag");
+    // What was never written has this etag, and no other.
+    let never = client.delete_project(delete("0000000000000000")).await.expect_err("of a file");
+    assert_eq!(never.code(), Code::FailedPrecondition);
+    let stale = client.delete_project(delete("0000000000000001")).await.expect_err("an etag");
     assert_eq!(stale.code(), Code::Aborted);
     for refused in [
         client.create_rule(create("login")).await.err(),

@@ -1,8 +1,10 @@
 //! The fields of the form with the rules of a project.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 
 use crate::console::fields::{FieldError, FormFields};
 use crate::projects::ProjectId;
@@ -14,7 +16,7 @@ use crate::rules::{EnforcedShare, RuleMode};
 pub(super) struct ChangeForm {
     pub(super) project: ProjectId,
     /// The rules, with line feeds alone.
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     /// The revision of the project that the visitor has seen.
     pub(super) revision: u64,
     /// Value of the list; may be none of those in it.
@@ -22,8 +24,8 @@ pub(super) struct ChangeForm {
     /// A number, as typed.
     pub(super) percent: String,
     pub(super) reason: String,
-    /// Names the plan that the visitor has seen; empty: none.
-    pub(super) planned: String,
+    /// Whether the visitor has seen the plan of this text, way and revision.
+    pub(super) has_seen_plan: bool,
 }
 
 /// How the rules that change are published.
@@ -42,29 +44,32 @@ impl ChangeForm {
     pub(super) fn new(project: ProjectId, text: String, revision: u64) -> Self {
         Self {
             project,
-            text,
+            text: text.into(),
             revision,
             publish_as: "text".to_owned(),
             percent: DEFAULT_PERCENT.to_owned(),
             reason: String::new(),
-            planned: String::new(),
+            has_seen_plan: false,
         }
     }
 
-    /// Reads the form.
+    /// Reads the form, whose text may be long.
     pub(super) fn read(project: ProjectId, fields: &FormFields) -> Result<Self, FieldError> {
         let field = |name| fields.one(name).map(str::to_owned);
-        Ok(Self {
+        let form = Self {
             project,
             // Browsers send both.
-            text: fields.one("rules")?.replace("\r\n", "\n"),
+            text: fields.one("rules")?.replace("\r\n", "\n").into(),
             // No project has the highest one.
             revision: fields.one("revision")?.parse().unwrap_or(u64::MAX),
             publish_as: field("publish_as")?,
             percent: field("percent")?,
             reason: field("reason")?,
-            planned: field("planned")?,
-        })
+            has_seen_plan: false,
+        };
+        let planned = fields.one("planned")?;
+        let has_seen_plan = !planned.is_empty() && planned == form.plan_name();
+        Ok(Self { has_seen_plan, ..form })
     }
 
     /// Returns how the rules are published.
@@ -91,9 +96,11 @@ impl ChangeForm {
     pub(super) fn plan_name(&self) -> String {
         let percent = if self.publish_as == "share" { self.percent.trim() } else { "" };
         let project = self.project.as_str();
-        let of =
-            format!("{project}\n{}\n{}\n{percent}\n{}", self.revision, self.publish_as, self.text);
-        URL_SAFE_NO_PAD.encode(digest(&SHA256, of.as_bytes()))
+        let way = format!("{project}\n{}\n{}\n{percent}\n", self.revision, self.publish_as);
+        let mut digest = Context::new(&SHA256);
+        digest.update(way.as_bytes());
+        digest.update(self.text.as_bytes());
+        URL_SAFE_NO_PAD.encode(digest.finish())
     }
 }
 
@@ -145,7 +152,7 @@ mod tests {
         let form = ChangeForm::new("shop".parse().expect("an id"), "rules: []".to_owned(), 7);
         let name = form.plan_name();
         for other in [
-            ChangeForm { text: "rules: [ ]".to_owned(), ..form.clone() },
+            ChangeForm { text: "rules: [ ]".into(), ..form.clone() },
             ChangeForm { revision: 8, ..form.clone() },
             ChangeForm { publish_as: "all".to_owned(), ..form.clone() },
             ChangeForm { project: ProjectId::UNNAMED, ..form.clone() },

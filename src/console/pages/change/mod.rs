@@ -23,24 +23,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 
 use self::form::ChangeForm;
 use self::plan::ChangePlan;
 use self::preview::PreviewResult;
 use crate::api::auth::{Role, Roles};
+use crate::console::Console;
 use crate::console::action::{Action, RulesAction};
 use crate::console::fields::{FieldError, FormFields};
 use crate::console::layout::{Frame, notice};
 use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted};
 use crate::console::rules_text::RulesFormat;
 use crate::console::visitor::ConsoleVisitor;
-use crate::console::{Console, RulesReading};
 use crate::projects::registry::{ProjectState, run_blocking};
 use crate::projects::{ProjectId, Revision, RuleChange, RulesFile};
 use crate::rule_messages;
 use crate::rules::RuleSet;
+
+/// The header of checks that the script of the page makes: it needs the result alone.
+const BY_SCRIPT: HeaderName = HeaderName::from_static("x-console-check");
 
 /// What the page shows below the text.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ enum ChangeResult {
     Preview(Box<PreviewResult>),
     /// Others have published rules since the visitor loaded the page.
     Stale {
-        plan: Option<ChangePlan>,
+        plan: ChangePlan,
         newer: Box<NewerRules>,
     },
     Refused(String),
@@ -106,8 +109,8 @@ pub(in crate::console) async fn check(
     State(console): State<Console>,
     RulesAction(action): RulesAction,
 ) -> Response {
-    let Action { visitor, fields, .. } = action;
-    let form = match admitted_form(&visitor, &fields, OPERATE_OR_ADMIN) {
+    let Action { visitor, fields, request } = action;
+    let form = match admitted_form(&visitor, fields, OPERATE_OR_ADMIN).await {
         Ok(form) => form,
         Err(refusal) => return refusal.respond(&console).await,
     };
@@ -117,7 +120,13 @@ pub(in crate::console) async fn check(
         Ok(plan) => (ChangeResult::Plan(plan), StatusCode::OK),
         Err(error) => (ChangeResult::Refused(error.text), error.status),
     };
-    respond(&console, &visitor, frame, (form, result, status)).await
+    match ChangePage::new(&console, &visitor, frame, (form, result)) {
+        Ok(page) if request.headers().contains_key(BY_SCRIPT) => {
+            console.page(status, move || page.result()).await
+        }
+        Ok(page) => console.page(status, move || page.render()).await,
+        Err(error) => console.refuse_access(error).await,
+    }
 }
 
 /// Reason why a form is not looked at.
@@ -140,14 +149,16 @@ impl FormRefusal {
 }
 
 /// Reads the form of a visitor who has one of the roles in its project.
-fn admitted_form(
+async fn admitted_form(
     visitor: &ConsoleVisitor,
-    fields: &FormFields,
+    fields: FormFields,
     required: Roles,
 ) -> Result<ChangeForm, FormRefusal> {
     let project = fields.one("project").map_err(FormRefusal::Field)?;
     let id = admitted(&visitor.caller, project, required).map_err(FormRefusal::Access)?;
-    ChangeForm::read(id, fields).map_err(FormRefusal::Field)
+    // No decision waits for a long text.
+    let read = run_blocking(move || ChangeForm::read(id, &fields)).await;
+    read.map_err(FormRefusal::Field)
 }
 
 async fn respond(
@@ -156,20 +167,31 @@ async fn respond(
     frame: Frame,
     (form, result, status): (ChangeForm, ChangeResult, StatusCode),
 ) -> Response {
-    let Ok(state) = console.projects.project(&form.project) else {
-        return console.refuse_access(AccessError::NoProject).await;
-    };
-    let page = ChangePage {
-        frame,
-        format: console.rules_format,
-        state,
-        files: console.projects.files_beside(&form.project),
-        may_publish: visitor.caller.roles_in(&form.project).intersects(ADMIN),
-        has_preview: console.projects.keeps_requests(),
-        form,
-        result,
-    };
-    console.page(status, move || page.render()).await
+    match ChangePage::new(console, visitor, frame, (form, result)) {
+        Ok(page) => console.page(status, move || page.render()).await,
+        Err(error) => console.refuse_access(error).await,
+    }
+}
+
+impl ChangePage {
+    fn new(
+        console: &Console,
+        visitor: &ConsoleVisitor,
+        frame: Frame,
+        (form, result): (ChangeForm, ChangeResult),
+    ) -> Result<Self, AccessError> {
+        let state = console.projects.project(&form.project).map_err(|_| AccessError::NoProject)?;
+        Ok(Self {
+            frame,
+            format: console.rules_format,
+            state,
+            files: console.projects.files_beside(&form.project),
+            may_publish: visitor.caller.roles_in(&form.project).intersects(ADMIN),
+            has_preview: console.projects.keeps_requests(),
+            form,
+            result,
+        })
+    }
 }
 
 /// Returns the rules of a project as a text, but for those that a file hides.
@@ -195,10 +217,4 @@ fn hidden_rules<'a>(state: &'a ProjectState, files: Option<&RuleSet>) -> Vec<&'a
 /// Returns `true` for visitors who may see ids of keys.
 fn sees_ids(visitor: &ConsoleVisitor, id: &ProjectId) -> bool {
     visitor.caller.roles_in(id).contains(Role::Operate)
-}
-
-/// Reads a text on a thread of its own: no decision waits for it.
-async fn read(console: &Console, text: &str) -> RulesReading {
-    let (format, text) = (console.rules_format, text.to_owned());
-    run_blocking(move || (format.read)(&text)).await
 }

@@ -1,15 +1,15 @@
 //! What publishing would do: problems, warnings and differences. Nothing is written.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::form::{ChangeForm, PublishAs};
-use super::read;
 use crate::admin::projects::{ProjectError, RuleWarning, Trial, TriedRules, ValidatedRules};
 use crate::clock::Deadline;
 use crate::console::project_access::field_of;
 use crate::console::project_problem::FormError;
-use crate::console::{Console, RulesReading};
+use crate::console::{Console, RulesReading, TextProblem};
 use crate::projects::dry_runs::{DryRunKind, Steps};
 use crate::projects::registry::ProjectState;
 use crate::projects::{Others, RuleChange, RulesFile};
@@ -19,56 +19,126 @@ use crate::rules::spec::{Problem, RuleSpec};
 
 /// Longest wait for a check or a preview, that of waiting for others included.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(20);
-/// Most problems of a text, and most warnings, that are shown.
+/// Most problems, and most warnings, that are shown.
 const MAX_SHOWN: usize = 500;
+/// Most rules of a text: as many as all projects may have.
+const MAX_RULES: usize = 100_000;
 
 /// What publishing a text would do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangePlan {
     /// With any nothing can be published.
-    pub(super) problems: Vec<String>,
-    pub(super) warnings: Vec<String>,
+    pub(super) problems: Findings,
+    pub(super) warnings: Findings,
     pub(super) changes: Vec<RuleChange>,
     /// The rules as they would be published.
     pub(super) specs: Vec<RuleSpec>,
+    /// Revision of the project that the plan starts from.
+    pub(super) revision: u64,
 }
 
-/// Returns what publishing the text of a form would do.
-pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, FormError> {
-    let publish_as = form.publish_as().map_err(FormError::invalid)?;
-    let state = console.projects.project(&form.project)?;
-    let of_files = console.projects.unmatched_of_files(&form.project);
-    let RulesReading { file, mut problems } = read(console, &form.text).await;
-    let about_file = problems_of_file(&state, &file, of_files);
-    // Without rules there is nothing to try: the text can't be read at all.
-    let is_readable = problems.iter().all(|problem| problem.field.is_some());
-    let (found, mut plan) = if is_readable {
-        let rules = file.rules;
-        let work = move |trial: &Trial, steps: &mut Steps| tried(trial, steps, (rules, publish_as));
-        let (kind, deadline) = (DryRunKind::Validation, Deadline::within(MAX_TIME));
-        console.projects.dry_run(&form.project, kind, deadline, work).await?
-    } else {
-        (Vec::new(), ChangePlan::default())
-    };
-    problems.truncate(MAX_SHOWN);
-    let of_text: Vec<_> = problems.iter().filter_map(|problem| problem.field.as_deref()).collect();
-    // Of a rule whose text has problems the trial knows less.
-    let is_new = |problem: &&Problem| {
-        let rule = rule_of(&problem.field);
-        !of_text
-            .iter()
-            .any(|field| *field == problem.field || (rule.is_some() && rule_of(field) == rule))
-    };
-    let further = found.iter().filter(is_new);
-    let further: Vec<_> =
-        further.map(|problem| format!("{}: {}", problem.field, problem.text)).collect();
-    plan.problems = problems.into_iter().map(|problem| problem.text).collect();
-    plan.problems.extend(about_file);
-    plan.problems.extend(further);
-    if !plan.problems.is_empty() {
-        plan.changes.clear();
+/// Problems or warnings, of which only the first are shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Findings {
+    pub(super) shown: Vec<String>,
+    /// How many there are, those that are not shown included.
+    pub(super) count: usize,
+}
+
+impl Findings {
+    /// Collects findings; the texts of those beyond the limit are never made.
+    fn new(all: impl Iterator<Item = String>, count: usize) -> Self {
+        Self { shown: all.take(MAX_SHOWN).collect(), count }
     }
-    Ok(plan)
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// Returns what publishing the text of a form would do. It waits for other checks of the project, and
+/// no decision waits for it.
+pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, FormError> {
+    let checked = CheckedText {
+        read: console.rules_format.read,
+        text: Arc::clone(&form.text),
+        publish_as: form.publish_as().map_err(FormError::invalid)?,
+        of_files: console.projects.unmatched_of_files(&form.project),
+    };
+    let (kind, deadline) = (DryRunKind::Validation, Deadline::within(MAX_TIME));
+    let work = move |trial: &Trial, steps: &mut Steps| checked.plan(trial, steps);
+    Ok(console.projects.dry_run(&form.project, kind, deadline, work).await?)
+}
+
+/// A text to check.
+struct CheckedText {
+    read: fn(&str) -> RulesReading,
+    text: Arc<str>,
+    publish_as: PublishAs,
+    /// The policy that files have for the project.
+    of_files: Option<Unmatched>,
+}
+
+impl CheckedText {
+    fn plan(&self, trial: &Trial, steps: &mut Steps) -> Result<ChangePlan, ProjectError> {
+        let RulesReading { mut file, problems } = (self.read)(&self.text);
+        steps.pause()?;
+        let about_file = problems_of_file(trial.state(), &file, self.of_files);
+        let rules = std::mem::take(&mut file.rules);
+        // Without rules there is nothing to try: the text can't be read at all.
+        let is_readable = problems.iter().all(|problem| problem.field.is_some());
+        let (found, plan) = if is_readable {
+            tried(trial, steps, (rules, self.publish_as))?
+        } else {
+            (Vec::new(), ChangePlan { revision: trial.state().revision, ..ChangePlan::default() })
+        };
+        let (further, found) = further(&problems, &found, steps)?;
+        let count = problems.len() + about_file.len() + found;
+        let of_text = problems.into_iter().map(|problem| problem.text);
+        let problems = Findings::new(of_text.chain(about_file).chain(further), count);
+        let changes = if problems.is_empty() { plan.changes } else { Vec::new() };
+        Ok(ChangePlan { problems, changes, ..plan })
+    }
+}
+
+/// Returns the first problems that only the trial has found, and how many there are.
+fn further(
+    of_text: &[TextProblem],
+    found: &[Problem],
+    steps: &mut Steps,
+) -> Result<(Vec<String>, usize), ProjectError> {
+    let known = KnownFields::new(of_text);
+    let (mut first, mut count) = (Vec::new(), 0);
+    for problem in found {
+        steps.pause()?;
+        if known.has(&problem.field) {
+            continue;
+        }
+        count += 1;
+        if first.len() < MAX_SHOWN {
+            first.push(format!("{}: {}", problem.field, problem.text));
+        }
+    }
+    Ok((first, count))
+}
+
+/// The fields, and the rules, that a text has problems of. Of such a rule a trial knows less.
+struct KnownFields<'a> {
+    fields: HashSet<&'a str>,
+    rules: HashSet<&'a str>,
+}
+
+impl<'a> KnownFields<'a> {
+    fn new(problems: &'a [TextProblem]) -> Self {
+        let fields: HashSet<&str> =
+            problems.iter().filter_map(|problem| problem.field.as_deref()).collect();
+        let rules = fields.iter().filter_map(|field| rule_of(field)).collect();
+        Self { fields, rules }
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.fields.contains(field) || rule_of(field).is_some_and(|rule| self.rules.contains(rule))
+    }
 }
 
 /// Returns the part of a path that names the rule.
@@ -82,6 +152,12 @@ fn tried(
     steps: &mut Steps,
     (rules, publish_as): (Vec<RuleSpec>, PublishAs),
 ) -> Result<(Vec<Problem>, ChangePlan), ProjectError> {
+    if rules.len() > MAX_RULES {
+        let text =
+            format!("must be at most {MAX_RULES}, as many as all projects may have together");
+        let too_many = Problem { field: "rules".to_owned(), text };
+        return Ok((vec![too_many], ChangePlan::default()));
+    }
     let mut specs = Vec::with_capacity(rules.len());
     for rule in &rules {
         steps.pause()?;
@@ -102,9 +178,10 @@ fn tried(
             .collect();
         validated = validate(trial, specs.clone(), steps)?;
     }
-    let ValidatedRules { problems, warnings, changes, .. } = validated;
-    let warnings = warnings.iter().take(MAX_SHOWN).map(warning).collect();
-    Ok((problems, ChangePlan { problems: Vec::new(), warnings, changes, specs }))
+    let ValidatedRules { problems, warnings, changes, revision } = validated;
+    let warnings = Findings::new(warnings.iter().map(warning), warnings.len());
+    let problems_of_text = Findings::default();
+    Ok((problems, ChangePlan { problems: problems_of_text, warnings, changes, specs, revision }))
 }
 
 fn validate(
@@ -139,4 +216,38 @@ fn problems_of_file(
         ));
     }
     problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_rule_with_problems_no_further_ones_are_shown() {
+        let problem = |field: Option<&str>| {
+            let text = "must be another".to_owned();
+            TextProblem { field: field.map(str::to_owned), line: None, text }
+        };
+        let problems = [problem(Some("rules[1].limit")), problem(Some("unmatched")), problem(None)];
+        let known = KnownFields::new(&problems);
+        for (field, expected) in [
+            ("rules[1].limit", true),
+            ("rules[1].name", true),
+            ("rules[1]", true),
+            ("rules[11].name", false),
+            ("rules[0].limit", false),
+            ("rules", false),
+            ("unmatched", true),
+            ("unmatche", false),
+        ] {
+            assert_eq!(known.has(field), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_findings_are_shown() {
+        let all = (0..MAX_SHOWN + 7).map(|number| number.to_string());
+        let findings = Findings::new(all, MAX_SHOWN + 7);
+        assert_eq!((findings.shown.len(), findings.count), (MAX_SHOWN, MAX_SHOWN + 7));
+    }
 }

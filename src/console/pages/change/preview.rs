@@ -1,5 +1,7 @@
 //! The rules of a text on the requests that this instance has recorded.
 
+use std::mem;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -58,7 +60,7 @@ pub(in crate::console) async fn preview(
     RulesAction(action): RulesAction,
 ) -> Response {
     let Action { visitor, fields, .. } = action;
-    let form = match admitted_form(&visitor, &fields, OPERATE_OR_ADMIN) {
+    let form = match admitted_form(&visitor, fields, OPERATE_OR_ADMIN).await {
         Ok(form) => form,
         Err(refusal) => return refusal.respond(&console).await,
     };
@@ -75,7 +77,7 @@ async fn previewed(
     visitor: &ConsoleVisitor,
     form: &ChangeForm,
 ) -> Result<ChangeResult, FormError> {
-    let plan = plan(console, form).await?;
+    let mut plan = plan(console, form).await?;
     if !plan.problems.is_empty() {
         return Ok(ChangeResult::Plan(plan));
     }
@@ -86,7 +88,7 @@ async fn previewed(
         let hasher = console.administrator.hasher().hasher(deadline).await;
         Some(hasher.map_err(|error| ProjectError::from(AdminError::Store(error)))?)
     };
-    let tried = TriedRules { specs: plan.specs.clone(), others: Others::Deleted };
+    let tried = TriedRules { specs: mem::take(&mut plan.specs), others: Others::Deleted };
     let work = move |trial: &Trial, steps: &mut Steps| {
         let report = trial.preview(tried, None, steps)?;
         Ok((shown_keys(&report, hasher.as_ref()), report))

@@ -21,6 +21,8 @@ use crate::projects::{History, Others};
 
 /// Longest wait for a write.
 const MAX_TIME: Duration = Duration::from_secs(20);
+/// Most attempts to write: another one follows if only API keys have changed meanwhile.
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Publishes rules, if the visitor has seen the plan.
 pub(in crate::console) async fn publish(
@@ -28,7 +30,7 @@ pub(in crate::console) async fn publish(
     RulesAction(action): RulesAction,
 ) -> Response {
     let Action { visitor, fields, .. } = action;
-    let form = match admitted_form(&visitor, &fields, ADMIN) {
+    let form = match admitted_form(&visitor, fields, ADMIN).await {
         Ok(form) => form,
         Err(refusal) => return refusal.respond(&console).await,
     };
@@ -59,29 +61,6 @@ async fn try_publish(
     let refused = |form, error: FormError| {
         Err(Box::new((form, ChangeResult::Refused(error.text), error.status)))
     };
-    let has_seen_plan = form.planned == form.plan_name();
-    form.revision = seen_revision(console, &form).await;
-    let plan = match plan(console, &form).await {
-        Ok(plan) => plan,
-        Err(error) => return refused(form, error),
-    };
-    if !plan.problems.is_empty() {
-        return Err(Box::new((form, ChangeResult::Plan(plan), StatusCode::BAD_REQUEST)));
-    }
-    if plan.changes.is_empty() {
-        // Perhaps the form was sent twice.
-        let text =
-            "The rules in force are those of the text: nothing was left to change.".to_owned();
-        return Ok(Published { form, text });
-    }
-    let is_current =
-        console.projects.project(&form.project).is_ok_and(|state| state.revision == form.revision);
-    if !is_current {
-        return Err(stale(console, form, plan).await);
-    }
-    if !has_seen_plan {
-        return Err(Box::new((form, ChangeResult::Plan(plan), StatusCode::CONFLICT)));
-    }
     let call = ProjectCall {
         actor: visitor.caller.actor().to_owned(),
         action: "ApplyRules",
@@ -90,15 +69,40 @@ async fn try_publish(
         request_id: String::new(),
         deadline: Deadline::within(MAX_TIME),
     };
-    let given = RulesGiven {
-        specs: plan.specs.clone(),
-        others: Others::Deleted,
-        expected_revision: Some(form.revision),
-    };
-    match console.projects.apply_rules(&call, &form.project, given).await {
-        Ok(written) => Ok(Published { form, text: outcome(&written) }),
-        Err(ProjectError::StaleRevision) => Err(stale(console, form, plan).await),
-        Err(error) => refused(form, error.into()),
+    let mut attempts = 0;
+    loop {
+        form.revision = seen_revision(console, &form).await;
+        let plan = match plan(console, &form).await {
+            Ok(plan) => plan,
+            Err(error) => return refused(form, error),
+        };
+        if !plan.problems.is_empty() {
+            return Err(Box::new((form, ChangeResult::Plan(plan), StatusCode::BAD_REQUEST)));
+        }
+        if plan.changes.is_empty() {
+            // Perhaps the form was sent twice.
+            let text =
+                "The rules in force are those of the text: nothing was left to change.".to_owned();
+            return Ok(Published { form, text });
+        }
+        if plan.revision != form.revision {
+            return Err(stale(console, form, plan).await);
+        }
+        if !form.has_seen_plan {
+            return Err(Box::new((form, ChangeResult::Plan(plan), StatusCode::CONFLICT)));
+        }
+        let given = RulesGiven {
+            specs: plan.specs,
+            others: Others::Deleted,
+            expected_revision: Some(form.revision),
+        };
+        attempts += 1;
+        match console.projects.apply_rules(&call, &form.project, given).await {
+            Ok(written) => return Ok(Published { form, text: outcome(&written) }),
+            // This instance had not heard of a newer revision: the plan was one against older rules.
+            Err(ProjectError::StaleRevision) if attempts < MAX_ATTEMPTS => {}
+            Err(error) => return refused(form, error.into()),
+        }
     }
 }
 
@@ -116,7 +120,8 @@ async fn seen_revision(console: &Console, form: &ChangeForm) -> u64 {
         return form.revision;
     }
     let deadline = Deadline::within(MAX_TIME);
-    let history = console.projects.revisions(&form.project, deadline).await;
+    // The newest one is enough.
+    let history = console.projects.revisions_until(&form.project, |_| true, deadline).await;
     let newest = history.ok().map(|of| of.iter().next().map_or(0, |revision| revision.number));
     if newest.is_some_and(|newest| newest <= form.revision) {
         state.revision
@@ -125,11 +130,13 @@ async fn seen_revision(console: &Console, form: &ChangeForm) -> u64 {
     }
 }
 
-/// Returns the form beside the rules that others have published. It can be published over them.
+/// Returns the form beside the rules that others have published. It can be published over those that
+/// its plan starts from.
 async fn stale(console: &Console, form: ChangeForm, plan: ChangePlan) -> NotPublished {
     let (id, seen) = (&form.project, form.revision);
     let deadline = Deadline::within(MAX_TIME);
-    let history = console.projects.revisions(id, deadline).await.unwrap_or_default();
+    let history = console.projects.revisions_until(id, |number| number <= seen, deadline).await;
+    let history = history.unwrap_or_default();
     // The newest revision of the rules that the visitor has seen.
     let base = history.iter().map(|of| of.number).find(|number| *number <= seen).or_else(|| {
         let is_whole = history.iter().count() < History::MAX_LEN;
@@ -143,11 +150,6 @@ async fn stale(console: &Console, form: ChangeForm, plan: ChangePlan) -> NotPubl
         revision: history.iter().next().filter(|of| of.number > seen).cloned(),
         changes: diff.map(|diff| diff.changes),
     };
-    let revision = console.projects.project(id).map_or(seen, |state| state.revision);
-    let form = ChangeForm { revision, ..form };
-    Box::new((
-        form,
-        ChangeResult::Stale { plan: Some(plan), newer: Box::new(newer) },
-        StatusCode::CONFLICT,
-    ))
+    let form = ChangeForm { revision: plan.revision, ..form };
+    Box::new((form, ChangeResult::Stale { plan, newer: Box::new(newer) }, StatusCode::CONFLICT))
 }

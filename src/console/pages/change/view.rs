@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::plan::ChangePlan;
+use super::plan::{ChangePlan, Findings};
 use super::{ChangePage, ChangeResult, NewerRules, hidden_rules};
 use crate::console::FieldHelp;
 use crate::console::assets::CHANGE;
+use crate::console::change_form::{Input, hidden, reason};
 use crate::console::fields::Link;
-use crate::console::form_parts::{Input, hidden, reason};
 use crate::console::layout::failure;
 use crate::console::project_access::field_of;
 use crate::console::rule_diff::RuleDiff;
@@ -39,7 +39,7 @@ impl ChangePage {
             }
             (self.file_rules())
             form #change method="post" action="change-check" {
-                (hidden(&self.frame))
+                (hidden(&self.frame, ""))
                 input type="hidden" name="project" value=(id);
                 input type="hidden" name="revision" value=(self.form.revision);
                 div.editor {
@@ -56,7 +56,7 @@ impl ChangePage {
                     (help(&(self.format.fields)()))
                 }
                 (self.checking())
-                div #result role="status" { (self.result()) }
+                (self.result())
                 (self.publishing())
             }
             script type="module" src=(CHANGE.path()) {}
@@ -154,28 +154,26 @@ impl ChangePage {
     /// Returns the plan that the page shows, if it can be published.
     fn plan(&self) -> Option<&ChangePlan> {
         let plan = match &self.result {
-            ChangeResult::Plan(plan) => Some(plan),
+            ChangeResult::Plan(plan) | ChangeResult::Stale { plan, .. } => Some(plan),
             ChangeResult::Preview(preview) => Some(&preview.plan),
-            ChangeResult::Stale { plan, .. } => plan.as_ref(),
             ChangeResult::None | ChangeResult::Refused(_) => None,
         };
         plan.filter(|plan| plan.problems.is_empty())
     }
 
     /// Returns what was asked for, with the name of the plan that it shows.
-    fn result(&self) -> Markup {
+    pub(super) fn result(&self) -> Markup {
         let planned = self.plan().map(|_| self.form.plan_name());
         html! {
-            input type="hidden" name="planned" value=(planned.unwrap_or_default());
-            (hidden_in(&self.form.text))
-            @match &self.result {
-                ChangeResult::None => {}
-                ChangeResult::Refused(problem) => (failure(problem)),
-                ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
-                ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render()) }
-                ChangeResult::Stale { plan, newer } => {
-                    (newer.render())
-                    @if let Some(plan) = plan { (plan.render(self.may_publish)) }
+            div #result role="status" {
+                input type="hidden" name="planned" value=(planned.unwrap_or_default());
+                (hidden_in(&self.form.text))
+                @match &self.result {
+                    ChangeResult::None => {}
+                    ChangeResult::Refused(problem) => (failure(problem)),
+                    ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
+                    ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render()) }
+                    ChangeResult::Stale { plan, newer } => { (newer.render()) (plan.render(self.may_publish)) }
                 }
             }
         }
@@ -192,14 +190,14 @@ impl ChangePlan {
         html! {
             @if !self.problems.is_empty() {
                 div.problem role="alert" {
-                    strong { (plural(&self.problems, " problem")) ": nothing can be published" }
-                    ul.problems { @for problem in &self.problems { li { (foreign(problem)) } } }
+                    strong { (self.problems.title("problem")) ": nothing can be published" }
+                    (self.problems.list())
                 }
             }
             @if !self.warnings.is_empty() {
                 div.notice {
-                    strong { (plural(&self.warnings, " warning")) }
-                    ul.problems { @for warning in &self.warnings { li { (foreign(warning)) } } }
+                    strong { (self.warnings.title("warning")) }
+                    (self.warnings.list())
                 }
             }
             @if self.problems.is_empty() {
@@ -213,6 +211,23 @@ impl ChangePlan {
                     }
                     (diff.render())
                 }
+            }
+        }
+    }
+}
+
+impl Findings {
+    /// Returns how many there are, with their name in the singular.
+    fn title(&self, name: &str) -> Markup {
+        html! { (number(self.count as u64)) " " (name) @if self.count != 1 { "s" } }
+    }
+
+    fn list(&self) -> Markup {
+        let more = self.count - self.shown.len();
+        html! {
+            ul.problems {
+                @for finding in &self.shown { li { (foreign(finding)) } }
+                @if more > 0 { li { "and " (number(more as u64)) " more" } }
             }
         }
     }
@@ -259,11 +274,6 @@ fn hidden_in(text: &str) -> Markup {
             }
         }
     }
-}
-
-/// Returns how many there are, with their name in the singular.
-fn plural(items: &[String], name: &str) -> Markup {
-    html! { (number(items.len() as u64)) (name) @if items.len() != 1 { "s" } }
 }
 
 /// Returns the fields of rules.

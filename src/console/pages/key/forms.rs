@@ -7,7 +7,7 @@ use super::OPERATE;
 use super::found::MetKey;
 use super::render::KeyPage;
 use crate::api::auth::Roles;
-use crate::console::change_form::{REQUEST_ID, TextInput, hidden};
+use crate::console::change_form::{TextInput, hidden};
 use crate::console::fields::FormFields;
 use crate::console::page_error::PageError;
 use crate::control::OverrideKind;
@@ -166,9 +166,6 @@ impl ChangeDraft {
 
     /// Returns the id of the change: a repetition of one whose outcome is not known makes one change.
     fn request_id(&self) -> &str {
-        if self.error.problem.starts_with(REQUEST_ID) {
-            return "";
-        }
-        self.fields.one(REQUEST_ID).unwrap_or_default()
+        self.error.request_id(&self.fields)
     }
 }

@@ -119,9 +119,10 @@ async fn refuse(
     id: ProjectId,
     (form, fields, error): (ProjectForm, FormFields, FormError),
 ) -> Response {
-    let refused = RefusedForm { form, fields, problem: error.text, is_stale: false };
+    let status = error.status;
+    let refused = RefusedForm { form, fields, error, is_stale: false };
     let frame = console.frame(visitor, "projects");
-    respond(console, visitor, (id, frame), error.status, Some(refused)).await
+    respond(console, visitor, (id, frame), status, Some(refused)).await
 }
 
 fn new_key(fields: &FormFields) -> Result<NewKey, FormError> {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::key_forms::GRACES;
 use super::{ProjectForm, ProjectPage};
-use crate::console::form_parts::{Input, hidden, reason};
+use crate::console::change_form::{Input, hidden, reason};
 use crate::console::project_access::field_of;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, time};
@@ -87,10 +87,13 @@ impl ProjectPage {
             value: typed(rotate, "grace", DEFAULT_GRACE),
             hint: "",
         };
-        let identify = html! {
-            (hidden(&self.frame))
-            input type="hidden" name="project" value=(field_of(&self.state.project.id));
-            input type="hidden" name="key" value=(key.id);
+        let request_id = |form| if is_refused(form) { self.request_id(form) } else { "" };
+        let identify = |form| {
+            html! {
+                (hidden(&self.frame, request_id(form)))
+                input type="hidden" name="project" value=(field_of(&self.state.project.id));
+                input type="hidden" name="key" value=(key.id);
+            }
         };
         html! {
             @if state == ApiKeyState::Active {
@@ -98,14 +101,14 @@ impl ProjectPage {
                     summary { "Replace or revoke" span.hidden-text { " " (foreign(&key.id)) } }
                     @if key.replaced_by.is_none() {
                         form.stack method="post" action="project-key-rotate" {
-                            (identify)
+                            (identify(rotate))
                             (grace.select(&GRACES))
                             (reason(&of("rotate-reason"), typed(rotate, "reason", "")))
                             button { "Replace by a new key" }
                         }
                     }
                     form.stack method="post" action="project-key-revoke" {
-                        (identify)
+                        (identify(revoke))
                         (reason(&of("revoke-reason"), typed(revoke, "reason", "")))
                         button.danger { "Revoke now" }
                     }
@@ -145,7 +148,7 @@ impl ProjectPage {
             details #new-key open[is_refused] {
                 summary { "Create an API key" }
                 form.card.stack.narrow-form method="post" action="project-key-create" {
-                    (hidden(&self.frame))
+                    (hidden(&self.frame, self.request_id(ProjectForm::CreateKey)))
                     input type="hidden" name="project" value=(field_of(&self.state.project.id));
                     (name.with_max(128)) (environment.with_max(16)) (end.render())
                     (reason("key-reason", value("reason", "")))

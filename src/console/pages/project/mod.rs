@@ -27,14 +27,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use self::usage::MonthOfUsage;
-use crate::admin::projects::ProjectCall;
+use crate::admin::projects::{ProjectAdministrator, ProjectCall};
 use crate::api::auth::Role;
 use crate::clock::{Deadline, Timestamp};
 use crate::console::Console;
+use crate::console::change_form::REQUEST_ID;
 use crate::console::fields::{FormFields, Link};
-use crate::console::form_parts::REQUEST_ID;
 use crate::console::layout::Frame;
 use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::project_problem::FormError;
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::ProjectId;
 use crate::projects::registry::ProjectState;
@@ -61,7 +62,7 @@ enum ProjectForm {
 struct RefusedForm {
     form: ProjectForm,
     fields: FormFields,
-    problem: String,
+    error: FormError,
     /// Whether the project has changed since the visitor loaded the page.
     is_stale: bool,
 }
@@ -74,7 +75,7 @@ struct ProjectPage {
     /// The policy that files have for the project.
     of_files: Option<Unmatched>,
     is_of_file: bool,
-    rules: usize,
+    projects: ProjectAdministrator,
     now: Timestamp,
     /// When each key was last used.
     uses: HashMap<String, Timestamp>,
@@ -123,7 +124,7 @@ async fn respond(
         frame,
         of_files: projects.unmatched_of_files(&id),
         is_of_file: projects.files_beside(&id).is_some(),
-        rules: super::projects::rule_count(&state, projects),
+        projects: projects.clone(),
         state,
         now: projects.clock().now(),
         uses,
@@ -142,6 +143,12 @@ impl ProjectPage {
             Some(refused) if refused.form == form => refused.fields.one(name).unwrap_or_default(),
             _ => first,
         }
+    }
+
+    /// Returns the id of the change of a refused form, or else an empty one.
+    fn request_id(&self, form: ProjectForm) -> &str {
+        let refused = self.refused.as_ref().filter(|of| of.form == form);
+        refused.map_or("", |refused| refused.error.request_id(&refused.fields))
     }
 }
 

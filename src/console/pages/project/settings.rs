@@ -27,10 +27,10 @@ pub(in crate::console) async fn update(State(console): State<Console>, action: A
     match save(&console, &visitor, &id, &fields).await {
         Ok(()) => console.done(&visitor, link(&id), "The project was saved."),
         Err((error, is_stale)) => {
-            let refused =
-                RefusedForm { form: ProjectForm::Settings, fields, problem: error.text, is_stale };
+            let status = error.status;
+            let refused = RefusedForm { form: ProjectForm::Settings, fields, error, is_stale };
             let frame = console.frame(&visitor, "projects");
-            respond(&console, &visitor, (id, frame), error.status, Some(refused)).await
+            respond(&console, &visitor, (id, frame), status, Some(refused)).await
         }
     }
 }
@@ -54,7 +54,6 @@ async fn save(
     // The etag lets a form be saved once; a request id would be remembered without its values.
     call.request_id = String::new();
     let update = ProjectUpdate { display_name: Some(name.to_owned()), unmatched };
-    // One that was never written has no etag, and nothing to compare.
     let saved = console.projects.update(&call, id, update, Etag::quoted(etag)).await;
     match saved {
         Err(ProjectError::StaleProject) if is_as_typed(console, id, name, unmatched) => Ok(()),
@@ -107,10 +106,11 @@ pub(in crate::console) async fn delete(State(console): State<Console>, action: A
             console.done(&visitor, Link::to("projects"), &outcome)
         }
         Err(error) => {
-            let (form, problem) = (ProjectForm::Delete, error.text);
-            let refused = RefusedForm { form, fields, problem, is_stale: false };
+            let form = ProjectForm::Delete;
+            let status = error.status;
+            let refused = RefusedForm { form, fields, error, is_stale: false };
             let frame = console.frame(&visitor, "projects");
-            respond(&console, &visitor, (id, frame), error.status, Some(refused)).await
+            respond(&console, &visitor, (id, frame), status, Some(refused)).await
         }
     }
 }

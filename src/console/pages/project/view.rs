@@ -3,14 +3,14 @@
 use maud::{Markup, html};
 
 use super::{ProjectForm, ProjectPage};
+use crate::console::change_form::{Input, hidden, reason};
 use crate::console::fields::Link;
-use crate::console::form_parts::{Input, hidden, reason};
 use crate::console::layout::failure;
-use crate::console::pages::projects::{created, policy_input, policy_text};
+use crate::console::pages::projects::{created, policy_input, policy_text, rule_count};
 use crate::console::project_access::field_of;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
-use crate::projects::{Etag, Project};
+use crate::projects::Project;
 use crate::proto_values::timestamp;
 use crate::rules::Unmatched;
 
@@ -27,7 +27,7 @@ impl ProjectPage {
     pub(super) fn render(&self) -> Markup {
         let is_unnamed = self.project().id.is_unnamed();
         let content = html! {
-            @if let Some(refused) = &self.refused { (failure(&refused.problem)) }
+            @if let Some(refused) = &self.refused { (failure(&refused.error.text)) }
             @if self.refused.as_ref().is_some_and(|refused| refused.is_stale) { (self.comparison()) }
             (self.summary())
             @if is_unnamed {
@@ -47,6 +47,7 @@ impl ProjectPage {
 
     fn summary(&self) -> Markup {
         let (of, id) = (self.project(), field_of(&self.project().id));
+        let rules = rule_count(&self.state, &self.projects);
         html! {
             dl.card {
                 @if !of.id.is_unnamed() {
@@ -62,7 +63,7 @@ impl ProjectPage {
                 dt { "Rules" }
                 dd {
                     a href=(Link::to("rules").with("project", id)) {
-                        (number(self.rules as u64)) @if self.rules == 1 { " rule" } @else { " rules" }
+                        (number(rules as u64)) @if rules == 1 { " rule" } @else { " rules" }
                     }
                     ", " a href=(Link::to("change").with("project", id)) { "change them" }
                 }
@@ -105,8 +106,6 @@ impl ProjectPage {
     fn settings(&self) -> Markup {
         let of = self.project();
         let value = |name, first| self.value(ProjectForm::Settings, name, first);
-        // A refused form may be sent again: its visitor has seen the project as it is.
-        let etag = if of.etag == Etag::default() { String::new() } else { of.etag.to_string() };
         let name = Input {
             id: "name",
             name: "name",
@@ -118,9 +117,10 @@ impl ProjectPage {
         html! {
             h2 #settings { "Name and policy" }
             form.card.stack.narrow-form method="post" action="project-update" {
-                (hidden(&self.frame))
+                (hidden(&self.frame, ""))
                 input type="hidden" name="project" value=(field_of(&of.id));
-                input type="hidden" name="etag" value=(etag);
+                // A refused form may be sent again: its visitor has seen the project as it is.
+                input type="hidden" name="etag" value=(of.etag);
                 (name.with_max(128))
                 @if self.of_files.is_some() {
                     p.hint { "A file has the policy for requests that no rule matches: change it there." }
@@ -153,7 +153,7 @@ impl ProjectPage {
                 details #delete open[is_refused] {
                     summary { "Delete the project" }
                     form.card.stack.narrow-form method="post" action="project-delete" {
-                        (hidden(&self.frame))
+                        (hidden(&self.frame, self.request_id(ProjectForm::Delete)))
                         input type="hidden" name="project" value=(id);
                         p.hint {
                             "Its keys end within 2 s, its rules and its usage are lost. The id is not given \

@@ -153,9 +153,8 @@ impl RulePage {
     }
 
     fn hidden(&self, ends: bool) -> Markup {
-        let is_known = |draft: &ModeDraft| draft.error.problem.starts_with(REQUEST_ID);
-        let is_new = self.draft.as_ref().is_some_and(is_known);
-        let request_id = if is_new { "" } else { self.typed(ends, REQUEST_ID) };
+        let draft = self.draft.as_ref().filter(|_| self.is_typed(ends));
+        let request_id = draft.map_or("", |draft| draft.error.request_id(&draft.fields));
         html! {
             (hidden(&self.frame, request_id))
             input type="hidden" name=(QUERY) value=(self.query.encoded());
