@@ -184,6 +184,16 @@ local function kept(limit)
   return { units = limit.units, burst = limit.burst, window = limit.window, ends = 0 }
 end
 
+-- Forgets the limit that ends first, of equal ones the oldest. So the history lives as long as the state
+-- of any limit: a window that is forgotten earlier would be found again.
+local function forget_one(limits)
+  local first
+  for i = #limits, 2, -1 do
+    if limits[i].ends > 0 and (not first or limits[i].ends < limits[first].ends) then first = i end
+  end
+  table.remove(limits, first)
+end
+
 -- Replaces the latest limit by that of a hit.
 local function apply_change(history, hit, from, converts)
   local limits = { kept(hit) }
@@ -194,10 +204,9 @@ local function apply_change(history, hit, from, converts)
   local longest = max(from.window, fill_time(from), hit.window, fill_time(hit))
   history.limits[1].ends = hit.now + longest
   for _, limit in ipairs(history.limits) do
-    if hit.now < limit.ends and not is_same(limit, hit) and #limits < MAX_LIMITS then
-      limits[#limits + 1] = limit
-    end
+    if hit.now < limit.ends and not is_same(limit, hit) then limits[#limits + 1] = limit end
   end
+  while #limits > MAX_LIMITS do forget_one(limits) end
   history.limits, history.revision = limits, newest_revision(history, hit)
   if converts and hit.policy ~= KEEP_USED then history.settled_at = hit.now end
 end

@@ -175,10 +175,21 @@ impl LimitHistory {
             self.limits.insert(0, CountedLimit { until: KEPT, ..newer });
         }
         self.limits.insert(0, CountedLimit::new(limit));
-        self.limits.truncate(Self::MAX_LIMITS);
+        while self.limits.len() > Self::MAX_LIMITS {
+            self.forget_one();
+        }
         self.set_revision(revision);
         if change.on_change.is_some_and(|policy| !policy.keeps_units()) {
             self.settled_at = now;
+        }
+    }
+
+    /// Forgets the limit that ends first, of equal ones the oldest. So the history lives as long as the
+    /// state of any limit: a window that is forgotten earlier would be found again in Redis.
+    fn forget_one(&mut self) {
+        let ends = self.limits.iter().enumerate().rev().filter(|(_, one)| one.until != KEPT);
+        if let Some((first, _)) = ends.min_by_key(|(_, one)| one.until) {
+            self.limits.remove(first);
         }
     }
 
@@ -267,6 +278,18 @@ mod tests {
         assert_eq!(hit_of(&mut history, 4, 2, 101), None);
         assert_eq!(hit_of(&mut history, 3, 7, 101), None);
         assert_eq!(hit_of(&mut history, 6, 7, 101), Some(1));
+    }
+
+    #[test]
+    fn history_lives_as_long_as_the_longest_window() {
+        let hour = Limit::new(1, Micros::from_secs(3_600)).expect("a limit");
+        let mut history = LimitHistory::new(&hour);
+        for (revision, units) in (1..).zip([1, 2, 3, 4, 5, 6]) {
+            hit_of(&mut history, revision, units, 0);
+        }
+        hit_of(&mut history, 3, 7, 0);
+        assert!(history.is_alive(T0 + Micros::from_secs(3_600)), "{history:?}");
+        assert_eq!(hit_of(&mut history, 7, 7, 1), Some(6));
     }
 
     #[test]

@@ -145,8 +145,13 @@ impl Model {
             // The limit of the newest revision takes a place of its own.
             past.insert(0, KeptLimit { forgotten_at: 0, ..replaced });
         }
+        while past.len() >= MAX_LIMITS {
+            // The one that ends first, of equal ones the oldest.
+            let ends = past.iter().map(|one| one.forgotten_at).filter(|at| *at > 0).min();
+            let first = past.iter().rposition(|one| Some(one.forgotten_at) == ends);
+            past.remove(first.expect("more than the limit of the newest revision"));
+        }
         past.insert(0, to);
-        past.truncate(MAX_LIMITS);
         *limits = past;
 
         let mut state = self.states.remove(&id).unwrap_or_default();
