@@ -96,8 +96,8 @@ async fn rule_that_is_written_as_it_is_shown_does_not_change() {
         assert_eq!((put.status, put.etag()), (200, shown.etag()), "{put:?}");
         assert_eq!(put.body["rule"], shown.body["rule"]);
         // A mask of the key alone writes what it says.
-        let patch = json!({ "rule": { "keyBy": ["attributes.ip"] }, "updateMask": "keyBy" });
-        let after = http(&server, "PATCH", &rule, &bearer, &patch.to_string()).await;
+        let masked = json!({ "rule": { "keyBy": ["attributes.ip"] }, "updateMask": "keyBy" });
+        let after = http(&server, "PATCH", &rule, &bearer, &masked.to_string()).await;
         assert_eq!(after.body["rule"]["rule"]["keyBy"], json!(["attributes.ip"]), "{after:?}");
     }
 }
