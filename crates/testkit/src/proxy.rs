@@ -1,7 +1,7 @@
 //! A proxy in front of a redis-server that injects faults into connections.
 //!
-//! The proxy does not parse the protocol: the bytes of one read count as one request or one reply.
-//! This holds for clients that wait for a reply before the next request; with several requests in
+//! The bytes of one read count as one request or one reply; only faults of script calls wait for whole
+//! commands. This holds for clients that wait for a reply before the next request; with several requests in
 //! flight, a fault may affect a different request than intended. The proxy runs on its own thread,
 //! so a blocking test does not block it.
 
@@ -209,7 +209,8 @@ async fn forward(faults: &Faults, mut client: TcpStream, mut server: TcpStream) 
     loop {
         let now = changes.borrow_and_update().clone();
         script &= now.awaits_script();
-        if now != Behaviour::Blackhole && !requests.is_empty() {
+        let has_whole = !now.awaits_script() || is_whole(&requests);
+        if now != Behaviour::Blackhole && !requests.is_empty() && has_whole {
             script |= now.awaits_script() && has_script(&requests);
             to_server.write_all(&requests).await?;
             requests.clear();
@@ -254,6 +255,30 @@ impl Behaviour {
     fn awaits_script(&self) -> bool {
         matches!(self, Self::CutReply | Self::Garbage(_) | Self::Endless)
     }
+}
+
+/// Returns `false` if the last command is cut off: a script's text may come in several reads, and the keys
+/// by which it is told from others come last.
+fn is_whole(requests: &[u8]) -> bool {
+    let mut rest = requests;
+    while let Some(command) = rest.strip_prefix(b"*") {
+        let Some((count, mut texts)) = number_line(command) else { return false };
+        for _ in 0..count {
+            let length = texts.strip_prefix(b"$").and_then(number_line);
+            let Some((length, text)) = length else { return false };
+            let Some(next) = text.get(length + 2..) else { return false };
+            texts = next;
+        }
+        rest = texts;
+    }
+    true
+}
+
+/// Reads a number and the end of its line.
+fn number_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+    let number = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
+    Some((number, &bytes[end + 2..]))
 }
 
 fn has_script(requests: &[u8]) -> bool {
