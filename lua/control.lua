@@ -27,6 +27,7 @@ local function parse_control(hit, values, at)
   hit.action = hit.action - CONTROLLED
   hit.rule, hit.most_units, hit.has_burst = values[at + 1], values[at + 2], values[at + 3] == 1
   hit.own_units, hit.own_burst, hit.own_debt = hit.units, hit.burst, hit.max_debt
+  hit.own_shared_burst = hit.shared_burst
   hit.shows = hit.action == 0 or hit.action > REFUND
   hit.control, hit.fixed, hit.shown, hit.counts, hit.is_unlimited = true, false, false, false, false
   at = at + 3
@@ -66,11 +67,11 @@ local function load_overrides(hit)
 end
 
 -- Sets the limit by which a hit is decided. Debt stays that of the rule, up to the units.
-local function set_limit(hit, units, burst)
-  hit.units, hit.burst = units, burst
+local function set_limit(hit, units, burst, shared_burst)
+  hit.units, hit.burst, hit.shared_burst = units, burst, shared_burst
   hit.max_debt = hit.own_debt < 0 and -1 or min(hit.own_debt, units)
   local debt = max(hit.max_debt, 0)
-  hit.least, hit.max_in_use = 0 - debt, burst + debt
+  hit.least, hit.max_in_use = 0 - debt, shared_burst + debt
 end
 
 -- Returns units and burst of a grant in the window of the rule, cut to what its algorithm accepts.
@@ -87,16 +88,19 @@ end
 -- the decision if it is no limit: then nothing is counted.
 local function apply_record(hit, record)
   hit.shown = record
-  local units, burst = hit.own_units, hit.own_burst
-  if record.grant > 0 then units, burst = grant(hit, record) end
+  local units, burst, shared_burst = hit.own_units, hit.own_burst, hit.own_shared_burst
+  if record.grant > 0 then
+    units, burst = grant(hit, record)
+    shared_burst = burst
+  end
   -- Without a ban: units are returned by it. A reset needs some limit.
   hit.counts, hit.is_unlimited, hit.fixed = units > 0, false, false
   if units > 0 then
-    set_limit(hit, units, burst)
+    set_limit(hit, units, burst, shared_burst)
   elseif hit.own_units > 0 then
-    set_limit(hit, hit.own_units, hit.own_burst)
+    set_limit(hit, hit.own_units, hit.own_burst, hit.own_shared_burst)
   else
-    set_limit(hit, 1, 1)
+    set_limit(hit, 1, 1, 1)
   end
   local outcome, wait = IMPOSSIBLE, 0
   if record.ban > 0 then

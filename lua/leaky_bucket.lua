@@ -31,7 +31,7 @@ local function decide(state, limit, now, cost)
   local room = max(limit.burst - level, limit.least)
 
   local outcome = outcome_of(cost, room, limit.burst)
-  local retry_after = outcome == DENIED and time_for(limit, cost - room, part) or 0
+  local retry_after = outcome == DENIED and time_for(limit, level + cost - limit.burst, part) or 0
   local taken = outcome == ALLOWED and cost or 0
   local until_empty = time_for(limit, level + taken, part)
   return {

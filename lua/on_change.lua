@@ -106,7 +106,7 @@ local function changed_limit(history, hit)
   -- With as much debt as may be stored, if the limit of the hit has any.
   local debt = hit.max_debt < 0 and 0 or latest.units
   local from = {
-    units = latest.units, burst = latest.burst, window = latest.window,
+    units = latest.units, burst = latest.burst, shared_burst = latest.burst, window = latest.window,
     max_debt = hit.max_debt < 0 and -1 or debt, least = 0 - debt, max_in_use = latest.burst + debt,
   }
   return from, converts
@@ -127,7 +127,7 @@ local function used_after(hit, used, from, converts)
     local whole, rest = divide(used, hit.burst, 0, from.burst)
     after = whole + (rest > 0 and 1 or 0)
   end
-  return min(after, hit.max_in_use)
+  return min(after, hit.burst - hit.least)
 end
 
 -- Converts the state of a hit, or carries it over as it is: counts stay, and of a bucket units left stay

@@ -36,7 +36,8 @@ local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 
 -- The current request: its coupling, its hits and their number. A hit also serves as its limit:
--- `units` per `window` (µs), `burst`, `max_in_use` (burst and debt), and `least` (the negative debt).
+-- `units` per `window` (µs), `burst`, `shared_burst` (the largest one of the limits that decide on the
+-- same state), `max_in_use` (shared burst and debt), and `least` (the negative debt).
 local coupling, hits, count = nil, {}, 0
 
 -- Time of the call by the server's clock, in µs.
@@ -120,7 +121,7 @@ local function time_for(limit, units, part)
   return whole + ceil((rest - part) / limit.units)
 end
 
--- Returns the time in µs from the largest debt to a whole burst.
+-- Returns the time in µs from the largest debt to a whole burst, of other limits on the state too.
 local function fill_time(limit)
   return time_for(limit, limit.max_in_use, 0)
 end

@@ -56,10 +56,10 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Sets the tokens.
+-- Sets the tokens. The bucket is full once it is for all limits that share the state.
 local function set_state(state, limit, now, tokens, part, at)
   state.tokens, state.part, state.at, state.now, state.dirty = tokens, part, at, now, true
-  state.until_full = time_for(limit, limit.burst - tokens, part)
+  state.until_full = time_for(limit, limit.shared_burst - tokens, part)
 end
 
 local function commit(state, limit, now, cost, decision)
@@ -91,14 +91,20 @@ local function reset(state)
   state.tokens, state.dirty = nil, true
 end
 
+-- Sets the tokens to at most `burst`.
+local function set_or_reset(state, limit, now, tokens, part, at)
+  if tokens >= limit.burst then tokens, part = limit.burst, 0 end
+  if tokens == limit.shared_burst then return reset(state) end
+  set_state(state, limit, now, tokens, part, at)
+end
+
 local function refund(state, limit, now, taken)
   if not state.tokens then return end
   local tokens, part, at = refilled(state, limit, now)
   local units, rest = outstanding(limit, now, taken)
   tokens, part = tokens + units, part + rest
   if part >= limit.window then tokens, part = tokens + 1, part - limit.window end
-  if tokens >= limit.burst then return reset(state) end
-  set_state(state, limit, now, tokens, part, at)
+  set_or_reset(state, limit, now, tokens, part, at)
 end
 
 local function charge(state, limit, now, cost)
@@ -117,8 +123,7 @@ end
 local function carry(state, from, limit, now)
   local tokens, part, at = refilled(state, from, now)
   tokens, part = max(tokens, limit.least), (part_after(part, from, limit))
-  if tokens >= limit.burst then return reset(state) end
-  set_state(state, limit, now, tokens, part, at)
+  set_or_reset(state, limit, now, tokens, part, at)
 end
 
 -- Leaves all tokens but `used`.

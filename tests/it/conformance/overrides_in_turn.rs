@@ -1,6 +1,6 @@
 //! Requests for one key that overrides with different limits decide: how much they pass together.
 
-use rlaas::algorithm::{Algorithm, Limit, OnChange, window_index};
+use rlaas::algorithm::{Algorithm, Decision, Limit, OnChange, Outcome, window_index};
 use rlaas::clock::{Deadline, Micros, Timestamp};
 use rlaas::rules::{Grant, Matcher, Override, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 use rlaas_testkit::service::{Service, T0};
@@ -10,15 +10,23 @@ use super::cases;
 cases! {
     all, memory redis;
     overrides_in_turn_pass_no_more_than_the_larger_limit: without_bursts;
-    overrides_at_random_pass_no_more_than_the_book_says: without_bursts;
+    overrides_at_random_pass_no_more_than_the_larger_limit: without_bursts;
 }
 cases! {
     leaky_bucket gcra, memory redis;
-    smaller_limit_cuts_the_units_in_use: without_bursts;
+    smaller_limit_waits_for_what_the_larger_has_taken: without_bursts;
 }
 cases! {
     token_bucket, memory redis;
-    bucket_is_full_once_the_last_override_has_filled_it: without_bursts;
+    bucket_is_not_full_until_it_is_for_every_override: without_bursts;
+}
+cases! {
+    buckets;
+    override_that_only_looks_at_the_key_shares_nothing: by_user;
+}
+cases! {
+    token_bucket leaky_bucket gcra, memory redis;
+    denial_by_a_smaller_limit_is_not_cached: without_bursts;
 }
 
 const MINUTE: Micros = Micros::from_secs(60);
@@ -70,8 +78,13 @@ fn rules(algorithm: Algorithm, grants: [ResourceLimit; 2]) -> RuleSet {
 
 /// Returns whether a request passes.
 async fn passes(on: &Service, user: &str, resource: &str, cost: u32) -> bool {
+    decision(on, user, resource, cost).await.is_allowed()
+}
+
+async fn decision(on: &Service, user: &str, resource: &str, cost: u32) -> Decision {
     let request = Request::user(user).resource(resource).cost(cost).build().expect("a request");
-    on.limiter.check(&request, Deadline::NEVER).await.expect("a verdict").is_allowed()
+    let verdict = on.limiter.check(&request, Deadline::NEVER).await.expect("a verdict");
+    verdict.deciding().decision.clone()
 }
 
 async fn overrides_in_turn_pass_no_more_than_the_larger_limit(on: Service) {
@@ -89,7 +102,7 @@ async fn overrides_in_turn_pass_no_more_than_the_larger_limit(on: Service) {
     assert!(on.stored().unwrap_or_default().iter().all(|one| !is_history(&one.key)));
 }
 
-async fn overrides_at_random_pass_no_more_than_the_book_says(on: Service) {
+async fn overrides_at_random_pass_no_more_than_the_larger_limit(on: Service) {
     let algorithm = on.algorithm();
     let all = [
         WITHOUT_BURSTS,
@@ -105,8 +118,11 @@ async fn overrides_at_random_pass_no_more_than_the_book_says(on: Service) {
         (random >> 33) % below
     };
     let mut now = T0;
+    let twin = Service::on_memory(without_bursts(algorithm));
     for (number, grants) in some.iter().enumerate() {
-        on.limiter.replace_rules(rules(algorithm, *grants));
+        for one in [&on, &twin] {
+            one.limiter.replace_rules(rules(algorithm, *grants));
+        }
         for case in 0..8 {
             let user = format!("{number}-{case}");
             let mut passed = Vec::new();
@@ -114,11 +130,16 @@ async fn overrides_at_random_pass_no_more_than_the_book_says(on: Service) {
                 let most_ms =
                     [1, 500, 4_000, 20_000, 70_000][usize::try_from(next(5)).expect("few")];
                 now = now + Micros::from_millis(next(most_ms));
-                on.set_clock(now);
                 let granted = grants[usize::from(next(2) == 0)];
                 let cost = [1, 1, 3][step % 3];
-                if passes(&on, &user, granted.resource, cost).await {
-                    passed.push((now, u64::from(cost), granted));
+                let mut decisions = Vec::new();
+                for one in [&on, &twin] {
+                    one.set_clock(now);
+                    decisions.push(decision(one, &user, granted.resource, cost).await);
+                }
+                assert_eq!(decisions[0], decisions[1], "the memory store");
+                if decisions[0].is_allowed() {
+                    passed.push((now, u64::from(cost)));
                 }
             }
             check(algorithm, *grants, &passed);
@@ -126,23 +147,16 @@ async fn overrides_at_random_pass_no_more_than_the_book_says(on: Service) {
     }
 }
 
-/// Checks every span from one request to another.
-fn check(
-    algorithm: Algorithm,
-    grants: [ResourceLimit; 2],
-    passed: &[(Timestamp, u64, ResourceLimit)],
-) {
+/// Checks every span from one request to another: no more has passed than by the larger burst and the
+/// larger number of units per minute.
+fn check(algorithm: Algorithm, grants: [ResourceLimit; 2], passed: &[(Timestamp, u64)]) {
     let [one, other] = grants;
     let (units, burst) = (one.units.max(other.units), one.burst.max(other.burst));
-    let fill_time = |of: ResourceLimit| of.limit(algorithm).fill_time();
-    let shortest = fill_time(one).min(fill_time(other));
-    let has_bursts = grants.iter().any(|of| of.units != of.burst);
-    for (at, (start, ..)) in passed.iter().enumerate() {
-        let (mut sum, mut more, mut last) = (0, 0, *start);
-        for (end, cost, by) in &passed[at..] {
+    for (at, (start, _)) in passed.iter().enumerate() {
+        let mut sum = 0;
+        for (end, cost) in &passed[at..] {
             sum += cost;
             let span = end.since(*start);
-            let refilled = || units * span.as_micros() / MINUTE.as_micros() + 1;
             let most = match algorithm {
                 Algorithm::FixedWindow => {
                     units * (1 + window_index(*end, MINUTE) - window_index(*start, MINUTE))
@@ -150,38 +164,77 @@ fn check(
                 Algorithm::SlidingWindowLog if span < MINUTE => units,
                 Algorithm::SlidingWindowCounter if span < MINUTE => 2 * units,
                 Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter => break,
-                Algorithm::TokenBucket => {
-                    // Nothing passed until the bucket of an override was full again.
-                    more += if has_bursts && end.since(last) >= shortest { burst } else { 0 };
-                    burst + refilled() + more
-                }
-                Algorithm::LeakyBucket | Algorithm::Gcra => {
-                    more += burst - by.burst;
-                    burst + refilled() + more
+                Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+                    burst + units * span.as_micros() / MINUTE.as_micros()
                 }
             };
-            last = *end;
             assert!(sum <= most, "{sum} of {most} by {grants:?} from {start:?} to {end:?}");
         }
     }
 }
 
-async fn smaller_limit_cuts_the_units_in_use(on: Service) {
+async fn smaller_limit_waits_for_what_the_larger_has_taken(on: Service) {
     assert!(passes(&on, "alice", "/wide", 20).await);
+    // One of the 20 has drained by the smaller limit, 4 by the larger one.
     on.at(12.0);
-    // One of the 5 has drained, so that 5 are in use after this request.
-    assert!(passes(&on, "alice", "/narrow", 1).await);
-    assert!(passes(&on, "alice", "/wide", 15).await);
+    let decision = decision(&on, "alice", "/narrow", 1).await;
+    let retry_after = Micros::from_secs(15 * 12);
+    assert_eq!(decision.outcome, Outcome::Denied { retry_after });
+    assert_eq!((decision.remaining, decision.current_count), (0, 19));
+    assert!(passes(&on, "alice", "/wide", 4).await);
     assert!(!passes(&on, "alice", "/wide", 1).await);
+    // All but one have drained by the larger limit, which counts once a request passes by it.
+    on.at(69.0);
+    assert!(!passes(&on, "alice", "/narrow", 1).await);
+    assert!(passes(&on, "alice", "/wide", 1).await);
+    assert!(passes(&on, "alice", "/narrow", 1).await);
+    // At the latest all have drained when they have by the limit that has decided last.
+    assert!(passes(&on, "alice", "/wide", 10).await);
+    on.at(69.0 + 61.0);
+    assert!(passes(&on, "alice", "/narrow", 5).await);
 }
 
-async fn bucket_is_full_once_the_last_override_has_filled_it(on: Service) {
+async fn bucket_is_not_full_until_it_is_for_every_override(on: Service) {
     on.limiter.replace_rules(rules(on.algorithm(), grants((20, 5), (5, 50))));
     assert!(passes(&on, "alice", "/narrow", 50).await);
     on.at(3.0);
     assert!(!passes(&on, "alice", "/narrow", 1).await);
     assert!(passes(&on, "alice", "/wide", 1).await);
-    // 5 are there again after 15 s, and the state is forgotten a second later.
+    // The smaller burst is full again after 15 s.
     on.at(19.1);
-    assert!(passes(&on, "alice", "/narrow", 50).await);
+    assert!(!passes(&on, "alice", "/narrow", 2).await);
+    assert!(passes(&on, "alice", "/narrow", 1).await);
+}
+
+async fn denial_by_a_smaller_limit_is_not_cached(on: Service) {
+    let most = grants((20, 5), (5, 5));
+    on.limiter.replace_rules(rules(on.algorithm(), most));
+    assert!(passes(&on, "alice", "/wide", 5).await);
+    // By the smaller limit, 1 has drained after 12 s.
+    assert!(!passes(&on, "alice", "/narrow", 1).await);
+    on.at(11.0);
+    // By the larger one, 3 have.
+    assert!(passes(&on, "alice", "/wide", 1).await);
+    assert!(passes(&on, "alice", "/narrow", 1).await);
+}
+
+/// Grants more to one user, whose state is nobody else's.
+fn by_user(algorithm: Algorithm) -> RuleSet {
+    let [wide, narrow] = WITHOUT_BURSTS;
+    let vip = Pattern::OneOf(vec![TextPattern::Exact("vip".to_owned())]);
+    let rule = Rule {
+        overrides: vec![Override {
+            matcher: Matcher { patterns: vec![(Part::UserId, vip)] },
+            grant: Grant::Limited(wide.limit(algorithm)),
+        }],
+        ..Rule::new_default(algorithm, narrow.limit(algorithm))
+    };
+    RuleSet::new(rule, Vec::new())
+}
+
+async fn override_that_only_looks_at_the_key_shares_nothing(on: Service) {
+    let rules = by_user(on.algorithm());
+    let limit = |rule: &Rule| *rule.grant.limit().expect("a limit");
+    assert!(rules.iter().all(|rule| !limit(rule).shares_state()));
+    assert!(passes(&on, "vip", "", 20).await && passes(&on, "alice", "", 5).await);
 }

@@ -49,7 +49,7 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     let (level, part, _) = leaked(state, limit, now);
     let room = limit.remaining_of(limit.burst(), level);
 
-    let wait = || limit.time_for((cost.units().cast_signed() - room).cast_unsigned(), part);
+    let wait = || limit.time_for(level + cost.units() - limit.burst(), part);
     let outcome = Outcome::new(cost, room, limit.burst(), wait);
     let taken = outcome.taken(cost);
     let until_empty = limit.time_for(level + taken, part);
@@ -139,8 +139,8 @@ pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestam
 /// Returns the level, the fraction of its topmost unit that has drained, and the time to which they
 /// refer: `now`, or later if the state is from later.
 ///
-/// After a change of the rule the stored level may be above the burst and the debt; it is cut to
-/// them.
+/// After a change of the rule the stored level may be above the largest burst and the debt; it is cut
+/// to them.
 #[inline]
 fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp) {
     if is_from_the_future(state.at, now, limit) {

@@ -28,11 +28,15 @@ impl Cost {
 }
 
 /// A valid limit: units per window, and units at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Limits are equal if they grant as much, whether other limits decide on the same state or not.
+#[derive(Clone, Copy, Debug, Eq)]
 pub struct Limit {
     window: Micros,
     units: NonZeroU32,
     burst: NonZeroU32,
+    /// The largest burst of the limits that decide on the same state. `None`: it decides alone.
+    shared_burst: Option<NonZeroU32>,
     /// Most units of debt. `None`: the limit keeps no debt.
     max_debt: Option<u32>,
     /// Derived from the fields above, so that a decision needs no division.
@@ -47,6 +51,13 @@ struct Times {
     unit_part: u32,
     burst_part: u32,
     burst: Micros,
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        let grant = |limit: &Self| (limit.window, limit.units, limit.burst, limit.max_debt);
+        grant(self) == grant(other)
+    }
 }
 
 impl Limit {
@@ -85,7 +96,7 @@ impl Limit {
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
-        Self { window, units, burst, max_debt: None, times }
+        Self { window, units, burst, shared_burst: None, max_debt: None, times }
     }
 
     /// Returns `units` if a limit may have as many.
@@ -105,6 +116,49 @@ impl Limit {
         let burst = Self::count(burst).filter(|_| burst <= most);
         let burst = burst.ok_or(LimitError::Burst { most })?;
         Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
+    }
+
+    /// Returns the same limit, to decide on a state on which other limits decide too; `burst` is the
+    /// largest burst of them all. What was taken by a larger burst stays in use, so that together
+    /// they let no more pass than the largest burst and the largest rate. Makes no difference to
+    /// algorithms without a burst.
+    ///
+    /// ```
+    /// use rlaas_core::algorithm::{Algorithm, Cost, Limit, Outcome, State};
+    /// use rlaas_core::clock::{Micros, Timestamp};
+    ///
+    /// let minute = Micros::from_secs(60);
+    /// let [wide, narrow] = [20, 5].map(|units| Limit::new(units, minute).unwrap().sharing_state(20));
+    /// let (mut state, now) = (State::default(), Timestamp::from_millis(1_000));
+    /// assert!(Algorithm::Gcra.take(&mut state, &wide, now, Cost::new(20)).is_allowed());
+    /// // 16 of the 20 units must drain first, by this limit one in 12 s.
+    /// let denied = Algorithm::Gcra.decide(&state, &narrow, now, Cost::ONE);
+    /// let retry_after = Micros::from_secs(16 * 12);
+    /// assert_eq!(denied.outcome, Outcome::Denied { retry_after });
+    /// ```
+    #[must_use]
+    pub fn sharing_state(self, burst: u64) -> Self {
+        let burst = Self::count(burst.clamp(self.burst(), self.most_burst()));
+        Self { shared_burst: burst, ..self }
+    }
+
+    /// Returns the same limit, to decide alone on its state.
+    #[must_use]
+    pub(crate) const fn deciding_alone(self) -> Self {
+        Self { shared_burst: None, ..self }
+    }
+
+    /// Returns `true` if other limits decide on the same state.
+    pub const fn shares_state(&self) -> bool {
+        self.shared_burst.is_some()
+    }
+
+    /// Returns the largest burst of the limits that decide on the same state.
+    pub const fn shared_burst(&self) -> u64 {
+        match self.shared_burst {
+            Some(burst) => burst.get() as u64,
+            None => self.burst(),
+        }
     }
 
     /// Returns the most units at once: as many as become available within [`Limit::MAX_FILL`].
@@ -137,10 +191,11 @@ impl Limit {
         let max_debt = self.max_debt.and_then(|owed| u32::try_from(debt(owed)).ok());
         let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
         // A burst that would take too long to become available is cut to the largest valid one.
-        share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
+        let share = share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
             _ => share,
-        })
+        });
+        if self.shares_state() { share.sharing_state(of(self.shared_burst())) } else { share }
     }
 
     /// Returns the units per window: 1 to 10⁹.
@@ -174,9 +229,9 @@ impl Limit {
         }
     }
 
-    /// Returns the most units that can be in use: the burst and the debt.
+    /// Returns the most units that can be in use: the largest burst and the debt.
     pub(super) const fn max_in_use(&self) -> u64 {
-        self.burst() + self.debt()
+        self.shared_burst() + self.debt()
     }
 
     /// Returns `whole` minus `used`, but no less than the negative debt.
@@ -185,7 +240,7 @@ impl Limit {
         if left < least { least } else { left }
     }
 
-    /// Returns the time from the largest debt to a whole burst.
+    /// Returns the time from the largest debt to a whole burst, of other limits on the state too.
     pub fn fill_time(&self) -> Micros {
         self.time_for(self.max_in_use(), 0)
     }

@@ -98,7 +98,7 @@ impl LimitChange<'_> {
             Some(_) if used == 0 => 0,
             // Counts may be above the limit, buckets not.
             Some(OnChange::KeepUsed) if !algorithm.has_burst() => used,
-            Some(policy) => policy.used_after(used, from, to).min(self.to.max_in_use()),
+            Some(policy) => policy.used_after(used, from, to).min(self.to.burst() + self.to.debt()),
         }
     }
 }

@@ -33,6 +33,17 @@ impl Default for State {
 }
 
 impl State {
+    /// Creates the state of a bucket with at most `burst` tokens.
+    fn new(limit: &Limit, now: Timestamp, tokens: i64, part: u64, at: Timestamp) -> Self {
+        let burst = limit.burst().cast_signed();
+        let (tokens, part) = if tokens >= burst { (burst, 0) } else { (tokens, part) };
+        if tokens == limit.shared_burst().cast_signed() {
+            return Self::default();
+        }
+        let expires_at = time_to_live(now, until_full_for_all(limit, tokens, part));
+        Self { part, at, expires_at, tokens: stored(tokens) }
+    }
+
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
@@ -78,9 +89,14 @@ pub(super) fn commit(
         return;
     }
     let (tokens, part, at) = refilled(state, limit, now);
-    let expires_at = time_to_live(now, decision.reset_after);
-    let tokens = stored(tokens - cost.units().cast_signed());
-    *state = State { part, at, expires_at, tokens };
+    let tokens = tokens - cost.units().cast_signed();
+    let until_full = if limit.shares_state() {
+        until_full_for_all(limit, tokens, part)
+    } else {
+        decision.reset_after
+    };
+    let expires_at = time_to_live(now, until_full);
+    *state = State { part, at, expires_at, tokens: stored(tokens) };
 }
 
 /// Removes the cost from the tokens, down to the debt.
@@ -88,8 +104,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     let (tokens, part, at) = refilled(state, limit, now);
     let (tokens, least) = (tokens - cost.units().cast_signed(), -limit.debt().cast_signed());
     let (tokens, part) = if tokens < least { (least, 0) } else { (tokens, part) };
-    let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
-    *state = State { part, at, expires_at, tokens: stored(tokens) };
+    *state = State::new(limit, now, tokens, part, at);
 }
 
 /// Adds the tokens that have not been refilled yet; see [`super::outstanding`].
@@ -99,12 +114,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     let window = limit.window().as_micros();
     let tokens = tokens + (units + (part + rest) / window).cast_signed();
     let part = (part + rest) % window;
-    *state = if tokens < limit.burst().cast_signed() {
-        let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
-        State { part, at, expires_at, tokens: stored(tokens) }
-    } else {
-        State::default()
-    };
+    *state = State::new(limit, now, tokens, part, at);
 }
 
 /// Adds the cost to the tokens, at most up to the burst.
@@ -115,22 +125,17 @@ pub(super) fn credit(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
 
 /// Leaves as many tokens, up to the burst.
 pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
-    let (limit, burst) = (change.to, change.to.burst().cast_signed());
+    let limit = change.to;
     let (tokens, part, at) = refilled(state, change.from, now);
     let (tokens, part) = (tokens.max(-limit.debt().cast_signed()), change.part_after(part));
-    *state = if tokens < burst {
-        let expires_at = time_to_live(now, limit.time_for(in_use(limit, tokens), part));
-        State { part, at, expires_at, tokens: stored(tokens) }
-    } else {
-        State::default()
-    };
+    *state = State::new(limit, now, tokens, part, at);
 }
 
 /// Leaves all tokens but `used`.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let (_, _, at) = refilled(state, change.from, now);
-    let expires_at = time_to_live(now, change.to.time_for(used, 0));
     let tokens = change.to.burst().cast_signed() - used.cast_signed();
+    let expires_at = time_to_live(now, until_full_for_all(change.to, tokens, 0));
     *state = State { part: 0, at, expires_at, tokens: stored(tokens) };
 }
 
@@ -156,6 +161,11 @@ fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (i64, u64, Timestam
 #[inline]
 fn in_use(limit: &Limit, tokens: i64) -> u64 {
     (limit.burst().cast_signed() - tokens).cast_unsigned()
+}
+
+/// Returns the time in which the largest burst becomes available.
+fn until_full_for_all(limit: &Limit, tokens: i64, part: u64) -> Micros {
+    limit.time_for((limit.shared_burst().cast_signed() - tokens).cast_unsigned(), part)
 }
 
 /// Converts a number of tokens, which the bounds of a limit keep small, to the type of the state.

@@ -93,7 +93,8 @@ impl RuleSet {
     pub const MAX_MATCHES: usize = 64;
 
     /// Creates a rule set. The names of the rules must differ.
-    pub fn new(default: Rule, mut named: Vec<Rule>) -> Self {
+    pub fn new(mut default: Rule, mut named: Vec<Rule>) -> Self {
+        named.iter_mut().chain([&mut default]).for_each(Rule::share_states);
         named.sort_by(|one, other| one.name.cmp(&other.name));
         let mut by_value: HashMap<Part, HashMap<String, Vec<usize>>> = HashMap::new();
         let mut others = Vec::new();

@@ -277,6 +277,27 @@ impl Rule {
         }
     }
 
+    /// Makes the limits of the rule and of its overrides known to each other, if they may decide on
+    /// the same state: if not all that overrides look at is in the key.
+    pub(super) fn share_states(&mut self) {
+        let in_key = |part: &Part| self.key_by.contains(part);
+        let mut parts = self.overrides.iter().flat_map(|other| &other.matcher.patterns);
+        let shares = self.algorithm.has_burst() && !parts.all(|(part, _)| in_key(part));
+        let mut limits: Vec<&mut Limit> = [&mut self.grant]
+            .into_iter()
+            .chain(self.overrides.iter_mut().map(|other| &mut other.grant))
+            .filter_map(Grant::limit_mut)
+            .collect();
+        let widest = limits.iter().map(|limit| limit.burst()).max();
+        let widest = widest.filter(|_| shares && limits.len() > 1);
+        for limit in &mut limits {
+            **limit = match widest {
+                Some(burst) => limit.sharing_state(burst),
+                None => limit.deciding_alone(),
+            };
+        }
+    }
+
     /// Returns the override that applies to a request, and its position.
     pub(crate) fn closest_override(&self, request: &Request<'_>) -> Option<(usize, &Override)> {
         let close = self.overrides.iter().enumerate().filter_map(|(position, other)| {
@@ -351,6 +372,13 @@ impl Grant {
     /// Returns the limit, if there is one.
     #[inline]
     pub const fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limited(limit) => Some(limit),
+            Self::Banned | Self::Unlimited => None,
+        }
+    }
+
+    fn limit_mut(&mut self) -> Option<&mut Limit> {
         match self {
             Self::Limited(limit) => Some(limit),
             Self::Banned | Self::Unlimited => None,

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Cost, Outcome};
+use crate::algorithm::{Algorithm, Cost, Limit, Outcome};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::operation::{Action, HitReply, StoreHit};
 use crate::project_counts::ProjectCounts;
@@ -137,7 +137,8 @@ impl DenyCache {
         if hit.on_change.is_some() && matches!(action, Action::Peek(_)) {
             return;
         }
-        if !Self::may_have(key) {
+        // A request by another limit on the state, of a larger rate, may shorten the wait.
+        if !Self::may_have(key) || grant.limit().is_some_and(Limit::shares_state) {
             return;
         }
         let RequestedAt { time: requested_at, removals } = requested_at;
