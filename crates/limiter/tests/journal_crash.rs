@@ -162,7 +162,8 @@ fn process_under_test() {
     let run = std::env::var(RUN).expect("a number");
     let kept = Arc::new(Kept::default());
     let process = Arc::new(Process::open(Path::new(&folder), kept.clone()));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build();
     let runtime = runtime.expect("a runtime");
     let (bans, entries) = (Arc::clone(&process), Arc::clone(&process));
     let name = run.clone();
@@ -195,7 +196,8 @@ fn process_under_test() {
             kept.taken.store(number, Ordering::SeqCst);
             if number.is_multiple_of(100) {
                 print_line(&format!("taken {number}"));
-                tokio::task::yield_now().await;
+                // Leaves time to the writers, and units for all that they have to write.
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
     });
