@@ -220,7 +220,7 @@ mod tests {
         assert!(lines[7].contains("1 Rules"), "{lines:#?}");
         assert!(lines[8].starts_with("RULE") && lines[8].ends_with("DEGRADED"), "{}", lines[8]);
         let columns: Vec<_> = lines[9].split_whitespace().collect();
-        assert_eq!(columns, ["pay", "2500", "500", "20%", "0", "0", "2000", "0"]);
+        assert_eq!(columns, ["pay", "2500", "500", "0", "20%", "0", "2000", "0"]);
         assert!(lines[10].starts_with(r"a\n\u{1b}[2J\u{202e}\0<"), "{}", lines[10]);
         assert!(lines[23].starts_with("q quit"), "{}", lines[23]);
     }
@@ -261,7 +261,7 @@ mod tests {
         assert!(lines[2].contains("500 denied"), "{}", lines[2]);
         assert!(lines[3].contains("1 Rules"), "{lines:#?}");
         let columns: Vec<_> = lines[5].split_whitespace().collect();
-        assert_eq!(columns, ["pay", "2500", "500", "20%"]);
+        assert_eq!(columns, ["pay", "2500", "500", "0", "20%"]);
         assert!(lines[14].starts_with("q quit"), "{lines:#?}");
     }
 

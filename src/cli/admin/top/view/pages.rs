@@ -46,8 +46,8 @@ pub(super) fn render_rules(frame: &mut Frame<'_>, area: Rect, state: &TopState, 
     }
     let by_denials = state.order == Order::MostDenied;
     let name = if by_denials { "RULE (most denied first)" } else { "RULE (busiest first)" };
-    let numbers = ["PER S", "DENIED", "SHARE", "NEAR", "SHADOW", "UNITS", "DEGRADED"];
-    let shown = if is_wide { &numbers[..] } else { &numbers[..3] };
+    let numbers = ["PER S", "DENIED", "SHADOW", "SHARE", "NEAR", "UNITS", "DEGRADED"];
+    let shown = if is_wide { &numbers[..] } else { &numbers[..4] };
     let mut titles = vec![Line::from(name)];
     titles.extend(shown.iter().map(|title| number(format!("{title:>8}"))));
     let table = table(area, titles, rows, 0).row_highlight_style(SELECTED);
@@ -65,11 +65,11 @@ fn numbers(
     let each = |count| number(rate(per_second(count, point)));
     let bad = |count| each(count).style(if count > 0 { theme.bad() } else { Style::new() });
     let denied = stats.denied.saturating_add(stats.shadow_denied);
+    let share = number(share(denied, decisions(stats)));
     let mut cells =
-        vec![each(decisions(stats)), bad(stats.denied), number(share(denied, decisions(stats)))];
+        vec![each(decisions(stats)), bad(stats.denied), each(stats.shadow_denied), share];
     if is_wide {
-        cells.extend([each(stats.near_limit), each(stats.shadow_denied), each(stats.units)]);
-        cells.push(bad(stats.degraded));
+        cells.extend([each(stats.near_limit), each(stats.units), bad(stats.degraded)]);
     }
     cells
 }
