@@ -20,8 +20,6 @@ pub(super) struct Frame {
     pub(super) has_session: bool,
     /// Whether the visitor may see the audit.
     pub(super) has_audit: bool,
-    /// Whether the visitor may see keys.
-    pub(super) has_keys: bool,
     /// Whether the visitor may see the instances.
     pub(super) has_instances: bool,
     /// Id of this instance.
@@ -101,8 +99,8 @@ impl Frame {
             ("now", "Now", true),
             ("instances", "Instances", self.has_instances),
             ("rules", "Rules", true),
-            ("key", "Key", self.has_keys),
-            ("projects", "Projects", self.has_keys || self.has_audit),
+            ("key", "Key", true),
+            ("projects", "Projects", true),
             ("audit", "Audit", self.has_audit),
         ];
         let shown = pages
@@ -180,7 +178,6 @@ mod tests {
             form_secret: Sessions::default().local_secret(),
             has_session: false,
             has_audit: false,
-            has_keys: true,
             has_instances,
             instance: "host-1".to_owned(),
             store: "redis",

@@ -22,6 +22,14 @@ pub(super) struct ConsoleVisitor {
     pub(super) has_session: bool,
 }
 
+impl ConsoleVisitor {
+    /// Returns `true` for visitors with a role for all projects. Others see neither the instances nor the
+    /// store.
+    pub(super) fn sees_instances(&self) -> bool {
+        self.caller.has(Role::Operate) || self.caller.has(Role::Admin)
+    }
+}
+
 impl FromRequestParts<Console> for ConsoleVisitor {
     type Rejection = Response;
 
@@ -92,8 +100,7 @@ impl ConsoleContext {
             form_secret: visitor.form_secret.clone(),
             has_session: visitor.has_session,
             has_audit: visitor.caller.has_anywhere(Role::Admin),
-            has_keys: visitor.caller.has_anywhere(Role::Operate),
-            has_instances: visitor.caller.has(Role::Operate) || visitor.caller.has(Role::Admin),
+            has_instances: visitor.sees_instances(),
             instance: self.administrator.instances().id().to_owned(),
             store: store.name(),
             is_store_away: *store.health().borrow() == Health::Down,

@@ -200,10 +200,26 @@ async fn roles_are_those_of_the_api() {
     let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}"));
     let server = Rlaas::start_from(&file, &[CONSOLE]);
     let admin = Browser::signed_in(&server, ADMIN).await;
-    assert_eq!(admin.get(ALICE).await.status, 403, "operate is another role");
-    assert!(!admin.get("instances").await.body.contains("href=\"key\""));
-    let body = format!("secret={}&change=reset", admin.secret("instances").await);
-    assert_eq!(admin.post("key", &body).await.status, 403);
+    let page = admin.get(ALICE).await;
+    assert!(page.status == 200 && page.body.contains("The role operate is required"), "{page:?}");
+    for hidden in ["Reset this key", "Refund units", "<dt>Used</dt>", "would be", "rlaas:rule:"] {
+        assert!(!page.body.contains(hidden), "{hidden}: {}", page.body);
+    }
+    let reset = format!("{}&change=reset&reason=r", form(&page.body, "ban"));
+    let refused = admin.post("key", &reset).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert!(refused.body.contains("role operate is required"), "{}", refused.body);
+    for (change, fields, outcome) in [
+        ("ban", "reason=r&ttl=1h", "is banned until"),
+        ("set-limit", "reason=r&ttl=1h&limit=5", "has another limit until"),
+        ("unban", "reason=r", "is not banned any more"),
+        ("clear-limit", "reason=r", "has the limit of the rule again"),
+    ] {
+        let changed = send(&admin, ALICE, change, fields).await;
+        assert!(changed.body.contains(outcome), "{change}: {}", changed.body);
+        assert!(!changed.body.contains("<dt>Used</dt>"), "{}", changed.body);
+    }
+    assert!(admin.get(ALICE).await.body.contains("SetOverride"), "the audit is shown");
     let operator = Browser::signed_in(&server, OPERATE).await;
     let own = operator.get("key").await.body;
     assert!(own.contains("value=\"shop\"") && own.contains("href=\"key\""), "{own}");

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::ADMIN;
 use super::OPERATE;
-use super::found::MetKey;
+use super::found::{FoundKeys, MetKey};
 use super::render::KeyPage;
 use crate::api::auth::Roles;
 use crate::console::change_form::{TextInput, hidden};
@@ -99,21 +99,24 @@ impl ChangeKind {
 
 impl KeyPage {
     /// Shows the forms of the changes that the visitor may make of a key.
-    pub(super) fn forms(&self, position: usize, met: &MetKey, is_admin: bool) -> Markup {
+    pub(super) fn forms(&self, position: usize, met: &MetKey, found: &FoundKeys) -> Markup {
+        let FoundKeys { is_admin, is_operator, .. } = *found;
         let has = |kind| {
             let state = met.state.as_ref();
             state.is_none_or(|state| state.overrides.iter().any(|one| one.kind() == kind))
         };
         let may_override = is_admin && met.key.hit.overridable;
         let shown = ChangeKind::ALL.into_iter().filter(|kind| match kind {
-            ChangeKind::Reset | ChangeKind::Refund => true,
+            ChangeKind::Reset | ChangeKind::Refund => is_operator,
             ChangeKind::Ban | ChangeKind::SetLimit => may_override,
             ChangeKind::Unban => may_override && has(OverrideKind::Ban),
             ChangeKind::ClearLimit => may_override && has(OverrideKind::Grant),
         });
         html! {
-            div.changes {
-                @for kind in shown { (self.form(position, met, kind)) }
+            @if is_operator || may_override {
+                div.changes {
+                    @for kind in shown { (self.form(position, met, kind)) }
+                }
             }
             @if is_admin && !may_override {
                 p.hint { "Bans and other limits need a rule with " code { "overridable: true" } "." }

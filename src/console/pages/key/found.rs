@@ -9,7 +9,7 @@ use rlaas_limiter::{KeyState, Snapshot};
 use rlaas_proto::ratelimit::admin::v1::AuditEntry;
 
 use super::search::KeySearch;
-use super::{ADMIN, OPERATE};
+use super::{ADMIN, OPERATE, OPERATORS};
 use crate::admin::{AdminError, AuditFilter, AuditedProjects, explain, outlook};
 use crate::api::auth::{Caller, Role};
 use crate::clock::{Deadline, Micros, Timestamp};
@@ -35,7 +35,8 @@ pub(super) struct FoundKeys {
     pub(super) unmet: Vec<UnmetRule>,
     /// Number of further ones.
     pub(super) left_out: usize,
-    /// The decision that a check of the request would get; `None` for an id of a key, or if the store is away.
+    /// The decision that a check of the request would get; `None` for an id of a key, if the store is
+    /// away, or if the visitor may not see it.
     pub(super) outlook: Option<RequestOutlook>,
     /// Why the states are not known.
     pub(super) store_problem: Option<String>,
@@ -43,6 +44,8 @@ pub(super) struct FoundKeys {
     pub(super) changes: Option<Result<Vec<AuditEntry>, String>>,
     /// Whether the visitor may set overrides and bans.
     pub(super) is_admin: bool,
+    /// Whether the visitor may see what is used, and reset it.
+    pub(super) is_operator: bool,
 }
 
 /// A key with its state.
@@ -51,7 +54,7 @@ pub(super) struct MetKey {
     pub(super) key: SelectedKey,
     /// Part of the limit from which the key is near it.
     pub(super) near_limit: Option<Share>,
-    /// `None` while the store is away.
+    /// `None` while the store is away, or if the visitor may not see it.
     pub(super) state: Option<KeyState>,
     /// For how long this instance goes on to refuse without asking the store.
     pub(super) deny_cached_for: Option<Micros>,
@@ -92,13 +95,16 @@ pub(super) async fn find(
     caller: &Caller,
     search: &KeySearch,
 ) -> Result<FoundKeys, PageError> {
-    let project = admitted(caller, &search.project, OPERATE)?;
+    let project = admitted(caller, &search.project, OPERATORS)?;
+    let roles = caller.roles_in(&project);
+    let is_operator = roles.intersects(OPERATE);
     let mut found = if search.id.is_empty() {
-        by_request(console, &project, search).await?
+        by_request(console, &project, search, is_operator).await?
     } else {
-        by_id(console, &project, search).await?
+        by_id(console, &project, search, is_operator).await?
     };
-    found.is_admin = caller.roles_in(&project).intersects(ADMIN);
+    found.is_admin = roles.intersects(ADMIN);
+    found.is_operator = is_operator;
     if found.is_admin && !found.keys.is_empty() {
         found.changes = Some(changes(console, caller, &found).await);
     }
@@ -109,6 +115,7 @@ async fn by_request(
     console: &ConsoleContext,
     project: &ProjectId,
     search: &KeySearch,
+    is_operator: bool,
 ) -> Result<FoundKeys, PageError> {
     let limiter = console.administrator.limiter();
     let snapshot = limiter.project_snapshot(project.as_str());
@@ -123,7 +130,12 @@ async fn by_request(
         Ok::<_, PageError>(rules.explain(&request))
     });
     let (snapshot, explanation) = explained.await;
-    let Explanation { plan, keys, rules, left_out } = explanation?;
+    let Explanation { plan, mut keys, rules, left_out } = explanation?;
+    let is_asked = |rule: &str| search.rule.is_empty() || search.rule == rule;
+    if !is_operator {
+        keys.retain(|key| is_asked(&key.rule));
+        return Ok(FoundKeys::new(project, &snapshot, keys, Ok(Vec::new())));
+    }
     let outlook = outlook(limiter, &snapshot, &plan, &keys, Deadline::within(MAX_TIME)).await;
     let (states, decided) = match outlook.preview {
         Ok(preview) => {
@@ -147,7 +159,6 @@ async fn by_request(
     for (met, cached) in found.keys.iter_mut().zip(outlook.deny_cached_for) {
         met.deny_cached_for = cached;
     }
-    let is_asked = |rule: &str| search.rule.is_empty() || search.rule == rule;
     found.keys.retain(|met| is_asked(&met.key.rule));
     found.unmet = unmet.into_iter().filter(|unmet| is_asked(&unmet.rule)).collect();
     found.left_out = if search.rule.is_empty() { left_out } else { 0 };
@@ -159,6 +170,7 @@ async fn by_id(
     console: &ConsoleContext,
     project: &ProjectId,
     search: &KeySearch,
+    is_operator: bool,
 ) -> Result<FoundKeys, PageError> {
     let limiter = console.administrator.limiter();
     let snapshot = limiter.project_snapshot(project.as_str());
@@ -166,7 +178,11 @@ async fn by_id(
     let rule = Some(&*search.rule).filter(|rule| !rule.is_empty());
     let selector = Selector { target: SelectorTarget::Id(&search.id), rule };
     let keys = snapshot.rules.select(&selector).map_err(AdminError::from)?;
-    let states = limiter.inspect(&keys, Deadline::within(MAX_TIME)).await;
+    let states = if is_operator {
+        limiter.inspect(&keys, Deadline::within(MAX_TIME)).await
+    } else {
+        Ok(Vec::new())
+    };
     Ok(FoundKeys::new(project, &snapshot, keys, states))
 }
 
@@ -219,6 +235,7 @@ impl FoundKeys {
             store_problem,
             changes: None,
             is_admin: false,
+            is_operator: false,
         }
     }
 }

@@ -23,17 +23,19 @@ use axum::response::Response;
 use self::forms::ChangeDraft;
 use self::found::find;
 use self::search::KeySearch;
-use crate::api::auth::{Permission, Role, Roles};
+use crate::api::auth::{Permission, Roles};
 use crate::console::Console;
 use crate::console::fields::FormFields;
 use crate::console::layout::Frame;
 use crate::console::page_error::PageError;
 use crate::console::visitor::ConsoleVisitor;
 
-/// The role for looking at keys.
+/// The role for the use of keys, and for reset and refund.
 const OPERATE: Roles = Permission::PROJECT_OPERATE.roles();
 /// The role for overrides and bans, and for the audit.
 const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();
+/// The roles, one of which a visitor must have in the project.
+const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
 /// Shows the keys of an id.
 pub(in crate::console) async fn show(
@@ -41,9 +43,6 @@ pub(in crate::console) async fn show(
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
 ) -> Response {
-    if !visitor.caller.has_anywhere(Role::Operate) {
-        return console.lacks_role(OPERATE).await;
-    }
     let fields = FormFields::parse(query.unwrap_or_default().as_bytes());
     let frame = match &fields {
         Ok(fields) => console.frame_after_change(&visitor, "key", fields),

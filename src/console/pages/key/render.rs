@@ -85,7 +85,7 @@ impl KeyPage {
         html! {
             @if let Some(problem) = &found.store_problem {
                 p.problem role="alert" {
-                    "What is used can't be read: " (foreign(problem)) ". Below is what the rules say. \
+                    "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
                      Bans and other limits that were set for the key are not known. "
                     a href=(self.search.link()) { "Try again" }
                 }
@@ -99,14 +99,15 @@ impl KeyPage {
                     " " a href=(self.search.link()) { "Reload" }
                 }
             }
+            @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
             h2 { "Rules that it meets" }
             @if found.keys.is_empty() { p.notice { "None." } }
             div.cards.few {
                 @for (position, met) in found.keys.iter().enumerate() {
                     section.card aria-labelledby=(format!("key-{position}")) {
                         h3 id=(format!("key-{position}")) { (rule_link(found, &met.key.rule)) }
-                        (facts(met))
-                        (self.forms(position, met, found.is_admin))
+                        (self.facts(met, found))
+                        (self.forms(position, met, found))
                     }
                 }
             }
@@ -114,40 +115,43 @@ impl KeyPage {
             (changes(found))
         }
     }
+
+    fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
+        let hit = &met.key.hit;
+        let (grant, from) = match &met.state {
+            Some(state) => (state.grant, state.grant_from),
+            None => (hit.grant, met.key.grant_from),
+        };
+        html! {
+            dl {
+                dt { "Key" } dd { (key(&met.key.parts)) }
+                dt { "Limit" }
+                dd {
+                    (rule_words::grant(grant, hit.algorithm))
+                    @if grant.limit().is_some() { ", " (rule_words::algorithm(hit.algorithm)) }
+                    br;
+                    span.muted { (origin(grant, from)) }
+                }
+                @if hit.mode != Mode::Enforced {
+                    dt { "Mode" } dd { span.warn { (rule_words::mode(hit.mode)) } }
+                }
+                @match &met.state {
+                    Some(state) => (used(met, state)),
+                    None => @if found.is_operator { dt { "Used" } dd { span.muted { "not known" } } }
+                }
+                @if let Some(cached) = met.deny_cached_for {
+                    dt { "Deny cache" } dd {
+                        @if self.frame.has_instances { "this instance " }
+                        "refuses for " (wait_text(cached)) " more"
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
     rule_words::rule_link(found.project.as_str(), rule)
-}
-
-fn facts(met: &MetKey) -> Markup {
-    let hit = &met.key.hit;
-    let (grant, from) = match &met.state {
-        Some(state) => (state.grant, state.grant_from),
-        None => (hit.grant, met.key.grant_from),
-    };
-    html! {
-        dl {
-            dt { "Key" } dd { (key(&met.key.parts)) }
-            dt { "Limit" }
-            dd {
-                (rule_words::grant(grant, hit.algorithm))
-                @if grant.limit().is_some() { ", " (rule_words::algorithm(hit.algorithm)) }
-                br;
-                span.muted { (origin(grant, from)) }
-            }
-            @if hit.mode != Mode::Enforced {
-                dt { "Mode" } dd { span.warn { (rule_words::mode(hit.mode)) } }
-            }
-            @match &met.state {
-                Some(state) => (used(met, state)),
-                None => { dt { "Used" } dd { span.muted { "not known" } } }
-            }
-            @if let Some(cached) = met.deny_cached_for {
-                dt { "Deny cache" } dd { "this instance refuses for " (wait_text(cached)) " more" }
-            }
-        }
-    }
 }
 
 /// Shows the parts of a key.

@@ -1,6 +1,6 @@
 //! The id that a visitor looks for: by a request that has it, or by the id of a key.
 
-use super::OPERATE;
+use super::OPERATORS;
 use crate::api::auth::{Caller, Role};
 use crate::console::fields::{FieldError, FormFields, Link};
 use crate::console::request_fields::TypedRequest;
@@ -33,10 +33,11 @@ impl KeySearch {
         !self.id.is_empty() || !self.request.is_empty()
     }
 
-    /// Fills in the project of a visitor who has the role for some projects only.
+    /// Fills in the project of a visitor who has a role for some projects only.
     pub(super) fn with_project_of(self, caller: &Caller) -> Self {
-        let is_chosen = !self.project.is_empty() || caller.has(Role::Operate);
-        let first = caller.projects_with(OPERATE).next().filter(|_| !is_chosen);
+        let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
+        let is_chosen = !self.project.is_empty() || is_for_all;
+        let first = caller.projects_with(OPERATORS).next().filter(|_| !is_chosen);
         let project = first.map_or(self.project, ToString::to_string);
         Self { project, ..self }
     }
