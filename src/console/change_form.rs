@@ -3,19 +3,18 @@
 use maud::{Markup, html};
 use prost_types::Timestamp;
 
+use super::ConsoleContext;
 use super::layout::{Frame, failure};
 use super::page_error::PageError;
 use super::sessions::random_text;
 use super::text::time_text;
+use super::visitor::ConsoleVisitor;
 use crate::clock::Micros;
 
 /// The field with the id of the change.
 pub(super) const REQUEST_ID: &str = "request_id";
 /// Most bytes of a reason.
 const MAX_REASON: u32 = 1024;
-/// Said of changes in a store that ends with the process.
-pub(super) const LOST_AT_RESTART: &str =
-    " A restart of this instance loses it: set store.memory.journal.path.";
 
 /// A field of one line.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +135,23 @@ pub(super) fn ttl(text: &str, max: Micros) -> Result<Micros, PageError> {
 /// Says from when on every instance obeys a change; nothing if that is not known.
 pub(super) fn everywhere(by: Option<&Timestamp>) -> String {
     by.map(|by| format!(" Everywhere by {}.", time_text(by))).unwrap_or_default()
+}
+
+impl ConsoleContext {
+    /// Says how a change may be lost, if it may. Visitors of single projects are told it of overrides
+    /// alone, and not why.
+    pub(super) fn loss(&self, visitor: &ConsoleVisitor, is_override: bool) -> &'static str {
+        let store = self.administrator.limiter().store();
+        match (store.outlives_process(), is_override && store.may_evict()) {
+            (true, false) => "",
+            _ if !visitor.sees_instances() && is_override => " It may be lost before it ends.",
+            _ if !visitor.sees_instances() => "",
+            (false, _) => " A restart of this instance loses it: set store.memory.journal.path.",
+            (true, true) => {
+                " Redis may evict keys when its memory is full: it may be lost before it ends."
+            }
+        }
+    }
 }
 
 /// Says that a form was sent before, if so.

@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 
 use crate::admin::{AdminError, InstanceList};
-use crate::api::auth::{Permission, Role};
+use crate::api::auth::Permission;
 use crate::clock::Deadline;
 use crate::console::layout::Frame;
 use crate::console::table::{PageColumn, PageTable};
@@ -28,7 +28,7 @@ pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
 ) -> Response {
-    if !visitor.caller.has(Role::Operate) && !visitor.caller.has(Role::Admin) {
+    if !visitor.sees_instances() {
         return console.lacks_role(Permission::OPERATE_OR_ADMIN.roles()).await;
     }
     let frame = console.frame(&visitor, "instances");

@@ -279,6 +279,7 @@ async fn visitors_see_their_projects_only() {
         "Instance <bdi",
         "store memory",
         "is its memory",
+        "his instance",
     ] {
         assert!(!own.contains(text), "{text}: {own}");
     }
@@ -291,6 +292,7 @@ async fn visitors_see_their_projects_only() {
         ("project=none", 404),
         ("project=_", 404),
         ("project=shop", 200),
+        ("of=instance", 200),
         ("range=1h", 400),
         ("of=all", 400),
         ("range=24h&range=24h", 400),

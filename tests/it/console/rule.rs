@@ -299,6 +299,14 @@ async fn keys_modes_and_projects_follow_the_roles() {
     ] {
         assert_eq!(operator.get(page).await.status, status, "{page}");
     }
+    // Nothing is said of the instance and its store.
+    let rule = operator.get("rule?project=shop&name=of-shop&of=instance").await.body;
+    assert!(!rule.contains("instance") && rule.contains(" of the project</dd>"), "{rule}");
+    let key = "key?project=shop&user_id=alice";
+    let reset = form(&operator.get(key).await.body, "reset");
+    let sent = operator.post("key", &format!("{reset}&change=reset&reason=r")).await;
+    let reset = operator.get(sent.header("location").expect("a page")).await.body;
+    assert!(reset.contains("is reset") && !reset.contains("A restart"), "{reset}");
 }
 
 #[tokio::test]

@@ -136,15 +136,19 @@ fn shown_parts(hit: &HitKey, rules: &RuleSet, hasher: Option<&KeyHasher>) -> Vec
 
 impl PreviewResult {
     /// Returns the part of the page.
-    pub(super) fn render(&self) -> Markup {
+    pub(super) fn render(&self, has_instances: bool) -> Markup {
         let requests = self.total.requests.saturating_sub(self.invalid);
         html! {
             h2 { "On the requests of the last minutes" }
             @if requests == 0 {
-                p.notice { "This instance has recorded no request of the project yet." }
+                p.notice {
+                    @if has_instances { "This instance has recorded no request of the project yet." }
+                    @else { "No request of the project is recorded yet." }
+                }
             } @else {
                 p {
-                    (number(requests)) " requests that this instance has recorded"
+                    (number(requests)) " recorded requests"
+                    @if has_instances { " of this instance" }
                     @if let Some((from, to)) = self.span {
                         ", " (time(Some(&timestamp(from)))) " to " (time(Some(&timestamp(to))))
                     }

@@ -106,8 +106,10 @@ impl ChangePage {
             }
             @if !self.has_preview {
                 p.hint {
-                    "A preview tries the rules on the requests of the last minutes. To keep these, set "
-                    code { "telemetry.preview.keep: 15m" } "."
+                    "A preview tries the rules on the requests of the last minutes. "
+                    @if self.frame.has_instances {
+                        "To keep these, set " code { "telemetry.preview.keep: 15m" } "."
+                    } @else { "It is off." }
                 }
             }
         }
@@ -172,7 +174,7 @@ impl ChangePage {
                     ChangeResult::None => {}
                     ChangeResult::Refused(problem) => (failure(problem)),
                     ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
-                    ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render()) }
+                    ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render(self.frame.has_instances)) }
                     ChangeResult::Stale { plan, newer } => { (newer.render()) (plan.render(self.may_publish)) }
                 }
             }

@@ -15,7 +15,7 @@ use crate::admin::{AdminError, ChangeRequest, Note};
 use crate::algorithm::{Cost, Limit};
 use crate::clock::Deadline;
 use crate::console::action::Action;
-use crate::console::change_form::{LOST_AT_RESTART, REQUEST_ID, everywhere, replayed, ttl};
+use crate::console::change_form::{REQUEST_ID, everywhere, replayed, ttl};
 use crate::console::fields::FormFields;
 use crate::console::page_error::{PageError, admitted};
 use crate::console::text::{grouped, time_text};
@@ -26,9 +26,6 @@ use crate::plan::{Selector, SelectorTarget};
 
 /// Longest wait for a change.
 const MAX_TIME: Duration = Duration::from_secs(10);
-/// Said of overrides in a store that may lose them.
-const MAY_EVICT: &str =
-    " Redis may evict keys when its memory is full: it may be lost before it ends.";
 
 /// Makes a change, and leads back to the keys. A change that is refused is shown again.
 pub(in crate::console) async fn change(State(console): State<Console>, action: Action) -> Response {
@@ -104,10 +101,7 @@ async fn make(
     if changed.before.is_empty() && !changed.replayed {
         return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
     }
-    let store = console.administrator.limiter().store();
-    let lost = if store.outlives_process() { "" } else { LOST_AT_RESTART };
-    let evicted = if set.is_some() && store.may_evict() { MAY_EVICT } else { "" };
-    Ok(outcome(kind, rule, &changed) + lost + evicted)
+    Ok(outcome(kind, rule, &changed) + console.loss(visitor, set.is_some()))
 }
 
 /// Returns the name of the change in the audit: that of its RPC.

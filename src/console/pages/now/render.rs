@@ -57,13 +57,13 @@ impl View {
         let scopes =
             [(StatsScope::Fleet, "All instances"), (StatsScope::Instance, "This instance")];
         html! {
-            nav.tabs aria-label="Time and instances" {
+            nav.tabs aria-label=(if self.has_instances { "Time and instances" } else { "Time" }) {
                 ul {
                     @for range in Range::ALL {
                         (tab(range.name(), Self::link(range, self.scope, project).as_str(), range == self.range))
                     }
                 }
-                @if store != "memory" {
+                @if self.has_instances && store != "memory" {
                     ul {
                         @for (scope, name) in scopes {
                             (tab(name, Self::link(self.range, scope, project).as_str(), scope == self.scope))
@@ -90,9 +90,10 @@ impl View {
                     Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
                     None => "The first numbers come within 10 s",
                 }
-                @if store == "memory" && self.has_instances { ", of this instance only: the store is its memory" }
-                @else if store == "memory" || self.scope == StatsScope::Instance { ", of this instance only" }
-                @else if counted > 0 && self.has_instances {
+                @if !self.has_instances {}
+                @else if store == "memory" { ", of this instance only: the store is its memory" }
+                @else if self.scope == StatsScope::Instance { ", of this instance only" }
+                @else if counted > 0 {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
                 }
@@ -104,8 +105,9 @@ impl View {
     fn empty(&self) -> Markup {
         html! {
             p.notice {
-                "No decision in the last " (self.range.name()) ". Decisions appear here within 10 s; for one, run "
-                code { "rlaas check alice" } "."
+                "No decision in the last " (self.range.name()) ". Decisions appear here within 10 s"
+                @if self.has_instances { "; for one, run " code { "rlaas check alice" } }
+                "."
             }
         }
     }

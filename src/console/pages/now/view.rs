@@ -130,9 +130,10 @@ impl View {
     ) -> Result<Self, ViewError> {
         let fields = FormFields::parse(query)?;
         let range = Range::parse(fields.one("range")?)?;
-        let scope = scope_of(fields.one("of")?)?;
         let required = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
         let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
+        let scope = scope_of(fields.one("of")?)?;
+        let scope = if is_for_all { scope } else { StatsScope::Fleet };
         let project = Some(fields.one("project")?).filter(|project| !project.is_empty());
         let projects = match project {
             None if is_for_all => None,

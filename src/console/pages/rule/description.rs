@@ -75,11 +75,16 @@ impl RulePage {
                     _ => {}
                 }
             }
-            dt { "Revision" }
-            dd {
-                (number(self.snapshot.revision)) " of the configuration of this instance"
-                @let catalogue = console.projects.catalogue_revision();
-                @if catalogue > 0 { ", " (number(catalogue)) " of the rules made at run time" }
+            @if self.frame.has_instances {
+                dt { "Revision" }
+                dd {
+                    (number(self.snapshot.revision)) " of the configuration of this instance"
+                    @let catalogue = console.projects.catalogue_revision();
+                    @if catalogue > 0 { ", " (number(catalogue)) " of the rules made at run time" }
+                }
+            } @else if let Some(state) = &state {
+                dt { "Revision" }
+                dd { (number(state.revision)) " of the project" }
             }
         }
     }

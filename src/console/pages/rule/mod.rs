@@ -33,7 +33,7 @@ use self::mode::ModeDraft;
 use self::numbers::RuleNumbers;
 use self::query::RuleQuery;
 use self::render::{RulePage, render_problem};
-use crate::admin::AdminError;
+use crate::admin::{AdminError, StatsScope};
 use crate::api::auth::{Permission, Roles};
 use crate::console::fields::FormFields;
 use crate::console::layout::Frame;
@@ -101,10 +101,13 @@ async fn gather(
     console: &ConsoleContext,
     visitor: &ConsoleVisitor,
     frame: Frame,
-    query: RuleQuery,
+    mut query: RuleQuery,
 ) -> Result<(RulePage, CountedPoints), PageError> {
     let caller = &visitor.caller;
     let project = admitted(caller, &query.project, OPERATORS)?;
+    if !visitor.sees_instances() {
+        query.scope = StatsScope::Fleet;
+    }
     let snapshot = console.administrator.limiter().project_snapshot(project.as_str());
     let snapshot = snapshot.ok_or(AdminError::UnknownProject)?;
     let candidates = match NamedRule::find(&snapshot.rules, &query.name) {

@@ -16,7 +16,7 @@ use crate::admin::{MAX_TIME_TO_LIVE, ModeChange};
 use crate::clock::Deadline;
 use crate::console::action::Action;
 use crate::console::change_form::{
-    LOST_AT_RESTART, REQUEST_ID, TextInput, everywhere, hidden, refused, replayed, ttl,
+    REQUEST_ID, TextInput, everywhere, hidden, refused, replayed, ttl,
 };
 use crate::console::fields::FormFields;
 use crate::console::page_error::{PageError, admitted};
@@ -94,13 +94,18 @@ async fn set(
         request_id,
     };
     let set = console.administrator.set_mode(change, Deadline::within(MAX_TIME)).await?;
-    let outlives = console.administrator.limiter().store().outlives_process();
-    let lost = if outlives { "" } else { LOST_AT_RESTART };
-    Ok(outcome(&query.name, mode.map(|(mode, _)| mode), &set) + lost)
+    let mode = mode.map(|(mode, _)| mode);
+    let sees_instances = visitor.sees_instances();
+    Ok(outcome(&query.name, mode, &set, sees_instances) + console.loss(visitor, false))
 }
 
 /// Returns a change of mode in one sentence.
-fn outcome(rule: &str, mode: Option<RuleMode>, set: &SetModeResponse) -> String {
+fn outcome(
+    rule: &str,
+    mode: Option<RuleMode>,
+    set: &SetModeResponse,
+    sees_instances: bool,
+) -> String {
     let until = set.ends_at.as_ref().map(|at| format!(" until {}", time_text(at)));
     let text = match mode {
         Some(mode) => {
@@ -108,10 +113,13 @@ fn outcome(rule: &str, mode: Option<RuleMode>, set: &SetModeResponse) -> String 
         }
         None => format!("The mode of rule {rule} is that of its configuration again."),
     };
-    let everywhere = if set.everywhere_by.is_some() {
-        everywhere(set.everywhere_by.as_ref())
-    } else {
-        " On this instance alone: the store is away. The others follow when it is back.".to_owned()
+    let everywhere = match &set.everywhere_by {
+        Some(by) => everywhere(Some(by)),
+        None if sees_instances => {
+            " On this instance alone: the store is away. The others follow when it is back."
+                .to_owned()
+        }
+        None => " Not in force everywhere yet: it will be as soon as possible.".to_owned(),
     };
     format!("{}{text}{everywhere}", replayed(set.replayed))
 }

@@ -9,7 +9,7 @@ use super::mode::ModeDraft;
 use super::named::NamedRule;
 use super::numbers::RuleNumbers;
 use super::query::RuleQuery;
-use super::top::{self, TopTable};
+use super::top::TopTable;
 use super::tried::TriedRequest;
 use crate::admin::StatsScope;
 use crate::console::ConsoleContext;
@@ -68,7 +68,7 @@ impl RulePage {
                 (self.numbers.tiles(&self.query))
                 @if self.numbers.is_empty() { (self.empty()) }
                 @else { (self.numbers.charts(&self.query, rule.candidates())) }
-                (top::render(&self.query, &self.top))
+                (self.top())
             }
             (self.facts(console, rule))
             (self.mode(rule))
@@ -107,13 +107,13 @@ impl RulePage {
         let scopes =
             [(StatsScope::Fleet, "All instances"), (StatsScope::Instance, "This instance")];
         html! {
-            nav.tabs aria-label="Time and instances" {
+            nav.tabs aria-label=(if self.frame.has_instances { "Time and instances" } else { "Time" }) {
                 ul {
                     @for range in Range::ALL {
                         (tab(range.name(), RuleQuery { range, ..self.query.clone() }, range == self.query.range))
                     }
                 }
-                @if self.frame.store != "memory" {
+                @if self.frame.has_instances && self.frame.store != "memory" {
                     ul {
                         @for (scope, name) in scopes {
                             (tab(name, RuleQuery { scope, ..self.query.clone() }, scope == self.query.scope))
@@ -134,9 +134,10 @@ impl RulePage {
                     Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
                     None => "The first numbers come within 10 s",
                 }
-                @if self.frame.store == "memory" || self.query.scope == StatsScope::Instance {
+                @if !self.frame.has_instances {
+                } @else if self.frame.store == "memory" || self.query.scope == StatsScope::Instance {
                     ", of this instance only"
-                } @else if counted > 0 && self.frame.has_instances {
+                } @else if counted > 0 {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
                 }

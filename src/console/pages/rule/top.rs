@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use rlaas_limiter::Snapshot;
 
 use super::query::{KINDS, RuleQuery, WINDOWS};
+use super::render::RulePage;
 use crate::admin::{AdminError, FleetCounts, KeyView};
 use crate::clock::Deadline;
 use crate::console::ConsoleContext;
@@ -101,28 +102,35 @@ pub(super) async fn read(
     })
 }
 
-/// Shows the keys, with links to the other kinds and times.
-pub(super) fn render(query: &RuleQuery, top: &Result<TopTable, String>) -> Markup {
-    let tab = |name: &str, of: RuleQuery, is_chosen: bool| {
-        html! { li { a href=(of.link()) aria-current=[is_chosen.then_some("true")] { (name) } } }
-    };
-    html! {
-        h2 id="top" { "Who is hit hardest" }
-        nav.tabs aria-label="Keys and time" {
-            ul {
-                @for (kind, _, name) in KINDS {
-                    (tab(name, RuleQuery { top: kind, ..query.clone() }, kind == query.top))
+impl RulePage {
+    /// Shows the keys, with links to the other kinds and times.
+    pub(super) fn top(&self) -> Markup {
+        let query = &self.query;
+        let tab = |name: &str, of: RuleQuery, is_chosen: bool| {
+            html! { li { a href=(of.link()) aria-current=[is_chosen.then_some("true")] { (name) } } }
+        };
+        html! {
+            h2 id="top" { "Keys hit hardest" }
+            nav.tabs aria-label="Keys and time" {
+                ul {
+                    @for (kind, _, name) in KINDS {
+                        (tab(name, RuleQuery { top: kind, ..query.clone() }, kind == query.top))
+                    }
+                }
+                ul {
+                    @for (window, _, name) in WINDOWS {
+                        (tab(name, RuleQuery { window, ..query.clone() }, window == query.window))
+                    }
                 }
             }
-            ul {
-                @for (window, _, name) in WINDOWS {
-                    (tab(name, RuleQuery { window, ..query.clone() }, window == query.window))
+            @match &self.top {
+                Err(_) if !self.frame.has_instances => p.notice { "Keys are not known." },
+                Err(problem) => p.notice { "Keys are not known: " (foreign(problem)) "." },
+                Ok(top) => {
+                    (table(query, top))
+                    @if self.frame.has_instances { (coverage(top)) }
                 }
             }
-        }
-        @match top {
-            Err(problem) => p.notice { "Keys are not known: " (foreign(problem)) "." },
-            Ok(top) => (table(query, top)),
         }
     }
 }
@@ -151,6 +159,12 @@ fn table(query: &RuleQuery, top: &TopTable) -> Markup {
     html! {
         @if top.keys.is_empty() { p.notice { "No key has any in this time." } }
         @else { (PageTable { of: "keys", caption: &caption, columns: &columns }.with_rows(&rows)) }
+    }
+}
+
+/// Says which instances the counts are of.
+fn coverage(top: &TopTable) -> Markup {
+    html! {
         p.hint {
             "Of " (number(top.instances as u64)) @if top.instances == 1 { " instance" } @else { " instances" }
             @if top.missing > 0 { "; " strong.bad { (number(top.missing as u64)) " missing" } }
