@@ -50,26 +50,32 @@ impl From<FieldError> for PageError {
 
 impl From<AdminError> for PageError {
     fn from(error: AdminError) -> Self {
-        let status = match &error {
-            AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownProject => {
-                StatusCode::NOT_FOUND
-            }
-            AdminError::Running => StatusCode::GATEWAY_TIMEOUT,
-            AdminError::Unfinished
-            | AdminError::TooManyIds
-            | AdminError::TooManyModes
-            | AdminError::TooManyChanges
-            | AdminError::Audit(_)
-            | AdminError::Store(_)
-            | AdminError::Journal(_)
-            | AdminError::Change(_) => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::BAD_REQUEST,
-        };
+        let status = admin_status(&error);
         // The fields of a form have the last part of a field's name.
         let text = error.to_string();
         let problem = ["selector.", "grant."].iter().find_map(|prefix| text.strip_prefix(prefix));
         let problem = problem.unwrap_or(&text).to_owned();
         Self { status, problem, spends_id: error.spends_request_id() }
+    }
+}
+
+/// Returns the status of a page that shows an error of an administrative operation.
+pub(super) fn admin_status(error: &AdminError) -> StatusCode {
+    match error {
+        AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownProject => {
+            StatusCode::NOT_FOUND
+        }
+        AdminError::OtherChange => StatusCode::CONFLICT,
+        AdminError::Running => StatusCode::GATEWAY_TIMEOUT,
+        AdminError::Unfinished
+        | AdminError::TooManyIds
+        | AdminError::TooManyModes
+        | AdminError::TooManyChanges
+        | AdminError::Audit(_)
+        | AdminError::Store(_)
+        | AdminError::Journal(_)
+        | AdminError::Change(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
     }
 }
 

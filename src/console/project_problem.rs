@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 
 use super::change_form::REQUEST_ID;
 use super::fields::FormFields;
+use super::page_error::admin_status;
 use crate::admin::AdminError;
 use crate::admin::projects::{ProjectError, WriteError};
 use crate::projects::dry_runs::DryRunError;
@@ -85,17 +86,6 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
         | ProjectError::Write(WriteError::Store(_) | WriteError::Raced) => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-    }
-}
-
-fn admin_status(error: &AdminError) -> StatusCode {
-    match error {
-        AdminError::UnknownProject => StatusCode::NOT_FOUND,
-        AdminError::OtherChange => StatusCode::CONFLICT,
-        error if error.field().is_some() && !matches!(error, AdminError::TooManyIds) => {
-            StatusCode::BAD_REQUEST
-        }
-        _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

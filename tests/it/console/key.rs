@@ -107,6 +107,8 @@ async fn every_change_is_made_once_and_reported() {
         outcomes.push(page.contains("This form was sent before"));
     }
     assert_eq!(outcomes, [false, true]);
+    let other = browser.post("key", &form.replace("units=1", "units=2")).await;
+    assert_eq!(other.status, 409, "the same form with other values: {}", other.body);
     assert_eq!(browser.get("audit").await.body.matches("twice").count(), 1);
 }
 
