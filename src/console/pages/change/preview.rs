@@ -21,11 +21,11 @@ use crate::console::action::{Action, RulesAction};
 use crate::console::project_access::OPERATE_OR_ADMIN;
 use crate::console::project_problem::FormError;
 use crate::console::table::{PageColumn, PageTable};
-use crate::console::text::{foreign, number, span, time};
+use crate::console::text::{foreign, number, time, wait_text};
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::Others;
 use crate::projects::dry_runs::{DryRunKind, Steps};
-use crate::proto_values::{duration, timestamp};
+use crate::proto_values::timestamp;
 use crate::rules::{Key, KeyHasher, Rule, RuleSet};
 use crate::telemetry::record::RecentReport;
 
@@ -198,7 +198,12 @@ impl PreviewResult {
                             td.right { (number(counts.shadow_denied)) }
                             td.right { (number(counts.allowed_to_refused)) }
                             td.right { (number(counts.refused_to_allowed)) }
-                            td.right { (span(counts.longest_wait.map(duration).as_ref())) }
+                            td.right {
+                                @match counts.longest_wait {
+                                    Some(wait) => (wait_text(wait)),
+                                    None => span.muted { "none" }
+                                }
+                            }
                         }
                     }
                 }))
