@@ -130,7 +130,8 @@ pub(super) fn text(error: &ProjectError) -> String {
     }
 }
 
-fn sentence(text: &str) -> String {
+/// Returns a text as a sentence.
+pub(super) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     let end = if text.ends_with('.') { "" } else { "." };

@@ -5,6 +5,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 
 use super::fields::Link;
+use super::project_problem::sentence;
 use super::{ConsoleContext, layout, moved_to};
 use crate::api::auth::{AuthError, Roles, TokenError};
 
@@ -40,7 +41,12 @@ impl VisitError {
                 "Not available",
                 "The keys of the issuer are not available. Try again.".to_owned(),
             ),
-            Self::Auth(error) => (StatusCode::FORBIDDEN, "Not permitted", format!("{error}.")),
+            Self::Auth(AuthError::Forbidden(required)) => {
+                return console.lacks_role(required).await;
+            }
+            Self::Auth(error) => {
+                (StatusCode::FORBIDDEN, "Not permitted", sentence(&error.to_string()))
+            }
             Self::Outdated => (
                 StatusCode::FORBIDDEN,
                 "Nothing was changed",
@@ -63,7 +69,7 @@ impl VisitError {
 impl ConsoleContext {
     /// Returns the response to a visitor who has none of these roles.
     pub(super) async fn lacks_role(&self, required: Roles) -> Response {
-        let detail = format!("{}.", AuthError::Forbidden(required));
+        let detail = format!("The role {required} is required.");
         self.page(StatusCode::FORBIDDEN, move || layout::notice("Not permitted", &detail)).await
     }
 }

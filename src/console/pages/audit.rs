@@ -79,7 +79,10 @@ async fn list(
     let token = token.map_err(|error| invalid(error.to_string()))?;
     let deadline = Deadline::within(MAX_TIME);
     let page = console.administrator.audit().list(&filter, PAGE_SIZE, token, deadline).await;
-    page.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, AdminError::Store(error).to_string()))
+    page.map_err(|error| {
+        let problem = format!("The audit can't be read: {}.", AdminError::Store(error));
+        (StatusCode::SERVICE_UNAVAILABLE, problem)
+    })
 }
 
 impl AuditSearch {
@@ -295,7 +298,7 @@ fn outcome(entry: &AuditEntry) -> Markup {
             }
             Outcome::Unknown | Outcome::Unspecified => span.warn { "unknown: it may have been made" },
         }
-        @if entry.revision > 0 { br; span.muted { "revision " (number(entry.revision)) } }
+        @if entry.revision > 0 { br; span.muted.nowrap { "revision " (number(entry.revision)) } }
     }
 }
 

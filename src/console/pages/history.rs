@@ -278,8 +278,15 @@ impl HistoryPage {
             @if let Ok(history) = &self.history { (self.base_form(history, revision.number)) }
             @if changes.is_empty() { p.notice { "No rule differs." } }
             @else { (RuleDiff { of: "differences", caption: &caption, changes }.render()) }
-            @if self.may_roll_back { (self.roll_back_form(revision.number)) }
+            @if self.is_newest(revision.number) {
+                p.hint { "It is the newest revision: its rules are those of the project." }
+            } @else if self.may_roll_back { (self.roll_back_form(revision.number)) }
         }
+    }
+
+    fn is_newest(&self, number: u64) -> bool {
+        let newest = self.history.as_ref().ok().and_then(|history| history.iter().next());
+        newest.is_some_and(|newest| newest.number == number)
     }
 
     fn base_form(&self, history: &History, shown: u64) -> Markup {

@@ -71,7 +71,7 @@ fn render(frame: &Frame, list: &InstanceList) -> Markup {
 fn table(instances: &[Instance], newest: Option<u64>) -> Markup {
     let table = PageTable {
         of: "instances",
-        caption: "Each instance as it reported itself, every 10 s; this one as it is now",
+        caption: "Each instance as it reported itself, every 10\u{a0}s; this one as it is now",
         columns: &[
             PageColumn::Text("Instance"),
             PageColumn::Text("State"),

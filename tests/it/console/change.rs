@@ -190,7 +190,7 @@ async fn of_two_people_who_edit_at_once_the_second_keeps_the_text_and_compares()
     assert_eq!(first.publish(theirs, "&reason=urgent").await.status, 303);
     let refused = second.publish(PAY, "").await;
     assert_eq!(refused.status, 409, "{refused:?}");
-    for text in ["Others have changed the project", ">urgent<", "What the others changed", ">7<"] {
+    for text in ["Others have changed the project", ">urgent<", "Changes of the others", ">7<"] {
         assert!(refused.body.contains(text), "{text}: {}", refused.body);
     }
     assert_eq!(second.text(), PAY);
@@ -254,6 +254,7 @@ async fn revisions_are_compared_and_rolled_back() {
     assert_eq!(revisions.len(), 2, "{list}");
     let shown = browser.get(&format!("history?project=shop&revision={}", revisions[0])).await.body;
     assert!(shown.contains(">5<") && shown.contains(">9<"), "{shown}");
+    assert!(shown.contains("the newest revision") && !shown.contains("roll-back"), "{shown}");
     let base = format!("history?project=shop&revision={}&base=0", revisions[0]);
     assert!(browser.get(&base).await.body.contains("1</data> new"));
     let page = browser.get(&format!("history?project=shop&revision={}", revisions[1])).await.body;

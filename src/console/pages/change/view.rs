@@ -249,7 +249,7 @@ impl NewerRules {
                 "Your text is as you left it. Compare, and publish again if you want it in place of theirs."
             }
             @if let Some(changes) = &self.changes {
-                h2 { "What the others changed" }
+                h2 { "Changes of the others" }
                 (RuleDiff {
                     of: "changes of others",
                     caption: "The rules that you began with, and those in force",
