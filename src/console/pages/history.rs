@@ -44,8 +44,8 @@ struct HistoryPage {
     history: Result<History, String>,
     compared: Compared,
     diff: Option<Result<RevisionDiff, String>>,
-    /// Revision of the project.
-    current: u64,
+    /// Revision of the project that a visitor of this page has seen.
+    seen: u64,
     may_roll_back: bool,
     problem: Option<String>,
     reason: String,
@@ -88,9 +88,8 @@ pub(in crate::console) async fn roll_back(
         Err(error) => {
             let revision = fields.one("revision").unwrap_or_default().to_owned();
             let compared = Compared { revision, base: String::new() };
-            let reason = fields.one("reason").unwrap_or_default().to_owned();
             let frame = console.frame(&visitor, "projects");
-            respond(&console, &visitor, (id, frame, compared), Some((error, reason))).await
+            respond(&console, &visitor, (id, frame, compared), Some((error, fields))).await
         }
     }
 }
@@ -148,7 +147,7 @@ async fn respond(
     console: &Console,
     visitor: &ConsoleVisitor,
     (id, frame, compared): (ProjectId, Frame, Compared),
-    refused: Option<(FormError, String)>,
+    refused: Option<(FormError, FormFields)>,
 ) -> Response {
     let Ok(state) = console.projects.project(&id) else {
         return console.refuse_access(AccessError::NoProject).await;
@@ -161,17 +160,23 @@ async fn respond(
         (None, Err(error), _) => FormError::from(error.clone()).status,
         (None, Ok(_), _) => StatusCode::OK,
     };
-    let (problem, reason) = refused.map(|(error, reason)| (error.text, reason)).unzip();
+    let (problem, fields) = refused.map(|(error, fields)| (error.text, fields)).unzip();
+    let field = |name| fields.as_ref().and_then(|fields| fields.one(name).ok()).unwrap_or_default();
+    // Without the differences the visitor sees nothing that others have changed meanwhile.
+    let seen = match &diff {
+        Some(Err(_)) => field("expected").parse().unwrap_or_default(),
+        _ => state.revision,
+    };
     let page = HistoryPage {
         frame,
         history: history.map_err(|error| FormError::from(error).text),
         compared,
         diff: diff.map(|diff| diff.map_err(|error| error.text)),
-        current: state.revision,
+        seen,
         may_roll_back: visitor.caller.roles_in(&id).intersects(ADMIN),
         id,
         problem,
-        reason: reason.unwrap_or_default(),
+        reason: field("reason").to_owned(),
     };
     console.page(status, move || page.render()).await
 }
@@ -213,7 +218,10 @@ impl HistoryPage {
             }
             @match &self.diff {
                 Some(Ok(diff)) => (self.diff(diff)),
-                Some(Err(problem)) => (failure(problem)),
+                Some(Err(problem)) => {
+                    (failure(problem))
+                    @if let Some(revision) = self.refused_roll_back() { (self.roll_back_form(revision)) }
+                }
                 None => {}
             }
             h2 { "Revisions" }
@@ -227,6 +235,12 @@ impl HistoryPage {
         };
         let of = if self.id.is_unnamed() { "requests without an API key" } else { id };
         self.frame.page(&format!("History of the rules: {of}"), &content)
+    }
+
+    /// Returns the revision of a form that was refused, whose reason stays.
+    fn refused_roll_back(&self) -> Option<u64> {
+        let is_refused = self.problem.is_some() && self.may_roll_back;
+        self.compared.revision.parse().ok().filter(|_| is_refused)
     }
 
     fn link(&self, revision: u64) -> Link {
@@ -316,7 +330,7 @@ impl HistoryPage {
                 (hidden(&self.frame, ""))
                 input type="hidden" name="project" value=(field_of(&self.id));
                 input type="hidden" name="revision" value=(revision);
-                input type="hidden" name="expected" value=(self.current);
+                input type="hidden" name="expected" value=(self.seen);
                 p.hint {
                     "The rules of this revision come into force again, as a new revision; rules that were made \
                      since are deleted."
