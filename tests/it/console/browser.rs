@@ -94,8 +94,13 @@ pub(super) fn encoded(text: &str) -> String {
 
 /// Returns the hidden fields of the form of a page that has a button or an option with this value.
 pub(super) fn form(page: &str, value: &str) -> String {
-    let form = page.split("<form").find(|form| form.contains(&format!("value=\"{value}\"")));
-    let form = form.unwrap_or_else(|| panic!("no form with {value}: {page}"));
+    form_with(page, &format!("value=\"{value}\""))
+}
+
+/// Returns the hidden fields of the first form of a page that contains a text.
+pub(super) fn form_with(page: &str, text: &str) -> String {
+    let form = page.split("<form").find(|form| form.contains(text));
+    let form = form.unwrap_or_else(|| panic!("no form with {text}: {page}"));
     let hidden = form.split("<input type=\"hidden\" name=\"").skip(1).map(|input| {
         let (name, rest) = input.split_once('"').expect("a name");
         let value = rest.split("value=\"").nth(1).and_then(|rest| rest.split('"').next());

@@ -364,8 +364,9 @@ async fn without_redis_rules_are_checked_and_not_published() {
     let mut editor = Editor::open(&browser, "_").await;
     drop(redis);
     assert_eq!(editor.send("change-check", PAY, "").await.status, 200);
-    let refused = editor.send("change-publish", PAY, "").await;
+    let refused = editor.send("change-publish", PAY, "&reason=a+typed+reason").await;
     assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.body.contains("value=\"a typed reason\""), "{refused:?}");
     assert_eq!(editor.text(), PAY);
     let history = browser.get("history?project=_").await;
     assert!(history.status == 503 && history.body.contains("can't be read"), "{history:?}");

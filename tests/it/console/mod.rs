@@ -13,6 +13,7 @@ mod local;
 mod now;
 mod oidc_sign_in;
 mod oidc_tokens;
+mod outage;
 mod project_forms;
 mod projects;
 mod real_browser;
