@@ -11,6 +11,8 @@ import { chromium } from 'playwright-core';
 
 export const subject = JSON.parse(process.env.SUBJECT);
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+// Largest page with all that it loads, in bytes.
+const MAX_WEIGHT = 150 * 1024;
 const FLAGS = [
   '--no-sandbox',
   '--disable-gpu',
@@ -97,10 +99,41 @@ export async function api(method, path, body, number = 0, key = undefined) {
   return { status: response.status, body: await response.json().catch(() => null) };
 }
 
+// Loads a page as for the first time, waits until it is painted, and asserts that it is light.
+export async function assertLight(page, what, load) {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Network.enable');
+  await session.send('Network.setCacheDisabled', { cacheDisabled: true });
+  let weight = 0;
+  session.on('Network.loadingFinished', ({ encodedDataLength }) => (weight += encodedDataLength));
+  await load();
+  const paint = await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const isContent = ({ name }) => name === 'first-contentful-paint';
+        const observer = new PerformanceObserver((list) => {
+          const found = list.getEntries().find(isContent);
+          if (found) resolve(found.startTime);
+        });
+        observer.observe({ type: 'paint', buffered: true });
+      }),
+  );
+  await session.detach();
+  console.log(`${what}: ${(weight / 1024).toFixed(1)} KiB, first paint ${paint.toFixed(0)} ms`);
+  assert.ok(weight > 0 && weight <= MAX_WEIGHT, `${what}: ${weight} bytes`);
+}
+
+// Takes a picture, where pictures are wanted.
+export async function picture(page, name) {
+  if (!subject.takes_pictures) return;
+  await page.screenshot({ path: `${subject.pictures}/${name}.png`, fullPage: true });
+}
+
 // Asserts that axe finds nothing in a page.
 export async function assertAccessible(page, what) {
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
+  const options = { resultTypes: ['violations'], preload: false };
+  const { violations } = await page.evaluate((options) => globalThis.axe.run(document, options), options);
   const found = violations.map(
     ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(' ')}`,
   );
@@ -126,7 +159,7 @@ export async function look(page, name) {
   for (const [colorScheme, width] of [['light', 1280], ['dark', 390]]) {
     await page.emulateMedia({ colorScheme });
     await page.setViewportSize({ width, height: 900 });
-    await page.screenshot({ path: `${subject.pictures}/${name}-${colorScheme}-${width}.png`, fullPage: true });
+    await picture(page, `${name}-${colorScheme}-${width}`);
     await assertAccessible(page, `${name} ${colorScheme}`);
   }
   await assertFits(page, name, [320]);

@@ -39,8 +39,8 @@ export async function plantedCodeDoesNotRun(browser, pages) {
     const body = (await response.text()).replace('</body>', `${planted}</body>`);
     return route.fulfill({ response, body });
   });
+  const page = await context.newPage();
   for (const entry of pages.filter((entry) => !entry.stranger)) {
-    const page = await context.newPage();
     await page.goto(consoleUrl() + entry.path);
     await entry.prepare?.(page);
     await page.evaluate(() => document.querySelector('#link').click());
@@ -84,6 +84,5 @@ export async function plantedCodeDoesNotRun(browser, pages) {
     assert.ok(base.startsWith(consoleUrl()) && page.url().startsWith(consoleUrl()), base);
     assert.ok(fromDom.includes('html'), `${fromDom}`);
     console.log(`${entry.name}: reported ${violations.join(' ')}; refused ${fromDom.join(' ')}`);
-    await page.close();
   }
 }

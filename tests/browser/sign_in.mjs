@@ -1,7 +1,7 @@
 // Signing in at an issuer on another site, with the console below a path of a proxy.
 
 import assert from 'node:assert/strict';
-import { assertAccessible, run, stranger, subject } from './helpers.mjs';
+import { assertAccessible, picture, run, stranger, subject } from './helpers.mjs';
 
 const AT = `${subject.proxy}/limits/console/`;
 
@@ -18,7 +18,7 @@ await run({
     const page = await context.newPage();
     await page.goto(`${AT}audit?rule=a%20b`);
     await assertAccessible(page, 'sign-in');
-    await page.screenshot({ path: `${subject.pictures}/sign-in-issuer-light-1280.png` });
+    await picture(page, 'sign-in-issuer-light-1280');
     await page.getByRole('link', { name: 'Sign in with' }).click();
     await page.waitForURL(`${subject.issuer}/interaction/*`);
     const begun = (await context.cookies(AT)).find(({ name }) => name === 'rlaas-console-sign-in');
@@ -54,7 +54,7 @@ await run({
     await signIn(page, 'refuse');
     await page.getByText('access_denied: not <b>today</b>').waitFor();
     await assertAccessible(page, 'refused');
-    await page.screenshot({ path: `${subject.pictures}/sign-in-refused-light-1280.png` });
+    await picture(page, 'sign-in-refused-light-1280');
     await signIn(page, 'guest');
     await page.getByText('The role operate or admin is required.').waitFor();
   },

@@ -57,6 +57,7 @@ impl BrowserBench {
         let mut subject = subject;
         subject["chromium"] = json!(self.browser);
         subject["pictures"] = json!(cache_dir("console-pictures"));
+        subject["takes_pictures"] = json!(is_set("SOAK") || is_set("UPDATE_PICTURES"));
         let mut command = Command::new("node");
         command.arg(script).current_dir(&self.folder).env("SUBJECT", subject.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -93,6 +94,11 @@ impl Drop for ScriptProcess {
         let _already_gone = self.0.kill();
         let _already_gone = self.0.wait();
     }
+}
+
+/// Returns `true` if a variable of the environment is set.
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
 }
 
 fn browser() -> Option<PathBuf> {

@@ -24,7 +24,24 @@ rules:
 
 #[test]
 fn every_page_is_for_everybody() {
-    let Some(workbench) = BrowserBench::find("pages.mjs") else { return };
+    let book = std::env::var_os("UPDATE_PICTURES")
+        .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images"));
+    run("pages.mjs", book.as_deref());
+    for picture in book.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder")) {
+        let picture = picture.expect("a file");
+        let size = picture.metadata().expect("a file").len();
+        assert!(size <= MAX_PICTURE, "{}: {size} bytes", picture.path().display());
+    }
+}
+
+#[test]
+fn every_change_is_made_with_scripts_and_without() {
+    run("changes.mjs", None);
+}
+
+/// Runs a script on two instances. The pictures of the book go into the folder.
+fn run(script: &str, book: Option<&Path>) {
+    let Some(workbench) = BrowserBench::find(script) else { return };
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
     let settings = [
@@ -38,22 +55,15 @@ fn every_page_is_for_everybody() {
         "telemetry.preview.keep=15m",
     ];
     let mut timed = TimedServers::start_from(&visitors(RULES), 2, &settings);
-    let book = std::env::var_os("UPDATE_PICTURES")
-        .map(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images"));
     let subject = json!({
         "consoles": timed.servers.iter().map(address).collect::<Vec<_>>(),
         "https": timed.servers.iter().map(|server| server.http().to_owned()).collect::<Vec<_>>(),
         "tokens": tokens(),
-        "book": book.clone(),
+        "book": book,
     });
-    workbench.run("pages.mjs", subject, |what| {
+    workbench.run(script, subject, |what| {
         assert_eq!(what, "advance");
         timed.advance(10);
         String::new()
     });
-    for picture in book.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder")) {
-        let picture = picture.expect("a file");
-        let size = picture.metadata().expect("a file").len();
-        assert!(size <= MAX_PICTURE, "{}: {size} bytes", picture.path().display());
-    }
 }
