@@ -4,6 +4,7 @@
 //! that begin with `ask`, and gets a line in response.
 
 mod live;
+mod many;
 mod pages;
 mod security;
 mod sign_in;
