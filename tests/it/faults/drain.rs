@@ -13,7 +13,7 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::load::wait_for_both_connections;
+use super::load::wait_for_connections;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request, signal};
 use rlaas_testkit::redis::RedisServer;
@@ -98,7 +98,7 @@ async fn drain_ends_idle_streams_and_answers_half_closed_ones() {
 async fn drain_finishes_http_requests_after_grpc_has_ended() {
     let redis = RedisServer::start();
     let mut server = Rlaas::on_redis(&redis, &["server.workers=1"]);
-    wait_for_both_connections(&redis).await;
+    wait_for_connections(&redis).await;
     let mut http = TcpStream::connect(server.http()).await.expect("a connection");
     signal(redis.pid(), "STOP");
     let request_bytes = b"POST /v1/check HTTP/1.1\r\nHost: rlaas\r\nConnection: close\r\n\

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use deadpool_redis::redis::{Value, from_redis_value_ref};
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -161,14 +162,12 @@ pub(super) async fn wait_for_store(server: &Rlaas) {
     eventually("the store answers", SOON, answers).await;
 }
 
-/// Waits until the server has both connections to Redis: that of its only worker and that of the
-/// monitor. The last command of such a connection that is up is TIME or EVALSHA; those of the fleet
-/// use EVAL.
-pub(super) async fn wait_for_both_connections(redis: &RedisServer) {
+/// Waits until the server has its connections to Redis beside the subscription: those of its only worker,
+/// of the monitor and of the fleet. The last command of such a connection that is up is TIME or EVALSHA.
+pub(super) async fn wait_for_connections(redis: &RedisServer) {
     let is_up = |line: &&str| line.contains(" cmd=time ") || line.contains(" cmd=evalsha ");
-    let wait_for_store =
-        || redis.query::<String>(&["CLIENT", "LIST"]).lines().filter(is_up).count();
-    eventually("two connections", SOON, async || wait_for_store() == 2).await;
+    let number_up = || redis.query::<String>(&["CLIENT", "LIST"]).lines().filter(is_up).count();
+    eventually("three connections", SOON, async || number_up() == 3).await;
 }
 
 /// Asserts that a check fails because the store is unavailable and the policy is `error`.
@@ -198,15 +197,16 @@ pub(super) fn counted(redis: &RedisServer) -> u64 {
     keys.map(|key| redis.query::<u64>(&["GET", &key])).sum()
 }
 
-/// Returns the number of script calls that Redis has received.
+/// Returns the number of script calls for decisions that Redis has received since the first look.
 pub(super) fn script_calls(redis: &RedisServer) -> u64 {
-    let info: String = redis.query(&["INFO", "commandstats"]);
-    let calls = |name: &str| -> u64 {
-        let line = info.lines().find_map(|line| line.strip_prefix(name));
-        let calls = line.and_then(|line| line.split(',').next()?.parse().ok());
-        calls.unwrap_or(0)
+    redis.query::<()>(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
+    redis.query::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    let entries: Vec<Vec<Value>> = redis.query(&["SLOWLOG", "GET", "100000"]);
+    let is_decision = |entry: &&Vec<Value>| {
+        let words: Vec<Vec<u8>> = from_redis_value_ref(&entry[3]).expect("the words of a command");
+        words[0] == b"EVALSHA" && words.iter().any(|word| word.starts_with(b"MessagePack follows"))
     };
-    calls("cmdstat_evalsha:calls=")
+    entries.iter().filter(is_decision).count() as u64
 }
 
 /// Asserts that nothing panicked and that the log has few lines.

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{
     COUNTED, Load, RECOVERY, SOON, ambiguous, assert_sound, assert_unavailable, breaker, counted,
-    store_errors, wait_for_both_connections, wait_for_store,
+    store_errors, wait_for_connections, wait_for_store,
 };
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request};
@@ -41,7 +41,7 @@ async fn lost_reply_is_counted_once_and_not_retried() {
     let mut client = server.client().await;
     assert!(check(&mut client, "alice").await.expect("an answer").allowed);
     for lost in 1..=3 {
-        wait_for_both_connections(&redis).await;
+        wait_for_connections(&redis).await;
         proxy.set(Behaviour::CutReply);
         assert_unavailable(&mut client, "alice").await;
         assert_eq!(ambiguous(&server).await, lost);
@@ -57,7 +57,7 @@ async fn lost_reply_is_counted_once_and_not_retried() {
         CheckRequest { dry_run: true, ..request("alice") },
     ] {
         let repeated = async || {
-            wait_for_both_connections(&redis).await;
+            wait_for_connections(&redis).await;
             proxy.set(Behaviour::CutReply);
             let answer = client.check(look.clone()).await;
             assert_eq!(proxy.behaviour(), Behaviour::Pass);
@@ -171,7 +171,7 @@ async fn half_open_connection_fails_calls_within_the_timeout() {
     // The promise is 3 seconds.
     load.wait_for_passed(1, RECOVERY * 2).await;
     load.wait_for_passed(50, SOON).await;
-    wait_for_both_connections(&redis).await;
+    wait_for_connections(&redis).await;
     let counts = load.finish().await;
     let bases = (1..=8).map(|number| number * 10_000_000).sum::<u64>();
     let counted = counted(&redis) - bases;

@@ -216,6 +216,35 @@ async fn a_hung_server_costs_the_deadline_and_a_lost_reply_is_ambiguous() {
 }
 
 #[tokio::test]
+async fn texts_of_scripts_are_sent_to_servers_that_lack_them_and_writes_are_made_once() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let instance = Instance::start(standalone(&proxy.url())).await;
+    let append = async || instance.fleet.append("log", b"", 100, soon()).await;
+    let texts = || {
+        let stats: String = redis.query(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_eval:calls=").nth(1).unwrap_or("0,");
+        calls.split(',').next().and_then(|calls| calls.parse::<u32>().ok()).expect("a number")
+    };
+    for _ in 0..10 {
+        append().await.expect("appended");
+    }
+    assert_eq!(texts(), 1);
+    redis.query::<()>(&["SCRIPT", "FLUSH"]);
+    for _ in 0..10 {
+        append().await.expect("appended");
+    }
+    assert_eq!((texts(), redis.query::<u32>(&["XLEN", "rlaas:log"])), (2, 20));
+
+    // The reply that is lost is that to the text.
+    redis.query::<()>(&["SCRIPT", "FLUSH"]);
+    proxy.set(Behaviour::CutReply);
+    let error = append().await.expect_err("a lost reply");
+    assert!(error.is_ambiguous(), "{error:?}");
+    assert_eq!((texts(), redis.query::<u32>(&["XLEN", "rlaas:log"])), (3, 21));
+}
+
+#[tokio::test]
 async fn failures_of_a_fleet_do_not_touch_decisions() {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());

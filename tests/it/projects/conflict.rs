@@ -309,7 +309,7 @@ type SlowCall = (u64, u64, u64, Vec<Vec<u8>>, String, String);
 /// Prints and checks how long the calls of scripts held Redis since the last time.
 fn assert_short_calls(redis: &RedisServer, what: &str) {
     let stats: String = redis.query(&["INFO", "latencystats"]);
-    let of_scripts = stats.lines().find(|line| line.contains("_eval:"));
+    let of_scripts = stats.lines().find(|line| line.contains("_evalsha:"));
     let of_scripts = of_scripts.unwrap_or_else(|| panic!("no script was called: {stats}"));
     let slow: Vec<SlowCall> = redis.query(&["SLOWLOG", "GET", "10000"]);
     let described = |call: &SlowCall| {

@@ -305,7 +305,7 @@ impl Queue {
 
 /// Sends all commands in one pipeline, with ASKING before those that require it. Returns one reply
 /// for each command.
-async fn query(
+pub(super) async fn query(
     connection: &mut MultiplexedConnection,
     commands: Vec<(bool, Cmd)>,
 ) -> Vec<RedisResult<Value>> {
@@ -325,6 +325,7 @@ async fn query(
     asking.into_iter().map(&mut reply).collect()
 }
 
-fn is_unknown_script(error: &RedisError) -> bool {
+/// Returns `true` if the server does not know the script: then nothing was executed.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -147,6 +147,11 @@ impl Script {
             text.push_str(&part(IDEMPOTENCY, serves));
         }
         text.push_str(&with_fields(&part(CHECK, serves)));
+        Self::from_text(text)
+    }
+
+    /// Returns the script with this text.
+    pub(crate) fn from_text(text: String) -> Self {
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }

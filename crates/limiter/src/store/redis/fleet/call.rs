@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use deadpool_redis::redis::{RedisResult, Value, cmd, pipe};
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{Cmd, RedisResult, Value, cmd};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Deadline;
+use crate::store::redis::batch::{is_unknown_script, query};
 use crate::store::redis::codec::call_error::{CallError, RedirectKind};
+use crate::store::redis::codec::scripts::Script;
 use crate::store::redis::connection::connector::ManagedConnection;
 use crate::store::redis::node::Node;
 use crate::store::redis::topology::Topology;
@@ -23,7 +26,7 @@ const SLOT_MOVE_DELAY: Duration = Duration::from_millis(20);
 /// One operation of a script on keys of one slot.
 pub(super) struct FleetCall<'a> {
     pub(super) topology: &'a Topology,
-    pub(super) script: &'static str,
+    pub(super) script: &'static Script,
     pub(super) keys: &'a [String],
     pub(super) slot: u16,
     pub(super) operation: &'static str,
@@ -77,19 +80,9 @@ impl FleetCall<'_> {
         let ManagedConnection { mut connection, address, .. } = ManagedConnection::clone(&managed);
         drop(managed);
         let nonce = nonce();
-        let mut script = cmd("EVAL");
-        script.arg(self.script).arg(self.keys.len()).arg(self.keys).arg(&nonce).arg(self.operation);
-        for argument in self.arguments {
-            script.arg(argument);
-        }
-        let mut commands = pipe();
-        if asking {
-            commands.cmd("ASKING");
-        }
-        commands.add_command(script);
-        let sent = connection.send_packed_commands(&commands, 0, commands.len());
+        let sent = self.send(&mut connection, asking, &nonce);
         let result = match timeout(deadline.remaining(), sent).await {
-            Ok(replies) => last(replies)
+            Ok(reply) => reply
                 .map_err(|error| CallError::from_redis(&error, &address))
                 .and_then(|reply| parse(reply, &nonce, &self.keys[0])),
             Err(_elapsed) => Err(CallError::Other(StoreError::Timeout(whole))),
@@ -99,6 +92,40 @@ impl FleetCall<'_> {
         }
         result
     }
+
+    /// Sends the call by the hash of the script, and with its text if the server does not know it.
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        asking: bool,
+        nonce: &str,
+    ) -> RedisResult<Value> {
+        let by_hash = self.command("EVALSHA", &self.script.hash, nonce);
+        let reply = query_one(connection, asking, by_hash).await;
+        if !reply.as_ref().is_err_and(is_unknown_script) {
+            return reply;
+        }
+        let by_text = self.command("EVAL", &self.script.text, nonce);
+        query_one(connection, asking, by_text).await
+    }
+
+    fn command(&self, name: &str, script: &str, nonce: &str) -> Cmd {
+        let mut command = cmd(name);
+        command.arg(script).arg(self.keys.len()).arg(self.keys).arg(nonce).arg(self.operation);
+        for argument in self.arguments {
+            command.arg(argument);
+        }
+        command
+    }
+}
+
+async fn query_one(
+    connection: &mut MultiplexedConnection,
+    asking: bool,
+    command: Cmd,
+) -> RedisResult<Value> {
+    let replies = query(connection, vec![(asking, command)]).await;
+    replies.into_iter().next().unwrap_or(Ok(Value::Nil))
 }
 
 /// Returns the results in a reply to the call with this nonce.
@@ -175,10 +202,6 @@ fn breaks_connection(error: &CallError) -> bool {
         CallError::ReadOnly
             | CallError::Other(StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled)
     )
-}
-
-fn last(replies: RedisResult<Vec<Value>>) -> RedisResult<Value> {
-    replies?.pop().unwrap_or(Value::Nil).extract_error()
 }
 
 /// Returns a number that is unique among all instances.

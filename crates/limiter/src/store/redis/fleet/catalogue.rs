@@ -1,7 +1,7 @@
 //! The catalogue in Redis: its keys are in one slot, and each call is one script
 //! (`lua/catalogue.lua`).
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, MutexGuard, PoisonError};
 
 use deadpool_redis::redis::Value;
 
@@ -12,9 +12,11 @@ use crate::fleet::{
     CatalogueHead, CatalogueId, CatalogueRelation, CatalogueStatus, CatalogueWrite,
     ChangedWhileRead, Document, DocumentChange, HistoryPiece, MAX_CHANGES, WriteOutcome,
 };
+use crate::store::redis::codec::scripts::Script;
 use crate::store::{Fate, StoreError};
 
-const SCRIPT: &str = include_str!("../../../../lua/catalogue.lua");
+static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/catalogue.lua").to_owned()));
 /// Fields or pieces of a history that one call reads at most, about: less than a millisecond of Redis'
 /// time. The script stops earlier when they are long.
 const FIELDS_PER_CALL: &str = "200";
@@ -245,7 +247,7 @@ impl RedisFleet {
         let arguments = own.iter().map(String::as_bytes).chain([generation.as_bytes()]);
         let arguments: Vec<&[u8]> = arguments.chain(call.arguments.iter().copied()).collect();
         let topology: &Arc<_> = &self.topology;
-        let (script, keys, arguments) = (SCRIPT, &keys, &arguments);
+        let (script, keys, arguments) = (&SCRIPT, &keys, &arguments);
         let call = FleetCall { topology, script, keys, slot, operation: call.operation, arguments };
         // Boxed because it is large, and rare.
         Box::pin(call.run(deadline)).await

@@ -1,6 +1,7 @@
 //! The fleet in Redis: calls beside decisions, on connections of their own.
 //!
-//! Each call is one script (`lua/fleet.lua`) with keys of one slot. A call of unknown fate is not repeated.
+//! Each call is one script (`lua/fleet.lua`) with keys of one slot, by its hash; its text follows when the
+//! server does not know it. A call of unknown fate is not repeated.
 //! It is not admitted by the circuit breaker and does not count for it; its deadline limits it.
 
 mod call;
@@ -13,13 +14,14 @@ mod subscription;
 pub(super) use call::denied;
 pub(crate) use subscription::RedisSubscription;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use deadpool_redis::redis::{FromRedisValue, Value, from_redis_value};
 
 use self::call::FleetCall;
 use super::codec::keys::KeyFormat;
+use super::codec::scripts::Script;
 use super::overrides;
 use super::topology::Topology;
 use crate::clock::Deadline;
@@ -30,7 +32,8 @@ use crate::fleet::{
 use crate::store::StoreError;
 
 /// The script of all operations.
-const SCRIPT: &str = include_str!("../../../../lua/fleet.lua");
+static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/fleet.lua").to_owned()));
 /// The permission for subscriptions, whose command is not in the script.
 const SUBSCRIBE: &str = "+subscribe";
 
@@ -230,7 +233,7 @@ impl RedisFleet {
     ) -> Result<Vec<Value>, StoreError> {
         check_deadline(deadline)?;
         let (topology, keys) = (&self.topology, &keys);
-        let call = FleetCall { topology, script: SCRIPT, keys, slot, operation, arguments };
+        let call = FleetCall { topology, script: &SCRIPT, keys, slot, operation, arguments };
         // Boxed because it is large, and rare.
         Box::pin(call.run(deadline)).await
     }

@@ -1,6 +1,6 @@
 //! Registers in Redis: many keys of one slot in one script (`lua/registers.lua`).
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
@@ -11,8 +11,10 @@ use super::{RedisFleet, bytes, check_deadline, exactly, millis, parsed, text};
 use crate::clock::Deadline;
 use crate::fleet::{MAX_REGISTERS, OutOfBounds, Register, RegisterValues};
 use crate::store::StoreError;
+use crate::store::redis::codec::scripts::Script;
 
-const SCRIPT: &str = include_str!("../../../../lua/registers.lua");
+static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/registers.lua").to_owned()));
 /// Most keys of a call: about a tenth of a millisecond of Redis' time.
 const KEYS_PER_CALL: usize = 50;
 /// Calls at the same time. Decisions wait behind them.
@@ -165,7 +167,7 @@ impl RedisFleet {
     ) -> Result<Vec<Value>, StoreError> {
         check_deadline(deadline)?;
         let topology: &Arc<_> = &self.topology;
-        let (script, keys, slot) = (SCRIPT, &group.keys, group.slot);
+        let (script, keys, slot) = (&SCRIPT, &group.keys, group.slot);
         let call = FleetCall { topology, script, keys, slot, operation, arguments };
         // Boxed because it is large, and rare.
         let results = Box::pin(call.run(deadline)).await?;
