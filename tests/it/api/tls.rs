@@ -35,7 +35,7 @@ fn server_certificate_settings(
     ]
 }
 
-fn mutual_tls_settings(certificates: &Certificates) -> Vec<String> {
+pub(crate) fn mutual_tls_settings(certificates: &Certificates) -> Vec<String> {
     let mut settings = server_certificate_settings(certificates, Certificate::Server);
     settings.push(format!("server.tls.client-ca={}", certificates.authority().display()));
     settings
@@ -47,7 +47,7 @@ fn start(settings: &[String]) -> Rlaas {
 }
 
 /// Connects over TLS with the test authority and, if given, a client certificate.
-async fn channel(
+pub(crate) async fn channel(
     address: &str,
     certificates: &Certificates,
     shown: Option<Certificate>,

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use rlaas::projects::registry::ID_REST;
+use rlaas_limiter::clock::{Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite,
-    Fleet, HistoryEntry, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, WriteOutcome,
+    Fleet, HistoryEntry, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, WriteOutcome,
 };
 use rlaas_limiter::store::StoreError;
 use rlaas_testkit::cluster::RedisCluster;
@@ -41,6 +43,40 @@ async fn promises_hold_on_a_cluster() {
     let slots: std::collections::BTreeSet<_> =
         redis.keys().iter().map(|key| redis.slot_of(key)).collect();
     assert_eq!(slots.len(), 1, "{:?}", redis.keys());
+}
+
+#[tokio::test]
+async fn names_of_removed_documents_rest_and_the_oldest_are_dropped_first() {
+    let redis = RedisServer::start();
+    let t0 = Timestamp::from_millis(1_700_000_000_000);
+    redis.set_clock(t0);
+    let instance = Instance::start(standalone(&redis.url())).await;
+    let on = instance.fleet.catalogue();
+    let create =
+        async |name: &str| write(&on, CatalogueWrite { rest: ID_REST, ..setting(name, &[]) }).await;
+    let remove = async |name: &str| {
+        written(write(&on, CatalogueWrite { removes: true, ..CatalogueWrite::new(name) }).await);
+    };
+    written(create("gone").await);
+    remove("gone").await;
+    redis.set_clock(t0 + ID_REST.into() - Micros::from_secs(1));
+    assert_eq!(create("gone").await, WriteOutcome::Removed);
+    redis.set_clock(t0 + ID_REST.into());
+    written(create("gone").await);
+
+    let fill =
+        "for i = 1, tonumber(ARGV[1]) do redis.call('ZADD', KEYS[1], ARGV[2] + i, 'd' .. i) end";
+    let removed = "{rlaas:catalog}:removed";
+    redis.query::<()>(&["DEL", removed]);
+    let (most, since) = (MAX_REMOVED.to_string(), (t0.as_millis() / 1_000).to_string());
+    redis.query::<()>(&["EVAL", fill, "1", removed, &most, &since]);
+    assert_eq!(create("d1").await, WriteOutcome::Removed);
+    remove("gone").await;
+    assert_eq!(redis.query::<usize>(&["ZCARD", removed]), MAX_REMOVED);
+    written(create("d1").await);
+    for kept in ["d2", "gone"] {
+        assert_eq!(create(kept).await, WriteOutcome::Removed, "{kept}");
+    }
 }
 
 /// Checks every promise with two handles on the same empty catalogue.

@@ -175,6 +175,32 @@ fn configurations_are_valid_alone() {
     }
 }
 
+#[test]
+fn state_dir_is_in_a_volume_of_the_pod() {
+    for file in ["shared/deployment.yaml", "sidecar/container.yaml"] {
+        let manifest = document(&project("config/kubernetes").join(file));
+        let pod = &manifest["spec"]["template"]["spec"];
+        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let containers =
+            ["containers", "initContainers"].into_iter().flat_map(|of| items(&pod[of]));
+        let mut found = containers.filter_map(|container| {
+            let variables = items(&container["env"]);
+            let folder = variables.iter().find(|one| one["name"] == "RLAAS_STATE_DIR")?;
+            let folder = PathBuf::from(text(&folder["value"])?);
+            let mounts = items(&container["volumeMounts"]);
+            let holds = |mount: &&Value| {
+                mount["readOnly"] != true
+                    && text(&mount["mountPath"]).is_some_and(|path| folder.starts_with(path))
+            };
+            mounts.iter().find(holds).cloned()
+        });
+        let mount = found.next().unwrap_or_else(|| panic!("{file}: no mounted state-dir"));
+        let volumes = items(&pod["volumes"]);
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]);
+        assert!(volume.is_some_and(|volume| volume["emptyDir"].is_object()), "{file}: {mount}");
+    }
+}
+
 /// Writes a folder like a mounted Secret with a certificate.
 pub(super) fn secret() -> TempDir {
     let certificates = Certificates::make();

@@ -101,6 +101,11 @@ fn clients() -> Value {
         "ops": { "roles": ["admin"], "realm_access": { "roles": ["check"] } },
         "guest": { "roles": ["auditor"] },
         "nobody": {},
+        "of-all": { "roles": ["check", "admin"], "projects": ["*"] },
+        "of-shop": { "roles": ["check", "admin"], "projects": ["shop"] },
+        "of-bank": { "roles": ["check", "admin"], "projects": ["bank"] },
+        "of-text": { "roles": ["check", "admin"], "projects": "shop" },
+        "of-mixture": { "roles": ["check", "admin"], "projects": ["shop", 7] },
     })
 }
 

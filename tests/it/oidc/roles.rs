@@ -7,7 +7,9 @@ use tonic::Code;
 
 use super::issuer::IssuerProcess;
 use super::signing::SigningKey;
-use super::{LISTED, admin, code, http, keys, refused, serve, with_token};
+use super::{LISTED, admin, code, http, keys, refused, section, serve, with_token};
+use crate::http::client::send_with;
+use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request};
 
 fn alice() -> proto::Selector {
@@ -101,4 +103,53 @@ async fn audit_names_issuer_and_subject() {
     let entries = client.list_audit(with_token(filter, &ops)).await.expect("entries").into_inner();
     let actors: Vec<&str> = entries.entries.iter().map(|entry| &*entry.actor).collect();
     assert_eq!(actors, [&*actor]);
+}
+
+#[tokio::test]
+async fn claim_of_projects_limits_the_roles_also_beside_an_api_key() {
+    let Some(issuer) = IssuerProcess::start(0, &keys(&SigningKey::new("ed"))) else { return };
+    let (dir, more) = (TempDir::new(), ", projects-claim: projects");
+    let text = section(issuer.name(), more) + "  api-keys: accepted\n";
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &text), &[]);
+    let ops = issuer.token("of-all", "ES256").await;
+    for id in ["shop", "bank"] {
+        let project = format!(r#"{{"project":{{"id":"{id}"}}}}"#);
+        let (status, answer) = http(&server, "POST", "/v1/projects", &ops, &project).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+    let rules = r#"{"rules":[{"name":"all","maxRequests":1000,"window":"60s"}]}"#;
+    // A project without a role does not exist for a caller.
+    let clients = [
+        ("of-all", [200, 200]),
+        ("of-shop", [200, 404]),
+        ("of-bank", [404, 200]),
+        // A claim that is missing or of another type gives nothing.
+        ("of-text", [403; 2]),
+        ("of-mixture", [403; 2]),
+        ("ops", [403; 2]),
+    ];
+    for (client, expected) in clients {
+        let token = issuer.token(client, "ES256").await;
+        for (project, expected) in ["shop", "bank"].into_iter().zip(expected) {
+            let path = format!("/v1/projects/{project}");
+            let seen = http(&server, "GET", &path, &token, "").await;
+            let edited = http(&server, "POST", &format!("{path}/rules:apply"), &token, rules).await;
+            assert_eq!([seen.0, edited.0], [expected; 2], "{client} {project}: {edited:?}");
+        }
+    }
+    let (_, answer) = http(&server, "POST", "/v1/projects/shop/keys", &ops, "{}").await;
+    let secret = answer.split("\"secret\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let secret = secret.unwrap_or_else(|| panic!("{answer}"));
+    let check = async |token: &str, key: &str| {
+        let headers = format!("Authorization: Bearer {token}\r\nx-api-key: {key}\r\n");
+        let body = r#"{"userId":"alice"}"#;
+        send_with(&server, "POST", "/v1/check", &headers, Some(body)).await.status
+    };
+    for (client, [of_shop, _]) in clients {
+        let token = issuer.token(client, "ES256").await;
+        let expected = if of_shop == 200 { 200 } else { 403 };
+        assert_eq!(check(&token, secret).await, expected, "{client}");
+        assert_eq!(check(&token, "x").await, 401, "{client}");
+    }
+    assert_eq!(check("unknown", secret).await, 401);
 }

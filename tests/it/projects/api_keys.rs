@@ -10,8 +10,9 @@ use rlaas::projects::registry::{Change, ProjectState};
 use rlaas::projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas::rules::spec::{Field, RuleSpec};
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
-use rlaas_testkit::process::{Rlaas, finish, request, rlaas, run};
+use rlaas_testkit::process::{Client, Rlaas, finish, request, rlaas, run};
 use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::tls::{Certificate, Certificates};
 use rlaas_testkit::{TempDir, eventually};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -19,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::instance::{Running, now, project_id, rule, soon};
+use crate::api::tls::{channel, mutual_tls_settings};
 use crate::fleet::instance::standalone;
 use crate::http::client::{HttpResponse, exchange, send_with};
 
@@ -340,6 +342,35 @@ async fn keys_stand_beside_tokens_and_all_must_be_valid() {
 }
 
 #[tokio::test]
+async fn certificate_beside_a_key_must_be_for_its_project() {
+    let tenants = Tenants::start();
+    let bank = tenants.create("bank", &[by_key(100)]).await;
+    let shop = tenants.create("shop", &[by_key(100)]).await;
+    let (certificates, dir) = (Certificates::make(), TempDir::new());
+    let clients = "[{name: shop.example, roles: [check], projects: [shop]}]";
+    let text = format!("auth: {{api-keys: accepted, clients: {clients}}}");
+    let mut settings = mutual_tls_settings(&certificates);
+    settings.push("store.backend=redis".to_owned());
+    settings.push(format!("store.redis.url={}", tenants.redis.url()));
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &text), &settings);
+    let shown = Some(Certificate::Client);
+    let channel = channel(server.grpc(), &certificates, shown).await.expect("a connection");
+    let code = async |key: &str| {
+        let response = Client::new(channel.clone()).check(with_key(key, login("alice"))).await;
+        response.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    for (key, expected) in [
+        (shop.expose(), Code::Ok),
+        (bank.expose(), Code::PermissionDenied),
+        ("x", Code::Unauthenticated),
+        ("", Code::PermissionDenied),
+    ] {
+        eventually("keys are in force", TIMEOUT, async || code(key).await == expected).await;
+    }
+}
+
+#[tokio::test]
 async fn key_gives_no_role_while_nobody_is_listed() {
     let tenants = Tenants::start();
     let key = tenants.create("shop", &[by_key(100)]).await;
@@ -410,19 +441,24 @@ async fn revoked_key_stops_everywhere_and_on_open_streams() {
         others.push(stream(server, stays.expose()).await);
     }
     tenants.revoke_key("shop", &key).await;
-    for server in &servers {
-        await_code(server, key.expose(), Code::Unauthenticated).await;
-    }
-    // From now on no request of a stream is decided.
-    for (requests, results) in &mut busy {
-        _ = requests.send(login("alice")).await;
-        let ended = timeout(TIMEOUT, results.message()).await.expect("the end");
-        assert_eq!(ended.expect_err("a status").code(), Code::Unauthenticated);
-    }
-    for (_requests, results) in &mut idle {
-        let ended = timeout(IN_FORCE, results.message()).await.expect("the end");
-        assert_eq!(ended.expect_err("a status").code(), Code::Unauthenticated);
-    }
+    let stops = async {
+        for server in &servers {
+            await_code(server, key.expose(), Code::Unauthenticated).await;
+        }
+        // From now on no request of a stream is decided.
+        for (requests, results) in &mut busy {
+            _ = requests.send(login("alice")).await;
+            let ended = results.message().await.expect_err("a status");
+            assert_eq!(ended.code(), Code::Unauthenticated);
+        }
+        for (_requests, results) in &mut idle {
+            let ended = results.message().await.expect_err("a status");
+            assert_eq!(ended.code(), Code::Unauthenticated);
+        }
+    };
+    timeout(IN_FORCE, stops)
+        .await
+        .expect("the end of all streams, from the reply of the change on");
     for (requests, results) in &mut others {
         requests.send(login("alice")).await.expect("an open stream");
         results.message().await.expect("a result").expect("a result");

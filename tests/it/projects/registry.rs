@@ -325,6 +325,62 @@ async fn bounds_hold_over_all_projects() {
 }
 
 #[tokio::test]
+async fn bounds_are_counted_by_the_store_and_named() {
+    let redis = RedisServer::start();
+    let on = Running::on_redis(&standalone(&redis.url()));
+    on.put("shop", "Shop").await.expect("a change");
+    let count = |field: &str, number: u64| {
+        redis.query::<()>(&["HSET", "rlaas:catalog", field, &number.to_string()]);
+    };
+    count("counted", Registry::MAX_RULES - 1);
+    on.apply("shop", &[rule("last", 1)], Others::Kept).await.expect("a change");
+    let more = on.apply("shop", &[rule("more", 1)], Others::Kept).await.expect_err("a bound");
+    assert_eq!(more.to_string(), "there must be at most 100000 rules in all projects");
+    count("documents", Registry::MAX_PROJECTS - 1);
+    on.put("last", "Last").await.expect("a change");
+    let more = on.put("more", "More").await.expect_err("a bound");
+    assert_eq!(more.to_string(), "there must be at most 10000 projects");
+    on.delete("last").await.expect("a change");
+    on.put("more", "More").await.expect("a change");
+}
+
+#[tokio::test]
+async fn edit_of_a_project_costs_every_instance_that_project_alone() {
+    let redis = RedisServer::start();
+    let [one, other, _] = three_on(&redis);
+    let ids: Vec<_> = (0..40).map(|number| format!("project-{number}")).collect();
+    for id in &ids {
+        one.put(id, id).await.expect("a change");
+        one.apply(id, &[rule("a", 1)], Others::Kept).await.expect("a change");
+    }
+    let follows = async |id: &str| {
+        let revision = one.revision(id);
+        eventually("in force", IN_FORCE, async || other.revision(id) == revision).await;
+    };
+    follows(&ids[39]).await;
+    let states = |on: &Running| -> Vec<_> {
+        let state = |id: &String| on.registry.project(&project_id(id)).expect("a project");
+        let rules = |id: &String| on.registry.limiter().project_snapshot(id).expect("rules");
+        ids.iter().map(|id| (state(id), rules(id))).collect()
+    };
+    let before = [states(&one), states(&other)];
+    redis.query::<()>(&["CONFIG", "RESETSTAT"]);
+    one.apply(&ids[7], &[rule("a", 2)], Others::Kept).await.expect("a change");
+    follows(&ids[7]).await;
+    for (before, after) in before.into_iter().zip([states(&one), states(&other)]) {
+        let changed = before.iter().zip(&after).enumerate().filter(|(_, (before, after))| {
+            !Arc::ptr_eq(&before.0, &after.0) || !Arc::ptr_eq(&before.1, &after.1)
+        });
+        assert_eq!(changed.map(|(number, _)| number).collect::<Vec<_>>(), [7]);
+    }
+    let commands: String = redis.query(&["INFO", "commandstats"]);
+    let reads =
+        commands.split("cmdstat_hscan:calls=").nth(1).and_then(|rest| rest.split(',').next());
+    let reads: u64 = reads.expect("reads").parse().expect("a number");
+    assert!(reads <= 20, "{reads} steps were read for one project");
+}
+
+#[tokio::test]
 async fn field_of_a_later_release_leaves_the_project_as_it_was() {
     let redis = RedisServer::start();
     let [one, other, _] = three_on(&redis);
