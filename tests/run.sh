@@ -178,10 +178,10 @@ run_test() {
   [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
 }
 
-# The store's suites again, on Valkey 8: the machine's, else that of PyPI, which is built without TLS.
+# The suites of the store and of projects again, on Valkey 8: the machine's, else that of PyPI, which is built without TLS.
 # From 9.1 on Valkey counts the processor's cycles between looks at the clock, which tests can't stop.
 run_valkey() {
-  local suites=(conformance:: differential:: faults:: cluster:: sentinel:: --skip ::memory)
+  local suites=(conformance:: differential:: faults:: cluster:: sentinel:: fleet:: projects:: --skip ::memory)
   local valkey
   valkey=$(command -v valkey-server || true)
   if [ -z "$valkey" ] || [[ $("$valkey" --version) != *v=8.* ]]; then
