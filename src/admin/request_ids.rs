@@ -9,7 +9,8 @@
 //! | was answered | gets that answer |
 //! | failed, and changed nothing | is made as if it were the first |
 //! | failed, and may have changed some keys | is made again, except for a refund |
-//! | has not ended, or its process died | is refused as unavailable |
+//! | has not ended | waits for its answer, up to a second |
+//! | has not ended by then, or its process died | is refused as unavailable |
 //!
 //! A refund whose outcome is unknown is never made again under its id, because it could return
 //! units twice: the audit and the state of the keys tell what it did. Ids of different callers are
@@ -30,6 +31,10 @@ const CLAIMS: &str = "changes";
 pub(super) const MAX_ANSWER: usize = MAX_VALUE_LEN - 64;
 /// Time for which a claim without effect stays.
 const RELEASED: Duration = Duration::from_millis(1);
+/// Longest wait for the answer of an earlier call: a form that is sent twice makes one change.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// Time between two looks for the answer.
+const POLL: Duration = Duration::from_millis(25);
 
 /// The content of a claim.
 #[derive(Clone, PartialEq, Message)]
@@ -39,6 +44,9 @@ struct ClaimRecord {
     /// The answer, a message; `None` until the change is made.
     #[prost(bytes = "vec", optional, tag = "2")]
     answer: Option<Vec<u8>>,
+    /// Whether the id was given back: it is free again as soon as the claim has expired.
+    #[prost(bool, tag = "3")]
+    released: bool,
 }
 
 /// A claim to a request id.
@@ -78,7 +86,7 @@ impl ClaimedId {
     /// # Errors
     ///
     /// - [`AdminError::OtherChange`] if another change has the id;
-    /// - [`AdminError::Unfinished`] if an earlier call has claimed it and has no answer;
+    /// - [`AdminError::Unfinished`] if an earlier call has claimed it and has no answer in time;
     /// - [`AdminError::TooManyIds`] if there is no space for another id;
     /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
     pub(super) async fn claim(
@@ -87,19 +95,26 @@ impl ClaimedId {
         deadline: Deadline,
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
-        let claim = ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None };
-        let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
-        let held = held.map_err(claim_error)?;
-        let Some(held) = held else {
-            return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
-        };
-        // A newer version may write claims that this one can't read.
-        let held = ClaimRecord::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
-        if held.fingerprint != claim.fingerprint {
-            return Err(AdminError::OtherChange);
+        let claim =
+            ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None, released: false };
+        let until = Deadline::within(MAX_WAIT).earlier(deadline);
+        loop {
+            let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
+            let held = held.map_err(claim_error)?;
+            let Some(held) = held else {
+                return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
+            };
+            // A newer version may write claims that this one can't read.
+            let held = ClaimRecord::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
+            if !held.released && held.fingerprint != claim.fingerprint {
+                return Err(AdminError::OtherChange);
+            }
+            match held.answer {
+                Some(answer) => return Ok(Claimed::Before(answer)),
+                None if until.has_passed() => return Err(AdminError::Unfinished),
+                None => tokio::time::sleep(POLL).await,
+            }
         }
-        let answer = held.answer.ok_or(AdminError::Unfinished)?;
-        Ok(Claimed::Before(answer))
     }
 
     /// Remembers the answer, of at most [`MAX_ANSWER`] bytes. If the fleet does not answer, retries
@@ -110,7 +125,8 @@ impl ClaimedId {
     }
 
     /// Gives the id back: a retry makes the change.
-    pub(super) async fn released(self, deadline: Deadline) {
+    pub(super) async fn released(mut self, deadline: Deadline) {
+        self.claim.released = true;
         self.put(RELEASED, deadline).await;
     }
 

@@ -58,3 +58,16 @@ async fn ids_of_changes_are_bounded_and_changes_without_one_go_on() {
     assert!(refund(&mut admin, of_user("a"), 1, "7").await.expect("the answer").replayed);
     super::reset(&mut admin, of_user("a"), "").await.expect("a change");
 }
+
+#[tokio::test]
+async fn calls_at_once_under_one_id_make_one_change() {
+    let server = Rlaas::start(&[]);
+    let admin = admin(&server).await;
+    for round in 0..20 {
+        let id = format!("twice {round}");
+        let call = async || refund(&mut admin.clone(), of_user("a"), 1, &id).await;
+        let calls = tokio::join!(call(), call(), call());
+        let changes = [calls.0, calls.1, calls.2].map(|change| change.expect("a change"));
+        assert_eq!(changes.iter().filter(|change| !change.replayed).count(), 1, "{changes:?}");
+    }
+}
