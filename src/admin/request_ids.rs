@@ -98,6 +98,7 @@ impl ClaimedId {
         let claim =
             ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None, released: false };
         let until = Deadline::within(MAX_WAIT).earlier(deadline);
+        let mut poll = tokio::time::interval(POLL);
         loop {
             let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
             let held = held.map_err(claim_error)?;
@@ -109,11 +110,13 @@ impl ClaimedId {
             if !held.released && held.fingerprint != claim.fingerprint {
                 return Err(AdminError::OtherChange);
             }
-            match held.answer {
-                Some(answer) => return Ok(Claimed::Before(answer)),
-                None if until.has_passed() => return Err(AdminError::Unfinished),
-                None => tokio::time::sleep(POLL).await,
+            if let Some(answer) = held.answer {
+                return Ok(Claimed::Before(answer));
             }
+            if until.has_passed() {
+                return Err(AdminError::Unfinished);
+            }
+            poll.tick().await;
         }
     }
 

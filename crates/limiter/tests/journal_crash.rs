@@ -188,6 +188,7 @@ fn process_under_test() {
         kept.at_last_event.store(number, Ordering::SeqCst);
         let used: Vec<_> = used.iter().map(u64::to_string).collect();
         print_line(&format!("restored {number} {}", used.join(" ")));
+        let mut pace = tokio::time::interval(Duration::from_millis(5));
         loop {
             let (id, rule) = place(number);
             let reply = process.execute(&id, rule, Action::Take(Cost::ONE), None).await;
@@ -197,7 +198,7 @@ fn process_under_test() {
             if number.is_multiple_of(100) {
                 print_line(&format!("taken {number}"));
                 // Leaves time to the writers, and units for all that they have to write.
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                pace.tick().await;
             }
         }
     });

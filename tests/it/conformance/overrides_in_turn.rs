@@ -84,7 +84,7 @@ async fn passes(on: &Service, user: &str, resource: &str, cost: u32) -> bool {
 async fn decision(on: &Service, user: &str, resource: &str, cost: u32) -> Decision {
     let request = Request::user(user).resource(resource).cost(cost).build().expect("a request");
     let verdict = on.limiter.check(&request, Deadline::NEVER).await.expect("a verdict");
-    verdict.deciding().decision.clone()
+    verdict.deciding().decision
 }
 
 async fn overrides_in_turn_pass_no_more_than_the_larger_limit(on: Service) {
