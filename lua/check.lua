@@ -26,18 +26,20 @@
 --      +5  window       integer, µs: length of the window
 --      +6  burst        integer: units at once
 --      +7  shared_burst  integer: the largest burst of the limits that decide on the same state
---      +8  cost         integer: units of the action
---      +9  mode         integer: 0 shadow, never refuses the request; 1 enforced, refuses it with a
+--      +8  shared_units  integer: the most units per window of these limits, or 0 if the limit decides
+--                       alone
+--      +9  cost         integer: units of the action
+--      +10 mode         integer: 0 shadow, never refuses the request; 1 enforced, refuses it with a
 --                       denial; 2 quota, refuses it if all quotas deny; 3 shadow quota, always allows;
 --                       from 4 on a candidate of the hit with this index less 4, from 0: takes units
 --                       whatever that hit decides, if no other refuses the request, never refuses it
---      +10 seen         integer, µs: latest time of a decision on a limit with this window by this
+--      +11 seen         integer, µs: latest time of a decision on a limit with this window by this
 --                       server that the service knows, or 0
---      +11 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
+--      +12 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
 --                       3 refund, 4 credit, 5 reset, 6 set an override, 7 clear overrides; 16 more if
 --                       the hit is overridable. Then `units` may be 0 (a ban) or -1 (unlimited).
 --                       32 more if it keeps its limits.
---      +12 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+--      +13 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
 -- for a hit that keeps its limits
 --      policy       integer: units in use after a change: 1 keep-used, 2 keep-left, 3 scale, 4 reset
 --      revision     integer: that has set the rule, or 0: rules of files have none
@@ -53,8 +55,8 @@
 -- to clear overrides
 --      kind         integer: 0 both, 1 the ban, 2 the other
 -- and for a refund
---      +13 taken_at     integer, µs: time of the decision that took the units
---      +14 taken_reset_after  integer, µs: reset_after of that decision
+--      +14 taken_at     integer, µs: time of the decision that took the units
+--      +15 taken_reset_after  integer, µs: reset_after of that decision
 -- and after all hits, for a request with a request id
 --      end+1 fingerprint  16 bytes: hash of the request
 --      end+2 hits         16 bytes: hash of the keys and algorithms of the hits

@@ -19,15 +19,12 @@ local SET_OVERRIDE, CLEAR_OVERRIDE = 6, 7
 -- Kinds of overrides to clear. 0 is both.
 local BAN, GRANT = 1, 2
 
--- The longest time in which a burst may become available again, in µs: 100 years.
-local MAX_FILL = 3162240000000000
-
 -- Reads the fields of a controlled hit, which follow its others. Returns the index of the last one.
 local function parse_control(hit, values, at)
   hit.action = hit.action - CONTROLLED
   hit.rule, hit.most_units, hit.has_burst = values[at + 1], values[at + 2], values[at + 3] == 1
   hit.own_units, hit.own_burst, hit.own_debt = hit.units, hit.burst, hit.max_debt
-  hit.own_shared_burst = hit.shared_burst
+  hit.own_shared_burst, hit.own_shared_units = hit.shared_burst, hit.shared_units
   hit.shows = hit.action == 0 or hit.action > REFUND
   hit.control, hit.fixed, hit.shown, hit.counts, hit.is_unlimited = true, false, false, false, false
   at = at + 3
@@ -67,8 +64,8 @@ local function load_overrides(hit)
 end
 
 -- Sets the limit by which a hit is decided. Debt stays that of the rule, up to the units.
-local function set_limit(hit, units, burst, shared_burst)
-  hit.units, hit.burst, hit.shared_burst = units, burst, shared_burst
+local function set_limit(hit, units, burst, shared_burst, shared_units)
+  hit.units, hit.burst, hit.shared_burst, hit.shared_units = units, burst, shared_burst, shared_units
   hit.max_debt = hit.own_debt < 0 and -1 or min(hit.own_debt, units)
   local debt = max(hit.max_debt, 0)
   hit.least, hit.max_in_use = 0 - debt, shared_burst + debt
@@ -88,19 +85,20 @@ end
 -- the decision if it is no limit: then nothing is counted.
 local function apply_record(hit, record)
   hit.shown = record
-  local units, burst, shared_burst = hit.own_units, hit.own_burst, hit.own_shared_burst
+  local units, burst = hit.own_units, hit.own_burst
+  local shared_burst, shared_units = hit.own_shared_burst, hit.own_shared_units
   if record.grant > 0 then
     units, burst = grant(hit, record)
-    shared_burst = burst
+    shared_burst, shared_units = burst, 0
   end
   -- Without a ban: units are returned by it. A reset needs some limit.
   hit.counts, hit.is_unlimited, hit.fixed = units > 0, false, false
   if units > 0 then
-    set_limit(hit, units, burst, shared_burst)
+    set_limit(hit, units, burst, shared_burst, shared_units)
   elseif hit.own_units > 0 then
-    set_limit(hit, hit.own_units, hit.own_burst, hit.own_shared_burst)
+    set_limit(hit, hit.own_units, hit.own_burst, hit.own_shared_burst, hit.own_shared_units)
   else
-    set_limit(hit, 1, 1, 1)
+    set_limit(hit, 1, 1, 1, 0)
   end
   local outcome, wait = IMPOSSIBLE, 0
   if record.ban > 0 then

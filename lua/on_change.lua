@@ -107,8 +107,13 @@ local function changed_limit(history, hit)
   local debt = hit.max_debt < 0 and 0 or latest.units
   local from = {
     units = latest.units, burst = latest.burst, shared_burst = latest.burst, window = latest.window,
-    max_debt = hit.max_debt < 0 and -1 or debt, least = 0 - debt, max_in_use = latest.burst + debt,
+    max_debt = hit.max_debt < 0 and -1 or debt, least = 0 - debt, shared_units = hit.shared_units,
   }
+  if hit.shared_units > 0 then
+    local most = units_in(from, MAX_FILL, 0)
+    from.shared_burst = max(latest.burst, min(hit.shared_burst, most))
+  end
+  from.max_in_use = from.shared_burst + debt
   return from, converts
 end
 
@@ -134,6 +139,11 @@ end
 -- left.
 local function convert_state(hit, history, from, converts, number)
   local algorithm, state = hit.algorithm, hit.state
+  -- If more is in use than `from` lets anybody take, by another limit on the state, all of it stays.
+  if algorithm.carry and hit.shared_units > 0
+    and algorithm.decide(state, from, hit.now, 0).current_count > from.burst - from.least then
+    return
+  end
   local moves_window = algorithm.count_before and from.window ~= hit.window
   if not converts and not moves_window then
     if algorithm.carry then algorithm.carry(state, from, hit, hit.now) end

@@ -29,6 +29,9 @@ local NONCE = ARGV[1]
 -- The most units per window, and the longest window in µs: 366 days.
 local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 
+-- The longest time in which a burst may become available again, in µs: 100 years.
+local MAX_FILL = 3162240000000000
+
 -- Outcomes of decisions.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 
@@ -36,8 +39,9 @@ local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 
 -- The current request: its coupling, its hits and their number. A hit also serves as its limit:
--- `units` per `window` (µs), `burst`, `shared_burst` (the largest one of the limits that decide on the
--- same state), `max_in_use` (shared burst and debt), and `least` (the negative debt).
+-- `units` per `window` (µs), `burst`, `shared_burst` and `shared_units` (the most of the limits that
+-- decide on the same state; 0 units: it decides alone), `max_in_use` (shared burst and debt), and `least`
+-- (the negative debt).
 local coupling, hits, count = nil, {}, 0
 
 -- Time of the call by the server's clock, in µs.
@@ -121,7 +125,7 @@ local function time_for(limit, units, part)
   return whole + ceil((rest - part) / limit.units)
 end
 
--- Returns the time in µs from the largest debt to a whole burst, of other limits on the state too.
+-- Returns the time in µs from the largest debt to the largest burst.
 local function fill_time(limit)
   return time_for(limit, limit.max_in_use, 0)
 end

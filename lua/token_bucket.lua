@@ -56,10 +56,16 @@ local function decide(state, limit, now, cost)
   }
 end
 
--- Sets the tokens. The bucket is full once it is for all limits that share the state.
+-- Sets the tokens. The state matters until the burst is full, and the largest one of the limits that
+-- decide on it would be at their largest rate.
 local function set_state(state, limit, now, tokens, part, at)
   state.tokens, state.part, state.at, state.now, state.dirty = tokens, part, at, now, true
-  state.until_full = time_for(limit, limit.shared_burst - tokens, part)
+  state.until_full = time_for(limit, limit.burst - tokens, part)
+  if limit.shared_units > 0 then
+    local missing = limit.shared_burst - tokens
+    local whole, rest = divide(limit.window, missing, 0, limit.shared_units)
+    state.until_full = max(state.until_full, whole + (rest > 0 and 1 or 0))
+  end
 end
 
 local function commit(state, limit, now, cost, decision)

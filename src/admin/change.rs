@@ -8,7 +8,7 @@ use tonic_types::Status as RpcStatus;
 use tracing::debug;
 
 use super::messages;
-use super::request_ids::{Claim, Claimed, ClaimedId, MAX_ANSWER, hash};
+use super::request_ids::{Claim, Claimed, ClaimedId, MAX_ANSWER, MAX_WAIT, hash};
 use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
@@ -92,6 +92,7 @@ impl Administrator {
             request_id: &change.request_id,
             fingerprint: change.fingerprint,
             ttl: self.limiter.idempotency_ttl().into(),
+            max_wait: MAX_WAIT,
         };
         // The claim is not given up at the caller's deadline: it would be unknown whether the id is
         // claimed.

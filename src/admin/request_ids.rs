@@ -32,7 +32,7 @@ pub(super) const MAX_ANSWER: usize = MAX_VALUE_LEN - 64;
 /// Time for which a claim without effect stays.
 const RELEASED: Duration = Duration::from_millis(1);
 /// Longest wait for the answer of an earlier call: a form that is sent twice makes one change.
-const MAX_WAIT: Duration = Duration::from_secs(1);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Time between two looks for the answer.
 const POLL: Duration = Duration::from_millis(25);
 
@@ -59,6 +59,8 @@ pub(super) struct Claim<'a> {
     pub(super) fingerprint: [u8; 16],
     /// Time for which the answer is remembered.
     pub(super) ttl: Duration,
+    /// Longest wait for the answer of an earlier call, see [`MAX_WAIT`].
+    pub(super) max_wait: Duration,
 }
 
 /// What is known about a change with a request id.
@@ -91,17 +93,21 @@ impl ClaimedId {
     /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
     pub(super) async fn claim(
         fleet: &Fleet,
-        Claim { actor, request_id, fingerprint, ttl }: Claim<'_>,
+        Claim { actor, request_id, fingerprint, ttl, max_wait }: Claim<'_>,
         deadline: Deadline,
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
         let claim =
             ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None, released: false };
-        let until = Deadline::within(MAX_WAIT).earlier(deadline);
-        let mut poll = tokio::time::interval(POLL);
+        let until = Deadline::within(max_wait);
+        let mut was_held = false;
         loop {
             let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
-            let held = held.map_err(claim_error)?;
+            let held = match held {
+                // Another call has claimed it, whatever the store says now.
+                Err(_) if was_held => return Err(AdminError::Unfinished),
+                held => held.map_err(claim_error)?,
+            };
             let Some(held) = held else {
                 return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
             };
@@ -116,7 +122,8 @@ impl ClaimedId {
             if until.has_passed() {
                 return Err(AdminError::Unfinished);
             }
-            poll.tick().await;
+            was_held = true;
+            pause().await;
         }
     }
 
@@ -139,6 +146,11 @@ impl ClaimedId {
             tracing::warn!(%error, "the outcome of a change is not remembered under its request id");
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the fleet tells nobody of an answer")]
+async fn pause() {
+    tokio::time::sleep(POLL).await;
 }
 
 /// Returns the error of a claim that was not made.

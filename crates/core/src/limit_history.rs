@@ -69,6 +69,10 @@ impl CountedLimit {
     /// Returns the limit, with debt if `to` has any: as much as may be stored.
     fn limit(&self, to: &Limit) -> Option<Limit> {
         let limit = Limit::new(self.units, self.window).ok()?.with_burst(self.burst).ok()?;
+        let limit = match to.shared_units() {
+            Some(units) => limit.sharing_state(to.shared_burst(), units),
+            None => limit,
+        };
         match to.max_debt() {
             Some(_) => limit.with_max_debt(self.units).ok(),
             None => Some(limit),

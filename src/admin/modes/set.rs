@@ -94,6 +94,8 @@ impl Modes {
             request_id: &change.request_id,
             fingerprint: change.fingerprint(),
             ttl: self.limiter.idempotency_ttl().into(),
+            // All other changes of modes wait for this one.
+            max_wait: std::time::Duration::ZERO,
         };
         ClaimedId::claim(&self.fleet, claim, Deadline::within(CALL_TIMEOUT)).await
     }

@@ -5,7 +5,7 @@ use tonic_types::Status as RpcStatus;
 
 use super::{ProjectAdministrator, ProjectError};
 use crate::admin::change::{MAX_OUTCOME_TIME, MAX_REASON, MAX_REQUEST_ID};
-use crate::admin::request_ids::{Claim, Claimed, ClaimedId, hash};
+use crate::admin::request_ids::{Claim, Claimed, ClaimedId, MAX_WAIT, hash};
 use crate::admin::{AdminError, Intent, MAX_TIME};
 use crate::clock::Deadline;
 use crate::projects::ProjectId;
@@ -141,6 +141,7 @@ impl ProjectAdministrator {
             request_id: &call.request_id,
             fingerprint: call.fingerprint(&planned),
             ttl: self.administrator.limiter().idempotency_ttl().into(),
+            max_wait: MAX_WAIT,
         };
         let fleet = self.administrator.fleet();
         let claimed = match ClaimedId::claim(fleet, claim, Deadline::within(MAX_TIME)).await? {

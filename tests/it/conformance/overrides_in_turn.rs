@@ -23,6 +23,8 @@ cases! {
 cases! {
     buckets;
     override_that_only_looks_at_the_key_shares_nothing: by_user;
+    changes_of_the_rule_beside_an_override_give_nothing_back: without_bursts;
+    refund_by_a_limit_from_before_an_override_keeps_its_units: without_bursts;
 }
 cases! {
     token_bucket leaky_bucket gcra, memory redis;
@@ -237,4 +239,51 @@ async fn override_that_only_looks_at_the_key_shares_nothing(on: Service) {
     let limit = |rule: &Rule| *rule.grant.limit().expect("a limit");
     assert!(rules.iter().all(|rule| !limit(rule).shares_state()));
     assert!(passes(&on, "vip", "", 20).await && passes(&on, "alice", "", 5).await);
+}
+
+/// Grants one resource more than `units`.
+fn wide_beside(units: u64, algorithm: Algorithm) -> RuleSet {
+    let [wide, narrow] = WITHOUT_BURSTS;
+    let rules = rules(algorithm, [wide, narrow]);
+    let default = rules.iter().next().expect("a rule");
+    let limit = Limit::new(units, MINUTE).expect("a limit");
+    let rule = Rule {
+        overrides: default.overrides[..1].to_vec(),
+        on_change: Some(OnChange::KeepUsed),
+        ..Rule::new_default(algorithm, limit)
+    };
+    RuleSet::new(rule, Vec::new())
+}
+
+async fn changes_of_the_rule_beside_an_override_give_nothing_back(on: Service) {
+    let mut passed = 0;
+    for round in 0..8 {
+        on.limiter.replace_rules(wide_beside(5 + round % 2, on.algorithm()));
+        passed += u32::from(passes(&on, "alice", "/narrow", 1).await);
+        for _ in 0..20 {
+            passed += u32::from(passes(&on, "alice", "/wide", 1).await);
+        }
+    }
+    assert!((5..=20).contains(&passed), "{passed}");
+}
+
+async fn refund_by_a_limit_from_before_an_override_keeps_its_units(on: Service) {
+    let algorithm = on.algorithm();
+    let alone = Rule::new_default(algorithm, Limit::new(5, MINUTE).expect("a limit"));
+    on.limiter.replace_rules(RuleSet::new(alone, Vec::new()));
+    let request = Request::user("alice").build().expect("a request");
+    let receipts = on.limiter.check_with_receipts(&request, Deadline::NEVER).await;
+    let (verdict, receipts) = receipts.expect("a verdict");
+    assert!(verdict.is_allowed());
+    on.limiter.replace_rules(wide_beside(5, algorithm));
+    let mut passed = 1;
+    for _ in 0..20 {
+        passed += u32::from(passes(&on, "alice", "/wide", 1).await);
+    }
+    on.limiter.refund(receipts, Deadline::NEVER).await.expect("a refund");
+    for _ in 0..20 {
+        passed += u32::from(passes(&on, "alice", "/wide", 1).await);
+    }
+    // The one that was refunded is taken again.
+    assert!((5..=21).contains(&passed), "{passed}");
 }

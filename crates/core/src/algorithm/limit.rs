@@ -35,12 +35,19 @@ pub struct Limit {
     window: Micros,
     units: NonZeroU32,
     burst: NonZeroU32,
-    /// The largest burst of the limits that decide on the same state. `None`: it decides alone.
-    shared_burst: Option<NonZeroU32>,
+    /// `None`: the limit decides alone on its state.
+    shared: Option<SharedMost>,
     /// Most units of debt. `None`: the limit keeps no debt.
     max_debt: Option<u32>,
     /// Derived from the fields above, so that a decision needs no division.
     times: Times,
+}
+
+/// The most of the limits that decide on one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SharedMost {
+    burst: NonZeroU32,
+    units: NonZeroU32,
 }
 
 /// The times in which one unit and a whole burst become available: whole microseconds, and the
@@ -96,7 +103,7 @@ impl Limit {
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
-        Self { window, units, burst, shared_burst: None, max_debt: None, times }
+        Self { window, units, burst, shared: None, max_debt: None, times }
     }
 
     /// Returns `units` if a limit may have as many.
@@ -118,17 +125,18 @@ impl Limit {
         Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
     }
 
-    /// Returns the same limit, to decide on a state on which other limits decide too; `burst` is the
-    /// largest burst of them all. What was taken by a larger burst stays in use, so that together
-    /// they let no more pass than the largest burst and the largest rate. Makes no difference to
-    /// algorithms without a burst.
+    /// Returns the same limit, to decide on a state on which other limits with the same window decide
+    /// too: `burst` and `units` are the most of them all. Together they let no more pass than the
+    /// largest burst and the largest rate: leaky bucket and GCRA keep in use what was taken by a
+    /// larger burst, and a token bucket is forgotten once the largest burst is full. Makes no
+    /// difference to algorithms without a burst.
     ///
     /// ```
     /// use rlaas_core::algorithm::{Algorithm, Cost, Limit, Outcome, State};
     /// use rlaas_core::clock::{Micros, Timestamp};
     ///
     /// let minute = Micros::from_secs(60);
-    /// let [wide, narrow] = [20, 5].map(|units| Limit::new(units, minute).unwrap().sharing_state(20));
+    /// let [wide, narrow] = [20, 5].map(|units| Limit::new(units, minute).unwrap().sharing_state(20, 20));
     /// let (mut state, now) = (State::default(), Timestamp::from_millis(1_000));
     /// assert!(Algorithm::Gcra.take(&mut state, &wide, now, Cost::new(20)).is_allowed());
     /// // 16 of the 20 units must drain first, by this limit one in 12 s.
@@ -137,27 +145,38 @@ impl Limit {
     /// assert_eq!(denied.outcome, Outcome::Denied { retry_after });
     /// ```
     #[must_use]
-    pub fn sharing_state(self, burst: u64) -> Self {
+    pub fn sharing_state(self, burst: u64, units: u64) -> Self {
         let burst = Self::count(burst.clamp(self.burst(), self.most_burst()));
-        Self { shared_burst: burst, ..self }
+        let units = Self::count(units.clamp(self.units(), Self::MAX_UNITS));
+        let shared = burst.zip(units).map(|(burst, units)| SharedMost { burst, units });
+        Self { shared, ..self }
     }
 
     /// Returns the same limit, to decide alone on its state.
     #[must_use]
     pub(crate) const fn deciding_alone(self) -> Self {
-        Self { shared_burst: None, ..self }
+        Self { shared: None, ..self }
     }
 
     /// Returns `true` if other limits decide on the same state.
     pub const fn shares_state(&self) -> bool {
-        self.shared_burst.is_some()
+        self.shared.is_some()
     }
 
     /// Returns the largest burst of the limits that decide on the same state.
     pub const fn shared_burst(&self) -> u64 {
-        match self.shared_burst {
-            Some(burst) => burst.get() as u64,
+        match self.shared {
+            Some(most) => most.burst.get() as u64,
             None => self.burst(),
+        }
+    }
+
+    /// Returns the most units per window of the limits that decide on the same state; `None` if the
+    /// limit decides alone.
+    pub const fn shared_units(&self) -> Option<u64> {
+        match self.shared {
+            Some(most) => Some(most.units.get() as u64),
+            None => None,
         }
     }
 
@@ -195,7 +214,10 @@ impl Limit {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
             _ => share,
         });
-        if self.shares_state() { share.sharing_state(of(self.shared_burst())) } else { share }
+        match self.shared_units() {
+            Some(units) => share.sharing_state(of(self.shared_burst()), of(units)),
+            None => share,
+        }
     }
 
     /// Returns the units per window: 1 to 10⁹.
@@ -240,7 +262,7 @@ impl Limit {
         if left < least { least } else { left }
     }
 
-    /// Returns the time from the largest debt to a whole burst, of other limits on the state too.
+    /// Returns the time from the largest debt to the largest burst.
     pub fn fill_time(&self) -> Micros {
         self.time_for(self.max_in_use(), 0)
     }

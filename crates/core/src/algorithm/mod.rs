@@ -231,8 +231,14 @@ macro_rules! registry {
             /// Converts a state that counts by [`LimitChange::from`] into one that counts by
             /// [`LimitChange::to`]: that of a key of which as many units are in use as the policy
             /// says. The units are those that [`Algorithm::decide`] shows before and afterwards.
-            /// Without units in use the state is removed.
+            /// Without units in use the state is removed. If more are in use than `from` lets anybody
+            /// take, by another limit on the state, all of them stay.
             pub fn convert(self, state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
+                let most = change.from.burst() + change.from.debt();
+                let in_use = || self.decide(state, change.from, now, Cost::NONE).current_count;
+                if self.has_burst() && change.from.shares_state() && in_use() > most {
+                    return;
+                }
                 if change.on_change.is_none() {
                     self.carry(state, change, now);
                     return;

@@ -3,6 +3,7 @@
 //! In any span of time at most burst + limit × span / window units pass, reports aside. Fractions
 //! of a token are kept, so that no rate is rounded.
 
+use super::limit::divide;
 use super::{
     Cost, Decision, Limit, LimitChange, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future,
     outstanding, time_to_live,
@@ -40,7 +41,8 @@ impl State {
         if tokens == limit.shared_burst().cast_signed() {
             return Self::default();
         }
-        let expires_at = time_to_live(now, until_full_for_all(limit, tokens, part));
+        let until_full = limit.time_for(in_use(limit, tokens), part);
+        let expires_at = time_to_live(now, until_full.max(until_largest_full(limit, tokens)));
         Self { part, at, expires_at, tokens: stored(tokens) }
     }
 
@@ -90,12 +92,7 @@ pub(super) fn commit(
     }
     let (tokens, part, at) = refilled(state, limit, now);
     let tokens = tokens - cost.units().cast_signed();
-    let until_full = if limit.shares_state() {
-        until_full_for_all(limit, tokens, part)
-    } else {
-        decision.reset_after
-    };
-    let expires_at = time_to_live(now, until_full);
+    let expires_at = time_to_live(now, decision.reset_after.max(until_largest_full(limit, tokens)));
     *state = State { part, at, expires_at, tokens: stored(tokens) };
 }
 
@@ -135,7 +132,8 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let (_, _, at) = refilled(state, change.from, now);
     let tokens = change.to.burst().cast_signed() - used.cast_signed();
-    let expires_at = time_to_live(now, until_full_for_all(change.to, tokens, 0));
+    let until_full = change.to.time_for(used, 0).max(until_largest_full(change.to, tokens));
+    let expires_at = time_to_live(now, until_full);
     *state = State { part: 0, at, expires_at, tokens: stored(tokens) };
 }
 
@@ -163,9 +161,14 @@ fn in_use(limit: &Limit, tokens: i64) -> u64 {
     (limit.burst().cast_signed() - tokens).cast_unsigned()
 }
 
-/// Returns the time in which the largest burst becomes available.
-fn until_full_for_all(limit: &Limit, tokens: i64, part: u64) -> Micros {
-    limit.time_for((limit.shared_burst().cast_signed() - tokens).cast_unsigned(), part)
+/// Returns the time in which the largest burst of the limits on the state becomes available at their
+/// largest rate: the state matters to one of them until then. Zero for a limit that decides alone.
+#[inline]
+fn until_largest_full(limit: &Limit, tokens: i64) -> Micros {
+    let Some(units) = limit.shared_units() else { return Micros::ZERO };
+    let missing = (limit.shared_burst().cast_signed() - tokens).cast_unsigned();
+    let (whole, rest) = divide(missing, limit.window().as_micros(), 0, units);
+    Micros::from_micros(whole + u64::from(rest > 0))
 }
 
 /// Converts a number of tokens, which the bounds of a limit keep small, to the type of the state.

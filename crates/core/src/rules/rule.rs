@@ -288,13 +288,12 @@ impl Rule {
             .chain(self.overrides.iter_mut().map(|other| &mut other.grant))
             .filter_map(Grant::limit_mut)
             .collect();
-        let widest = limits.iter().map(|limit| limit.burst()).max();
-        let widest = widest.filter(|_| shares && limits.len() > 1);
+        let shares = shares && limits.len() > 1;
+        let burst = limits.iter().map(|limit| limit.burst()).max().unwrap_or_default();
+        let units = limits.iter().map(|limit| limit.units()).max().unwrap_or_default();
         for limit in &mut limits {
-            **limit = match widest {
-                Some(burst) => limit.sharing_state(burst),
-                None => limit.deciding_alone(),
-            };
+            **limit =
+                if shares { limit.sharing_state(burst, units) } else { limit.deciding_alone() };
         }
     }
 

@@ -108,8 +108,9 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         _ => None,
     };
     let mut grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
-    if grants.any(|grant| limit(grant) == Some(*then)) {
-        return Some(*then);
+    // The one in force: it knows with which limits it shares the state now.
+    if let Some(same) = grants.find_map(|grant| limit(grant).filter(|one| one == then)) {
+        return Some(same);
     }
     let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;
     if !algorithm.keyed_by_window() {

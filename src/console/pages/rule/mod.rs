@@ -1,4 +1,4 @@
-//! One rule: what it says, what it decides, whom it hits hardest, and its mode.
+//! One rule: what it says, what it decides, the keys hit hardest, and its mode.
 //!
 //! | file | subject |
 //! | --- | --- |

@@ -55,7 +55,7 @@ macro_rules! fields {
 }
 
 fields!(HIT_FIELDS HitFields {
-    keys, first_index, units, window, burst, shared_burst, cost, mode, seen, action, max_debt
+    keys, first_index, units, window, burst, shared_burst, shared_units, cost, mode, seen, action, max_debt
 });
 fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 
@@ -178,6 +178,7 @@ impl ScriptRequest {
             window: window.as_micros(),
             burst: limit.map_or(0, Limit::burst),
             shared_burst: limit.map_or(0, Limit::shared_burst),
+            shared_units: limit.and_then(Limit::shared_units).unwrap_or(0),
             cost: hit.action.cost().units(),
             mode: match hit.candidate_of {
                 Some(of) => CANDIDATE + u64::from(of),
