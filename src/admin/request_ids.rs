@@ -9,7 +9,7 @@
 //! | was answered | gets that answer |
 //! | failed, and changed nothing | is made as if it were the first |
 //! | failed, and may have changed some keys | is made again, except for a refund |
-//! | has not ended | waits for its answer, up to a second |
+//! | has not ended | waits for its answer, up to a second; a change of a mode does not wait |
 //! | has not ended by then, or its process died | is refused as unavailable |
 //!
 //! A refund whose outcome is unknown is never made again under its id, because it could return
@@ -148,7 +148,7 @@ impl ClaimedId {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the fleet tells nobody of an answer")]
+#[expect(clippy::disallowed_methods, reason = "the fleet reports no answers")]
 async fn pause() {
     tokio::time::sleep(POLL).await;
 }

@@ -258,7 +258,7 @@ impl Behaviour {
 }
 
 /// Returns `false` if the last command is cut off: a script's text may come in several reads, and the keys
-/// by which it is told from others come last.
+/// that identify it come last.
 fn is_whole(requests: &[u8]) -> bool {
     let mut rest = requests;
     while let Some(command) = rest.strip_prefix(b"*") {

@@ -220,7 +220,7 @@ async fn denial_by_a_smaller_limit_is_not_cached(on: Service) {
     assert!(passes(&on, "alice", "/narrow", 1).await);
 }
 
-/// Grants more to one user, whose state is nobody else's.
+/// Grants more to one user, who has a state of their own.
 fn by_user(algorithm: Algorithm) -> RuleSet {
     let [wide, narrow] = WITHOUT_BURSTS;
     let vip = Pattern::OneOf(vec![TextPattern::Exact("vip".to_owned())]);

@@ -136,13 +136,15 @@ impl Limit {
     /// use rlaas_core::clock::{Micros, Timestamp};
     ///
     /// let minute = Micros::from_secs(60);
-    /// let [wide, narrow] = [20, 5].map(|units| Limit::new(units, minute).unwrap().sharing_state(20, 20));
+    /// let wide = Limit::new(20, minute)?.sharing_state(20, 20);
+    /// let narrow = Limit::new(5, minute)?.sharing_state(20, 20);
     /// let (mut state, now) = (State::default(), Timestamp::from_millis(1_000));
     /// assert!(Algorithm::Gcra.take(&mut state, &wide, now, Cost::new(20)).is_allowed());
     /// // 16 of the 20 units must drain first, by this limit one in 12 s.
     /// let denied = Algorithm::Gcra.decide(&state, &narrow, now, Cost::ONE);
     /// let retry_after = Micros::from_secs(16 * 12);
     /// assert_eq!(denied.outcome, Outcome::Denied { retry_after });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn sharing_state(self, burst: u64, units: u64) -> Self {

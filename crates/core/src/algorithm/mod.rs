@@ -234,7 +234,7 @@ macro_rules! registry {
             /// Without units in use the state is removed. If more are in use than `from` lets anybody
             /// take, by another limit on the state, all of them stay.
             pub fn convert(self, state: &mut State, change: &LimitChange<'_>, now: Timestamp) {
-                let most = change.from.burst() + change.from.debt();
+                let most = change.from.deciding_alone().max_in_use();
                 let in_use = || self.decide(state, change.from, now, Cost::NONE).current_count;
                 if self.has_burst() && change.from.shares_state() && in_use() > most {
                     return;

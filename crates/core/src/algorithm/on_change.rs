@@ -98,7 +98,9 @@ impl LimitChange<'_> {
             Some(_) if used == 0 => 0,
             // Counts may be above the limit, buckets not.
             Some(OnChange::KeepUsed) if !algorithm.has_burst() => used,
-            Some(policy) => policy.used_after(used, from, to).min(self.to.burst() + self.to.debt()),
+            Some(policy) => {
+                policy.used_after(used, from, to).min(self.to.deciding_alone().max_in_use())
+            }
         }
     }
 }

@@ -132,9 +132,7 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let (_, _, at) = refilled(state, change.from, now);
     let tokens = change.to.burst().cast_signed() - used.cast_signed();
-    let until_full = change.to.time_for(used, 0).max(until_largest_full(change.to, tokens));
-    let expires_at = time_to_live(now, until_full);
-    *state = State { part: 0, at, expires_at, tokens: stored(tokens) };
+    *state = State::new(change.to, now, tokens, 0, at);
 }
 
 /// Returns the tokens, the fraction of the next one, and the time to which they refer: `now`, or

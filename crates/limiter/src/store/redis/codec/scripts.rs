@@ -151,7 +151,8 @@ impl Script {
     }
 
     /// Returns the script with this text.
-    pub(crate) fn from_text(text: String) -> Self {
+    pub(crate) fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }

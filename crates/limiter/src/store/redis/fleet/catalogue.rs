@@ -16,7 +16,7 @@ use crate::store::redis::codec::scripts::Script;
 use crate::store::{Fate, StoreError};
 
 static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/catalogue.lua").to_owned()));
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/catalogue.lua")));
 /// Fields or pieces of a history that one call reads at most, about: less than a millisecond of Redis'
 /// time. The script stops earlier when they are long.
 const FIELDS_PER_CALL: &str = "200";

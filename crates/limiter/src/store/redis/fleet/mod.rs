@@ -33,7 +33,7 @@ use crate::store::StoreError;
 
 /// The script of all operations.
 static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/fleet.lua").to_owned()));
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/fleet.lua")));
 /// The permission for subscriptions, whose command is not in the script.
 const SUBSCRIBE: &str = "+subscribe";
 

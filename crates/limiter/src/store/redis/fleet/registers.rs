@@ -14,7 +14,7 @@ use crate::store::StoreError;
 use crate::store::redis::codec::scripts::Script;
 
 static SCRIPT: LazyLock<Script> =
-    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/registers.lua").to_owned()));
+    LazyLock::new(|| Script::from_text(include_str!("../../../../lua/registers.lua")));
 /// Most keys of a call: about a tenth of a millisecond of Redis' time.
 const KEYS_PER_CALL: usize = 50;
 /// Calls at the same time. Decisions wait behind them.
