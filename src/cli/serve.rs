@@ -273,13 +273,9 @@ fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
     if settings.has_top_keys {
         metrics = metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?);
     }
-    let TelemetrySettings { record, preview, .. } = settings;
-    if let Some(record) = record {
+    if let Some(record) = &settings.record {
         info!(path = %record.path.display(), "recording requests");
-    }
-    if record.is_some() || preview.is_some() {
-        let recorder =
-            TrafficRecorder::start(record.clone(), preview.clone(), metrics.record.clone());
+        let recorder = TrafficRecorder::start(record.clone(), metrics.record.clone());
         metrics = metrics.with_recorder(recorder.context("telemetry.record.file")?);
     }
     Ok(metrics)

@@ -13,7 +13,6 @@ mod key_lines;
 mod notice;
 mod oidc;
 mod oidc_console;
-mod preview;
 mod privacy;
 mod problem;
 mod record;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use figment::value::Value;
 
-use super::preview;
 use super::privacy::PrivacySettings;
 use super::record;
 use super::section::Section;
@@ -67,11 +66,10 @@ pub(super) fn read(root: &mut Section<'_>, privacy: &PrivacySettings) -> Telemet
     let has_top_keys = section.read(TOP_KEYS, "false", values::boolean);
     let max_projects = section.read(PROJECTS, "1000", values::count(10_000));
     let record = record::read(&mut section, privacy);
-    let preview = preview::read(&mut section, privacy);
     section.close();
     let log = LogSettings { filter, format };
     let max_projects = max_projects as usize;
-    TelemetrySettings { log, otlp, has_top_keys, max_projects, record, preview }
+    TelemetrySettings { log, otlp, has_top_keys, max_projects, record }
 }
 
 /// Reads the section `otlp`. Returns `None` without an endpoint.

@@ -12,7 +12,7 @@
 //! | `/console/projects` | the projects, and a new one |
 //! | `/console/project`, `/console/project-…` | one project, and its changes |
 //! | `/console/usage.csv` | the usage of a project by day, as a file |
-//! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, preview, publish |
+//! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, publish |
 //! | `/console/history`, `/console/roll-back` | revisions of the rules of a project |
 //! | `/console/sign-in`, `/console/sign-out` | sessions of visitors |
 //! | `/console/oidc-sign-in`, `/console/oidc-callback` | the way to the issuer, and back |
@@ -134,7 +134,6 @@ pub fn router(context: ConsoleContext) -> Router {
         .route("/console/usage.csv", get(pages::project::download))
         .route("/console/change", get(pages::change::show))
         .route("/console/change-check", post(pages::change::check))
-        .route("/console/change-preview", post(pages::change::preview))
         .route("/console/change-publish", post(pages::change::publish))
         .route("/console/history", get(pages::history::show))
         .route("/console/roll-back", post(pages::history::roll_back))

@@ -55,7 +55,6 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
         | ProjectError::Rules(RuleWriteError::NotFound) => StatusCode::NOT_FOUND,
         ProjectError::Invalid(_)
         | ProjectError::RestoreSource
-        | ProjectError::PreviewWindow { .. }
         | ProjectError::Key(ApiKeyError::ExpiresAt | ApiKeyError::Grace)
         | ProjectError::Rules(RuleWriteError::Invalid(_)) => StatusCode::BAD_REQUEST,
         ProjectError::ProjectExists
@@ -66,7 +65,6 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
         | ProjectError::FileRule(_)
         | ProjectError::FileProject
         | ProjectError::FileUnmatched
-        | ProjectError::NoPreview
         | ProjectError::Key(ApiKeyError::Ended | ApiKeyError::TooMany)
         | ProjectError::Rules(RuleWriteError::Exists | RuleWriteError::Stale)
         | ProjectError::Restore(
@@ -78,7 +76,6 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
         | ProjectError::Write(
             WriteError::Bound(_) | WriteError::Conflict | WriteError::Unreadable,
         ) => StatusCode::CONFLICT,
-        ProjectError::Preview(_) => StatusCode::INTERNAL_SERVER_ERROR,
         ProjectError::Key(ApiKeyError::IdTaken)
         | ProjectError::Restore(RestoreError::Changed | RestoreError::Store(_))
         | ProjectError::DryRun(DryRunError::TooMany | DryRunError::Expired)
@@ -119,11 +116,6 @@ pub(super) fn text(error: &ProjectError) -> String {
         ProjectError::Admin(AdminError::Unfinished) => {
             "The change that this form asked for has not ended, or its outcome is unknown: see the \
              audit."
-                .into()
-        }
-        ProjectError::NoPreview => {
-            "Preview is off: to keep the requests that it needs, set telemetry.preview.keep, such as \
-             15m."
                 .into()
         }
         other => sentence(&other.to_string()),

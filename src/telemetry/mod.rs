@@ -22,7 +22,7 @@ pub mod traces;
 
 use self::log::LogSettings;
 use self::otlp::OtlpSettings;
-use self::record::{PreviewSettings, RecordSettings};
+use self::record::RecordSettings;
 
 /// Settings of logs and traces.
 #[derive(Clone, Debug)]
@@ -37,6 +37,4 @@ pub struct TelemetrySettings {
     pub max_projects: usize,
     /// Settings of the recording; `None` turns it off.
     pub record: Option<RecordSettings>,
-    /// Settings of the preview; `None` turns it off.
-    pub preview: Option<PreviewSettings>,
 }

@@ -86,8 +86,6 @@ const VALUES: &[(&str, &str)] = &[
     ("telemetry.format", "json"),
     ("telemetry.projects", "7"),
     ("telemetry.top-keys", "true"),
-    ("telemetry.preview.keep", "1m"),
-    ("telemetry.preview.keys", "clear"),
     ("telemetry.record.file", "a"),
     ("telemetry.record.keys", "hashed"),
     ("telemetry.record.sample.share", "5%"),

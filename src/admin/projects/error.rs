@@ -3,7 +3,6 @@
 use thiserror::Error;
 
 use crate::admin::AdminError;
-use crate::clock::Micros;
 use crate::projects::dry_runs::{DryRunError, Stopped};
 use crate::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
@@ -60,21 +59,9 @@ pub enum ProjectError {
     /// The revision is not among the last ones.
     #[error("no such revision: it must be one of the last 100 of the project")]
     NoRevision,
-    /// A validation or preview has no result.
+    /// A validation has no result.
     #[error(transparent)]
     DryRun(#[from] DryRunError),
-    /// No requests are kept.
-    #[error("telemetry.preview.keep is not set: no requests are kept to try rules on")]
-    NoPreview,
-    /// The time of a preview is not one for which requests are kept.
-    #[error("window must be 60s to telemetry.preview.keep, which is {keep}")]
-    PreviewWindow {
-        /// Time for which requests are kept.
-        keep: Micros,
-    },
-    /// The requests can't be read.
-    #[error("the requests that are kept can't be read: {0}")]
-    Preview(String),
     /// The system has no random numbers.
     #[error("the system has no random numbers")]
     NoRandomNumbers,

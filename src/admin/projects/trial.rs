@@ -3,12 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlaas_simulation::simulation::{HardestHit, SimulationSettings};
-
 use super::rules::{file_rule_names, problems_of_api_key};
 use super::{ProjectAdministrator, ProjectError};
-use crate::admin::MAX_TIME;
-use crate::clock::{Deadline, Micros, Timestamp};
+use crate::clock::{Deadline, Timestamp};
 use crate::projects::dry_runs::{DryRunKind, Steps, Stopped};
 use crate::projects::registry::{ProjectState, Registry};
 use crate::projects::{
@@ -17,12 +14,6 @@ use crate::projects::{
 };
 use crate::rules::spec::{Problem, RuleSpec, RulesSpec};
 use crate::rules::{Rule, RuleSet};
-use crate::telemetry::record::{RecentError, RecentReport, RecentTraffic, WantedRequests};
-
-/// Most keys that a preview lists for each rule.
-const MAX_HIT_KEYS: usize = 20;
-/// Shortest time of the past that a preview is for, unless less is kept.
-const MIN_WINDOW: Micros = Micros::from_secs(60);
 
 /// A project as it is, on which rules are tried.
 #[derive(Debug)]
@@ -33,7 +24,6 @@ pub struct Trial {
     registry: Registry,
     /// Whether the rules may not use the attribute `api_key`.
     takes_no_api_key: bool,
-    recent: Option<RecentTraffic>,
     now: Timestamp,
 }
 
@@ -91,31 +81,14 @@ impl ProjectAdministrator {
         self.registry.dry_runs().run(id, kind, deadline, work).await?
     }
 
-    /// Returns `true` if this instance keeps requests, on which rules can be tried.
-    pub fn keeps_requests(&self) -> bool {
-        let recorder = self.administrator.shared.metrics.recorder();
-        recorder.is_some_and(|recorder| recorder.recent().is_some())
-    }
-
     fn trial(&self, id: &ProjectId) -> Result<Trial, ProjectError> {
-        let recorder = self.administrator.shared.metrics.recorder();
         Ok(Trial {
             state: self.project(id)?,
             files: self.files_beside(id),
             registry: self.registry.clone(),
             takes_no_api_key: self.takes_no_api_key(id),
-            recent: recorder.and_then(|recorder| recorder.recent().cloned()),
             now: self.now(),
         })
-    }
-}
-
-impl ProjectAdministrator {
-    /// Returns the id of this instance, and those of the other ones that are known.
-    pub async fn instances(&self, deadline: Deadline) -> (String, Vec<String>) {
-        let instances = self.administrator.instances();
-        let others = instances.others(deadline.or_within(MAX_TIME)).await.unwrap_or_default();
-        (instances.id().to_owned(), others.into_iter().map(|other| other.id).collect())
     }
 }
 
@@ -158,47 +131,6 @@ impl Trial {
         };
         let warnings = warnings_of(&given, &rules, steps)?;
         Ok(ValidatedRules { problems, warnings, changes, revision: self.state.revision })
-    }
-
-    /// Decides the requests that this instance keeps as a write would have them decided, and as the
-    /// rules in force do. `window` is the time of the past; `None`: all that is kept.
-    ///
-    /// # Errors
-    ///
-    /// [`ProjectError::NoPreview`], [`ProjectError::PreviewWindow`], [`ProjectError::DryRun`],
-    /// [`ProjectError::Rules`], [`ProjectError::FileRule`].
-    pub fn preview(
-        &self,
-        tried: TriedRules,
-        window: Option<Micros>,
-        steps: &mut Steps,
-    ) -> Result<RecentReport, ProjectError> {
-        let recent = self.recent.as_ref().ok_or(ProjectError::NoPreview)?;
-        let keep = recent.keep();
-        let window = window.unwrap_or(keep);
-        if window < MIN_WINDOW.min(keep) || window > keep {
-            return Err(ProjectError::PreviewWindow { keep });
-        }
-        if let Some((_, name)) = file_rule_names(self.files.as_deref(), &tried.specs).first() {
-            return Err(ProjectError::FileRule((*name).to_owned()));
-        }
-        let (rules, _) = self.applied(tried, steps)??;
-        let candidate = self.in_force(&rules, steps)?.map_err(RuleWriteError::Invalid)?;
-        let against = self.in_force(&self.state.rules, steps)?.map_err(RuleWriteError::Invalid)?;
-        let settings = SimulationSettings {
-            against: Some(against),
-            top: MAX_HIT_KEYS,
-            hardest: HardestHit::NewlyRefused,
-            ..SimulationSettings::new(candidate)
-        };
-        let project = self.state.project.id.to_string();
-        let since = self.now - window;
-        let wanted = WantedRequests { project, descriptors: false, since };
-        let report = recent.simulate(settings, &wanted, || steps.flow());
-        report.map_err(|error| match error {
-            RecentError::Stopped => Stopped.into(),
-            error => ProjectError::Preview(error.to_string()),
-        })
     }
 
     /// Returns the rules after a write, and the differences.

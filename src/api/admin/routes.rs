@@ -162,7 +162,6 @@ pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
     of_projects("DeleteRule", CHANGE, Verb::Delete, "/v1/projects/{projectId}/rules/{ruleName}"),
     of_rules("ApplyRules", CHANGE, Verb::Post, "/v1/projects/{projectId}/rules:apply"),
     of_rules("Validate", SHOW, Verb::Post, "/v1/projects/{projectId}/rules:validate"),
-    of_rules("Preview", SHOW, Verb::Post, "/v1/projects/{projectId}/rules:preview"),
     of_projects("ListRevisions", SHOW, Verb::Get, "/v1/projects/{projectId}/revisions"),
     of_projects("GetRevision", SHOW, Verb::Get, "/v1/projects/{projectId}/revisions/{revision}"),
     of_projects(

@@ -30,13 +30,6 @@ pub(super) struct RecordedAt {
     pub(super) was_refused: bool,
 }
 
-/// Where a request is recorded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sinks {
-    pub(super) file: bool,
-    pub(super) memory: bool,
-}
-
 /// Requests of one thread.
 #[derive(Debug, Default)]
 pub(super) struct RecordBatch {
@@ -51,7 +44,6 @@ pub(super) struct RecordBatch {
 #[derive(Clone, Copy, Debug)]
 struct RecordEntry {
     recorded: RecordedAt,
-    sinks: Sinks,
     len: u32,
 }
 
@@ -90,7 +82,6 @@ thread_local! {
 pub(super) fn push(
     queue: &Arc<RecordQueue>,
     recorded: RecordedAt,
-    sinks: Sinks,
     append: impl FnOnce(&mut Vec<u8>),
 ) {
     BATCH.with_borrow_mut(|thread| {
@@ -98,7 +89,7 @@ pub(super) fn push(
             thread.send();
             thread.owner = Arc::downgrade(queue);
         }
-        thread.batch.push(recorded, sinks, append);
+        thread.batch.push(recorded, append);
         if thread.batch.is_full() {
             thread.send();
         }
@@ -167,7 +158,7 @@ impl EmptyRecordBatches {
 
 impl RecordBatch {
     #[inline]
-    fn push(&mut self, recorded: RecordedAt, sinks: Sinks, append: impl FnOnce(&mut Vec<u8>)) {
+    fn push(&mut self, recorded: RecordedAt, append: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         append(&mut self.bytes);
         let len = self.bytes.len() - start;
@@ -176,7 +167,7 @@ impl RecordBatch {
             self.too_long += 1;
         } else if len > 0 {
             let len = u32::try_from(len).expect("at most MAX_REQUEST");
-            self.entries.push(RecordEntry { recorded, sinks, len });
+            self.entries.push(RecordEntry { recorded, len });
         }
     }
 
@@ -193,14 +184,14 @@ impl RecordBatch {
         self.too_long
     }
 
-    /// Returns the requests for a sink.
-    pub(super) fn encoded(&self, is_for: impl Fn(Sinks) -> bool) -> Vec<EncodedRequest<'_>> {
+    /// Returns the requests.
+    pub(super) fn encoded(&self) -> Vec<EncodedRequest<'_>> {
         let mut rest = self.bytes.as_slice();
-        let requests = self.entries.iter().filter_map(|entry| {
+        let requests = self.entries.iter().map(|entry| {
             let (request, after) = rest.split_at(entry.len as usize);
             rest = after;
             let RecordedAt { at, was_refused } = entry.recorded;
-            is_for(entry.sinks).then_some(EncodedRequest { at, request, was_refused })
+            EncodedRequest { at, request, was_refused }
         });
         requests.collect()
     }

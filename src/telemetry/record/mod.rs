@@ -1,11 +1,9 @@
-//! Records decided requests, in a file and in memory, off the path of decisions.
+//! Records decided requests in a file, off the path of decisions.
 //!
 //! | file | has |
 //! | --- | --- |
 //! | `batch.rs` | requests of each thread on their way to the recorder |
 //! | `file.rs` | the file: blocks, rotation, errors |
-//! | `recent.rs` | the last minutes, in memory |
-//! | `replay.rs` | rules that are tried on them |
 //! | `settings.rs` | settings, and the header |
 //! | `thread.rs` | the thread that writes |
 //!
@@ -15,13 +13,10 @@
 
 mod batch;
 mod file;
-mod recent;
-mod replay;
 mod settings;
 mod thread;
 
 pub use file::RecordFileError;
-pub use recent::{PreviewSettings, RecentError, RecentReport, RecentTraffic, WantedRequests};
 pub use settings::{RecordSettings, Rotation, SampleSettings};
 
 use std::fmt;
@@ -37,7 +32,7 @@ use rlaas_limiter::{CheckError, DescriptorVerdict, RuleDecision, Source, Verdict
 use rlaas_simulation::recording::{KeySample, push_descriptors, push_fields};
 use thiserror::Error;
 
-use self::batch::{EmptyRecordBatches, RecordQueue, RecordedAt, Sinks};
+use self::batch::{EmptyRecordBatches, RecordQueue, RecordedAt};
 use self::file::{FileSettings, RecordFile};
 use self::thread::RecordThread;
 use crate::clock::{Clock, Timestamp};
@@ -64,10 +59,7 @@ pub struct TrafficRecorder(Arc<Recording>);
 
 struct Recording {
     queue: Arc<RecordQueue>,
-    /// Whether there is a file.
-    has_file: bool,
     sample: Option<KeySample>,
-    recent: Option<RecentTraffic>,
     clock: Clock,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -84,31 +76,24 @@ pub enum RecorderError {
 }
 
 impl TrafficRecorder {
-    /// Opens the file, and starts the thread that writes it and keeps recent traffic.
+    /// Opens the file, and starts the thread that writes it.
     ///
     /// # Errors
     ///
     /// [`RecorderError`]. A disk that is full is no error: see the metrics.
     pub fn start(
-        settings: Option<RecordSettings>,
-        preview: Option<PreviewSettings>,
+        settings: RecordSettings,
         metrics: RecordMetrics,
     ) -> Result<Self, RecorderError> {
         let clock = Clock::default();
-        let (mut file, mut sample) = (None, None);
-        if let Some(settings) = settings {
-            let (header, keys) = settings.header();
-            sample = keys;
-            let settings = FileSettings {
-                hashed: settings.hashed_parts(),
-                path: settings.path,
-                header,
-                rotation: settings.rotation,
-            };
-            file = Some(RecordFile::open(settings, metrics.clone(), clock.now())?);
-        }
-        let has_file = file.is_some();
-        let recent = preview.map(RecentTraffic::new);
+        let (header, sample) = settings.header();
+        let settings = FileSettings {
+            hashed: settings.hashed_parts(),
+            path: settings.path,
+            header,
+            rotation: settings.rotation,
+        };
+        let file = RecordFile::open(settings, metrics.clone(), clock.now())?;
         let (sender, batches) = sync_channel(QUEUE_CAPACITY);
         let queue = Arc::new(RecordQueue {
             sender,
@@ -121,27 +106,21 @@ impl TrafficRecorder {
             batches,
             queue: Arc::downgrade(&queue),
             file,
-            recent: recent.clone(),
             clock: clock.clone(),
         };
         let builder = std::thread::Builder::new().name("record".to_owned());
         let thread = builder.spawn(move || thread.run()).map_err(RecorderError::Thread)?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self(Arc::new(Recording { queue, has_file, sample, recent, clock, thread })))
+        Ok(Self(Arc::new(Recording { queue, sample, clock, thread })))
     }
 
     /// Records a request. Dry runs are no traffic; nor are requests that were answered by their
     /// request id, or refused because of it, and those in a project that there is not.
     #[inline]
     pub fn record(&self, request: &Request<'_>, decided: &Result<Verdict, CheckError>) {
-        let Recording { queue, has_file, sample, recent, .. } = &*self.0;
-        if request.dry_run() {
-            return;
-        }
+        let Recording { queue, sample, .. } = &*self.0;
         let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));
-        let file = *has_file && sample.as_ref().is_none_or(is_kept);
-        let sinks = Sinks { file, memory: recent.is_some() };
-        if !sinks.file && !sinks.memory {
+        if request.dry_run() || !sample.as_ref().is_none_or(is_kept) {
             return;
         }
         let recorded = match decided {
@@ -150,7 +129,7 @@ impl TrafficRecorder {
             Err(CheckError::RequestId(_) | CheckError::UnknownProject) => return,
             Err(error) => self.recorded_at(None, matches!(error, CheckError::NoRule)),
         };
-        batch::push(queue, recorded, sinks, |bytes| push_fields(bytes, request));
+        batch::push(queue, recorded, |bytes| push_fields(bytes, request));
     }
 
     /// Records a request by descriptors: those of its descriptors that are in the sample.
@@ -159,7 +138,7 @@ impl TrafficRecorder {
         request: &DescriptorRequest<'_>,
         decided: &Result<DescriptorVerdict, CheckError>,
     ) {
-        let Recording { queue, has_file, sample, recent, .. } = &*self.0;
+        let Recording { queue, sample, .. } = &*self.0;
         let recorded = match decided {
             Ok(verdict) => {
                 let first = verdict.answers.iter().flatten().next();
@@ -173,19 +152,9 @@ impl TrafficRecorder {
                 sample.has_descriptor(request.domain(), descriptor.entries.iter().copied())
             })
         };
-        let is_whole = request.descriptors().iter().all(is_kept);
-        let sinks = Sinks { file: *has_file && is_whole, memory: recent.is_some() };
-        if sinks.file || sinks.memory {
-            batch::push(queue, recorded, sinks, |bytes| {
-                push_descriptors(bytes, request, |_| true);
-            });
-        }
-        if *has_file && !is_whole {
-            let sinks = Sinks { file: true, memory: false };
-            batch::push(queue, recorded, sinks, |bytes| {
-                push_descriptors(bytes, request, is_kept);
-            });
-        }
+        batch::push(queue, recorded, |bytes| {
+            push_descriptors(bytes, request, is_kept);
+        });
     }
 
     /// Returns the time by the store's clock if it decided, else by that of this machine.
@@ -196,11 +165,6 @@ impl TrafficRecorder {
             .map(|decided| decided.decision.at)
             .filter(|at| *at != Timestamp::EPOCH);
         RecordedAt { at: by_store.unwrap_or_else(|| self.0.clock.now()), was_refused }
-    }
-
-    /// Returns the recent traffic; `None` if it is not kept.
-    pub fn recent(&self) -> Option<&RecentTraffic> {
-        self.0.recent.as_ref()
     }
 
     /// Sends the requests of the calling thread to the recorder several times a second, for ever.
@@ -231,6 +195,3 @@ impl fmt::Debug for TrafficRecorder {
         f.debug_struct("TrafficRecorder").finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

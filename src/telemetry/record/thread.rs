@@ -10,7 +10,6 @@ use quanta::Instant;
 
 use super::batch::{RecordBatch, RecordQueue};
 use super::file::RecordFile;
-use super::recent::RecentTraffic;
 use crate::clock::Clock;
 
 /// Pause between two looks at the queue.
@@ -22,8 +21,7 @@ const BLOCK_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct RecordThread {
     pub(super) batches: Receiver<RecordBatch>,
     pub(super) queue: Weak<RecordQueue>,
-    pub(super) file: Option<RecordFile>,
-    pub(super) recent: Option<RecentTraffic>,
+    pub(super) file: RecordFile,
     pub(super) clock: Clock,
 }
 
@@ -50,18 +48,11 @@ impl RecordThread {
             }
         }
         self.flush();
-        if let Some(file) = self.file {
-            file.finish();
-        }
+        self.file.finish();
     }
 
     fn write(&mut self, batch: RecordBatch) {
-        if let Some(file) = &mut self.file {
-            file.write(&batch.encoded(|sinks| sinks.file));
-        }
-        if let Some(recent) = &self.recent {
-            recent.lock().write(&batch.encoded(|sinks| sinks.memory));
-        }
+        self.file.write(&batch.encoded());
         let too_long = batch.too_long();
         if let Some(queue) = self.queue.upgrade() {
             queue.count_lost(too_long);
@@ -71,20 +62,8 @@ impl RecordThread {
 
     fn flush(&mut self) {
         if let Some(queue) = self.queue.upgrade() {
-            let lost = queue.lost.swap(0, Ordering::Relaxed);
-            if let Some(file) = &mut self.file {
-                file.add_lost(lost);
-            }
-            if let Some(recent) = &self.recent {
-                recent.lock().add_lost(lost);
-            }
+            self.file.add_lost(queue.lost.swap(0, Ordering::Relaxed));
         }
-        let now = self.clock.now();
-        if let Some(file) = &mut self.file {
-            file.flush(now);
-        }
-        if let Some(recent) = &self.recent {
-            recent.lock().forget_old(now);
-        }
+        self.file.flush(self.clock.now());
     }
 }

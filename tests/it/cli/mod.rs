@@ -12,7 +12,6 @@ mod logs;
 mod plan;
 mod projects;
 mod record;
-mod rule_preview;
 mod rule_tests;
 mod rules;
 mod simulate;

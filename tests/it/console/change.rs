@@ -206,36 +206,6 @@ async fn of_two_people_who_edit_at_once_the_second_keeps_the_text_and_compares()
 }
 
 #[tokio::test]
-async fn a_preview_shows_who_would_be_refused() {
-    let server = start(&["telemetry.preview.keep=15m", "telemetry.preview.keys=clear"]);
-    let browser = Browser::new(&server);
-    let body = json!({ "userId": "<b>alice", "resource": "/pay" }).to_string();
-    let headers = "Content-Type: application/json\r\n";
-    for _ in 0..5 {
-        send_with(&server, "POST", "/v1/check", headers, Some(&body)).await;
-    }
-    let mut editor = Editor::open(&browser, "_").await;
-    let text = "rules:\n- {name: strict, limit: 2, window: 1h}\n";
-    let mut shown = String::new();
-    eventually("the requests", TIMEOUT, async || {
-        shown = editor.send("change-preview", text, "").await.body;
-        shown.contains("3</data> newly refused")
-    })
-    .await;
-    assert!(shown.contains("&lt;b&gt;alice") && shown.contains(">strict<"), "{shown}");
-    assert!(shown.contains("1</data> new"), "the plan: {shown}");
-    assert!(rules(&server, "_").await.iter().all(|rule| rule["name"] != "strict"));
-
-    let server = start(&[]);
-    let browser = Browser::new(&server);
-    let mut editor = Editor::open(&browser, "_").await;
-    assert!(editor.page.contains("telemetry.preview.keep"), "{}", editor.page);
-    assert!(!editor.page.contains("formaction=\"change-preview#"), "{}", editor.page);
-    let refused = editor.send("change-preview", text, "").await;
-    assert!(refused.status == 409 && refused.body.contains("Preview is off"), "{refused:?}");
-}
-
-#[tokio::test]
 async fn revisions_are_compared_and_rolled_back() {
     let server = start(&[]);
     let browser = Browser::new(&server);
@@ -343,7 +313,7 @@ async fn roles_are_those_of_the_operations() {
         assert!(refused.status == 403, "{route}: {refused:?}");
         assert!(refused.body.contains("role admin is required"), "{route}: {refused:?}");
     }
-    for route in ["change-check", "change-preview", "change-publish", "roll-back"] {
+    for route in ["change-check", "change-publish", "roll-back"] {
         let refused = admin.post(route, "secret=other&project=_&rules=").await;
         assert!(refused.status == 403 && refused.body.contains("Nothing was changed"), "{route}");
         let stranger = Browser::new(&server).post(route, "secret=other").await;

@@ -1,4 +1,4 @@
-//! One project previews without pause and edits a rule again and again, while others work.
+//! One project validates rules without pause and edits a rule again and again, while others work.
 //!
 //! How long the neighbours wait is printed. With `SOAK=1` the load is large, and what is promised is asserted:
 //! 2 s until a change is in force everywhere, and 50 ms for 99 % of the probes. That needs `--release`, and a
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tonic::{Code, Request};
 
 use super::client::{Client, client};
-use super::previews::{create, limited, preview};
+use super::validation::{create, limited};
 use crate::admin::modes::{has_mode, set, set_mode};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,7 +33,6 @@ const PACE: Duration = Duration::from_millis(20);
 
 /// How much of everything there is.
 struct NeighbourLoad {
-    requests: usize,
     rules: usize,
     rounds: usize,
     calm: Duration,
@@ -45,9 +44,9 @@ fn is_soak() -> bool {
 
 fn load() -> NeighbourLoad {
     if is_soak() {
-        NeighbourLoad { requests: 40_000, rules: 5_000, rounds: 10, calm: Duration::from_secs(10) }
+        NeighbourLoad { rules: 5_000, rounds: 10, calm: Duration::from_secs(10) }
     } else {
-        NeighbourLoad { requests: 200, rules: 20, rounds: 1, calm: Duration::from_millis(100) }
+        NeighbourLoad { rules: 20, rounds: 1, calm: Duration::from_millis(100) }
     }
 }
 
@@ -141,22 +140,6 @@ async fn measure(
     [probes, decisions]
 }
 
-/// Makes the requests on which rules are tried, as fast as 16 callers can.
-async fn fill(server: &Rlaas, secret: &str, requests: usize) {
-    let callers = (0..16).map(|caller| {
-        let secret = secret.to_owned();
-        let channel = server.client();
-        async move {
-            let mut limiter = channel.await;
-            for number in 0..requests / 16 {
-                let user = format!("{caller}-{}", number % 1_000);
-                limiter.check(asked(&user, &secret)).await.expect("a decision");
-            }
-        }
-    });
-    futures_util::future::join_all(callers).await;
-}
-
 async fn create_key(client: &mut Client, id: &str) -> (String, String) {
     let request = proto::CreateKeyRequest { project_id: id.to_owned(), ..Default::default() };
     let created = client.create_key(request).await.expect("a key").into_inner();
@@ -179,12 +162,11 @@ fn rules_of(count: usize, limit: i64) -> Vec<Rule> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neighbours_go_on_while_a_project_previews_without_pause() {
-    let NeighbourLoad { requests, rules, rounds, calm } = load();
+async fn neighbours_go_on_while_a_project_validates_without_pause() {
+    let NeighbourLoad { rules, rounds, calm } = load();
     let redis = RedisServer::start();
     let settings = [
         "auth.api-keys=accepted",
-        "telemetry.preview.keep=15m",
         "rate-limiter.overridable=true",
         "rate-limiter.max-requests=100000",
     ];
@@ -193,9 +175,8 @@ async fn neighbours_go_on_while_a_project_previews_without_pause() {
     let mut projects = client(&one, "").await;
     let algorithm = Algorithm::Gcra.into();
     let everybody = Rule { matchers: Vec::new(), algorithm, ..limited("all", "", 1_000_000) };
-    let noisy = create(&mut projects, "noisy", vec![everybody.clone()]).await;
+    create(&mut projects, "noisy", vec![everybody.clone()]).await;
     let quiet = create(&mut projects, "quiet", vec![everybody.clone()]).await;
-    fill(&one, &noisy, requests).await;
 
     let running = StopFlag::default();
     let [probes, decisions] = measure(&one, &quiet, &running).await;
@@ -205,13 +186,14 @@ async fn neighbours_go_on_while_a_project_previews_without_pause() {
     print("calm: decisions", decisions.await.expect("decisions"));
 
     let running = StopFlag::default();
-    let previews = {
-        let (client, everybody) = (projects.clone(), everybody.clone());
+    let validations = {
+        let client = projects.clone();
         every(Duration::from_micros(1), &running, move || {
-            let (mut client, rule) =
-                (client.clone(), Rule { max_requests: 3, ..everybody.clone() });
+            let (mut client, project_id) = (client.clone(), "noisy".to_owned());
+            let rules = rules_of(rules, 3);
+            let request = proto::ValidateRequest { project_id, rules, ..Default::default() };
             async move {
-                client.preview(preview("noisy", vec![rule], false)).await.expect("a preview");
+                client.validate(request).await.expect("a validation");
             }
         })
     };
@@ -280,6 +262,6 @@ async fn neighbours_go_on_while_a_project_previews_without_pause() {
     let [p99, _] = print("noisy: /livez", probes.await.expect("probes"));
     assert!(!is_soak() || p99 <= PROBED, "/livez: {p99:?}");
     print("noisy: decisions", decisions.await.expect("decisions"));
-    print("noisy: previews", previews.await.expect("previews"));
+    print("noisy: validations", validations.await.expect("validations"));
     print("noisy: edits", edits.await.expect("edits"));
 }

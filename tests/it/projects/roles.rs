@@ -75,7 +75,6 @@ pub(super) async fn refusals(
     call!(delete_rule, DeleteRuleRequest { project_id: project_id(), rule_name: "pay".to_owned() });
     call!(apply_rules, ApplyRulesRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
     call!(validate, ValidateRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
-    call!(preview, PreviewRequest { project_id: project_id(), rules: Vec::<Rule>::new() });
     call!(list_revisions, ListRevisionsRequest { project_id: project_id() });
     call!(get_revision, GetRevisionRequest { project_id: project_id() });
     call!(rollback, RollbackRequest { project_id: project_id(), revision: 1 });
@@ -98,7 +97,6 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("DELETE", "/rules/pay", ""),
     ("POST", "/rules:apply", r#"{"prune":true}"#),
     ("POST", "/rules:validate", "{}"),
-    ("POST", "/rules:preview", "{}"),
     ("GET", "/revisions", ""),
     ("GET", "/revisions/0", ""),
     ("POST", "/revisions/1:rollback", "{}"),
@@ -174,14 +172,10 @@ async fn role_in_a_project_is_for_its_calls_alone() {
         .expect("a project");
     let mut desk = client(&server, DESK).await;
     for (method, refused) in refusals(&mut desk, "shop").await {
-        let shows = ["get_", "list_", "validate", "preview"]
-            .iter()
-            .any(|prefix| method.starts_with(prefix));
+        let shows = ["get_", "list_", "validate"].iter().any(|prefix| method.starts_with(prefix));
         let code = refused.map_or(Code::Ok, |refused| refused.code());
         let is_right = if shows {
-            // No requests are kept here.
-            let without_traffic = method == "preview" && code == Code::FailedPrecondition;
-            [Code::Ok, Code::NotFound].contains(&code) || without_traffic
+            [Code::Ok, Code::NotFound].contains(&code)
         } else {
             code == Code::PermissionDenied
         };

@@ -231,7 +231,6 @@ fn settings(dir: &TempDir) -> Vec<String> {
     vec![
         "auth.api-keys=accepted".to_owned(),
         "telemetry.log=debug".to_owned(),
-        "telemetry.preview.keep=15m".to_owned(),
         "telemetry.top-keys=true".to_owned(),
         format!("telemetry.record.file={}", dir.path("requests.rec").display()),
     ]

@@ -5,7 +5,6 @@ mod collector;
 mod dashboard;
 mod metrics;
 mod metrics_push;
-mod preview;
 mod queries;
 mod record;
 mod series;

@@ -12,7 +12,7 @@ use super::verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };
 use super::waits::wait_of;
-use super::{HardestHit, SimulationSettings};
+use super::SimulationSettings;
 use crate::request::TimedRequest;
 
 /// Most different reasons why requests are not valid that a report lists.
@@ -23,7 +23,6 @@ const MAX_REASONS: usize = 10;
 pub(super) struct Counted {
     pub(super) warm_up: Micros,
     pub(super) top: usize,
-    pub(super) hardest: HardestHit,
     pub(super) first: Option<Timestamp>,
     /// Times of the first and the last request that is counted.
     pub(super) span: Option<(Timestamp, Timestamp)>,
@@ -46,7 +45,6 @@ impl Counted {
         Self {
             warm_up,
             top: SimulationSettings::DEFAULT_TOP,
-            hardest: HardestHit::default(),
             first: None,
             span: None,
             in_warm_up: 0,
@@ -61,11 +59,6 @@ impl Counted {
             keys: KeyCounts::new(max_keys),
             timeline,
         }
-    }
-
-    /// Sets how many keys are listed, and which.
-    pub(super) fn listing(self, top: usize, hardest: HardestHit) -> Self {
-        Self { top, hardest, ..self }
     }
 
     /// Counts a request. `hits` and `before` are the hits of both verdicts.

@@ -6,7 +6,6 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use rlaas_core::clock::Micros;
 use rlaas_core::rules::Key;
 
-use super::HardestHit;
 use super::prepared::{HitCounts, PreparedRequest};
 
 /// Counts of every key of every rule.
@@ -98,14 +97,10 @@ impl KeyCounts {
     }
 
     /// Returns the keys that were refused, the hardest hit first.
-    pub(super) fn hardest_hit(&self, by: HardestHit) -> Vec<&CountedKey> {
-        let count = |key: &CountedKey| match by {
-            HardestHit::Refused => key.refused,
-            HardestHit::NewlyRefused => key.allowed_to_refused,
-        };
-        let mut refused: Vec<_> = self.keys.iter().filter(|key| count(key) > 0).collect();
+    pub(super) fn hardest_hit(&self) -> Vec<&CountedKey> {
+        let mut refused: Vec<_> = self.keys.iter().filter(|key| key.refused > 0).collect();
         refused.sort_unstable_by(|one, other| {
-            (count(other), &one.text).cmp(&(count(one), &other.text))
+            (other.refused, &one.text).cmp(&(one.refused, &other.text))
         });
         refused
     }

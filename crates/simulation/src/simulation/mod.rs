@@ -55,18 +55,6 @@ pub struct SimulationSettings {
     pub max_keys: Option<u32>,
     /// Most keys in each list of those that were hit hardest.
     pub top: usize,
-    /// Which keys are hit hardest.
-    pub hardest: HardestHit,
-}
-
-/// Which keys are hit hardest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HardestHit {
-    /// Those with the most refused requests.
-    #[default]
-    Refused,
-    /// Those with the most refused requests that pass the rules in force.
-    NewlyRefused,
 }
 
 impl SimulationSettings {
@@ -76,8 +64,7 @@ impl SimulationSettings {
     /// Returns settings that try these rules alone.
     pub fn new(candidate: RuleSet) -> Self {
         let (warm_up, max_keys, top) = (Micros::ZERO, None, Self::DEFAULT_TOP);
-        let hardest = HardestHit::default();
-        Self { candidate, against: None, warm_up, max_keys, top, hardest }
+        Self { candidate, against: None, warm_up, max_keys, top }
     }
 }
 
@@ -96,12 +83,12 @@ pub struct Simulation {
 impl Simulation {
     /// Creates a simulation that has decided nothing yet.
     pub fn new(settings: SimulationSettings) -> Self {
-        let SimulationSettings { candidate, against, warm_up, max_keys, top, hardest } = settings;
+        let SimulationSettings { candidate, against, warm_up, max_keys, top } = settings;
         let (clock, mut table) = (ManualClock::default(), RuleTable::default());
         let mut engine = |rules, side| Engine::new(rules, side, &mut table, &clock, max_keys);
         let candidate = engine(candidate, Side::Candidate);
         let against = against.map(|rules| engine(rules, Side::Against));
-        let counted = Counted::new(table, warm_up, max_keys).listing(top, hardest);
+        let counted = Counted { top, ..Counted::new(table, warm_up, max_keys) };
         let last = SimulatedRequest::default();
         Self { clock, candidate, against, generation: None, last, counted }
     }

@@ -59,18 +59,8 @@ pub enum NoteKind {
     Hashed,
     /// Requests are missing, because a server did not record them.
     NotRecorded,
-    /// The traffic is that of one instance of a fleet.
-    OneInstance,
     /// A limit is known as a range only.
     NotExact,
-}
-
-impl ReportNote {
-    /// Returns the remark on traffic that one instance has kept in memory.
-    pub fn this_instance_alone() -> Self {
-        let text = "covers the requests of this instance alone, since it keeps them";
-        Self { kind: NoteKind::OneInstance, text: text.to_owned() }
-    }
 }
 
 impl SimulationReport {

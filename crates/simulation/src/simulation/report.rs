@@ -71,7 +71,7 @@ impl SimulationReport {
             *all += 1;
             *refused += u64::from(key.refused > 0);
         }
-        let hardest = keys.hardest_hit(counted.hardest);
+        let hardest = keys.hardest_hit();
         let hit_key = |key: &&CountedKey| HitKey::new(key, &table.rules[key.rule as usize].name);
         let mut of_rules: Vec<Vec<HitKey>> = vec![Vec::new(); table.rules.len()];
         for key in &hardest {

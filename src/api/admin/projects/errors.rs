@@ -73,9 +73,6 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
             (Code::ResourceExhausted, "TOO_MANY_DRY_RUNS")
         }
         ProjectError::DryRun(DryRunError::Expired) => (Code::DeadlineExceeded, "DRY_RUN_EXPIRED"),
-        ProjectError::NoPreview => (Code::FailedPrecondition, "PREVIEW_OFF"),
-        ProjectError::PreviewWindow { .. } => return field("", "window", &error.to_string()),
-        ProjectError::Preview(_) => (Code::Internal, "PREVIEW_FAILED"),
         ProjectError::NoRandomNumbers => (Code::Unavailable, "NO_RANDOM_NUMBERS"),
         ProjectError::Write(WriteError::Store(StoreError::Expired)) => {
             (Code::DeadlineExceeded, "STORE_UNAVAILABLE")

@@ -345,13 +345,6 @@ impl ProjectService for Projects {
         trials::validate(&self.administrator, request).await
     }
 
-    async fn preview(
-        &self,
-        request: Request<proto::PreviewRequest>,
-    ) -> Result<Response<proto::PreviewResponse>, Status> {
-        trials::preview(&self.administrator, request).await
-    }
-
     async fn list_revisions(
         &self,
         request: Request<proto::ListRevisionsRequest>,

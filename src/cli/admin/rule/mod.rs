@@ -7,7 +7,6 @@ mod fields;
 mod in_force;
 mod mode;
 mod plan;
-mod preview;
 mod project_rules;
 mod revisions;
 mod source;
@@ -20,7 +19,6 @@ use clap::{Args, Subcommand};
 use self::apply::ApplyRulesArgs;
 use self::export::ExportRulesArgs;
 use self::mode::ModeArgs;
-use self::preview::PreviewArgs;
 use self::project_rules::{DeleteRuleArgs, GetRuleArgs, ListRulesArgs};
 use self::revisions::{DiffArgs, HistoryArgs, RollbackArgs};
 use self::write::{CreateRuleArgs, SetRuleArgs};
@@ -39,8 +37,6 @@ enum RuleCommand {
     Set(SetRuleArgs),
     /// Make the rules of files those of projects: shows what changes, and asks on a terminal
     Apply(ApplyRulesArgs),
-    /// Show how the rules of a file would have decided the requests of the last minutes
-    Preview(PreviewArgs),
     /// Print the rules of a project that were made at run time as a rules file; or all projects
     Export(ExportRulesArgs),
     /// List the rules of a project, those of files included
@@ -64,7 +60,6 @@ pub(in crate::cli) fn run(args: &RuleArgs) -> ExitCode {
         RuleCommand::Create(args) => write::create(args),
         RuleCommand::Set(args) => write::set(args),
         RuleCommand::Apply(args) => apply::run(args),
-        RuleCommand::Preview(args) => preview::run(args),
         RuleCommand::Export(args) => export::run(args),
         RuleCommand::List(args) => project_rules::list(args),
         RuleCommand::Get(args) => project_rules::get(args),

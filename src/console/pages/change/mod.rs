@@ -1,10 +1,9 @@
-//! The rules of a project as a text: edited, checked, tried on recorded requests, and published.
+//! The rules of a project as a text: edited, checked, and published.
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `form` | the fields of the form |
 //! | `plan` | what publishing would do |
-//! | `preview` | the rules on recorded requests |
 //! | `publish` | the write |
 //! | `view` | the page |
 //!
@@ -12,11 +11,9 @@
 
 mod form;
 mod plan;
-mod preview;
 mod publish;
 mod view;
 
-pub(in crate::console) use self::preview::preview;
 pub(in crate::console) use self::publish::publish;
 
 use std::collections::HashSet;
@@ -28,8 +25,7 @@ use axum::response::Response;
 
 use self::form::ChangeForm;
 use self::plan::ChangePlan;
-use self::preview::PreviewResult;
-use crate::api::auth::{Role, Roles};
+use crate::api::auth::Roles;
 use crate::console::Console;
 use crate::console::action::{Action, RulesAction};
 use crate::console::fields::{FieldError, FormFields};
@@ -38,7 +34,7 @@ use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admit
 use crate::console::rules_text::RulesFormat;
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::registry::{ProjectState, run_blocking};
-use crate::projects::{ProjectId, Revision, RuleChange, RulesFile};
+use crate::projects::{Revision, RuleChange, RulesFile};
 use crate::rule_messages;
 use crate::rules::RuleSet;
 
@@ -51,7 +47,6 @@ enum ChangeResult {
     /// Nothing was asked for.
     None,
     Plan(ChangePlan),
-    Preview(Box<PreviewResult>),
     /// Others have published rules since the visitor loaded the page.
     Stale {
         plan: ChangePlan,
@@ -78,7 +73,6 @@ struct ChangePage {
     form: ChangeForm,
     result: ChangeResult,
     may_publish: bool,
-    has_preview: bool,
 }
 
 /// Shows the rules of a project that were made at run time.
@@ -187,7 +181,6 @@ impl ChangePage {
             state,
             files: console.projects.files_beside(&form.project),
             may_publish: visitor.caller.roles_in(&form.project).intersects(ADMIN),
-            has_preview: console.projects.keeps_requests(),
             form,
             result,
         })
@@ -212,9 +205,4 @@ fn hidden_rules<'a>(state: &'a ProjectState, files: Option<&RuleSet>) -> Vec<&'a
         files.into_iter().flat_map(RuleSet::iter).map(|rule| &*rule.name).collect();
     let names = state.rules.iter().map(|(name, _)| name);
     names.filter(|name| of_files.contains(name)).collect()
-}
-
-/// Returns `true` for visitors who may see ids of keys.
-fn sees_ids(visitor: &ConsoleVisitor, id: &ProjectId) -> bool {
-    visitor.caller.roles_in(id).contains(Role::Operate)
 }

@@ -17,8 +17,8 @@ use crate::rule_messages;
 use crate::rules::Unmatched;
 use crate::rules::spec::{Problem, RuleSpec};
 
-/// Longest wait for a check or a preview, that of waiting for others included.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(20);
+/// Longest wait for a check, that of waiting for others included.
+const MAX_TIME: Duration = Duration::from_secs(20);
 /// Most problems, and most warnings, that are shown.
 const MAX_SHOWN: usize = 500;
 /// Most rules of a text: as many as all projects may have.

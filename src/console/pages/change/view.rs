@@ -55,7 +55,7 @@ impl ChangePage {
                     }
                     (help(&(self.format.fields)()))
                 }
-                (self.checking())
+                div.buttons { button formaction="change-check#result" { "Validate" } }
                 (self.result())
                 (self.publishing())
             }
@@ -93,23 +93,6 @@ impl ChangePage {
                         @if at > 0 { ", " } (foreign(name))
                     }
                     @if hidden.len() > MAX_NAMED { " and more" } "."
-                }
-            }
-        }
-    }
-
-    fn checking(&self) -> Markup {
-        html! {
-            div.buttons {
-                button formaction="change-check#result" { "Validate" }
-                @if self.has_preview { button formaction="change-preview#result" { "Preview" } }
-            }
-            @if !self.has_preview {
-                p.hint {
-                    "A preview tries the rules on the requests of the last minutes. "
-                    @if self.frame.has_instances {
-                        "To keep these, set " code { "telemetry.preview.keep: 15m" } "."
-                    } @else { "It is off." }
                 }
             }
         }
@@ -157,7 +140,6 @@ impl ChangePage {
     fn plan(&self) -> Option<&ChangePlan> {
         let plan = match &self.result {
             ChangeResult::Plan(plan) | ChangeResult::Stale { plan, .. } => Some(plan),
-            ChangeResult::Preview(preview) => Some(&preview.plan),
             ChangeResult::None | ChangeResult::Refused(_) => None,
         };
         plan.filter(|plan| plan.problems.is_empty())
@@ -174,7 +156,6 @@ impl ChangePage {
                     ChangeResult::None => {}
                     ChangeResult::Refused(problem) => (failure(problem)),
                     ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
-                    ChangeResult::Preview(preview) => { (preview.plan.render(self.may_publish)) (preview.render(self.frame.has_instances)) }
                     ChangeResult::Stale { plan, newer } => { (newer.render()) (plan.render(self.may_publish)) }
                 }
             }

@@ -36,7 +36,6 @@ fn many_rules_and_projects_are_found_and_changed() {
         "store.redis.timeout=10s",
         "auth.api-keys=accepted",
         "telemetry.top-keys=true",
-        "telemetry.preview.keep=15m",
     ];
     let server = Rlaas::start_from(&file, &settings);
     let subject = json!({

@@ -52,7 +52,6 @@ fn run(script: &str, book: Option<&Path>) {
         "audit.keys=clear",
         "auth.api-keys=accepted",
         "telemetry.top-keys=true",
-        "telemetry.preview.keep=15m",
     ];
     let mut timed = TimedServers::start_from(&visitors(RULES), 2, &settings);
     let subject = json!({
