@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an access log in the combined format, to try `rlaas simulate` and `rlaas plan` on.
+"""Writes an access log in the combined format, to try `rlaas simulate` on.
 
     examples/traffic.py zipf > zipf.log
     examples/traffic.py flash-crowd > crowd.log

@@ -15,7 +15,6 @@ mod config;
 mod example;
 mod health;
 mod metrics;
-mod plan;
 mod printable;
 mod record;
 mod reference;
@@ -42,7 +41,7 @@ const EXIT_CONFIG: u8 = 64;
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Commands whose exit codes are those of a gate.
-const TRIES_RULES: [&str; 4] = ["simulate", "plan", "test", "record"];
+const TRIES_RULES: [&str; 3] = ["simulate", "test", "record"];
 
 /// Rate limiting as a service: may this request pass?
 ///
@@ -100,8 +99,6 @@ enum Command {
     Tail(admin::TailArgs),
     /// Try rules on recorded traffic: who would be refused, when, and for how long
     Simulate(simulate::SimulateArgs),
-    /// Find limits that would have refused few requests of recorded traffic
-    Plan(plan::PlanArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
@@ -184,7 +181,6 @@ impl Cli {
             Command::Top(args) => admin::top(&args),
             Command::Tail(args) => admin::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
-            Command::Plan(args) => plan::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),

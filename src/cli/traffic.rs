@@ -1,4 +1,4 @@
-//! The options of traffic, which `simulate` and `plan` share.
+//! The options of traffic, of `simulate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,11 +141,6 @@ pub(super) fn no_result(what: &str, counts: &TrafficCounts) -> anyhow::Error {
         return anyhow!("{what}");
     }
     anyhow!("{what}: no line has a value for {fields}")
-}
-
-/// Writes a page to the file of `--html`.
-pub(super) fn write_page(file: &Path, html: &str) -> anyhow::Result<()> {
-    fs::write(file, html).with_context(|| format!("--html {}", file.display()))
 }
 
 /// Parses a format. Says all that is known of an error.

@@ -15,8 +15,8 @@ use crate::telemetry::record::{RecordSettings, Rotation, SampleSettings};
 
 const RECORD: Setting = Setting::new(
     "record",
-    "Records the requests of Check, CheckBatch, CheckStream, HTTP and Envoy, for rlaas simulate and \
-     rlaas plan. Off the path of decisions: what can't be written is dropped, and counted in \
+    "Records the requests of Check, CheckBatch, CheckStream, HTTP and Envoy, for rlaas simulate. \
+     Off the path of decisions: what can't be written is dropped, and counted in \
      rlaas_record_dropped_total.",
 );
 const FILE: Setting = Setting::new(

@@ -7,7 +7,6 @@
 //! files: the service brings both.
 
 pub mod chart;
-pub mod limits;
 pub mod pages;
 pub mod recording;
 mod request;

@@ -2,8 +2,8 @@
 
 use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_simulation::chart::{
-    BarChart, BarRow, ChartSeries, ChartTable, CurveChart, CurveLine, CurveMark, DurationBar,
-    HistogramChart, Page, SeriesForm, Stacking, Stat, TimeChart, Tone,
+    BarChart, BarRow, ChartSeries, ChartTable, DurationBar, HistogramChart, Page, SeriesForm,
+    Stacking, Stat, TimeChart, Tone,
 };
 
 const HOSTILE: &str = "</svg><script>alert('1')</script>\u{202e}\0\u{1b}[2J\"&amp;<!--";
@@ -76,21 +76,6 @@ fn bar_chart(rows: usize, other: Option<u64>) -> String {
     BarChart { title: HOSTILE, unit: HOSTILE, names, rows, empty: HOSTILE }.figure()
 }
 
-fn curve_chart(points: &[(u64, f64)]) -> String {
-    let line = CurveLine { name: HOSTILE, tone: Tone::First, points: points.to_vec() };
-    let mark = points.first().map(|(number, share)| CurveMark {
-        number: *number,
-        share: *share,
-        tone: Tone::First,
-        label: HOSTILE.to_owned(),
-    });
-    let cells = vec![HOSTILE.to_owned()];
-    let table = ChartTable { head: cells.clone(), rows: vec![cells] };
-    let (number, share) = (HOSTILE, HOSTILE);
-    let (lines, marks) = (vec![line], mark.into_iter().collect());
-    CurveChart { title: HOSTILE, number, share, lines, marks, table }.figure()
-}
-
 fn histogram(bars: &[(u64, u64, u64)]) -> String {
     let bar = |(above, up_to, count): &(u64, u64, u64)| DurationBar {
         above: Micros::from_micros(*above),
@@ -118,10 +103,6 @@ fn figures() -> Vec<String> {
         bar_chart(5, Some(3)),
         bar_chart(1, Some(0)),
         bar_chart(0, None),
-        curve_chart(&[(1, 1.0), (10, 0.2), (1_000, 0.001), (1_000_000_000, 0.0)]),
-        curve_chart(&[(5, 0.0)]),
-        curve_chart(&[(5, 1e-12), (6, 0.0)]),
-        curve_chart(&[]),
         histogram(&[(0, 1_000, 4), (1_000, 10_000_000, 1), (10_000_000, 1 << 50, 9)]),
         histogram(&[(0, 0, 1)]),
         histogram(&[(5, 5, 1)]),

@@ -5,12 +5,9 @@ use std::path::Path;
 use rlaas_core::algorithm::{Algorithm, Limit};
 use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::rules::{Mode, Rule, RuleSet};
-use rlaas_simulation::limits::{
-    HitRecorder, LimitReport, LimitSettings, RefusalMeasure, RuleLimits, SpoolSettings, find_limits,
-};
-use rlaas_simulation::pages::{LimitsPage, SimulationPage};
+use rlaas_simulation::pages::SimulationPage;
 use rlaas_simulation::simulation::{
-    Gate, MaxShare, RuleReport, Simulation, SimulationReport, SimulationSettings,
+    Gate, RuleReport, Simulation, SimulationReport, SimulationSettings,
 };
 use rlaas_simulation::traffic::TrafficCounts;
 use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
@@ -82,27 +79,6 @@ fn simulation_html(report: &SimulationReport, gate: Option<&str>) -> String {
     SimulationPage { report, gate: gate.as_ref(), notes: &notes }.html()
 }
 
-fn limits(requests: &Requests, rules: &RuleSet, windows: &[u64]) -> LimitReport {
-    let spool = SpoolSettings { directory: std::env::temp_dir(), max_bytes: 1 << 30 };
-    let mut recorder = HitRecorder::new(rules, &[], spool).expect("a recorder");
-    for timed in &requests.timed {
-        recorder.record(*timed, &requests.dictionary).expect("space");
-    }
-    let share = |millionths| MaxShare::from_millionths(millionths).expect("a share");
-    let settings = LimitSettings {
-        algorithms: vec![Algorithm::Gcra, Algorithm::FixedWindow],
-        windows: windows.iter().map(|seconds| Micros::from_secs(*seconds)).collect(),
-        burst: None,
-        shares: [1_000, 10_000, 50_000].map(share).to_vec(),
-        measures: RefusalMeasure::ALL.to_vec(),
-    };
-    find_limits(&recorder.finish(), &settings, |_| {}).expect("limits")
-}
-
-fn limits_html(report: &LimitReport) -> String {
-    LimitsPage { report, notes: &report.notes(&TrafficCounts::default()) }.html()
-}
-
 /// Writes a page to the folder of the build, so that it can be looked at.
 fn keep(name: &str, html: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -160,8 +136,6 @@ fn few_and_no_requests_are_pages_too() {
     keep("simulation-none.html", &html);
     check(&html);
     assert!(html.contains("No request was decided"));
-    check(&limits_html(&limits(&none, &rules(&[], 1), &[10])));
-    check(&limits_html(&limits(&one, &rules(&[], 1), &[10])));
 }
 
 #[test]
@@ -176,9 +150,6 @@ fn hostile_names_are_shown_as_they_are_and_do_nothing() {
     keep("simulation-hostile.html", &html);
     check(&html);
     assert!(html.contains("&lt;script&gt;"));
-    let html = limits_html(&limits(&requests, &rules(&[HOSTILE, &long], 2), &[10]));
-    keep("limits-hostile.html", &html);
-    check(&html);
 }
 
 #[test]
@@ -195,25 +166,4 @@ fn ten_thousand_rules_are_a_page_of_a_sane_size() {
     check(&html);
     assert!(html.contains("9,800 other rules") && html.contains("more rules are above it"));
     assert!(html.len() < 2_000_000, "{} bytes", html.len());
-    let mut report = limits(&requests, &rules(&[], 1), &[10]);
-    let rule = report.rules[0].clone();
-    let renamed = |number| RuleLimits { rule: numbered(number), ..rule.clone() };
-    report.rules = (0..10_000).map(renamed).collect();
-    let html = limits_html(&report);
-    check(&html);
-    assert!(html.len() < 2_000_000, "{} bytes", html.len());
-    assert!(html.contains("are drawn") && html.contains("19,800 other rows"));
-}
-
-#[test]
-fn limits_are_a_table_and_curves() {
-    let requests = Requests::new(20_000, |rank| format!("user-{rank}"));
-    let html = limits_html(&limits(&requests, &rules(&["checkout"], 1), &[1, 60, 3_600]));
-    keep("limits.html", &html);
-    check(&html);
-    for expected in
-        ["≤ 0.1% of requests", "≤ 5% of ids", "windows are longer than the traffic", "<circle"]
-    {
-        assert!(html.contains(expected), "{expected}");
-    }
 }

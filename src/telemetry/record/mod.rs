@@ -81,10 +81,7 @@ impl TrafficRecorder {
     /// # Errors
     ///
     /// [`RecorderError`]. A disk that is full is no error: see the metrics.
-    pub fn start(
-        settings: RecordSettings,
-        metrics: RecordMetrics,
-    ) -> Result<Self, RecorderError> {
+    pub fn start(settings: RecordSettings, metrics: RecordMetrics) -> Result<Self, RecorderError> {
         let clock = Clock::default();
         let (header, sample) = settings.header();
         let settings = FileSettings {
@@ -102,12 +99,8 @@ impl TrafficRecorder {
             lost: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
         });
-        let thread = RecordThread {
-            batches,
-            queue: Arc::downgrade(&queue),
-            file,
-            clock: clock.clone(),
-        };
+        let thread =
+            RecordThread { batches, queue: Arc::downgrade(&queue), file, clock: clock.clone() };
         let builder = std::thread::Builder::new().name("record".to_owned());
         let thread = builder.spawn(move || thread.run()).map_err(RecorderError::Thread)?;
         let thread = Mutex::new(Some(thread));

@@ -63,18 +63,6 @@ fn rules_of_the_project_are_simulated_and_the_others_are_named() {
 }
 
 #[test]
-fn plan_is_for_the_rules_of_the_project() {
-    let dir = folder();
-    for (options, rule, left_out) in
-        [(&[][..], "wide", "blog, shop"), (&["--project", "shop"], "login", "blog")]
-    {
-        let (out, error) = tried(&dir, "plan", options);
-        assert!(out.lines().any(|line| line.starts_with(rule)), "{out}");
-        assert_eq!(error, format!("{WARNING}{left_out}\n"));
-    }
-}
-
-#[test]
 fn explanations_and_rule_tests_name_what_they_leave_out() {
     let dir = folder();
     let path = |name: &str| dir.path(name).display().to_string();

@@ -9,7 +9,6 @@ mod configuration;
 mod files_of_projects;
 mod forged_text;
 mod logs;
-mod plan;
 mod projects;
 mod record;
 mod rule_tests;

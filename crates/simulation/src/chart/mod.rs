@@ -12,7 +12,6 @@
 
 mod axis;
 mod bars;
-mod curve;
 mod figure;
 mod histogram;
 mod numbers;
@@ -21,7 +20,6 @@ mod text;
 mod time_chart;
 
 pub use bars::{BarChart, BarRow};
-pub use curve::{CurveChart, CurveLine, CurveMark};
 pub use figure::{ChartTable, Tone};
 pub use histogram::{DurationBar, HistogramChart};
 pub use numbers::{count_text, length_text, share_text};

@@ -3,10 +3,8 @@
 //! A page stays small whatever the report has: of many rules the first are shown in detail, and the
 //! others are added up, which the page says.
 
-mod limits_page;
 mod simulation_page;
 
-pub use limits_page::LimitsPage;
 pub use simulation_page::SimulationPage;
 
 use crate::chart::{ChartTable, Page, count_text};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rlaas_core::clock::{Micros, Timestamp};
 
+use super::SimulationSettings;
 use super::counts::{Counts, RuleTable};
 use super::ids::KeyCounts;
 use super::prepared::HitCounts;
@@ -12,7 +13,6 @@ use super::verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };
 use super::waits::wait_of;
-use super::SimulationSettings;
 use crate::request::TimedRequest;
 
 /// Most different reasons why requests are not valid that a report lists.
