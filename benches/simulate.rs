@@ -5,15 +5,14 @@
 //! ```
 //!
 //! The store decides keys that are built in advance, as in `cargo bench --bench memory`. The
-//! simulation reads a recording in the compact form from memory and decides the same ids in the same
-//! order by one rule, counts included. Both have seen each id before. Medians of five interleaved
-//! runs. The last column is the time of an id's first request: read, planned, and decided.
+//! simulation decides requests of the same ids in the same order by one rule, counts included. Both
+//! have seen each id before. Medians of five interleaved runs. The last column is the time of an
+//! id's first request: planned, and decided. Traffic is not read here.
 
 #![expect(clippy::cast_precision_loss, reason = "small counts, shown with few digits")]
 
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,9 +23,8 @@ use rlaas::plan::Plan;
 use rlaas::rules::{Grant, Key, Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas_simulation::recording::{Header, Reader, Writer};
 use rlaas_simulation::simulation::{Simulation, SimulationSettings};
-use rlaas_simulation::{RecordedFields, RecordedRequest};
+use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
 
 const RUNS: usize = 5;
 const DECISIONS: usize = 2_000_000;
@@ -50,13 +48,14 @@ fn main() {
 fn compare(algorithm: Algorithm, keys: usize) {
     let order = order(keys);
     let store = StoreBench::new(algorithm, keys);
-    let recording = recording(keys, &order);
-    let (mut simulation, first) = SimulationBench::new(algorithm, keys, &recording);
-    store.run(&(0..u32::try_from(keys).expect("few keys")).collect::<Vec<_>>());
+    let each: Vec<u32> = (0..u32::try_from(keys).expect("few keys")).collect();
+    let mut simulation = SimulationBench::new(algorithm, keys);
+    let first = nanos(keys, || simulation.run(&each));
+    store.run(&each);
     let (mut alone, mut simulated) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         alone.push(nanos(DECISIONS, || store.run(&order)));
-        simulated.push(nanos(DECISIONS, || simulation.run(DECISIONS)));
+        simulated.push(nanos(DECISIONS, || simulation.run(&order)));
     }
     let report = simulation.simulation.finish();
     assert_eq!(report.all.requests, (keys + RUNS * DECISIONS) as u64, "every request is decided");
@@ -100,26 +99,6 @@ fn user(number: usize) -> String {
     format!("user-{number:011}")
 }
 
-/// Records each id once, then those of all runs.
-fn recording(keys: usize, order: &[u32]) -> Vec<u8> {
-    let header = Header { dictionary_bytes: 1 << 30, ..Header::default() };
-    let mut writer = Writer::new(Vec::new(), &header).expect("a recording");
-    let mut at = Timestamp::from_millis(1_700_000_000_000);
-    let mut write = |number: usize| {
-        at = at + Micros::from_micros(1);
-        let fields =
-            RecordedFields { user_id: user(number).into(), cost: 1, ..RecordedFields::default() };
-        writer.write(at, &RecordedRequest::Fields(fields), false).expect("a record");
-    };
-    (0..keys).for_each(&mut write);
-    for _ in 0..RUNS {
-        for number in order {
-            write(*number as usize);
-        }
-    }
-    writer.finish().expect("a recording")
-}
-
 /// The memory store, and keys that are built.
 struct StoreBench {
     store: MemoryStore,
@@ -159,26 +138,31 @@ fn key(rules: &RuleSet, number: usize) -> Key {
     Plan::for_request(rules, &request).hits[0].key.clone()
 }
 
-/// A simulation that reads a recording.
-struct SimulationBench<'a> {
-    reader: Reader<Cursor<&'a [u8]>>,
+/// A simulation, and the requests that it decides.
+struct SimulationBench {
     simulation: Simulation,
+    /// The request of an id has its number.
+    dictionary: Dictionary,
+    now: Timestamp,
 }
 
-impl<'a> SimulationBench<'a> {
-    /// Decides each id once. Returns how long each took.
-    fn new(algorithm: Algorithm, keys: usize, recording: &'a [u8]) -> (Self, f64) {
-        let reader = Reader::new(Cursor::new(recording)).expect("a recording");
+impl SimulationBench {
+    fn new(algorithm: Algorithm, keys: usize) -> Self {
+        let mut dictionary = Dictionary::default();
+        for number in 0..keys {
+            let user_id = user(number).into();
+            let fields = RecordedFields { user_id, cost: 1, ..RecordedFields::default() };
+            dictionary.number(RecordedRequest::Fields(fields));
+        }
         let simulation = Simulation::new(SimulationSettings::new(rules(algorithm).0));
-        let mut bench = Self { reader, simulation };
-        let first = nanos(keys, || bench.run(keys));
-        (bench, first)
+        Self { simulation, dictionary, now: Timestamp::from_millis(1_700_000_000_000) }
     }
 
-    fn run(&mut self, decisions: usize) {
-        for _ in 0..decisions {
-            let request = self.reader.next().expect("a whole recording").expect("a request");
-            black_box(self.simulation.decide(request, self.reader.dictionary()));
+    fn run(&mut self, order: &[u32]) {
+        for number in order {
+            self.now = self.now + Micros::from_micros(1);
+            let request = TimedRequest { at: self.now, request: *number, was_refused: false };
+            black_box(self.simulation.decide(request, &self.dictionary));
         }
     }
 }

@@ -16,7 +16,6 @@ mod example;
 mod health;
 mod metrics;
 mod printable;
-mod record;
 mod reference;
 mod reload;
 mod response;
@@ -41,7 +40,7 @@ const EXIT_CONFIG: u8 = 64;
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Commands whose exit codes are those of a gate.
-const TRIES_RULES: [&str; 3] = ["simulate", "test", "record"];
+const TRIES_RULES: [&str; 2] = ["simulate", "test"];
 
 /// Rate limiting as a service: may this request pass?
 ///
@@ -89,8 +88,6 @@ enum Command {
     Key(admin::ApiKeyArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
-    /// Print recordings of requests, which telemetry.record makes
-    Record(record::RecordArgs),
     /// List who changed what, and why
     Audit(admin::AuditArgs),
     /// Watch decisions by rule; or list the keys with the highest counts, or the instances
@@ -176,7 +173,6 @@ impl Cli {
             Command::Project(args) => admin::project(&args),
             Command::Key(args) => admin::api_key(&args),
             Command::Test(args) => test::run(&args),
-            Command::Record(args) => record::run(&args),
             Command::Audit(args) => admin::audit(&args),
             Command::Top(args) => admin::top(&args),
             Command::Tail(args) => admin::tail(&args),

@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rlaas_simulation::simulation::MaxShare;
-use rlaas_simulation::traffic::format::{Envelope, LogFormat};
-use rlaas_simulation::traffic::{StampedAt, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
+use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
 
 use crate::projects::ProjectId;
 
@@ -16,68 +14,28 @@ use crate::projects::ProjectId;
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]
 #[derive(Args, Debug)]
 pub(super) struct TrafficArgs {
-    /// Access log, recording or a folder of them, also in gzip or zstd; - is standard input;
-    /// several are merged by time
+    /// Access log, recording or a folder of them, also .gz or .zst; - is standard input; several, at
+    /// most 100, are merged by time
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     traffic: Vec<PathBuf>,
-    /// Format of the logs: common, combined, vhost_combined, nginx:FORMAT, envoy-json, jsonl, w3c or
-    /// regex:EXPRESSION with named groups; recordings need none
+    /// Format of the logs: common, combined, jsonl, envoy-json or regex:EXPRESSION with named groups;
+    /// recordings need none
     #[arg(long, value_parser = format)]
     format: Option<LogFormat>,
-    /// What becomes a part of the request: user_id, resource, attributes.NAME, cost; domain and
-    /// entries.KEY for Envoy's rules; time, duration, status. EXPRESSION has fields, texts in quotes
-    /// and functions, such as resource='path($uri)' or user_id='"ip:" ip($remote_addr)'
-    #[arg(long, value_name = "NAME=EXPRESSION")]
+    /// Field of a line that becomes a part of the request: user_id, resource, attributes.NAME, cost;
+    /// time and status; such as user_id=user.id
+    #[arg(long, value_name = "NAME=FIELD")]
     map: Vec<String>,
     /// Project whose requests are read from recordings [default: requests without a project, and
     /// Envoy's]; logs have no projects, so that all of their lines are of this one
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, value_parser = project)]
     pub(super) project: String,
-    /// Lines that the limiter would see, such as '$uri =~ "^/api/" and status != 301'; of several
-    /// conditions all must hold
-    #[arg(long = "where", value_name = "CONDITION")]
-    conditions: Vec<String>,
-    /// Whether times are those of a request's start or end; known formats say so
-    #[arg(long, value_enum)]
-    stamp: Option<StampArg>,
-    /// Zone of times that have none, such as Europe/Berlin or +02:00
-    #[arg(long)]
-    zone: Option<String>,
-    /// Time by which lines may be out of order
-    #[arg(long, value_name = "D", default_value = "60s", value_parser = humantime::parse_duration)]
-    reorder: Duration,
-    /// Time between two lines that is believed at once; a line further ahead must be followed by the
-    /// next 100
-    #[arg(long, value_name = "D", default_value = "1d", value_parser = humantime::parse_duration)]
-    max_gap: Duration,
-    /// Statuses of lines to leave out; 429 also leaves out what a recording says was refused
-    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
-    skip_status: Vec<u16>,
-    /// What a container runtime has put around each line
-    #[arg(long, value_enum, default_value = "auto")]
-    envelope: EnvelopeArg,
     /// Largest share of lines that can't be read; with more the exit code is 2
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     max_unreadable: MaxShare,
     /// Accept inputs that end too early or are corrupt
     #[arg(long)]
     allow_truncated: bool,
-}
-
-/// The point of a request that its time shows.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum StampArg {
-    Start,
-    End,
-}
-
-/// What a container runtime has put around each line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum EnvelopeArg {
-    Auto,
-    None,
-    Docker,
-    Cri,
 }
 
 impl TrafficArgs {
@@ -96,23 +54,8 @@ impl TrafficArgs {
 
     fn settings(&self, inputs: Vec<TrafficInput>) -> TrafficSettings {
         let mut settings = TrafficSettings::new(inputs);
-        let envelope = match self.envelope {
-            EnvelopeArg::Auto => Envelope::Auto,
-            EnvelopeArg::None => Envelope::None,
-            EnvelopeArg::Docker => Envelope::Docker,
-            EnvelopeArg::Cri => Envelope::Cri,
-        };
-        settings.format = self.format.clone().map(|format| format.within(envelope));
+        settings.format.clone_from(&self.format);
         settings.mappings.clone_from(&self.map);
-        settings.conditions.clone_from(&self.conditions);
-        settings.zone.clone_from(&self.zone);
-        settings.stamped_at = self.stamp.map(|stamp| match stamp {
-            StampArg::Start => StampedAt::Start,
-            StampArg::End => StampedAt::End,
-        });
-        settings.reorder = self.reorder.into();
-        settings.max_gap = self.max_gap.into();
-        settings.skip_statuses.clone_from(&self.skip_status);
         settings.project.clone_from(&self.project);
         settings
     }
@@ -143,9 +86,9 @@ pub(super) fn no_result(what: &str, counts: &TrafficCounts) -> anyhow::Error {
     anyhow!("{what}: no line has a value for {fields}")
 }
 
-/// Parses a format. Says all that is known of an error.
+/// Parses a format.
 fn format(text: &str) -> Result<LogFormat, String> {
-    text.parse::<LogFormat>().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    text.parse::<LogFormat>().map_err(|error| error.to_string())
 }
 
 /// Parses the id of a project: empty or `_` for none.

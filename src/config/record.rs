@@ -21,10 +21,10 @@ const RECORD: Setting = Setting::new(
 );
 const FILE: Setting = Setting::new(
     "file",
-    "File of the recording, which rlaas record cat prints. Only its owner can read it. One that \
-     exists is rotated. Without it nothing is recorded.",
+    "File of the recording, as JSON Lines; one that ends in .zst is compressed. Only its owner can \
+     read it. One that exists is rotated. Without it nothing is recorded.",
 )
-.example("/var/lib/rlaas/requests.rec");
+.example("/var/lib/rlaas/requests.jsonl.zst");
 const KEYS: Setting = Setting::new(
     "keys",
     "clear: values are recorded as they are. hashed: user ids and the parts of privacy.hash are \
@@ -81,12 +81,12 @@ pub(super) fn read(
 }
 
 /// Reads `clear` or `hashed`; `true` is hashed.
-pub(super) fn keys(value: &Value) -> Read<bool> {
+fn keys(value: &Value) -> Read<bool> {
     values::word(value, &[("clear", false), ("hashed", true)])
 }
 
 /// Returns the parts of recorded requests that are hashed: those of `privacy.hash`, and user ids.
-pub(super) fn recorded_parts(privacy: &PrivacySettings) -> Vec<Part> {
+fn recorded_parts(privacy: &PrivacySettings) -> Vec<Part> {
     let mut parts = vec![Part::UserId];
     parts.extend(privacy.parts.iter().filter(|part| **part != Part::UserId).cloned());
     parts

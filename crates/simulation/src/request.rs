@@ -3,7 +3,10 @@
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
+use rlaas_core::algorithm::Limit;
 use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::Request;
+use rlaas_core::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
 
 /// A request as it was recorded. Not checked against the bounds of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,22 +86,11 @@ impl Dictionary {
         if let Some(number) = self.numbers.find(hash, is_same) {
             return *number;
         }
-        let number = self.push(request);
-        let rehash = |number: &u32| self.hasher.hash_one(&self.requests[*number as usize]);
-        self.numbers.insert_unique(hash, number, rehash);
-        number
-    }
-
-    /// Adds a request, without a look whether there is an equal one, and returns its number.
-    /// [`Dictionary::number`] does not find it.
-    ///
-    /// # Panics
-    ///
-    /// As [`Dictionary::number`].
-    pub fn push(&mut self, request: RecordedRequest) -> u32 {
         let number = u32::try_from(self.requests.len()).expect("fewer than 2^32 requests");
         self.bytes += request.bytes();
         self.requests.push(request);
+        let rehash = |number: &u32| self.hasher.hash_one(&self.requests[*number as usize]);
+        self.numbers.insert_unique(hash, number, rehash);
         number
     }
 
@@ -133,19 +125,57 @@ impl Dictionary {
 
     /// Begins a new generation: forgets all requests.
     pub fn clear(&mut self) {
-        drop(self.take());
-    }
-
-    /// Begins a new generation. Returns the requests of the one before it, by their numbers.
-    pub fn take(&mut self) -> Vec<RecordedRequest> {
+        self.requests.clear();
         self.numbers.clear();
         self.bytes = 0;
         self.generation += 1;
-        std::mem::take(&mut self.requests)
+    }
+}
+
+impl From<&Request<'_>> for RecordedRequest {
+    fn from(request: &Request<'_>) -> Self {
+        let attributes = request.attributes().iter();
+        Self::Fields(RecordedFields {
+            project: request.project().into(),
+            user_id: request.user_id().into(),
+            resource: request.resource().into(),
+            attributes: attributes.map(|(name, value)| (name.into(), value.into())).collect(),
+            cost: request.cost().units().try_into().unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl From<&RequestDescriptor<'_>> for RecordedDescriptor {
+    fn from(descriptor: &RequestDescriptor<'_>) -> Self {
+        let entries = descriptor.entries.iter();
+        let limit = descriptor.limit.as_ref();
+        Self {
+            entries: entries.map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            hits: match descriptor.hits {
+                HitsAddend::Take(cost) => cost.units().cast_signed(),
+                HitsAddend::Credit(cost) => -cost.units().cast_signed(),
+            },
+            limit: limit.map(|limit| {
+                let units = limit.grant().limit().map_or(0, Limit::units);
+                (units, limit.window().as_micros())
+            }),
+        }
     }
 }
 
 impl RecordedRequest {
+    /// Records a request with those of its descriptors that `keep` selects; `None` if there are none.
+    pub fn from_descriptors(
+        request: &DescriptorRequest<'_>,
+        keep: impl Fn(&RequestDescriptor<'_>) -> bool,
+    ) -> Option<Self> {
+        let kept = request.descriptors().iter().filter(|descriptor| keep(descriptor));
+        let descriptors: Box<[_]> = kept.map(RecordedDescriptor::from).collect();
+        let domain = request.domain().into();
+        (!descriptors.is_empty())
+            .then_some(Self::Descriptors(RecordedDescriptors { domain, descriptors }))
+    }
+
     /// Returns the project of the request; empty for none, as a request by descriptors has.
     pub fn project(&self) -> &str {
         match self {

@@ -81,15 +81,8 @@ fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) 
     let mut simulation = Simulation::new(settings);
     let mut progress = TrafficProgress::new(args.progress);
     let mut requests = 0_u64;
-    loop {
-        match traffic.next() {
-            Ok(Some(request)) => _ = simulation.decide(request, traffic.dictionary()),
-            Ok(None) => break,
-            Err(error) => {
-                progress.clear();
-                return fail(&error.into(), EXIT_NO_RESPONSE);
-            }
-        }
+    while let Some(request) = traffic.next() {
+        simulation.decide(request, traffic.dictionary());
         requests += 1;
         if requests.is_multiple_of(REQUESTS_PER_LOOK) {
             progress.show(requests, traffic.progress());

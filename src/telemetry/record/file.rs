@@ -10,30 +10,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rlaas_simulation::recording::{
-    Discarded, EncodedRequest, Header, RecordingError, Writer, hash_values,
+    Discarded, Header, RecordedLine, RecordingForm, Writer, hash_values,
 };
 use thiserror::Error;
 use tracing::{error, info};
 
-use super::{RecordMetrics, Rotation};
+use super::batch::RecordBatch;
+use super::{RecordMetrics, RecordSettings, Rotation};
 use crate::clock::{Micros, Timestamp};
 use crate::rules::HashedParts;
 
 /// Time between two attempts to write.
 const RETRY_INTERVAL: Micros = Micros::from_secs(1);
-
-/// Settings of the file.
-#[derive(Clone, Debug)]
-pub(super) struct FileSettings {
-    /// Its path.
-    pub(super) path: PathBuf,
-    /// What its header says, except for the time.
-    pub(super) header: Header,
-    /// Parts whose values are hashed.
-    pub(super) hashed: Option<HashedParts>,
-    /// When it begins afresh.
-    pub(super) rotation: Rotation,
-}
 
 /// Reason why a recording can't be started.
 #[derive(Debug, Error)]
@@ -58,7 +46,10 @@ pub enum RecordFileError {
 /// Writes a recording.
 #[derive(Debug)]
 pub(super) struct RecordFile {
-    settings: FileSettings,
+    settings: RecordSettings,
+    /// What the header says, except for the time.
+    header: Header,
+    hashed: Option<HashedParts>,
     metrics: RecordMetrics,
     /// `None` while there is no file that can be written.
     writer: Option<Writer<File>>,
@@ -71,20 +62,19 @@ pub(super) struct RecordFile {
 impl RecordFile {
     /// Begins a file. One that exists is rotated.
     pub(super) fn open(
-        settings: FileSettings,
+        settings: RecordSettings,
+        header: Header,
         metrics: RecordMetrics,
         now: Timestamp,
     ) -> Result<Self, RecordFileError> {
-        let mut recording = Self { settings, metrics, writer: None, lost: 0, failing_until: None };
+        let hashed = settings.hashed_parts();
+        let (writer, lost, failing_until) = (None, 0, None);
+        let mut recording = Self { settings, header, hashed, metrics, writer, lost, failing_until };
         check(&recording.settings.path)?;
         if let Err(error) = recording.begin(now) {
             if !is_full(&error) {
                 let path = recording.settings.path;
-                let source = match error {
-                    RecordingError::Io(source) => source,
-                    other => io::Error::other(other),
-                };
-                return Err(RecordFileError::Io { path, source });
+                return Err(RecordFileError::Io { path, source: error });
             }
             recording.fail(&error, now);
         }
@@ -92,17 +82,22 @@ impl RecordFile {
     }
 
     /// Writes requests, or counts them.
-    pub(super) fn write(&mut self, mut requests: &[EncodedRequest<'_>]) {
-        while let Some(first) = requests.first() {
+    pub(super) fn write(&mut self, batch: RecordBatch, now: Timestamp) {
+        for line in batch {
             let writer = self.writer.as_mut().filter(|_| self.failing_until.is_none());
             let Some(writer) = writer else {
-                self.drop_requests(requests.len() as u64);
-                return;
+                self.drop_requests(1);
+                continue;
             };
-            match writer.write_encoded(&mut requests) {
-                Ok(()) => {}
-                Err(RecordingError::TooLarge) => self.drop_requests(1),
-                Err(error) => self.fail(&error, first.at),
+            let line = match (line, &self.hashed) {
+                (RecordedLine::Request { at, request, was_refused }, Some(parts)) => {
+                    let request = hash_values(request, parts);
+                    RecordedLine::Request { at, request, was_refused }
+                }
+                (line, _) => line,
+            };
+            if let Err(error) = writer.write(line) {
+                self.fail(&error, now);
             }
         }
     }
@@ -127,58 +122,40 @@ impl RecordFile {
         }
     }
 
-    /// Ends the recording.
-    pub(super) fn finish(mut self) {
-        if self.failing_until.is_none()
-            && let Some(writer) = self.writer.take()
-            && let Err(error) = writer.finish()
-        {
-            error!(%error, "recording can't be ended");
-        }
-    }
-
-    fn write_all(&mut self, now: Timestamp) -> Result<(), RecordingError> {
+    fn write_all(&mut self, now: Timestamp) -> io::Result<()> {
         let Some(writer) = &mut self.writer else { return self.begin(now) };
-        writer.write_lost(self.lost)?;
-        // A block that can't be written has it, and gives it back.
-        self.lost = 0;
+        if self.lost > 0 {
+            // A block that can't be written has it, and gives it back.
+            writer.write(RecordedLine::Lost(std::mem::take(&mut self.lost)))?;
+        }
         writer.flush()?;
-        if writer.len() >= self.settings.rotation.size
-            && let Some(writer) = self.writer.take()
-        {
-            // Without its end the file is readable too.
-            let ended = writer.finish();
+        if writer.len() >= self.settings.rotation.size {
+            self.writer = None;
             self.begin(now)?;
-            ended?;
         }
         Ok(())
     }
 
     /// Rotates the files, and begins one.
-    fn begin(&mut self, now: Timestamp) -> Result<(), RecordingError> {
-        let FileSettings { path, header, hashed, rotation } = &self.settings;
+    fn begin(&mut self, now: Timestamp) -> io::Result<()> {
+        let RecordSettings { path, rotation, .. } = &self.settings;
         rotate(path, *rotation)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         // Where files can't be locked, nobody is warned.
         let _locked = file.try_lock();
-        let begun = Writer::new(file, &Header { created: now, ..header.clone() });
-        let writer = begun.inspect_err(|_| {
+        let is_zstd = path.extension().is_some_and(|extension| extension == "zst");
+        let form = if is_zstd { RecordingForm::Zstd } else { RecordingForm::Plain };
+        let begun = Writer::new(file, form, &Header { created: now, ..self.header.clone() });
+        self.writer = Some(begun.inspect_err(|_| {
             // An empty file is not to push out one that has something.
             let _still_there = fs::remove_file(path);
-        })?;
-        let hashed = hashed.clone();
-        self.writer = Some(match hashed {
-            Some(parts) => {
-                writer.with_rewrite(Box::new(move |request| hash_values(request, &parts)))
-            }
-            None => writer,
-        });
+        })?);
         Ok(())
     }
 
     /// Counts the requests of the block that could not be written, and cuts the file to the blocks
     /// before.
-    fn fail(&mut self, error: &RecordingError, now: Timestamp) {
+    fn fail(&mut self, error: &io::Error, now: Timestamp) {
         if let Some(mut writer) = self.writer.take() {
             let Discarded { requests, lost } = writer.discard();
             self.drop_requests(requests);
@@ -238,8 +215,7 @@ fn rotate(path: &Path, rotation: Rotation) -> io::Result<()> {
     fs::rename(path, numbered(1))
 }
 
-fn is_full(error: &RecordingError) -> bool {
-    const FULL: [io::ErrorKind; 3] =
-        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
-    matches!(error, RecordingError::Io(error) if FULL.contains(&error.kind()))
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

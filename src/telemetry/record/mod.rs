@@ -7,7 +7,7 @@
 //! | `settings.rs` | settings, and the header |
 //! | `thread.rs` | the thread that writes |
 //!
-//! A deciding thread appends the bytes of a request to a list of its own. What the recorder can't
+//! A deciding thread appends a request to a list of its own. What the recorder can't
 //! take or write is dropped, counted in `rlaas_record_dropped_total` and in the recording itself; a
 //! decision never waits for it.
 
@@ -29,17 +29,18 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rlaas_limiter::{CheckError, DescriptorVerdict, RuleDecision, Source, Verdict};
-use rlaas_simulation::recording::{KeySample, push_descriptors, push_fields};
+use rlaas_simulation::RecordedRequest;
+use rlaas_simulation::recording::{KeySample, RecordedLine};
 use thiserror::Error;
 
-use self::batch::{EmptyRecordBatches, RecordQueue, RecordedAt};
-use self::file::{FileSettings, RecordFile};
+use self::batch::RecordQueue;
+use self::file::RecordFile;
 use self::thread::RecordThread;
 use crate::clock::{Clock, Timestamp};
 use crate::rules::descriptors::{DescriptorRequest, RequestDescriptor};
 use crate::rules::{Part, Request};
 
-/// Batches that wait for the recorder: at most 21 MiB.
+/// Batches that wait for the recorder: at most 32 MiB.
 const QUEUE_CAPACITY: usize = 64;
 /// Pause after which a thread without decisions sends its batch.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
@@ -84,17 +85,10 @@ impl TrafficRecorder {
     pub fn start(settings: RecordSettings, metrics: RecordMetrics) -> Result<Self, RecorderError> {
         let clock = Clock::default();
         let (header, sample) = settings.header();
-        let settings = FileSettings {
-            hashed: settings.hashed_parts(),
-            path: settings.path,
-            header,
-            rotation: settings.rotation,
-        };
-        let file = RecordFile::open(settings, metrics.clone(), clock.now())?;
+        let file = RecordFile::open(settings, header, metrics.clone(), clock.now())?;
         let (sender, batches) = sync_channel(QUEUE_CAPACITY);
         let queue = Arc::new(RecordQueue {
             sender,
-            empty: EmptyRecordBatches::default(),
             dropped: metrics.dropped,
             lost: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
@@ -112,17 +106,17 @@ impl TrafficRecorder {
     #[inline]
     pub fn record(&self, request: &Request<'_>, decided: &Result<Verdict, CheckError>) {
         let Recording { queue, sample, .. } = &*self.0;
-        let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));
-        if request.dry_run() || !sample.as_ref().is_none_or(is_kept) {
-            return;
-        }
-        let recorded = match decided {
+        let (first, was_refused) = match decided {
             Ok(verdict) if verdict.replayed => return,
-            Ok(verdict) => self.recorded_at(verdict.decisions.first(), !verdict.is_allowed()),
+            Ok(verdict) => (verdict.decisions.first(), !verdict.is_allowed()),
             Err(CheckError::RequestId(_) | CheckError::UnknownProject) => return,
-            Err(error) => self.recorded_at(None, matches!(error, CheckError::NoRule)),
+            Err(error) => (None, matches!(error, CheckError::NoRule)),
         };
-        batch::push(queue, recorded, |bytes| push_fields(bytes, request));
+        let is_kept = |sample: &KeySample| sample.has_fields(|part: &Part| part.value_in(request));
+        if !request.dry_run() && sample.as_ref().is_none_or(is_kept) {
+            let (at, request) = (self.time(first), request.into());
+            batch::push(queue, RecordedLine::Request { at, request, was_refused });
+        }
     }
 
     /// Records a request by descriptors: those of its descriptors that are in the sample.
@@ -132,32 +126,30 @@ impl TrafficRecorder {
         decided: &Result<DescriptorVerdict, CheckError>,
     ) {
         let Recording { queue, sample, .. } = &*self.0;
-        let recorded = match decided {
-            Ok(verdict) => {
-                let first = verdict.answers.iter().flatten().next();
-                self.recorded_at(first.map(|answer| &answer.decided), !verdict.is_allowed())
-            }
+        let (first, was_refused) = match decided {
+            Ok(verdict) => (verdict.answers.iter().flatten().next(), !verdict.is_allowed()),
             Err(CheckError::Descriptor(_)) => return,
-            Err(_) => self.recorded_at(None, false),
+            Err(_) => (None, false),
         };
         let is_kept = |descriptor: &RequestDescriptor<'_>| {
             sample.as_ref().is_none_or(|sample| {
                 sample.has_descriptor(request.domain(), descriptor.entries.iter().copied())
             })
         };
-        batch::push(queue, recorded, |bytes| {
-            push_descriptors(bytes, request, is_kept);
-        });
+        if let Some(request) = RecordedRequest::from_descriptors(request, is_kept) {
+            let at = self.time(first.map(|answer| &answer.decided));
+            batch::push(queue, RecordedLine::Request { at, request, was_refused });
+        }
     }
 
     /// Returns the time by the store's clock if it decided, else by that of this machine.
     #[inline]
-    fn recorded_at(&self, decided: Option<&RuleDecision>, was_refused: bool) -> RecordedAt {
+    fn time(&self, decided: Option<&RuleDecision>) -> Timestamp {
         let by_store = decided
             .filter(|decided| decided.source == Source::Store)
             .map(|decided| decided.decision.at)
             .filter(|at| *at != Timestamp::EPOCH);
-        RecordedAt { at: by_store.unwrap_or_else(|| self.0.clock.now()), was_refused }
+        by_store.unwrap_or_else(|| self.0.clock.now())
     }
 
     /// Sends the requests of the calling thread to the recorder several times a second, for ever.

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use ring::digest::{SHA256, digest};
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_simulation::recording::{
-    DEFAULT_DICTIONARY_BYTES, HashedHeader, Header, KeySample, RecordedKeys, SampleHeader,
-    key_fingerprint,
+    HashedHeader, Header, KeySample, RecordedKeys, SampleHeader, key_fingerprint,
 };
 
 use crate::rules::{HashedParts, KeyHasher, Part};
@@ -60,7 +59,6 @@ impl RecordSettings {
     pub(super) fn header(&self) -> (Header, Option<KeySample>) {
         let mut header = Header {
             writer: concat!("rlaas ", env!("CARGO_PKG_VERSION")).to_owned(),
-            dictionary_bytes: DEFAULT_DICTIONARY_BYTES,
             ..Header::default()
         };
         if let (Some(parts), Some(hasher)) = (&self.hashed, &self.hasher) {
@@ -70,24 +68,26 @@ impl RecordSettings {
         }
         let Some(sample) = &self.sample else { return (header, None) };
         let (key, salt) = match (&sample.salt, &self.hasher) {
-            (Some(salt), _) => (key_of(salt), Some(salt.clone())),
-            (None, Some(hasher)) => (hasher.derive(SAMPLE), None),
-            (None, None) => {
-                let salt = random_salt();
-                (key_of(&salt), Some(salt))
+            (None, Some(hasher)) => (hasher.derive(SAMPLE).to_vec(), None),
+            (salt, _) => {
+                let salt = salt.clone().unwrap_or_else(random_salt);
+                (salt.clone().into_bytes(), Some(salt))
             }
         };
         let by = sample.by.iter().map(ToString::to_string).collect();
         header.sample = Some(SampleHeader { share_ppm: sample.share_ppm, by, salt });
-        (header, Some(KeySample::new(sample.share_ppm, sample.by.clone(), key)))
+        (header, Some(KeySample::new(sample.share_ppm, sample.by.clone(), hasher(&key))))
     }
 }
 
-/// Returns the key that a salt makes: the first 16 bytes of its SHA-256.
-fn key_of(salt: &str) -> [u8; 16] {
-    let mut key = [0; 16];
-    key.copy_from_slice(&digest(&SHA256, salt.as_bytes()).as_ref()[..16]);
-    key
+/// Returns HMAC-SHA-256 by a key, cut to 128 bits.
+fn hasher(key: &[u8]) -> KeyHasher {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    KeyHasher::new(move |value| {
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&hmac::sign(&key, value).as_ref()[..16]);
+        hash
+    })
 }
 
 fn random_salt() -> String {

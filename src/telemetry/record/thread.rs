@@ -34,7 +34,7 @@ impl RecordThread {
             let is_closing =
                 self.queue.upgrade().is_none_or(|queue| queue.is_closing.load(Ordering::Acquire));
             match self.batches.try_recv() {
-                Ok(batch) => self.write(batch),
+                Ok(batch) => self.file.write(batch, self.clock.now()),
                 Err(TryRecvError::Empty) if !is_closing => {
                     self.clock.follow_wall_time();
                     // This thread is not woken: that would cost a deciding thread a system call.
@@ -48,16 +48,6 @@ impl RecordThread {
             }
         }
         self.flush();
-        self.file.finish();
-    }
-
-    fn write(&mut self, batch: RecordBatch) {
-        self.file.write(&batch.encoded());
-        let too_long = batch.too_long();
-        if let Some(queue) = self.queue.upgrade() {
-            queue.count_lost(too_long);
-            queue.empty.put(batch);
-        }
     }
 
     fn flush(&mut self) {

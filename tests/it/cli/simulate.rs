@@ -194,7 +194,7 @@ fn traffic_that_cannot_be_judged_is_exit_code_2() {
     };
     let lines: String = (0..50).map(line).collect();
     files.0.write("traffic", &format!("{lines}garbage\n"));
-    let format = ["--format", "common", "--map", "user_id=$remote_user"];
+    let format = ["--format", "common", "--map", "user_id=user"];
     let (code, out, error) = files.simulate(&format);
     assert_eq!(code, 2, "{out}{error}");
     assert!(

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::KeySample;
 
-/// Version of the format, of both forms. Requests of version 1 have no project.
-pub const VERSION: u16 = 2;
+/// Version of the format. Requests of version 1 have no project.
+pub const VERSION: u64 = 2;
 
 /// What a recording says of itself. Fields that a reader does not know are ignored; a change that a
 /// reader must know of is a new version.
@@ -19,24 +19,11 @@ pub struct Header {
     pub created: Timestamp,
     /// Program that wrote it, with its version.
     pub writer: String,
-    /// Unit of times.
-    pub time_unit: TimeUnit,
     /// Whether values are recorded as they are.
     pub keys: RecordedKeys,
     /// The sample; `None` if every request was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleHeader>,
-    /// Most bytes of the running dictionary of the compact form, by the measure of the format.
-    pub dictionary_bytes: u64,
-}
-
-/// Unit of times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimeUnit {
-    /// Microseconds since the Unix epoch.
-    #[default]
-    #[serde(rename = "us")]
-    Micros,
 }
 
 /// Whether the values of requests are recorded as they are.
@@ -120,7 +107,7 @@ impl HashedHeader {
 }
 
 /// Returns the part with this name: `user_id`, `resource`, or `attributes.NAME`.
-pub fn part(name: &str) -> Option<Part> {
+fn part(name: &str) -> Option<Part> {
     match name {
         "user_id" => Some(Part::UserId),
         "resource" => Some(Part::Resource),
@@ -128,16 +115,6 @@ pub fn part(name: &str) -> Option<Part> {
             let name = name.strip_prefix("attributes.").filter(|name| !name.is_empty())?;
             Some(Part::Attribute(name.to_owned()))
         }
-    }
-}
-
-/// Returns the name of a part. A part that takes the user's value for want of an attribute has the
-/// name of the attribute.
-pub fn part_name(part: &Part) -> String {
-    match part {
-        Part::UserId => "user_id".to_owned(),
-        Part::Resource => "resource".to_owned(),
-        Part::Attribute(name) | Part::AttributeOrUserId(name) => format!("attributes.{name}"),
     }
 }
 
@@ -159,12 +136,11 @@ mod tests {
                 by: vec!["user_id".to_owned()],
                 salt: None,
             }),
-            ..Header::default()
         };
         let text = serde_json::to_string(&header).expect("no maps");
         assert_eq!(
             text,
-            r#"{"created_us":5,"writer":"rlaas 1","time_unit":"us","keys":{"hashed":{"parts":["user_id"],"key":"abc"}},"sample":{"share_ppm":10000,"by":["user_id"]},"dictionary_bytes":0}"#
+            r#"{"created_us":5,"writer":"rlaas 1","keys":{"hashed":{"parts":["user_id"],"key":"abc"}},"sample":{"share_ppm":10000,"by":["user_id"]}}"#
         );
         assert_eq!(serde_json::from_str::<Header>(&text).expect("as written"), header);
         assert_eq!(serde_json::from_str::<Header>("{}").expect("defaults"), Header::default());

@@ -171,52 +171,41 @@ impl Hashing<'_> {
         }
     }
 
-    /// Hashes the values of a level, and leaves out nodes. Where one can't be told from others with
-    /// its key, those that match after it are left out too.
+    /// Hashes the values of a level, and leaves out nodes whose values can't be hashed, with those
+    /// that match what such a node does not.
     fn level(
         &self,
         level: Vec<Descriptor>,
         left_out: &mut Vec<UndecidableRule>,
     ) -> Vec<Descriptor> {
-        let mut reasons: Vec<(String, Undecidable)> = Vec::new();
+        let is_open = |node: &&Descriptor| self.value(node).is_err();
+        let open_keys: Vec<String> =
+            level.iter().filter(is_open).map(|node| node.key.clone()).collect();
         let mut kept = Vec::new();
-        // Exact values match first.
-        let (exact, others): (Vec<_>, Vec<_>) = level.into_iter().partition(|node| {
-            let value = node.value.as_deref().map(TextPattern::new);
-            matches!(value, Some(TextPattern::Exact(_)))
-        });
-        let (patterns, alone): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|node| node.value.is_some());
-        for mut node in exact.into_iter().chain(patterns) {
-            if let Some(value) = node.value.take() {
-                let text = TextPattern::new(&value);
-                let changed = if self.header.is_hashed_entry(&node.key) {
-                    self.hashed(&node.key, &text)
-                } else {
-                    Ok(value.clone())
-                };
-                match changed {
-                    Ok(value) => node.value = Some(value),
-                    Err(reason) => {
-                        leave_out(&node, &reason, left_out);
-                        reasons.push((node.key, reason));
-                        continue;
-                    }
+        for mut node in level {
+            match self.value(&node) {
+                Ok(None) if open_keys.contains(&node.key) => {
+                    leave_out(&node, &Undecidable::Rest, left_out);
                 }
+                Ok(value) => {
+                    node.value = value;
+                    node.below = self.level(node.below, left_out);
+                    kept.push(node);
+                }
+                Err(reason) => leave_out(&node, &reason, left_out),
             }
-            kept.push(node);
-        }
-        for node in alone {
-            if reasons.iter().any(|(key, _)| *key == node.key) {
-                leave_out(&node, &Undecidable::Rest, left_out);
-            } else {
-                kept.push(node);
-            }
-        }
-        for node in &mut kept {
-            node.below = self.level(std::mem::take(&mut node.below), left_out);
         }
         kept
+    }
+
+    /// Returns the value of a node as the recording has it.
+    fn value(&self, node: &Descriptor) -> Result<Option<String>, Undecidable> {
+        match &node.value {
+            Some(value) if self.header.is_hashed_entry(&node.key) => {
+                self.hashed(&node.key, &TextPattern::new(value)).map(Some)
+            }
+            value => Ok(value.clone()),
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl SimulationReport {
         notes.count(NoteKind::RecordedRefusals, self.recorded_refusals, |count| {
             format!(
                 "{count} were refused when they were recorded, so that their callers may have come \
-                 again (--skip-status 429 leaves them out)"
+                 again"
             )
         });
         notes.count(NoteKind::WarmUp, self.warm_up.requests, |count| {
@@ -170,9 +170,7 @@ fn note_lines(traffic: &TrafficCounts, notes: &mut Notes) {
         format!("{count} are missing: the server that recorded them dropped them")
     });
     for (count, why) in [
-        (traffic.anonymous, "without a user id, or without a domain or descriptor"),
-        (traffic.skipped, "left out by --where"),
-        (traffic.skipped_by_status, "left out by --skip-status"),
+        (traffic.anonymous, "without a user id"),
         (traffic.skipped_by_project, "of other projects, left out by --project"),
     ] {
         if count > 0 {
@@ -183,21 +181,11 @@ fn note_lines(traffic: &TrafficCounts, notes: &mut Notes) {
 
 fn note_times(traffic: &TrafficCounts, notes: &mut Notes) {
     for (count, why) in [
-        (traffic.late, "later than --reorder allows, moved to the oldest open time"),
-        (
-            traffic.left_early,
-            "decided before older ones could be read: the buffer of --reorder was full",
-        ),
-        (traffic.ambiguous_times, "in the hour that a clock repeats: the earlier is taken"),
-        (traffic.skipped_times, "in an hour that a clock leaves out"),
-        (traffic.without_duration, "without a duration, so that the stamp is the arrival"),
-        (traffic.gaps, "after a gap of more than --max-gap"),
+        (traffic.late, "more than 10 s behind others, moved to the oldest open time"),
+        (traffic.left_early, "decided before older ones could be read: too many came within 10 s"),
     ] {
         notes.count(NoteKind::Times, count, |count| format!("{count} {why}"));
     }
-    notes.count(NoteKind::Damaged, traffic.lost, |count| {
-        format!("{count} lost by the recorder, and not here")
-    });
 }
 
 /// The remarks so far.

@@ -4,12 +4,13 @@ use rlaas_core::clock::{Micros, Timestamp};
 use serde::Serialize;
 
 /// What became of the lines that were read. Each line is in exactly one of `arrivals`, `unread`,
-/// `anonymous`, `skipped`, `skipped_by_status`, `skipped_by_project` and `without_request`, or it waits to be put in order.
+/// `anonymous` and `skipped_by_project`, or it waits to be put in order. Empty lines are no lines,
+/// nor are those of a recording that are no requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct TrafficCounts {
-    /// Inputs whose first line was read.
+    /// Inputs that were opened.
     pub inputs: u64,
     /// Lines that were read.
     pub lines: u64,
@@ -19,17 +20,11 @@ pub struct TrafficCounts {
     pub unread: u64,
     /// The first of the lines that could not be understood.
     pub first_unread: Vec<UnreadLine>,
-    /// Lines without a user id, and lines for Envoy without a domain or a descriptor: no requests.
+    /// Lines without a user id: no requests.
     pub anonymous: u64,
-    /// Lines that a condition (`--where`) leaves out.
-    pub skipped: u64,
-    /// Lines that are left out because of their status (`--skip-status`).
-    pub skipped_by_status: u64,
     /// Requests of a recording in another project, or by descriptors, which are in none
     /// (`--project`).
     pub skipped_by_project: u64,
-    /// Lines without a request by their format: empty lines and directives.
-    pub without_request: u64,
     /// Requests whose recorded answer was a refusal.
     pub refused_before: u64,
     /// Requests that were further behind the newest of their input than lines are put in order.
@@ -38,15 +33,6 @@ pub struct TrafficCounts {
     /// Requests that were returned before all older ones could have been read, because the buffer
     /// that puts lines in order was full.
     pub left_early: u64,
-    /// Stamps in the repeated hour when a clock was set back. They were read as the earlier one.
-    pub ambiguous_times: u64,
-    /// Stamps in the hour that was left out when a clock was set forward. They were read with the
-    /// offset before the change.
-    pub skipped_times: u64,
-    /// Requests whose time could not be corrected by the duration, because the line has none.
-    pub without_duration: u64,
-    /// Jumps forward by more than the largest gap that were believed.
-    pub gaps: u64,
     /// Requests that the writer of a recording lost: they are in no other count.
     pub lost: u64,
     /// Inputs that end too early or are corrupt. What was before the damage was read.
@@ -60,9 +46,9 @@ pub struct TrafficCounts {
     /// Time of the last request.
     #[serde(rename = "lastUs")]
     pub last: Option<Timestamp>,
-    /// Fields that expressions use, and that no line has a value for.
+    /// Fields that are mapped, and that no line has a value for.
     pub absent_fields: Vec<String>,
-    /// Mappings that were not given but follow from the format, as `NAME=EXPRESSION`.
+    /// Mappings that were not given but follow from the format, as `NAME=FIELD`.
     pub default_mappings: Vec<String>,
 }
 
@@ -74,6 +60,14 @@ impl TrafficCounts {
     /// could not be understood. The share of unread lines is a share of these.
     pub const fn readable(&self) -> u64 {
         self.arrivals + self.unread
+    }
+
+    /// Counts a line that could not be understood, and keeps it if it is one of the first.
+    pub(super) fn add_unread(&mut self, line: impl FnOnce() -> UnreadLine) {
+        self.unread += 1;
+        if self.first_unread.len() < Self::MAX_FIRST_UNREAD {
+            self.first_unread.push(line());
+        }
     }
 }
 

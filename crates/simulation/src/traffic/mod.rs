@@ -1,80 +1,130 @@
 //! Traffic: the requests of access logs and recordings, in the order of their times.
 //!
-//! A line of a log is split into fields, the fields become a request and its time, and requests are
-//! put in order. Nothing is dropped in silence: [`TrafficCounts`] has every line.
+//! | file | has |
+//! | --- | --- |
+//! | `input.rs` | files and standard input, decompressed, as lines |
+//! | `format.rs` | formats of logs, and the fields of a line |
+//! | `time.rs` | times as logs write them |
+//! | `log.rs` | from the fields of a line to a request |
+//! | `source.rs` | an input as requests as they come |
+//! | `order.rs` | an input as requests in order |
+//!
+//! Nothing is dropped in silence: [`TrafficCounts`] has every line. Lines are not filtered here, nor
+//! are fields computed: `grep` and `jq` do that.
 
 mod counts;
 mod error;
-pub mod format;
-pub mod input;
-mod mapping;
+mod format;
+mod input;
+mod log;
 mod order;
 mod settings;
 mod source;
-mod stamp;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use counts::{DamagedInput, TrafficCounts, UnreadLine};
 pub use error::TrafficError;
-pub use mapping::{MappingError, SyntaxError};
-pub use settings::{StampedAt, TrafficInput, TrafficSettings};
-pub use stamp::StampError;
+pub use format::{FormatError, LogFormat};
+pub use log::MappingError;
+pub use settings::{TrafficInput, TrafficSettings};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rlaas_core::clock::Timestamp;
 
 use crate::recording::Header;
 use crate::request::{Dictionary, TimedRequest};
-use order::{LineSink, Merge, OrderSettings};
-use source::Inputs;
+use log::LogReader;
+use order::OrderedSource;
+use source::{Sink, Source, SourceKind};
 
-/// Reads requests in the order of their times.
+/// Most inputs: all of them are open at once.
+pub const MAX_INPUTS: usize = 100;
+
+/// Reads requests in the order of their times. Of equal times the input that is named first comes
+/// first, and lines keep their order.
 #[derive(Debug)]
 pub struct Traffic {
-    inputs: Inputs,
-    merge: Merge,
+    sources: Vec<OrderedSource>,
+    /// Times of the next requests of the sources; `None` for those at their end.
+    next: Vec<Option<Timestamp>>,
+    sink: Sink,
+    headers: Vec<Header>,
     dictionary: Dictionary,
-    counts: TrafficCounts,
+    dictionary_bytes: usize,
+    read_bytes: Arc<AtomicU64>,
+    all_bytes: Option<u64>,
 }
 
 impl Traffic {
-    /// Opens the inputs. Of many files only the first lines are read.
+    /// Opens the inputs, and reads the first lines of each.
     ///
     /// # Errors
     ///
     /// [`TrafficError`] if an input can't be opened, or if the settings contradict each other.
     pub fn open(settings: &TrafficSettings) -> Result<Self, TrafficError> {
-        let order = OrderSettings {
-            span: settings.reorder,
-            max_gap: settings.max_gap,
-            max_lines: settings.max_held_lines,
-            max_bytes: settings.max_held_bytes,
+        check_inputs(&settings.inputs)?;
+        let format = settings.format.as_ref();
+        let log = format.map(|format| LogReader::new(format, &settings.mappings)).transpose()?;
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        let (mut sources, mut headers, mut all_bytes) = (Vec::new(), Vec::new(), Some(0));
+        for input in &settings.inputs {
+            let (mut lines, size) = input.open(&read_bytes)?;
+            all_bytes = all_bytes.zip(size).map(|(all, bytes)| all + bytes);
+            let recording = |source| TrafficError::Recording { input: input.to_string(), source };
+            let kind = match Header::read(lines.peek()).map_err(recording)? {
+                Some(header) => {
+                    lines.skip_peeked();
+                    headers.push(header);
+                    SourceKind::Recording { project: settings.project.as_str().into() }
+                }
+                None if log.is_some() => SourceKind::Log,
+                None => return Err(TrafficError::NoFormat { input: input.to_string() }),
+            };
+            sources.push(OrderedSource::new(Source::new(input.to_string(), lines, kind)));
+        }
+        if headers.len() == sources.len() && !settings.mappings.is_empty() {
+            return Err(TrafficError::MappedRecording);
+        }
+        let mut traffic = Self {
+            next: vec![None; sources.len()],
+            sources,
+            sink: Sink::new(log, settings.max_held_bytes),
+            headers,
+            dictionary: Dictionary::default(),
             dictionary_bytes: settings.dictionary_bytes,
+            read_bytes,
+            all_bytes,
         };
-        let (inputs, earliest) = Inputs::open(settings, &order)?;
-        let default_mappings = inputs.default_mappings().to_vec();
-        let counts = TrafficCounts { default_mappings, ..TrafficCounts::default() };
-        let merge = Merge::new(order, &earliest);
-        Ok(Self { inputs, merge, dictionary: Dictionary::default(), counts })
+        traffic.sink.counts.inputs = settings.inputs.len() as u64;
+        for (source, next) in traffic.sources.iter_mut().zip(&mut traffic.next) {
+            *next = source.fill(&mut traffic.sink);
+        }
+        Ok(traffic)
     }
 
     /// Returns the next request: its time is never before that of the one before it. May begin a
     /// new generation of the dictionary, of which the request is.
-    ///
-    /// # Errors
-    ///
-    /// [`TrafficError`] if an input can't be read any further. Inputs that end too early or are
-    /// corrupt are no errors: they are in [`TrafficCounts::damaged`].
     #[expect(clippy::should_implement_trait, reason = "the dictionary is needed between two calls")]
-    pub fn next(&mut self) -> Result<Option<TimedRequest>, TrafficError> {
-        let Self { inputs, merge, dictionary, counts } = self;
-        let mut open = |number| inputs.source(number);
-        let Some(request) = merge.next(&mut open, &mut LineSink { dictionary, counts })? else {
-            return Ok(None);
-        };
+    pub fn next(&mut self) -> Option<TimedRequest> {
+        let times = self.next.iter().enumerate();
+        let (_, oldest) = times.filter_map(|(number, at)| at.map(|at| (at, number))).min()?;
+        let source = &mut self.sources[oldest];
+        let held = source.pop(&mut self.sink)?;
+        self.next[oldest] = source.fill(&mut self.sink);
+        if self.dictionary.bytes() > self.dictionary_bytes {
+            self.dictionary.clear();
+        }
+        let counts = &mut self.sink.counts;
         counts.arrivals += 1;
-        counts.refused_before += u64::from(request.was_refused);
-        counts.first.get_or_insert(request.at);
-        counts.last = Some(request.at);
-        Ok(Some(request))
+        counts.refused_before += u64::from(held.was_refused);
+        counts.first.get_or_insert(held.at);
+        counts.last = Some(held.at);
+        let request = self.dictionary.number(held.request);
+        Some(TimedRequest { at: held.at, request, was_refused: held.was_refused })
     }
 
     /// Returns the requests that [`TimedRequest::request`] refers to.
@@ -84,17 +134,28 @@ impl Traffic {
 
     /// Returns what was read so far. What is known only at the end of an input is added then.
     pub fn counts(&self) -> &TrafficCounts {
-        &self.counts
+        &self.sink.counts
     }
 
     /// Returns the headers of the inputs that are recordings.
     pub fn recordings(&self) -> &[Header] {
-        self.inputs.headers()
+        &self.headers
     }
 
     /// Returns how many bytes were read of the inputs as they are stored, and how many they have in
     /// all if that is known.
     pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.merge.position(), self.inputs.bytes())
+        (self.read_bytes.load(Ordering::Relaxed), self.all_bytes)
+    }
+}
+
+fn check_inputs(inputs: &[TrafficInput]) -> Result<(), TrafficError> {
+    if let Some(input) = inputs.get(MAX_INPUTS) {
+        return Err(TrafficError::TooManyInputs { input: input.to_string() });
+    }
+    match inputs.iter().filter(|input| **input == TrafficInput::StandardInput).count() {
+        _ if inputs.is_empty() => Err(TrafficError::NoInputs),
+        0 | 1 => Ok(()),
+        _ => Err(TrafficError::StandardInputTwice),
     }
 }

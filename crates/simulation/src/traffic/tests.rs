@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rlaas_core::clock::{Micros, Timestamp};
 
-use super::{StampedAt, Traffic, TrafficCounts, TrafficError, TrafficInput, TrafficSettings};
-use crate::recording::{Header, Writer};
+use super::{Traffic, TrafficCounts, TrafficError, TrafficInput, TrafficSettings};
+use crate::recording::{Header, RecordedLine, RecordingForm, Writer};
 use crate::request::{RecordedFields, RecordedRequest};
 
 /// A folder of inputs, which is removed at the end.
@@ -53,7 +53,7 @@ fn settings(format: &str, inputs: Vec<TrafficInput>) -> TrafficSettings {
 fn read(settings: &TrafficSettings) -> (Vec<(u64, String)>, TrafficCounts) {
     let mut traffic = Traffic::open(settings).unwrap_or_else(|error| panic!("{error}"));
     let mut read = Vec::new();
-    while let Some(request) = traffic.next().expect("readable") {
+    while let Some(request) = traffic.next() {
         let RecordedRequest::Fields(fields) = traffic.dictionary().request(request.request) else {
             panic!("fields")
         };
@@ -61,9 +61,8 @@ fn read(settings: &TrafficSettings) -> (Vec<(u64, String)>, TrafficCounts) {
         read.push((second, fields.user_id.to_string()));
     }
     let counts = traffic.counts().clone();
-    let TrafficCounts { arrivals, unread, anonymous, skipped, skipped_by_status, .. } = counts;
-    let left_out = skipped + skipped_by_status + counts.skipped_by_project;
-    let all = arrivals + unread + anonymous + left_out + counts.without_request;
+    let TrafficCounts { arrivals, unread, anonymous, skipped_by_project, .. } = counts;
+    let all = arrivals + unread + anonymous + skipped_by_project;
     assert_eq!(counts.lines, all, "each line is in one count: {counts:?}");
     (read, counts)
 }
@@ -88,67 +87,27 @@ fn files_are_merged_by_time_whatever_they_are_compressed_with() {
     assert_eq!(users(&requests), expected);
     assert_eq!((counts.inputs, counts.refused_before), (2, 1));
     assert_eq!(counts.resolution, Some(Micros::from_secs(1)));
-    let suggested =
-        ["user_id=ip($host)", "resource=path($uri)", "time=common($time)", "status=$status"];
+    let suggested = ["user_id=host", "resource=uri", "time=time", "status=status"];
     assert_eq!(counts.default_mappings, suggested);
     let first = Timestamp::from_millis(1_700_000_010_000);
     assert_eq!((counts.first, counts.last), (Some(first), Some(first + Micros::from_secs(20))));
 }
 
-#[test]
-fn hundreds_of_files_are_merged_that_overlap_or_follow_each_other() {
-    let folder = Folder::new();
-    let (mut inputs, mut expected) = (Vec::new(), Vec::new());
-    for number in 0..300 {
-        // The first hundred overlap, the others follow each other.
-        let start = if number < 100 { number % 7 } else { number * 1_000 };
-        let host = |line: u64| format!("10.0.{}.{line}", number % 250);
-        let lines = (0..5).map(|line| (start + line * 20, host(line)));
-        inputs.push(folder.file(
-            &format!("{number:04}.log"),
-            lines.clone().map(|(second, host)| combined(&host, second, 200)).collect::<String>(),
-        ));
-        expected
-            .extend(lines.enumerate().map(|(line, (second, host))| (second, number, line, host)));
-    }
-    expected.sort_unstable();
-    let expected: Vec<_> =
-        expected.into_iter().map(|(second, _, _, host)| (second, host)).collect();
-    let (requests, counts) = read(&settings("combined", inputs));
-    assert_eq!(requests, expected);
-    assert_eq!((counts.inputs, counts.lines, counts.late), (300, 1_500, 0));
-}
-
-#[test]
-fn a_stamp_of_the_end_is_corrected_by_the_duration() {
-    let folder = Folder::new();
-    let lines = "{\"user\":\"a\",\"ts\":1700000030,\"took\":20000}\n\
-                 {\"user\":\"b\",\"ts\":1700000020,\"took\":null}\n\
-                 {\"user\":\"c\",\"ts\":1700000025,\"took\":\"soon\"}\n";
-    let mut settings = settings("jsonl", vec![folder.file("a.json", lines)]);
-    let maps = ["user_id=user", "time=epoch_s(ts)", "duration=ms(took)"];
-    settings.mappings = maps.map(str::to_owned).to_vec();
-    assert!(matches!(Traffic::open(&settings), Err(TrafficError::NoStamp)));
-    settings.stamped_at = Some(StampedAt::End);
-    let (requests, counts) = read(&settings);
-    assert_eq!(users(&requests), [(10, "a"), (20, "b")]);
-    assert_eq!((counts.without_duration, counts.unread), (1, 1));
-    assert_eq!(counts.first_unread[0].reason, "duration must be a number, not below 0");
-    settings.mappings.pop();
-    assert!(matches!(Traffic::open(&settings), Err(TrafficError::NoDuration)));
-}
-
 /// Returns a recording of requests, of which others were lost.
 fn recording(requests: &[(u64, &str, bool)], lost: u64) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), &Header::default()).expect("a vector");
+    let mut writer = Writer::new(Vec::new(), RecordingForm::Zstd, &Header::default());
+    let writer = writer.as_mut().expect("a vector");
     for (second, user, was_refused) in requests {
         let fields =
             RecordedFields { user_id: (*user).into(), cost: 1, ..RecordedFields::default() };
         let at = Timestamp::from_millis((1_700_000_000 + second) * 1_000);
-        writer.write(at, &RecordedRequest::Fields(fields), *was_refused).expect("a vector");
+        let (request, was_refused) = (RecordedRequest::Fields(fields), *was_refused);
+        let line = RecordedLine::Request { at, request, was_refused };
+        writer.write(line).expect("a vector");
     }
-    writer.write_lost(lost).expect("a vector");
-    writer.finish().expect("a vector")
+    writer.write(RecordedLine::Lost(lost)).expect("a vector");
+    writer.flush().expect("a vector");
+    std::mem::take(writer.output())
 }
 
 #[test]
@@ -157,7 +116,7 @@ fn recordings_of_two_instances_are_one_traffic() {
     // Each has numbers of its own for its users. Its threads write one after the other.
     let one = recording(&[(10, "ann", false), (14, "bob", false), (12, "ann", true)], 2);
     let other = recording(&[(11, "bob", false), (13, "eve", false), (14, "ann", true)], 3);
-    let inputs = vec![folder.file("one.rec", one), folder.file("other.rec", other)];
+    let inputs = vec![folder.file("one.jsonl.zst", one), folder.file("other.jsonl.zst.1", other)];
     let settings = TrafficSettings::new(inputs);
     let (requests, counts) = read(&settings);
     let expected = [(10, "ann"), (11, "bob"), (12, "ann"), (13, "eve"), (14, "bob"), (14, "ann")];
@@ -165,60 +124,9 @@ fn recordings_of_two_instances_are_one_traffic() {
     assert_eq!((counts.inputs, counts.arrivals, counts.refused_before), (2, 6, 2));
     assert_eq!((counts.lost, counts.late), (5, 0));
     let mut traffic = Traffic::open(&settings).expect("readable");
-    while traffic.next().expect("readable").is_some() {}
+    while traffic.next().is_some() {}
     assert_eq!(traffic.dictionary().len(), 3, "a request has one number in all recordings");
     assert_eq!(traffic.recordings().len(), 2);
-}
-
-#[test]
-fn recordings_are_merged_with_logs() {
-    let folder = Folder::new();
-    let requests = [(15, "ann", false), (25, "bob", true), (26, "ann", false)];
-    let recording = folder.file("a.rec", recording(&requests, 0));
-    let alone = TrafficSettings::new(vec![recording.clone()]);
-    let (requests, counts) = read(&alone);
-    assert_eq!(users(&requests), [(15, "ann"), (25, "bob"), (26, "ann")]);
-    assert_eq!((counts.refused_before, counts.resolution), (1, Some(Micros::from_micros(1))));
-
-    let log = folder.file("a.log", combined("192.0.2.1", 20, 200));
-    let mut both = settings("combined", vec![recording, log]);
-    both.skip_statuses = vec![429];
-    let (requests, counts) = read(&both);
-    assert_eq!(users(&requests), [(15, "ann"), (20, "192.0.2.1"), (26, "ann")]);
-    assert_eq!(counts.skipped_by_status, 1);
-    assert_eq!(Traffic::open(&both).expect("readable").recordings().len(), 1);
-    both.conditions = vec!["status == 200".to_owned()];
-    assert!(matches!(Traffic::open(&both), Err(TrafficError::MappedRecording)));
-}
-
-#[test]
-fn hostile_lines_are_counted_and_the_others_read() {
-    let folder = Folder::new();
-    let mut bytes = combined("192.0.2.1", 10, 200).into_bytes();
-    bytes.extend(vec![b'x'; 3 << 20]);
-    bytes.extend(b"\n\n\0\0\0\n");
-    bytes.extend(combined("h\u{e4}", 11, 200).replace('\u{e4}', "\u{1}").into_bytes());
-    bytes.extend(combined("x", 12, 200).replace("/a?b", "/?").bytes());
-    let mut latin = combined("y", 12, 200).into_bytes();
-    latin[0] = 0xe4;
-    bytes.extend(latin);
-    bytes.extend(combined("192.0.2.2", 13, 200).replace("2023", "9999").bytes());
-    bytes.extend(combined("192.0.2.3", 14, 200).replace("2023", "1969").bytes());
-    bytes.extend(combined(&"u".repeat(2_000), 14, 200).bytes());
-    bytes.extend(combined("192.0.2.4", 14, 200).bytes());
-    let (requests, counts) = read(&settings("combined", vec![folder.file("a.log", bytes)]));
-    let expected = [(10, "192.0.2.1"), (11, "h\u{1}"), (12, "x"), (12, "%E4"), (14, "192.0.2.4")];
-    assert_eq!(users(&requests), expected);
-    let unread: Vec<_> =
-        counts.first_unread.iter().map(|line| (line.line, line.reason.as_str())).collect();
-    assert_eq!(unread.len(), 5, "{unread:?}");
-    assert_eq!(unread[0], (2, "the line must be at most 1048576 bytes, not 3145728"));
-    assert_eq!(unread[1].0, 4, "NUL");
-    let of = |line: u64| unread.iter().find(|(number, _)| *number == line).expect("unread").1;
-    assert!(of(8).contains("--max-gap"), "{}", of(8));
-    assert_eq!(of(9), "time must be from the year 1970 to 9999");
-    assert_eq!(of(10), "user_id must be 1 to 1024 bytes");
-    assert!(counts.first_unread.iter().all(|line| line.excerpt.chars().count() <= 200));
 }
 
 #[test]
@@ -229,10 +137,10 @@ fn an_input_that_breaks_off_is_read_as_far_as_it_goes() {
     encoder.write_all(lines.as_bytes()).expect("a vector");
     let mut bytes = encoder.finish().expect("a vector");
     bytes.truncate(bytes.len() / 2);
-    let (requests, counts) = read(&settings("combined", vec![folder.file("a.gz", bytes)]));
+    let (requests, counts) = read(&settings("combined", vec![folder.file("a.log.1.gz", bytes)]));
     assert!((100..1_000).contains(&requests.len()), "{}", requests.len());
     assert_eq!(counts.damaged.len(), 1, "{counts:?}");
-    assert_eq!(counts.damaged[0].reason, "the compressed data ends too early");
+    assert!(counts.damaged[0].reason.starts_with("can be read only in part: "), "{counts:?}");
 }
 
 #[test]
@@ -248,7 +156,7 @@ fn requests_stay_the_same_when_the_dictionary_begins_afresh() {
         assert_eq!(user, host(second));
     }
     let mut traffic = Traffic::open(&settings).expect("readable");
-    while traffic.next().expect("readable").is_some() {}
+    while traffic.next().is_some() {}
     assert!(traffic.dictionary().generation() > 10);
     assert!(traffic.dictionary().len() <= 100, "{}", traffic.dictionary().len());
     let (read, all) = traffic.progress();
@@ -256,80 +164,191 @@ fn requests_stay_the_same_when_the_dictionary_begins_afresh() {
 }
 
 #[test]
-fn lines_are_left_out_as_the_settings_say() {
+fn lines_out_of_order_are_sorted_and_later_ones_counted() {
     let folder = Folder::new();
-    let lines = combined("a", 1, 200)
-        + &combined("b", 2, 429)
-        + &combined("-", 3, 200)
-        + &combined("c", 4, 301);
+    let seconds = [20, 11, 15, 10, 9, 31, 20, 40];
+    let lines: String = seconds.map(|second| combined("a", second, 200)).concat();
+    let (requests, counts) = read(&settings("combined", vec![folder.file("a.log", lines)]));
+    let found: Vec<u64> = requests.iter().map(|(second, _)| *second).collect();
+    assert_eq!(found, [10, 10, 11, 15, 20, 21, 31, 40], "9 and the second 20 are late");
+    assert_eq!((counts.late, counts.left_early), (2, 0));
+}
+
+#[test]
+fn a_full_buffer_lets_the_oldest_leave_early() {
+    let folder = Folder::new();
+    let lines: String = (0..100).rev().map(|at| combined("a", 100 + at / 10, 200)).collect();
     let mut settings = settings("combined", vec![folder.file("a.log", lines)]);
-    settings.conditions = vec!["status != 301".to_owned()];
-    settings.skip_statuses = vec![429];
     let (requests, counts) = read(&settings);
-    assert_eq!(users(&requests), [(1, "a")]);
-    assert_eq!((counts.skipped, counts.skipped_by_status, counts.anonymous), (1, 1, 1));
+    assert_eq!((requests.len(), counts.late, counts.left_early), (100, 0, 0));
+    settings.max_held_bytes = 1_000;
+    let (requests, counts) = read(&settings);
+    assert!(requests.is_sorted_by_key(|(second, _)| *second), "{requests:?}");
+    assert_eq!(requests.len(), 100);
+    assert!(counts.left_early > 0 && counts.late > 10, "{counts:?}");
 }
 
 #[test]
-fn fields_that_no_line_has_are_named() {
+fn recordings_are_merged_with_logs() {
     let folder = Folder::new();
-    let line = "{\"t\":1700000001,\"u\":\"a\",\"status\":200}\n";
-    let other = "{\"t\":1700000002,\"u\":\"a\",\"plan\":\"free\"}\n";
-    let inputs = vec![folder.file("a.json", line), folder.file("b.json", other)];
+    let requests = [(15, "ann", false), (25, "bob", true), (26, "ann", false)];
+    let recording = folder.file("a.zst", recording(&requests, 0));
+    let alone = TrafficSettings::new(vec![recording.clone()]);
+    let (requests, counts) = read(&alone);
+    assert_eq!(users(&requests), [(15, "ann"), (25, "bob"), (26, "ann")]);
+    assert_eq!((counts.refused_before, counts.resolution), (1, Some(Micros::from_micros(1))));
+
+    let log = folder.file("a.log", combined("192.0.2.1", 20, 200));
+    let both = settings("combined", vec![recording, log]);
+    let (requests, counts) = read(&both);
+    assert_eq!(users(&requests), [(15, "ann"), (20, "192.0.2.1"), (25, "bob"), (26, "ann")]);
+    assert_eq!(counts.resolution, Some(Micros::from_secs(1)));
+    assert_eq!(Traffic::open(&both).expect("readable").recordings().len(), 1);
+    let mut mapped = alone;
+    mapped.format = both.format;
+    mapped.mappings = vec!["user_id=host".to_owned()];
+    assert!(matches!(Traffic::open(&mapped), Err(TrafficError::MappedRecording)));
+}
+
+#[test]
+fn a_recording_in_the_binary_form_is_refused_by_name_and_left_as_it_is() {
+    let folder = Folder::new();
+    let bytes = b"RLAASREC\x02\0and so on";
+    let input = folder.file("old.rec", bytes);
+    let error = error(&TrafficSettings::new(vec![input.clone()]));
+    assert!(error.contains("old.rec") && error.contains("binary form"), "{error}");
+    let TrafficInput::File(path) = input else { panic!("a file") };
+    assert_eq!(fs::read(path).expect("a file"), bytes);
+}
+
+#[test]
+fn hostile_lines_are_counted_and_the_others_read() {
+    let folder = Folder::new();
+    let mut bytes = combined("192.0.2.1", 10, 200).into_bytes();
+    bytes.extend(vec![b'x'; 3 << 20]);
+    bytes.extend(b"\n\n\0\0\0\n");
+    bytes.extend(combined("h\u{1}", 11, 200).into_bytes());
+    bytes.extend(combined("x", 12, 200).replace("/a?b", "/?").bytes());
+    let mut latin = combined("y", 12, 200).into_bytes();
+    latin[0] = 0xe4;
+    bytes.extend(latin);
+    bytes.extend(combined("192.0.2.3", 14, 200).replace("2023", "1969").bytes());
+    bytes.extend(combined("192.0.2.4", 14, 200).replace(" 17 ", " x ").bytes());
+    bytes.extend(combined(&"u".repeat(70_000), 14, 200).bytes());
+    bytes.extend(combined("-", 14, 200).bytes());
+    bytes.extend(combined("192.0.2.4", 14, 200).bytes());
+    bytes.extend(b"the last line has no end");
+    let (requests, counts) = read(&settings("combined", vec![folder.file("a.log", bytes)]));
+    let expected =
+        [(10, "192.0.2.1"), (11, "h\u{1}"), (12, "x"), (12, "\u{fffd}"), (14, "192.0.2.4")];
+    assert_eq!(users(&requests), expected);
+    let unread: Vec<_> =
+        counts.first_unread.iter().map(|line| (line.line, line.reason.as_str())).collect();
+    let format = "the line does not have the format combined";
+    let long = "the line is too long, must be at most 64 KiB";
+    assert_eq!(unread[0], (2, long));
+    assert_eq!(unread[1], (4, format), "NUL");
+    assert!(unread[2].0 == 8 && unread[2].1.starts_with("time must be"), "{unread:?}");
+    assert_eq!(unread[3], (9, format));
+    assert_eq!(unread[4], (10, long));
+    assert_eq!((unread[5], unread.len(), counts.anonymous), ((13, format), 6, 1));
+    assert!(counts.first_unread.iter().all(|line| line.excerpt.chars().count() <= 200));
+}
+
+#[test]
+fn fields_of_json_are_mapped_and_those_that_no_line_has_are_named() {
+    let folder = Folder::new();
+    let line = "{\"t\":1700000001,\"u\":{\"id\":\"a\"},\"path\":\"/x?y\",\"status\":429,\"n\":3}\n";
+    let other = "{\"t\":1700000002000,\"u\":{\"id\":\"10.0.0.1:4711\"},\"plan\":\"free\"}\n";
+    let bad = "{\"t\":1700000003,\"u\":{\"id\":\"a\"},\"n\":0.5}\n{\"u\":{\"id\":\"a\"}}\n";
+    let inputs = vec![folder.file("a.json", line), folder.file("b.json", [other, bad].concat())];
     let mut settings = settings("jsonl", inputs);
-    let maps = ["user_id=u", "time=epoch_s(t)", "attributes.plan=plan"];
+    let maps = [
+        "user_id=u.id",
+        "time=t",
+        "resource=path",
+        "attributes.plan=plan",
+        "attributes.x=x",
+        "cost=n",
+        "status=status",
+    ];
     settings.mappings = maps.map(str::to_owned).to_vec();
-    settings.conditions = vec!["state != 404".to_owned()];
-    let (requests, counts) = read(&settings);
-    assert_eq!(requests.len(), 2);
-    assert_eq!(counts.absent_fields, ["state"]);
+    let mut traffic = Traffic::open(&settings).expect("readable");
+    let mut requests = Vec::new();
+    while let Some(request) = traffic.next() {
+        requests.push(traffic.dictionary().request(request.request).clone());
+    }
+    let fields = |user: &str, resource: &str, attributes: &[(&str, &str)], cost| {
+        let attributes = attributes.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        RecordedRequest::Fields(RecordedFields {
+            user_id: user.into(),
+            resource: resource.into(),
+            attributes: attributes.collect(),
+            cost,
+            ..RecordedFields::default()
+        })
+    };
+    let expected = [fields("a", "/x", &[], 3), fields("10.0.0.1", "", &[("plan", "free")], 1)];
+    assert_eq!(requests, expected);
+    let counts = traffic.counts();
+    assert_eq!((counts.refused_before, &counts.absent_fields[..]), (1, &["x".to_owned()][..]));
+    let reasons: Vec<_> = counts.first_unread.iter().map(|line| &*line.reason).collect();
+    assert_eq!(
+        reasons,
+        ["cost must be a whole number from 0 to 4294967295", "the line has no time"]
+    );
 }
 
 #[test]
-fn local_times_need_a_zone_and_unclear_ones_are_counted() {
+fn groups_of_an_expression_become_requests_by_their_names() {
     let folder = Folder::new();
-    let times = ["2026-10-25 01:00:00", "2026-10-25 02:30:00", "2026-10-25 03:30:00"];
-    let lines: String = times.map(|time| format!("{{\"t\":\"{time}\",\"u\":\"a\"}}\n")).concat();
-    let mut settings = settings("jsonl", vec![folder.file("a.json", lines)]);
-    settings.mappings = vec!["user_id=u".to_owned(), "time=t".to_owned()];
-    let (_, counts) = read(&settings);
-    assert_eq!(counts.unread, 3);
-    assert_eq!(counts.first_unread[0].reason, "time has no zone: --zone must be given");
-    settings.zone = Some("Europe/Berlin".to_owned());
-    let (requests, counts) = read(&settings);
-    let seconds: Vec<u64> = requests.iter().map(|(second, _)| second - requests[0].0).collect();
-    assert_eq!(seconds, [0, 5_400, 12_600], "the earlier half past two");
-    assert_eq!((counts.ambiguous_times, counts.skipped_times), (1, 0));
+    let lines = "1700000001 GET /a?b ann\n1700000002 GET /a -\nGET\n";
+    let format = r"regex:^(?<time>\d+) (?<verb>\S+) (?<resource>\S+) (?<user_id>\S+)$";
+    let (requests, counts) = read(&settings(format, vec![folder.file("a.log", lines)]));
+    assert_eq!(users(&requests), [(1, "ann")]);
+    assert_eq!((counts.anonymous, counts.unread), (1, 1));
+    let mappings = ["time=time", "resource=resource", "user_id=user_id"];
+    assert_eq!(counts.default_mappings, mappings);
+}
+
+fn error(settings: &TrafficSettings) -> String {
+    let error = Traffic::open(settings).map(|_| ()).expect_err("an error");
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    format!("{error} {}", source.unwrap_or_default())
 }
 
 #[test]
 fn settings_that_contradict_each_other_are_errors() {
     let folder = Folder::new();
     let log = || vec![folder.file("a.log", combined("a", 1, 200))];
-    let error = |settings: &TrafficSettings| {
-        let error = Traffic::open(settings).map(|_| ()).expect_err("an error");
-        let source = std::error::Error::source(&error).map(ToString::to_string);
-        format!("{error} {}", source.unwrap_or_default())
-    };
     assert!(error(&TrafficSettings::new(Vec::new())).contains("at least one file"));
     assert!(error(&TrafficSettings::new(log())).contains("--format must be given"));
     assert!(error(&settings("jsonl", log())).contains("--map user_id="));
+    assert!(error(&settings("regex:(?<user_id>a)", log())).contains("--map time="));
     let twice = vec![TrafficInput::StandardInput, TrafficInput::StandardInput];
     assert!(error(&settings("combined", twice)).contains("standard input"));
     let missing = vec![TrafficInput::File(folder.0.join("missing"))];
     assert!(error(&settings("combined", missing)).contains("cannot be opened"));
-    let mut bad = settings("combined", log());
-    bad.mappings = vec!["resource=path($target)".to_owned()];
-    assert!(error(&bad).contains("target is not a field of the format"));
-    bad.mappings = vec!["resource=path($uri".to_owned()];
-    let expected = "--map resource \"path($uri\", character 10: must be )";
-    assert_eq!(error(&bad), expected);
-    bad.mappings = vec!["user_id=forwarded(1)".to_owned()];
-    assert!(error(&bad).contains("the format has no X-Forwarded-For"));
-    bad.mappings.clear();
-    bad.conditions = vec!["status = 200".to_owned()];
-    assert_eq!(error(&bad), "--where \"status = 200\", character 8: must be == or =~");
-    bad.conditions.clear();
-    bad.zone = Some("Europe/Nowhere".to_owned());
-    assert!(error(&bad).contains("--zone must be"));
+    let many = (0..=100).map(|number| TrafficInput::File(format!("{number}.log").into()));
+    let expected = "100.log: is one too many, must be at most 100 files";
+    assert!(error(&settings("combined", many.collect())).contains(expected));
+    for (mapping, expected) in [
+        ("resource=target", "target is not a field of the format combined, must be of host, ident"),
+        ("user_id=forwarded(1)", "--map user_id=FIELD: must be the name of one field; expressions"),
+        ("resource=path($uri)", "--map resource=FIELD: must be the name of one field"),
+        ("user_id=\"all\"", "--map user_id=FIELD: must be the name of one field; expressions"),
+        ("duration=request_time", "--map duration was removed"),
+        ("entries[1].path=uri", "--map entries[1].path was removed"),
+        ("user=host", "--map user: must be of user_id, resource, attributes.NAME"),
+        ("attributes.=host", "--map attributes.: must be of user_id"),
+        ("user_id", "--map user_id=FIELD: must be the name"),
+    ] {
+        let mut bad = settings("combined", log());
+        bad.mappings = vec![mapping.to_owned()];
+        let error = error(&bad);
+        assert!(error.contains(expected), "{mapping}: {error}");
+    }
+    let mut twice = settings("combined", log());
+    twice.mappings = vec!["cost=bytes".to_owned(); 2];
+    assert!(error(&twice).contains("--map cost: must be given once"));
 }
