@@ -94,7 +94,7 @@ enum Command {
     Top(admin::TopArgs),
     /// Print decisions of one instance as they are made
     Tail(admin::TailArgs),
-    /// Try rules on recorded traffic: who would be refused, when, and for how long
+    /// Try rules on recorded traffic: who would be refused, and when
     Simulate(simulate::SimulateArgs),
     /// Load a running server and measure throughput and latency
     Bench(bench::BenchArgs),

@@ -7,12 +7,13 @@
 //! files: the service brings both.
 
 pub mod chart;
-pub mod pages;
+mod page;
 pub mod recording;
 mod request;
 pub mod simulation;
 pub mod traffic;
 
+pub use page::SimulationPage;
 pub use request::{
     Dictionary, RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest,
     TimedRequest,

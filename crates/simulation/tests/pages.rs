@@ -5,12 +5,9 @@ use std::path::Path;
 use rlaas_core::algorithm::{Algorithm, Limit};
 use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::rules::{Mode, Rule, RuleSet};
-use rlaas_simulation::pages::SimulationPage;
-use rlaas_simulation::simulation::{
-    Gate, RuleReport, Simulation, SimulationReport, SimulationSettings,
-};
+use rlaas_simulation::simulation::{Gate, Simulation, SimulationReport, SimulationSettings};
 use rlaas_simulation::traffic::TrafficCounts;
-use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
+use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, SimulationPage, TimedRequest};
 
 const HOSTILE: &str = "<script>alert('1')</script>\u{202e}gpj\0\u{1b}[2J\"&amp;";
 
@@ -85,40 +82,49 @@ fn keep(name: &str, html: &str) {
     std::fs::write(folder.join(name), html).expect("a file");
 }
 
-fn check(html: &str) {
-    for loading in ["<script", "src=", "url(", "@import", "http://", "https://", "<iframe"] {
-        assert!(!html.contains(loading), "{loading}");
+/// Checks that the page loads nothing, that its only scripts and styles are its own, and that it is well
+/// formed. Returns what is shown.
+fn check(html: &str) -> String {
+    let (head, rest) = html.split_once("</style>").expect("styles");
+    let (shown, script) = rest.split_once("<script type=\"module\">").expect("the script");
+    let (script, end) = script.split_once("</script>").expect("its end");
+    assert_eq!((script, end), (rlaas_simulation::chart::SCRIPT, "</body></html>"));
+    assert!(head.contains("default-src 'none'"), "{head}");
+    for loading in ["<script", "<style", "src=", "url(", "@import", "://", "<iframe", "<img"] {
+        assert!(!shown.contains(loading), "{loading}");
     }
-    assert!(!html.contains(|char: char| char.is_control() && char != '\n'));
-    assert!(!html.contains('\u{202e}'));
-    for tag in ["svg", "figure", "table", "section", "details", "tr", "td", "ul", "li"] {
+    assert!(!shown.contains(|char: char| char.is_control()) && !shown.contains('\u{202e}'));
+    for tag in ["figure", "table", "details", "tr", "th", "td", "ul", "li", "p", "div", "data"] {
         let opened =
-            html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
-        assert_eq!(opened, html.matches(&format!("</{tag}>")).count(), "{tag}");
+            shown.matches(&format!("<{tag}>")).count() + shown.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, shown.matches(&format!("</{tag}>")).count(), "{tag}");
     }
+    shown.to_owned()
 }
 
 #[test]
-fn a_comparison_shows_before_and_after() {
+fn a_comparison_shows_the_limits_and_before_and_after() {
     let requests = Requests::new(20_000, |rank| format!("user-{rank}"));
     let names = ["checkout", "search"];
     let report = simulated(&requests, rules(&names, 12), Some(rules(&names, 20)));
     let html = simulation_html(&report, Some("0.1%"));
     keep("simulation.html", &html);
-    check(&html);
+    let shown = check(&html);
     for expected in [
-        "refused before",
-        "refused after",
-        "Newly refused",
-        "Above --max-new-denials",
-        "Rule checkout",
+        "12 per 10s, sliding-window-log",
+        "20 per 10s, sliding-window-log",
+        "15 per 10s, sliding-window-log, shadow",
         "search (shadow)",
+        "data-series=\"1 policy, 2 refused right, 3 near right\"",
+        "Newly refused",
+        "above --max-new-denials",
         "open loop",
-        "Waits of refused requests",
         "user-0",
     ] {
-        assert!(html.contains(expected), "{expected}");
+        assert!(shown.contains(expected), "{expected}");
     }
+    let buckets = report.over_time.buckets.len();
+    assert_eq!(shown.matches("<tr data-at=").count(), buckets);
     let within = simulation_html(&report, Some("100%"));
     assert!(within.contains("New denials are within"), "the gate");
 }
@@ -126,16 +132,12 @@ fn a_comparison_shows_before_and_after() {
 #[test]
 fn few_and_no_requests_are_pages_too() {
     let one = Requests::new(1, |_| "alice".to_owned());
-    let report = simulated(&one, rules(&[], 12), None);
-    let html = simulation_html(&report, None);
-    keep("simulation-one.html", &html);
-    check(&html);
-    assert!(html.contains("nobody is refused") && html.contains("no request waits"));
+    let html = simulation_html(&simulated(&one, rules(&[], 12), None), None);
+    let shown = check(&html);
+    assert!(!shown.contains("Refused most often") && !shown.contains("before"), "{shown}");
     let none = Requests { dictionary: Dictionary::default(), timed: Vec::new() };
     let html = simulation_html(&simulated(&none, rules(&["r"], 12), None), None);
-    keep("simulation-none.html", &html);
-    check(&html);
-    assert!(html.contains("No request was decided"));
+    assert!(check(&html).contains("No request was decided"));
 }
 
 #[test]
@@ -148,8 +150,8 @@ fn hostile_names_are_shown_as_they_are_and_do_nothing() {
     let report = simulated(&requests, rules(&[HOSTILE, &long], 2), Some(rules(&[HOSTILE], 3)));
     let html = simulation_html(&report, Some("0%"));
     keep("simulation-hostile.html", &html);
-    check(&html);
-    assert!(html.contains("&lt;script&gt;"));
+    let shown = check(&html);
+    assert!(shown.contains("&lt;script&gt;") && shown.contains(r"\u{202e}"), "{shown}");
 }
 
 #[test]
@@ -158,12 +160,14 @@ fn ten_thousand_rules_are_a_page_of_a_sane_size() {
     let names = ["checkout"];
     let mut report = simulated(&requests, rules(&names, 2), Some(rules(&names, 5)));
     let rule = report.rule("checkout").expect("a rule").clone();
-    let numbered = |number: u32| format!("rule-{number}");
-    let renamed = |number| RuleReport { rule: numbered(number), ..rule.clone() };
+    let renamed = |number| {
+        let mut renamed = rule.clone();
+        renamed.rule = format!("rule-{number}");
+        renamed
+    };
     report.rules = (0..10_000).map(renamed).collect();
     let html = simulation_html(&report, Some("0%"));
-    keep("simulation-many.html", &html);
-    check(&html);
-    assert!(html.contains("9,800 other rules") && html.contains("more rules are above it"));
-    assert!(html.len() < 2_000_000, "{} bytes", html.len());
+    let shown = check(&html);
+    assert!(shown.contains("The first 200 of 10,000 rules"), "{shown}");
+    assert!(html.len() < 500_000, "{} bytes", html.len());
 }

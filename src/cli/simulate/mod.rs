@@ -1,11 +1,10 @@
 //! `rlaas simulate`: tries rules on recorded traffic.
 //!
-//! [`rlaas_simulation`] reads the traffic and decides it. This module has the options, the progress
-//! line, the text and the exit code.
+//! [`rlaas_simulation`] reads the traffic and decides it. This module has the options, the text
+//! and the exit code.
 
 mod options;
 mod output;
-mod progress;
 mod recordings;
 mod text;
 
@@ -19,15 +18,11 @@ use rlaas_simulation::simulation::{Gate, Simulation, SimulationSettings};
 
 pub(super) use self::options::SimulateArgs;
 use self::output::SimulateOutput;
-pub(super) use self::progress::TrafficProgress;
 use super::printable::{printable, printable_json};
 use super::traffic::no_result;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
 use crate::config::Sources;
 use crate::rules::RuleSet;
-
-/// Requests between two looks at the clock.
-const REQUESTS_PER_LOOK: u64 = 16_384;
 
 pub(super) fn run(args: &SimulateArgs) -> ExitCode {
     match prepare(args) {
@@ -79,16 +74,9 @@ fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) 
         Err(error) => return fail(&error, EXIT_CONFIG),
     };
     let mut simulation = Simulation::new(settings);
-    let mut progress = TrafficProgress::new(args.progress);
-    let mut requests = 0_u64;
     while let Some(request) = traffic.next() {
         simulation.decide(request, traffic.dictionary());
-        requests += 1;
-        if requests.is_multiple_of(REQUESTS_PER_LOOK) {
-            progress.show(requests, traffic.progress());
-        }
     }
-    progress.clear();
     let output = SimulateOutput::new(simulation.finish(), traffic.counts(), gate);
     let output = output.with_notes(notes);
     if args.json {

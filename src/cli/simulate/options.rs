@@ -37,10 +37,7 @@ pub(in crate::cli) struct SimulateArgs {
     /// Decide the requests of this time and leave them out of the report, such as 1h
     #[arg(long, value_name = "D", default_value = "0s", value_parser = humantime::parse_duration)]
     warm_up: std::time::Duration,
-    /// Most keys in memory, as store.memory.max-keys of a server [default: as many as there are]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    max_keys: Option<u32>,
-    /// Most keys in each list of those that are refused most often
+    /// Most keys in the list of those that are refused most often
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u16).range(0..=1000))]
     top: u16,
     /// Print the report as JSON
@@ -49,9 +46,6 @@ pub(in crate::cli) struct SimulateArgs {
     /// Write the report as a page with charts, which needs no network
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Show progress even if standard error is not a terminal
-    #[arg(long)]
-    pub(super) progress: bool,
 }
 
 impl SimulateArgs {
@@ -70,7 +64,6 @@ impl SimulateArgs {
         SimulationSettings {
             against,
             warm_up: Micros::from(self.warm_up),
-            max_keys: self.max_keys,
             top: usize::from(self.top),
             ..SimulationSettings::new(candidate)
         }

@@ -1,7 +1,7 @@
 //! The result of a run, as text and as JSON.
 
-use rlaas_simulation::pages::SimulationPage;
-use rlaas_simulation::simulation::{Gate, GateResult, ReportNote, SimulationReport};
+use rlaas_simulation::SimulationPage;
+use rlaas_simulation::simulation::{Gate, GateResult, SimulationReport};
 use rlaas_simulation::traffic::TrafficCounts;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub(super) struct SimulateOutput<'a> {
     #[serde(flatten)]
     pub(super) report: SimulationReport,
     pub(super) traffic: &'a TrafficCounts,
-    pub(super) notes: Vec<ReportNote>,
+    pub(super) notes: Vec<String>,
 }
 
 impl<'a> SimulateOutput<'a> {
@@ -24,7 +24,7 @@ impl<'a> SimulateOutput<'a> {
     }
 
     /// Adds remarks.
-    pub(super) fn with_notes(mut self, notes: Vec<ReportNote>) -> Self {
+    pub(super) fn with_notes(mut self, notes: Vec<String>) -> Self {
         self.notes.extend(notes);
         self
     }

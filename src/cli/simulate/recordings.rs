@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use rlaas_simulation::recording::{Header, rules_for_recordings};
-use rlaas_simulation::simulation::{ReportNote, SimulationSettings, recording_notes};
+use rlaas_simulation::simulation::{SimulationSettings, recording_notes};
 
 use crate::config::hasher_of_file;
 
@@ -18,7 +18,7 @@ pub(super) fn apply(
     key_file: Option<&Path>,
     headers: &[Header],
     settings: &mut SimulationSettings,
-) -> anyhow::Result<Vec<ReportNote>> {
+) -> anyhow::Result<Vec<String>> {
     let key = key_file.map(hasher_of_file).transpose().context("--key-file")?;
     let found = rules_for_recordings(&settings.candidate, headers, key.as_ref())?;
     let mut undecidable = found.undecidable;

@@ -283,28 +283,3 @@ fn simulation_decides_as_a_live_limiter_on_redis() {
         Service::on_redis(rules, Arc::clone(&server))
     });
 }
-
-/// Times of requests are those of the service's clock, at the microsecond.
-#[test]
-fn a_simulation_waits_as_long_as_a_live_limiter_says() {
-    let rules = rules(Algorithm::Gcra, Coupling::AllOrNothing);
-    let mut simulation = Simulation::new(SimulationSettings::new(rules));
-    let mut dictionary = Dictionary::default();
-    let request = dictionary.number(RecordedRequest::Fields(RecordedFields {
-        user_id: "a".into(),
-        resource: "/pay".into(),
-        cost: 3,
-        ..RecordedFields::default()
-    }));
-    let mut decide = |at: Timestamp| {
-        let timed = TimedRequest { at, request, was_refused: false };
-        let verdict = simulation.decide(timed, &dictionary).candidate.clone();
-        (!verdict.is_refused(), verdict.wait())
-    };
-    assert_eq!(decide(T0), (true, None));
-    let (_, wait) = decide(T0);
-    let wait = wait.expect("a wait");
-    assert_eq!(wait, Micros::from_millis(1_500));
-    assert!(!decide(T0 + Micros::from_micros(wait.as_micros() - 1)).0);
-    assert!(decide(T0 + wait).0);
-}

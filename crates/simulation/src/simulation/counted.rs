@@ -1,64 +1,38 @@
 //! Counting of decided requests.
 
-use std::collections::BTreeMap;
-
 use rlaas_core::clock::{Micros, Timestamp};
 
-use super::SimulationSettings;
-use super::counts::{Counts, RuleTable};
-use super::ids::KeyCounts;
-use super::prepared::HitCounts;
+use super::keys::KeyTable;
+use super::prepared::HitPosition;
+use super::report::{CountsReport, UnmatchedReport};
+use super::rules::RuleTable;
 use super::timeline::Timeline;
-use super::verdict::{
-    InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
-};
-use super::waits::wait_of;
+use super::verdict::{SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict};
 use crate::request::TimedRequest;
 
-/// Most different reasons why requests are not valid that a report lists.
-const MAX_REASONS: usize = 10;
-
 /// The counts of a simulation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Counted {
-    pub(super) warm_up: Micros,
-    pub(super) top: usize,
-    pub(super) first: Option<Timestamp>,
+    warm_up: Micros,
+    first: Option<Timestamp>,
     /// Times of the first and the last request that is counted.
     pub(super) span: Option<(Timestamp, Timestamp)>,
     pub(super) in_warm_up: u64,
-    pub(super) table: RuleTable,
-    pub(super) all: Counts,
+    pub(super) rules: RuleTable,
+    pub(super) keys: KeyTable,
+    pub(super) all: CountsReport,
     pub(super) matched: u64,
-    pub(super) unmatched_allowed: u64,
-    pub(super) unmatched_refused: u64,
+    pub(super) unmatched: UnmatchedReport,
     pub(super) invalid: u64,
-    pub(super) reasons: BTreeMap<String, u64>,
+    /// The reason of the first request that is not valid.
+    pub(super) invalid_reason: Option<String>,
     pub(super) was_refused: u64,
-    pub(super) keys: KeyCounts,
     pub(super) timeline: Timeline,
 }
 
 impl Counted {
-    pub(super) fn new(table: RuleTable, warm_up: Micros, max_keys: Option<u32>) -> Self {
-        let timeline = Timeline::new(table.rules.len() + 1);
-        Self {
-            warm_up,
-            top: SimulationSettings::DEFAULT_TOP,
-            first: None,
-            span: None,
-            in_warm_up: 0,
-            table,
-            all: Counts::default(),
-            matched: 0,
-            unmatched_allowed: 0,
-            unmatched_refused: 0,
-            invalid: 0,
-            reasons: BTreeMap::new(),
-            was_refused: 0,
-            keys: KeyCounts::new(max_keys),
-            timeline,
-        }
+    pub(super) fn new(warm_up: Micros) -> Self {
+        Self { warm_up, ..Self::default() }
     }
 
     /// Counts a request. `hits` and `before` are the hits of both verdicts.
@@ -67,8 +41,8 @@ impl Counted {
         &mut self,
         arrival: TimedRequest,
         decided: &SimulatedRequest,
-        hits: &mut [HitCounts],
-        before: &[HitCounts],
+        hits: &[HitPosition],
+        before: &[HitPosition],
     ) {
         let TimedRequest { at, was_refused, .. } = arrival;
         let first = *self.first.get_or_insert(at);
@@ -79,113 +53,56 @@ impl Counted {
         self.was_refused += u64::from(was_refused);
         let since = self.span.map_or(at, |(since, _)| since);
         self.span = Some((since, at.max(since)));
-        let SimulatedRequest { candidate, against } = decided;
-        self.timeline.advance(at);
-        self.count_all(candidate, against.as_ref());
-        for at in 0..candidate.decisions.len() {
+        let counts = counts_of(decided);
+        self.all.add(&counts);
+        self.timeline.counts_at(at).add(&counts);
+        self.count_outcome(&decided.candidate);
+        for at in 0..decided.candidate.decisions.len() {
             self.count_hit(decided, hits, at);
         }
-        if let Some(against) = against {
+        if let Some(against) = &decided.against {
             for at in 0..against.decisions.len() {
-                self.count_hit_before(candidate, against, before, at);
+                self.count_hit_before(&decided.candidate, against, before, at);
             }
         }
     }
 
-    fn count_all(&mut self, candidate: &SimulatedVerdict, against: Option<&SimulatedVerdict>) {
-        let is_refused = candidate.is_refused();
-        let bucket = self.timeline.counts(0);
-        self.all.requests += 1;
-        bucket.requests += 1;
-        if is_refused {
-            self.all.refused += 1;
-            bucket.refused += 1;
-        }
-        if let Some(against) = against {
-            let was_refused = against.is_refused();
-            self.all.refused_before += u64::from(was_refused);
-            bucket.refused_before += u64::from(was_refused);
-            self.all.allowed_to_refused += u64::from(is_refused && !was_refused);
-            self.all.refused_to_allowed += u64::from(!is_refused && was_refused);
-        }
-        match candidate.outcome {
-            SimulatedOutcome::RefusedUnmatched => self.unmatched_refused += 1,
-            SimulatedOutcome::Invalid(reason) => self.count_invalid(reason),
-            SimulatedOutcome::Allowed if candidate.decisions.is_empty() => {
-                self.unmatched_allowed += 1;
+    fn count_outcome(&mut self, verdict: &SimulatedVerdict) {
+        match verdict.outcome {
+            SimulatedOutcome::RefusedUnmatched => self.unmatched.refused += 1,
+            SimulatedOutcome::Allowed if verdict.decisions.is_empty() => {
+                self.unmatched.allowed += 1;
             }
-            SimulatedOutcome::Allowed => self.matched += 1,
-            SimulatedOutcome::Refused => {
-                self.matched += 1;
-                match candidate.wait() {
-                    Some(wait) => self.all.waits.record(wait),
-                    None => self.all.never_pass += 1,
-                }
+            SimulatedOutcome::Allowed | SimulatedOutcome::Refused => self.matched += 1,
+            SimulatedOutcome::Invalid(reason) => {
+                self.invalid += 1;
+                self.invalid_reason.get_or_insert_with(|| reason.to_string());
             }
-        }
-        let denies_in_shadow = |decided: &SimulatedDecision| {
-            decided.mode.is_shadow() && !decided.decision.is_allowed()
-        };
-        if candidate.decisions.iter().any(denies_in_shadow) {
-            self.all.shadow_denied += 1;
-            self.timeline.counts(0).shadow_denied += 1;
         }
     }
 
-    #[cold]
-    fn count_invalid(&mut self, reason: InvalidRecord) {
-        self.invalid += 1;
-        let reason = reason.to_string();
-        if self.reasons.len() < MAX_REASONS || self.reasons.contains_key(&reason) {
-            *self.reasons.entry(reason).or_default() += 1;
-        }
-    }
-
-    /// Counts one decision of the candidate.
+    /// Counts one decision of the candidate. Descriptors of one request may match the same rule: the
+    /// request counts once.
     #[inline]
-    fn count_hit(&mut self, request: &SimulatedRequest, hits: &mut [HitCounts], at: usize) {
+    fn count_hit(&mut self, request: &SimulatedRequest, hits: &[HitPosition], at: usize) {
         let verdict = &request.candidate;
-        let decided = &verdict.decisions[at];
-        let (earlier, rest) = hits.split_at_mut(at);
-        let Some(hit) = rest.first_mut() else { return };
-        let rule = &mut self.table.rules[hit.rule as usize];
-        let bucket = self.timeline.counts(hit.rule as usize + 1);
-        let is_denied = !decided.decision.is_allowed();
-        hit.requests += 1;
-        rule.units_asked += u64::from(hit.units);
-        if !is_denied && !verdict.is_refused() {
-            rule.units_granted += u64::from(hit.units);
-        }
-        // Descriptors of one request may match the same rule: the request counts once.
-        let same = earlier.iter().zip(&verdict.decisions);
-        let mut same = same.filter(|(one, _)| one.rule == hit.rule);
-        if same.clone().next().is_none() {
-            rule.counts.requests += 1;
-            bucket.requests += 1;
-        }
-        if !is_denied {
-            return;
-        }
+        let (hit, decided) = (hits[at], &verdict.decisions[at]);
+        let rule = &mut self.rules.rules[hit.rule].counts;
+        let key = &mut self.keys.counts[hit.key];
+        let mut earlier = earlier_of_rule(verdict, hits, at);
+        key.requests += 1;
+        rule.requests += u64::from(earlier.clone().next().is_none());
         if decided.mode.is_shadow() {
-            if !same.any(|(_, one)| !one.decision.is_allowed()) {
-                rule.counts.shadow_denied += 1;
-                bucket.shadow_denied += 1;
-            }
+            let is_first = !earlier.any(|one| !one.decision.is_allowed());
+            rule.shadow_denied += u64::from(!decided.decision.is_allowed() && is_first);
         } else if verdict.is_refused_by(decided) {
             let against = request.against.as_ref();
-            let passed_before = against.is_some_and(|against| !against.is_refused());
-            hit.refused += 1;
-            hit.allowed_to_refused += u64::from(passed_before);
-            let wait = wait_of(decided.decision.outcome);
-            hit.longest_wait = hit.longest_wait.max(wait.unwrap_or_default());
-            if !same.any(|(_, one)| verdict.is_refused_by(one)) {
-                rule.counts.refused += 1;
-                bucket.refused += 1;
-                rule.counts.allowed_to_refused += u64::from(passed_before);
-                match wait {
-                    Some(wait) => rule.counts.waits.record(wait),
-                    None => rule.counts.never_pass += 1,
-                }
+            let is_new = u64::from(against.is_some_and(|against| !against.is_refused()));
+            key.refused += 1;
+            key.allowed_to_refused += is_new;
+            if !earlier.any(|one| verdict.is_refused_by(one)) {
+                rule.refused += 1;
+                rule.allowed_to_refused += is_new;
             }
         }
     }
@@ -195,20 +112,43 @@ impl Counted {
         &mut self,
         candidate: &SimulatedVerdict,
         verdict: &SimulatedVerdict,
-        hits: &[HitCounts],
+        hits: &[HitPosition],
         at: usize,
     ) {
-        let (Some(hit), decided) = (hits.get(at), &verdict.decisions[at]) else { return };
-        let rule = &mut self.table.rules[hit.rule as usize];
-        let same = hits[..at].iter().zip(&verdict.decisions);
-        let mut same = same.filter(|(one, _)| one.rule == hit.rule);
-        if same.clone().next().is_none() {
-            rule.matched_before += 1;
-        }
-        if verdict.is_refused_by(decided) && !same.any(|(_, one)| verdict.is_refused_by(one)) {
-            rule.counts.refused_before += 1;
-            rule.counts.refused_to_allowed += u64::from(!candidate.is_refused());
-            self.timeline.counts(hit.rule as usize + 1).refused_before += 1;
+        let mut earlier = earlier_of_rule(verdict, hits, at);
+        let is_refused = verdict.is_refused_by(&verdict.decisions[at]);
+        if is_refused && !earlier.any(|one| verdict.is_refused_by(one)) {
+            let rule = &mut self.rules.rules[hits[at].rule].counts;
+            rule.refused_before += 1;
+            rule.refused_to_allowed += u64::from(!candidate.is_refused());
         }
     }
+}
+
+/// Returns the counts of one request.
+fn counts_of(decided: &SimulatedRequest) -> CountsReport {
+    let SimulatedRequest { candidate, against } = decided;
+    let is_refused = candidate.is_refused();
+    let was_refused = against.as_ref().map(SimulatedVerdict::is_refused);
+    let denies_in_shadow =
+        |decided: &SimulatedDecision| decided.mode.is_shadow() && !decided.decision.is_allowed();
+    CountsReport {
+        requests: 1,
+        refused: u64::from(is_refused),
+        refused_before: u64::from(was_refused == Some(true)),
+        allowed_to_refused: u64::from(is_refused && was_refused == Some(false)),
+        refused_to_allowed: u64::from(!is_refused && was_refused == Some(true)),
+        shadow_denied: u64::from(candidate.decisions.iter().any(denies_in_shadow)),
+    }
+}
+
+/// Returns the decisions before one, of the same rule.
+fn earlier_of_rule<'a>(
+    verdict: &'a SimulatedVerdict,
+    hits: &'a [HitPosition],
+    at: usize,
+) -> impl Iterator<Item = &'a SimulatedDecision> + Clone {
+    let earlier = hits[..at].iter().zip(&verdict.decisions);
+    let same = earlier.filter(move |(hit, _)| hit.rule == hits[at].rule);
+    same.map(|(_, decided)| decided)
 }

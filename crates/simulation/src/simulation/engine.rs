@@ -1,18 +1,17 @@
 //! One set of rules, decided by a limiter of its own over a memory of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rlaas_core::clock::{Clock, ManualClock};
 use rlaas_core::rules::RuleSet;
-use rlaas_limiter::observer::{NoObserver, Observer, RuleObserver, StoreEvent};
-use rlaas_limiter::store::{MemorySettings, MemoryStore, Store};
+use rlaas_limiter::observer::NoObserver;
+use rlaas_limiter::store::{MemoryStore, Store};
 use rlaas_limiter::{CheckError, Limiter};
 use smallvec::SmallVec;
 
-use super::counts::{RulePositions, RuleTable, Side};
-use super::ids::KeyCounts;
-use super::prepared::{HitCounts, PreparedKind, PreparedRequest, PreparedRequests};
+use super::keys::KeyTable;
+use super::prepared::{HitPosition, PreparedKind, PreparedRequest};
+use super::rules::{RulePositions, RuleTable, Side};
 use super::verdict::{SimulatedDecision, SimulatedOutcome, SimulatedVerdict};
 use crate::request::Dictionary;
 
@@ -20,9 +19,9 @@ use crate::request::Dictionary;
 #[derive(Debug)]
 pub(super) struct Engine {
     limiter: Limiter,
-    evictions: Arc<EvictionCounter>,
     positions: RulePositions,
-    prepared: PreparedRequests,
+    /// By their numbers in the dictionary. Boxed, so that growing copies little.
+    prepared: Vec<Option<Box<PreparedRequest>>>,
 }
 
 impl Engine {
@@ -32,64 +31,49 @@ impl Engine {
         side: Side,
         table: &mut RuleTable,
         clock: &ManualClock,
-        max_keys: Option<u32>,
     ) -> Self {
         let positions = table.add(&rules, side);
-        let evictions = Arc::new(EvictionCounter::default());
-        let observer = Arc::clone(&evictions) as Arc<dyn Observer>;
-        let clock = Clock::Manual(clock.clone());
-        let store = match max_keys {
-            Some(max_keys) => {
-                MemoryStore::new(MemorySettings { max_keys }, clock, Arc::clone(&observer))
-            }
-            None => MemoryStore::for_all_keys(clock, Arc::clone(&observer)),
-        };
-        let limiter = Limiter::new(rules, Store::Memory(store), observer);
-        Self { limiter, evictions, positions, prepared: PreparedRequests::default() }
+        let store = MemoryStore::for_all_keys(Clock::Manual(clock.clone()), Arc::new(NoObserver));
+        let limiter = Limiter::new(rules, Store::Memory(store), Arc::new(NoObserver));
+        Self { limiter, positions, prepared: Vec::new() }
     }
 
-    /// Decides a request at the time of the clock. Returns the verdict, and the counts of the
-    /// request's hits, one for each decision.
+    /// Decides a request at the time of the clock. Returns the verdict, and the positions of the
+    /// request's hits in the report, one for each decision.
     #[inline]
     pub(super) fn decide(
         &mut self,
         number: u32,
         dictionary: &Dictionary,
-        table: &mut RuleTable,
-    ) -> (SimulatedVerdict, &mut [HitCounts]) {
-        let (limiter, positions) = (&self.limiter, &self.positions);
-        let request = self.prepared.entry(number, || {
-            PreparedRequest::new(limiter, dictionary.request(number), |hit| {
+        keys: &mut KeyTable,
+    ) -> (SimulatedVerdict, &[HitPosition]) {
+        let (limiter, positions, at) = (&self.limiter, &self.positions, number as usize);
+        if at >= self.prepared.len() {
+            self.prepared.resize_with(at + 1, || None);
+        }
+        let request = self.prepared[at].get_or_insert_with(|| {
+            let request = dictionary.request(number);
+            Box::new(PreparedRequest::new(limiter, request, |hit| {
                 let rule = positions.position(hit.rule);
-                table.rule(rule).record_limit(hit);
-                rule
-            })
+                HitPosition { rule, key: keys.position(&hit.key, rule) }
+            }))
         });
         let verdict = verdict(limiter, &request.check);
         debug_assert!(
             verdict.decisions.is_empty() || verdict.decisions.len() == request.hits.len()
         );
-        (verdict, &mut request.hits)
+        (verdict, &request.hits)
     }
 
-    /// Forgets the requests. Their counts are added to those of their keys.
-    pub(super) fn forget_requests(&mut self, keys: Option<&mut KeyCounts>) {
-        let requests = self.prepared.drain();
-        match keys {
-            Some(keys) => requests.for_each(|request| keys.add(&request)),
-            None => drop(requests),
-        }
+    /// Forgets the requests.
+    pub(super) fn forget_requests(&mut self) {
+        self.prepared.clear();
     }
 
     /// Returns how many requests are planned.
     #[cfg(test)]
     pub(super) fn planned_requests(&self) -> usize {
-        self.prepared.len()
-    }
-
-    /// Returns how many keys were dropped because there was no space for them.
-    pub(super) fn keys_dropped(&self) -> u64 {
-        self.evictions.count.load(Ordering::Relaxed)
+        self.prepared.iter().flatten().count()
     }
 }
 
@@ -129,22 +113,4 @@ fn verdict(limiter: &Limiter, check: &PreparedKind) -> SimulatedVerdict {
 fn without_decisions(error: &CheckError) -> SimulatedVerdict {
     debug_assert!(matches!(error, CheckError::NoRule), "{error}");
     SimulatedVerdict { outcome: SimulatedOutcome::RefusedUnmatched, decisions: SmallVec::new() }
-}
-
-/// Counts keys that the store evicts.
-#[derive(Debug, Default)]
-struct EvictionCounter {
-    count: AtomicU64,
-}
-
-impl Observer for EvictionCounter {
-    fn rule(&self, _rule: rlaas_core::rules::RuleInfo<'_>) -> Arc<dyn RuleObserver> {
-        Arc::new(NoObserver)
-    }
-
-    fn store(&self, event: StoreEvent) {
-        if matches!(event, StoreEvent::KeyEvicted) {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }

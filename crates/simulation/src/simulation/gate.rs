@@ -108,7 +108,7 @@ impl Gate {
             let matched = report.matched + report.unmatched.refused;
             checks.push(GateCheck::new(None, matched, new_denials(report, &report.all), max));
         }
-        for rule in report.rules.iter().filter(|rule| rule.is_candidate) {
+        for rule in report.rules.iter().filter(|rule| rule.candidate.is_some()) {
             let own = self.rules.get(&rule.rule).copied();
             let Some(max) = own.or(self.all) else { continue };
             let new_denials = new_denials(report, &rule.counts);
@@ -123,11 +123,6 @@ impl Gate {
         }
         let is_within = checks.iter().all(|check| check.is_within);
         (!checks.is_empty()).then_some(GateResult { is_within, checks })
-    }
-
-    /// Returns `true` if the gate names the rule.
-    pub fn names(&self, rule: &str) -> bool {
-        self.rules.contains_key(rule)
     }
 }
 
@@ -145,20 +140,9 @@ impl GateCheck {
 impl MaxShare {
     const WHOLE: u32 = 1_000_000;
 
-    /// Creates a share of `millionths`; `None` if they are more than the whole.
-    pub fn from_millionths(millionths: u32) -> Option<Self> {
-        (millionths <= Self::WHOLE).then_some(Self(millionths))
-    }
-
     /// Returns `true` if `part` is at most this share of `whole`.
     pub fn holds(self, part: u64, whole: u64) -> bool {
         u128::from(part) * u128::from(Self::WHOLE) <= u128::from(whole) * u128::from(self.0)
-    }
-
-    /// Returns the largest part of `whole` that the share [holds](Self::holds).
-    pub fn most_of(self, whole: u64) -> u64 {
-        let most = u128::from(whole) * u128::from(self.0) / u128::from(Self::WHOLE);
-        u64::try_from(most).unwrap_or(whole)
     }
 }
 
@@ -177,8 +161,8 @@ impl FromStr for MaxShare {
         if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
             return Err(GateError::Share);
         }
-        let millionths = format!("{whole}{decimals:0<4}").parse().ok();
-        millionths.and_then(Self::from_millionths).ok_or(GateError::Share)
+        let millionths: Option<u32> = format!("{whole}{decimals:0<4}").parse().ok();
+        millionths.filter(|share| *share <= Self::WHOLE).map(Self).ok_or(GateError::Share)
     }
 }
 
@@ -219,9 +203,6 @@ mod tests {
             assert_eq!(text.parse::<MaxShare>(), Err(GateError::Share), "{text}");
         }
         assert_eq!(MaxShare(1_250).to_string(), "0.125%");
-        let share = MaxShare(1_000);
-        assert_eq!([999, 1_000, 1_999].map(|whole| share.most_of(whole)), [0, 1, 1]);
-        assert_eq!(MaxShare(MaxShare::WHOLE).most_of(u64::MAX), u64::MAX);
         assert_eq!(MaxShare(1_000_000).to_string(), "100%");
     }
 

@@ -6,40 +6,39 @@
 //! caller that is refused makes the same later requests as one that is not.
 
 mod counted;
-mod counts;
 mod engine;
 mod gate;
-mod ids;
+mod keys;
 mod notes;
 mod prepared;
 mod recording_notes;
 mod report;
+mod rules;
 #[cfg(test)]
 mod tests;
+mod text;
 mod timeline;
 mod verdict;
-mod waits;
 
 pub use gate::{Gate, GateCheck, GateError, GateResult, MaxShare};
-pub use notes::{NoteKind, ReportNote, length_text, traffic_notes};
 pub use prepared::{descriptor_request, with_request};
 pub use recording_notes::recording_notes;
 pub use report::{
-    CountsReport, HitKey, RuleReport, SimulatedSpan, SimulationReport, TimeReport, TimeSeries,
-    UnitsReport, UnmatchedReport, WarmUpReport, time_text,
+    CountsReport, HitKey, RuleReport, SimulatedSpan, SimulationReport, TimeReport, UnmatchedReport,
 };
-pub use timeline::{BucketCounts, MAX_BUCKETS};
+pub use rules::TriedLimit;
+pub use text::{count_text, length_text, share_text, time_text};
+pub use timeline::MAX_BUCKETS;
 pub use verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };
-pub use waits::WaitClass;
 
 use rlaas_core::clock::{ManualClock, Micros};
 use rlaas_core::rules::RuleSet;
 
 use self::counted::Counted;
-use self::counts::{RuleTable, Side};
 use self::engine::Engine;
+use self::rules::Side;
 use crate::request::{Dictionary, TimedRequest};
 
 /// What a simulation decides by, and what it counts.
@@ -51,20 +50,14 @@ pub struct SimulationSettings {
     pub against: Option<RuleSet>,
     /// Time from the first arrival on whose requests are decided and not counted.
     pub warm_up: Micros,
-    /// Most keys, as `store.memory.max-keys` of a service. `None`: as many as there are.
-    pub max_keys: Option<u32>,
-    /// Most keys in each list of those that were hit hardest.
+    /// Most keys in the list of those that were refused most often.
     pub top: usize,
 }
 
 impl SimulationSettings {
-    /// Keys in a list of those that were hit hardest, unless another number is chosen.
-    pub const DEFAULT_TOP: usize = 10;
-
     /// Returns settings that try these rules alone.
     pub fn new(candidate: RuleSet) -> Self {
-        let (warm_up, max_keys, top) = (Micros::ZERO, None, Self::DEFAULT_TOP);
-        Self { candidate, against: None, warm_up, max_keys, top }
+        Self { candidate, against: None, warm_up: Micros::ZERO, top: 10 }
     }
 }
 
@@ -78,19 +71,19 @@ pub struct Simulation {
     generation: Option<u64>,
     last: SimulatedRequest,
     counted: Counted,
+    top: usize,
 }
 
 impl Simulation {
     /// Creates a simulation that has decided nothing yet.
     pub fn new(settings: SimulationSettings) -> Self {
-        let SimulationSettings { candidate, against, warm_up, max_keys, top } = settings;
-        let (clock, mut table) = (ManualClock::default(), RuleTable::default());
-        let mut engine = |rules, side| Engine::new(rules, side, &mut table, &clock, max_keys);
+        let SimulationSettings { candidate, against, warm_up, top } = settings;
+        let (clock, mut counted) = (ManualClock::default(), Counted::new(warm_up));
+        let mut engine = |rules, side| Engine::new(rules, side, &mut counted.rules, &clock);
         let candidate = engine(candidate, Side::Candidate);
         let against = against.map(|rules| engine(rules, Side::Against));
-        let counted = Counted { top, ..Counted::new(table, warm_up, max_keys) };
         let last = SimulatedRequest::default();
-        Self { clock, candidate, against, generation: None, last, counted }
+        Self { clock, candidate, against, generation: None, last, counted, top }
     }
 
     /// Decides one request at its time. Its number is one of `dictionary`, which is the same in
@@ -99,18 +92,18 @@ impl Simulation {
     #[inline]
     pub fn decide(&mut self, arrival: TimedRequest, dictionary: &Dictionary) -> &SimulatedRequest {
         if self.generation != Some(dictionary.generation()) {
-            self.forget_requests();
+            self.candidate.forget_requests();
+            self.against.iter_mut().for_each(Engine::forget_requests);
             self.generation = Some(dictionary.generation());
         }
         self.clock.set(arrival.at);
-        let number = arrival.request;
-        let table = &mut self.counted.table;
-        let (candidate, hits) = self.candidate.decide(number, dictionary, table);
+        let (number, keys) = (arrival.request, &mut self.counted.keys);
+        let (candidate, hits) = self.candidate.decide(number, dictionary, keys);
         self.last.candidate = candidate;
         match &mut self.against {
             None => self.counted.count(arrival, &self.last, hits, &[]),
             Some(against) => {
-                let (verdict, before) = against.decide(number, dictionary, table);
+                let (verdict, before) = against.decide(number, dictionary, keys);
                 self.last.against = Some(verdict);
                 self.counted.count(arrival, &self.last, hits, before);
             }
@@ -119,23 +112,13 @@ impl Simulation {
     }
 
     /// Returns the report of all requests so far.
-    pub fn finish(mut self) -> SimulationReport {
-        self.forget_requests();
-        let engines = [Some(&self.candidate), self.against.as_ref()];
-        let keys_dropped = engines.into_iter().flatten().map(Engine::keys_dropped).sum();
-        SimulationReport::new(self.counted, self.against.is_some(), keys_dropped)
+    pub fn finish(self) -> SimulationReport {
+        SimulationReport::new(self.counted, self.against.is_some(), self.top)
     }
 
     /// Returns how many requests are planned: those of one generation of the dictionary.
     #[cfg(test)]
     fn planned_requests(&self) -> usize {
         self.candidate.planned_requests()
-    }
-
-    fn forget_requests(&mut self) {
-        self.candidate.forget_requests(Some(&mut self.counted.keys));
-        if let Some(against) = &mut self.against {
-            against.forget_requests(None);
-        }
     }
 }

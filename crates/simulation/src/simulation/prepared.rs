@@ -1,8 +1,7 @@
 //! Recorded requests, planned once.
 
-use rlaas_core::algorithm::{Algorithm, Cost};
+use rlaas_core::algorithm::Cost;
 use rlaas_core::clock::Micros;
-use rlaas_core::operation::Action;
 use rlaas_core::plan::{Hit, Plan};
 use rlaas_core::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
@@ -14,14 +13,11 @@ use smallvec::SmallVec;
 use super::verdict::InvalidRecord;
 use crate::request::{RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest};
 
-/// Requests in one piece of [`PreparedRequests`].
-const PIECE_LEN: usize = 1_024;
-
-/// A request that was planned, with the counts of each of its hits.
+/// A request that was planned, with the positions of its hits in the report.
 #[derive(Debug)]
 pub(super) struct PreparedRequest {
     pub(super) check: PreparedKind,
-    pub(super) hits: SmallVec<[HitCounts; 1]>,
+    pub(super) hits: SmallVec<[HitPosition; 1]>,
 }
 
 /// How a request is decided.
@@ -36,38 +32,24 @@ pub(super) enum PreparedKind {
     Invalid(InvalidRecord),
 }
 
-/// Counts of one hit of a request. They are kept beside its plan, whose memory a decision reads
-/// anyway, and are added up by key when the plan is dropped.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HitCounts {
-    /// Position of the rule in the report.
-    pub(super) rule: u32,
-    /// Units that the hit asks for.
-    pub(super) units: u32,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
-    pub(super) allowed_to_refused: u64,
-    pub(super) longest_wait: Micros,
+/// Where a hit is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HitPosition {
+    /// Position of the rule among all rules.
+    pub(super) rule: usize,
+    /// Position of the key among all keys.
+    pub(super) key: usize,
 }
 
 impl PreparedRequest {
-    /// Plans a request; `rule_of` returns the position of the rule of a hit in the report.
+    /// Plans a request; `position_of` returns where a hit is counted.
     pub(super) fn new(
         limiter: &Limiter,
         request: &RecordedRequest,
-        rule_of: impl FnMut(&Hit) -> u32,
+        position_of: impl FnMut(&Hit) -> HitPosition,
     ) -> Self {
         let check = PreparedKind::new(limiter, request).unwrap_or_else(PreparedKind::Invalid);
-        let mut rule_of = rule_of;
-        let counts = |hit: &Hit| {
-            let units = match hit.action {
-                Action::Take(cost) | Action::Report(cost) => cost.units(),
-                _ => 0,
-            };
-            let units = u32::try_from(units).unwrap_or(u32::MAX);
-            HitCounts { rule: rule_of(hit), units, ..HitCounts::default() }
-        };
-        let hits = check.plan().map(|plan| plan.hits.iter().map(counts).collect());
+        let hits = check.plan().map(|plan| plan.hits.iter().map(position_of).collect());
         Self { hits: hits.unwrap_or_default(), check }
     }
 }
@@ -88,7 +70,7 @@ impl PreparedKind {
     }
 
     /// Returns the hits of the request.
-    pub(super) fn plan(&self) -> Option<&Plan> {
+    fn plan(&self) -> Option<&Plan> {
         match self {
             Self::Check(check) => Some(check.plan()),
             Self::Descriptors(check) => Some(check.plan()),
@@ -139,52 +121,4 @@ fn request_descriptor(
     });
     let entries = recorded.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
     Ok(RequestDescriptor { entries, limit: limit.transpose()?, hits })
-}
-
-/// Returns the shortest time that matters to a limit: its window, or the time between two units.
-pub(super) fn shortest_time(hit: &Hit) -> Option<Micros> {
-    let limit = hit.grant.limit()?;
-    Some(match hit.algorithm {
-        Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            Micros::from_micros(limit.window().as_micros() / limit.units())
-        }
-        Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog => {
-            limit.window()
-        }
-    })
-}
-
-/// Planned requests by their numbers, in pieces, so that growing copies nothing.
-#[derive(Debug, Default)]
-pub(super) struct PreparedRequests(Vec<Vec<Option<PreparedRequest>>>);
-
-impl PreparedRequests {
-    /// Returns the request of a number, which `prepare` makes if it is new.
-    #[inline]
-    pub(super) fn entry(
-        &mut self,
-        number: u32,
-        prepare: impl FnOnce() -> PreparedRequest,
-    ) -> &mut PreparedRequest {
-        let (piece, at) = (number as usize / PIECE_LEN, number as usize % PIECE_LEN);
-        if piece >= self.0.len() {
-            self.0.resize_with(piece + 1, Vec::new);
-        }
-        let piece = &mut self.0[piece];
-        if piece.is_empty() {
-            piece.resize_with(PIECE_LEN, || None);
-        }
-        piece[at].get_or_insert_with(prepare)
-    }
-
-    /// Returns the number of requests.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.iter().flatten().flatten().count()
-    }
-
-    /// Removes and returns all requests.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = PreparedRequest> {
-        std::mem::take(&mut self.0).into_iter().flatten().flatten()
-    }
 }

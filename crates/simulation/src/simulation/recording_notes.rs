@@ -2,7 +2,6 @@
 
 use rlaas_core::rules::RuleSet;
 
-use super::notes::{NoteKind, ReportNote};
 use crate::recording::{Header, UndecidableRule, undercounted_rules};
 
 /// Returns the remarks on recordings with these headers: a sample, rules that see only a share of it,
@@ -11,13 +10,12 @@ pub fn recording_notes(
     headers: &[Header],
     rules: &RuleSet,
     undecidable: &[UndecidableRule],
-) -> Vec<ReportNote> {
+) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut add = |kind, text| notes.push(ReportNote { kind, text });
     let share = headers.iter().filter_map(|header| header.sample.as_ref());
     if let Some(share) = share.map(|sample| sample.share_ppm).min() {
         let percent = f64::from(share) / 10_000.0;
-        add(NoteKind::Sampled, format!("the recording has {percent} % of the keys"));
+        notes.push(format!("the recording has {percent} % of the keys"));
     }
     let undercounted = undercounted_rules(rules, headers);
     if !undercounted.is_empty() {
@@ -25,12 +23,12 @@ pub fn recording_notes(
             undercounted.iter().map(|(rule, part)| format!("{rule} ({part})")).collect();
         let text =
             "undercounted, because their keys lack a part by which the recording was sampled";
-        add(NoteKind::Sampled, format!("{text}: {}", rules.join(", ")));
+        notes.push(format!("{text}: {}", rules.join(", ")));
     }
     if !undecidable.is_empty() {
         let rules: Vec<_> =
             undecidable.iter().map(|rule| format!("{} ({})", rule.name, rule.reason)).collect();
-        add(NoteKind::Hashed, format!("not decidable, and left out: {}", rules.join(", ")));
+        notes.push(format!("not decidable, and left out: {}", rules.join(", ")));
     }
     notes
 }

@@ -2,21 +2,12 @@
 //!
 //! Names of fields are stable. Times are texts of RFC 3339 in UTC, lengths of time are seconds.
 
-mod parts;
-
-pub use self::parts::{
-    CountsReport, HitKey, RuleReport, SimulatedSpan, TimeReport, TimeSeries, UnitsReport,
-    UnmatchedReport, WarmUpReport, time_text,
-};
-
-use std::collections::BTreeMap;
-
+use rlaas_core::clock::{Micros, Timestamp};
 use serde::Serialize;
 
 use super::counted::Counted;
-use super::counts::RuleCounts;
-use super::ids::CountedKey;
-use super::timeline::BucketCounts;
+use super::rules::TriedLimit;
+use super::text::{seconds, time_text};
 
 /// The report of a simulation.
 #[derive(Clone, Debug, Serialize)]
@@ -27,7 +18,7 @@ pub struct SimulationReport {
     /// Times of the first and the last request that is counted; `None` if there is none.
     pub span: Option<SimulatedSpan>,
     /// Requests that were decided and left out of all other counts.
-    pub warm_up: WarmUpReport,
+    pub warm_up_requests: u64,
     /// Counts of all requests.
     pub all: CountsReport,
     /// Requests that some rule of the candidate matched.
@@ -36,81 +27,148 @@ pub struct SimulationReport {
     pub unmatched: UnmatchedReport,
     /// Requests that the service would not accept, such as those without a user id.
     pub invalid: u64,
-    /// The first reasons why requests are not valid, with the number of requests of each.
-    pub invalid_reasons: BTreeMap<String, u64>,
+    /// The reason of the first of them.
+    pub invalid_reason: Option<String>,
     /// Requests whose recorded answer was a refusal already.
     pub recorded_refusals: u64,
     /// Counts of each rule, those of the candidate by name.
     pub rules: Vec<RuleReport>,
     /// The keys that were refused most often, of all rules.
     pub hardest_hit: Vec<HitKey>,
-    /// Whether the counts of keys are exact. If not, `--max-keys` left no space for some.
-    pub keys_are_exact: bool,
-    /// Keys that lost their state because `--max-keys` left no space for them.
-    pub keys_dropped: u64,
-    /// Counts over time, of all requests. Those of each rule have the same buckets.
+    /// Counts of all requests over time.
     pub over_time: TimeReport,
 }
 
+/// Times of the first and the last request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SimulatedSpan {
+    /// Time of the first request.
+    pub from: String,
+    /// Time of the last request.
+    pub until: String,
+    /// Time between them.
+    pub seconds: f64,
+    /// Time between them.
+    #[serde(skip)]
+    pub length: Micros,
+}
+
+/// Requests that no rule matches, by the policy for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnmatchedReport {
+    /// Requests that passed.
+    pub allowed: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+}
+
+/// Counts of requests: of all, or of those that a rule matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CountsReport {
+    /// Requests: all, or those that the rule matched.
+    pub requests: u64,
+    /// Requests that were refused: by this rule, if the counts are of a rule.
+    pub refused: u64,
+    /// Requests that the rules in force refused.
+    pub refused_before: u64,
+    /// Requests that pass the rules in force and are refused now.
+    pub allowed_to_refused: u64,
+    /// Requests that the rules in force refuse and that pass now.
+    pub refused_to_allowed: u64,
+    /// Requests that a shadow rule denied. They are not refused by it.
+    pub shadow_denied: u64,
+}
+
+/// Counts of one rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleReport {
+    /// Name of the rule.
+    pub rule: String,
+    /// Its limit in the candidate; `None` if the candidate lacks the rule.
+    pub candidate: Option<TriedLimit>,
+    /// Its limit in the rules that the candidate is compared with.
+    pub in_force: Option<TriedLimit>,
+    /// Whether somebody has written the rule. The default rule is implied where it does not apply,
+    /// and so are rules that stand for limits of requests.
+    #[serde(skip)]
+    pub(super) is_written: bool,
+    /// Counts of its requests.
+    #[serde(flatten)]
+    pub counts: CountsReport,
+    /// Keys that had requests.
+    pub keys: u64,
+    /// Keys that were refused at least once.
+    pub keys_refused: u64,
+}
+
+/// A key that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HitKey {
+    /// Name of the rule.
+    pub rule: String,
+    /// The id, as keys have it: values between colons, with `:`, `%`, braces and control characters
+    /// percent-encoded.
+    pub id: String,
+    /// Requests of the key.
+    pub requests: u64,
+    /// Requests that the rule refused.
+    pub refused: u64,
+    /// Refused requests that pass the rules in force.
+    pub allowed_to_refused: u64,
+}
+
+/// Counts over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeReport {
+    /// Begin of the first bucket.
+    pub from: String,
+    /// Begin of the first bucket.
+    #[serde(skip)]
+    pub from_time: Timestamp,
+    /// Length of each bucket.
+    #[serde(skip)]
+    pub bucket: Micros,
+    /// Length of each bucket.
+    pub bucket_seconds: f64,
+    /// Counts of each bucket.
+    pub buckets: Vec<CountsReport>,
+}
+
 impl SimulationReport {
-    pub(super) fn new(counted: Counted, is_compared: bool, keys_dropped: u64) -> Self {
-        let Counted { keys, timeline, table, .. } = counted;
-        let mut order: Vec<usize> = (0..table.rules.len()).collect();
-        order.retain(|at| is_shown(&table.rules[*at]));
-        order.sort_by(|one, other| {
-            let place = |at: &usize| {
-                let rule = &table.rules[*at];
-                (!rule.is_candidate, rule.name.clone())
-            };
-            place(one).cmp(&place(other))
-        });
-        let (first, width, mut series) = timeline.finish();
-        let mut ids = vec![(0_u64, 0_u64); table.rules.len()];
-        for key in keys.iter() {
-            let (all, refused) = &mut ids[key.rule as usize];
-            *all += 1;
-            *refused += u64::from(key.refused > 0);
-        }
-        let hardest = keys.hardest_hit();
-        let hit_key = |key: &&CountedKey| HitKey::new(key, &table.rules[key.rule as usize].name);
-        let mut of_rules: Vec<Vec<HitKey>> = vec![Vec::new(); table.rules.len()];
-        for key in &hardest {
-            let of_rule = &mut of_rules[key.rule as usize];
-            if of_rule.len() < counted.top {
-                of_rule.push(hit_key(key));
-            }
-        }
-        let rules = order.into_iter().map(|at| {
-            let top = std::mem::take(&mut of_rules[at]);
-            let over_time = TimeSeries::new(&std::mem::take(&mut series[at + 1]));
-            RuleReport::new(&table.rules[at], ids[at], top, over_time)
-        });
-        let rules = rules.collect();
-        let all_over_time: Vec<BucketCounts> = std::mem::take(&mut series[0]);
+    pub(super) fn new(counted: Counted, is_compared: bool, top: usize) -> Self {
+        let mut rules = counted.rules.rules;
+        counted.keys.count_in(&mut rules);
+        let hardest_hit = counted.keys.hardest_hit(&rules, top);
+        rules.retain(RuleReport::is_shown);
+        rules.sort_by_key(|rule| (rule.candidate.is_none(), rule.rule.clone()));
         Self {
             is_compared,
-            span: counted.span.map(|(from, until)| SimulatedSpan::new(from, until)),
-            warm_up: WarmUpReport { seconds: counted.warm_up, requests: counted.in_warm_up },
-            all: CountsReport::new(&counted.all),
+            span: counted.span.map(|(from, until)| SimulatedSpan {
+                from: time_text(from),
+                until: time_text(until),
+                seconds: seconds(until.since(from)),
+                length: until.since(from),
+            }),
+            warm_up_requests: counted.in_warm_up,
+            all: counted.all,
             matched: counted.matched,
-            unmatched: UnmatchedReport {
-                allowed: counted.unmatched_allowed,
-                refused: counted.unmatched_refused,
-            },
+            unmatched: counted.unmatched,
             invalid: counted.invalid,
-            invalid_reasons: counted.reasons,
+            invalid_reason: counted.invalid_reason,
             recorded_refusals: counted.was_refused,
             rules,
-            hardest_hit: hardest.iter().take(counted.top).map(hit_key).collect(),
-            keys_are_exact: keys.uncounted == 0,
-            keys_dropped,
-            over_time: TimeReport::new(first, width, &all_over_time),
+            hardest_hit,
+            over_time: counted.timeline.report(),
         }
     }
 
     /// Returns the counts of a rule of the candidate.
     pub fn rule(&self, name: &str) -> Option<&RuleReport> {
-        self.rules.iter().find(|rule| rule.rule == name && rule.is_candidate)
+        self.rules.iter().find(|rule| rule.rule == name && rule.candidate.is_some())
     }
 
     /// Returns `true` if no request was decided and counted.
@@ -119,7 +177,32 @@ impl SimulationReport {
     }
 }
 
-/// Rules that nobody has written are shown if they matched.
-fn is_shown(rule: &RuleCounts) -> bool {
-    !rule.is_implied || rule.counts.requests > 0 || rule.matched_before > 0
+impl RuleReport {
+    /// Rules that nobody has written are shown if they matched.
+    fn is_shown(&self) -> bool {
+        self.is_written || self.counts.requests > 0 || self.counts.refused_before > 0
+    }
+
+    /// Returns the name of the rule as it is shown, with its mode unless it is enforced, and whether
+    /// the rules to try lack it.
+    pub fn labelled(&self, name: &str) -> String {
+        match self.candidate.as_ref().map(|limit| limit.mode) {
+            None => format!("{name} (removed)"),
+            Some("enforced") => name.to_owned(),
+            Some(mode) => format!("{name} ({mode})"),
+        }
+    }
+}
+
+impl CountsReport {
+    /// Adds other counts.
+    #[inline]
+    pub(super) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.refused_before += other.refused_before;
+        self.allowed_to_refused += other.allowed_to_refused;
+        self.refused_to_allowed += other.refused_to_allowed;
+        self.shadow_denied += other.shadow_denied;
+    }
 }

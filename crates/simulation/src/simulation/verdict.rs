@@ -1,15 +1,12 @@
 //! What a simulation decides on one request.
 
 use rlaas_core::algorithm::Decision;
-use rlaas_core::clock::Micros;
 use rlaas_core::plan::{Hit, RuleIndex};
 use rlaas_core::rules::descriptors::InvalidDescriptor;
 use rlaas_core::rules::{Grant, InvalidRequest, Mode};
 use rlaas_core::verdict::{HitResult, RuleDecision};
 use smallvec::SmallVec;
 use thiserror::Error;
-
-use super::waits::wait_of;
 
 /// The decisions on one request: by the candidate, and by the rules that it is compared with.
 #[derive(Clone, Debug, Default)]
@@ -101,21 +98,6 @@ impl SimulatedVerdict {
     /// Returns `true` if the request is refused, by rules or because no rule matches.
     pub fn is_refused(&self) -> bool {
         matches!(self.outcome, SimulatedOutcome::Refused | SimulatedOutcome::RefusedUnmatched)
-    }
-
-    /// Returns how long the request has to wait; `None` if it can never pass, or is not refused by
-    /// rules. All enforced rules must allow it, and one of the quotas.
-    pub fn wait(&self) -> Option<Micros> {
-        const NEVER: Micros = Micros::from_micros(u64::MAX);
-        let wait = |mode: Mode| {
-            let refusing = self
-                .decisions
-                .iter()
-                .filter(move |decided| decided.denial().0 == mode && self.is_refused_by(decided));
-            refusing.map(|decided| wait_of(decided.decision.outcome).unwrap_or(NEVER))
-        };
-        let longest = wait(Mode::Enforced).max().max(wait(Mode::Quota).min());
-        longest.filter(|wait| *wait != NEVER)
     }
 
     /// Returns `true` if this decision refuses the request: that of an enforced rule that denies,

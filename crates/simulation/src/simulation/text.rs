@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers and times as people read them.
 
-use rlaas_core::clock::Micros;
+use rlaas_core::clock::{Micros, Timestamp};
 
 /// Returns a count with separators of thousands: `12,345`.
 pub fn count_text(count: u64) -> String {
@@ -24,7 +24,8 @@ pub fn share_text(part: u64, whole: u64) -> String {
     if part >= whole {
         return "100 %".to_owned();
     }
-    let percent = ratio(part, whole) * 100.0;
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let percent = part as f64 * 100.0 / whole as f64;
     match percent {
         percent if percent < 0.001 => "< 0.001 %".to_owned(),
         percent if percent > 99.9 => "> 99.9 %".to_owned(),
@@ -65,23 +66,17 @@ fn with_decimals(micros: u64, unit: u64, name: &str) -> String {
     format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Returns a number for an axis: `2.5k`, `10M`.
-pub(super) fn axis_text(value: f64) -> String {
-    const UNITS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let unit = UNITS.iter().find(|(unit, _)| value >= *unit && value >= 10_000.0);
-    let (unit, name) = unit.copied().unwrap_or((1.0, ""));
-    let text = format!("{:.3}", value / unit);
-    format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+/// Returns a time as a text of RFC 3339 in UTC. Times beyond the year 9999 are microseconds.
+pub fn time_text(at: Timestamp) -> String {
+    let micros = i64::try_from(at.as_micros()).ok();
+    let time = micros.and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    time.map_or_else(|| format!("{} µs", at.as_micros()), |time| time.to_string())
 }
 
-/// Returns `part / whole`.
-pub(super) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { as_f64(part) / as_f64(whole) }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a position in a picture")]
-pub(super) fn as_f64(number: u64) -> f64 {
-    number as f64
+/// Returns a length of time in seconds, for scripts.
+#[expect(clippy::cast_precision_loss, reason = "exact to the microsecond for 285 years")]
+pub(crate) fn seconds(length: Micros) -> f64 {
+    length.as_micros() as f64 / 1e6
 }
 
 #[cfg(test)]
@@ -127,15 +122,6 @@ mod tests {
             (90_061_000_000, "1d 1h"),
         ] {
             assert_eq!(length_text(Micros::from_micros(micros)), text);
-        }
-    }
-
-    #[test]
-    fn numbers_of_axes_are_short() {
-        for (value, text) in
-            [(0.0, "0"), (0.5, "0.5"), (2_500.0, "2500"), (25_000.0, "25k"), (1.5e6, "1.5M")]
-        {
-            assert_eq!(axis_text(value), text);
         }
     }
 }

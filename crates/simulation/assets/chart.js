@@ -1,0 +1,113 @@
+// Draws a chart above every table that is marked as one. The tables are complete without it.
+//
+//   <figure data-chart="areas" data-series="1 allowed, 4 refused right" data-range="0 900">
+//     data-chart   areas (parts of a whole), bars (the same, as bars) or lines
+//     data-series  for each series: its column, its tone (a variable of the styles), its axis
+//     data-range   begin and end of the time axis, in seconds
+//     data-per     "second": counts are shown per second
+//     data-zone    zone of its times; without it, that of the reader
+//   <tr data-at="1767614400" data-seconds="10">, with <data value="…"> in the cells of series
+const HEIGHT = 220;
+const DAY = 86_400;
+const number = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, notation: "compact" });
+const text = (value) => (value == null ? "–" : number.format(value));
+const plots = new Map();
+
+// Returns the times, and the values of each series. A value holds until the end of its interval; what was
+// not counted is a gap.
+function columnsOf(figure, series) {
+  const points = [...figure.querySelectorAll("tr[data-at]")].map((row) => {
+    const [at, seconds] = [Number(row.dataset.at), Number(row.dataset.seconds)];
+    const per = figure.dataset.per === "second" ? seconds : 1;
+    const values = series.map(({ column }) => row.cells[column].querySelector("data").value / per);
+    return { at, end: at + seconds, values };
+  });
+  points.sort((one, other) => one.at - other.at);
+  const rows = points.flatMap(({ at, end, values }, index) => {
+    const isFollowed = points[index + 1]?.at === end || figure.dataset.chart === "bars";
+    const gap = [[end, ...values], [end + 0.001, ...values.map(() => null)]];
+    return [[at, ...values], ...(isFollowed ? [] : gap)];
+  });
+  return rows[0].map((_, column) => rows.map((row) => row[column]));
+}
+
+function options(figure, series, values) {
+  const { chart, zone: timeZone } = figure.dataset;
+  const range = figure.dataset.range.split(" ").map(Number);
+  const length = range[1] - range[0];
+  const time = { hour: "numeric", minute: "2-digit", second: length < 600 ? "2-digit" : undefined };
+  const day = { month: "short", day: "numeric" };
+  const ofAxis = new Intl.DateTimeFormat(undefined, { ...(length > 2 * DAY ? day : time), timeZone });
+  const exact = new Intl.DateTimeFormat(undefined, { ...day, ...(length > 20 * DAY ? {} : time), timeZone });
+  const styles = getComputedStyle(document.documentElement);
+  const color = (tone) => styles.getPropertyValue(`--${tone}`);
+  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
+  const ofValues = { ...axis, size: 60, values: (_plot, ticks) => ticks.map(text) };
+  const fromZero = { range: (_plot, _lowest, highest) => [0, highest > 0 ? highest * 1.05 : 1] };
+  const lines = series.map(({ label, tone, scale }, index) => ({
+    label, scale, width: 2, stroke: color(tone), points: { show: false },
+    paths: chart === "bars" ? uPlot.paths.bars({ align: 1, size: [0.8] }) : uPlot.paths.stepped({ align: 1 }),
+    fill: chart === "lines" ? undefined : color(tone),
+    // The second line of a tone is dashed.
+    dash: series.findIndex((one) => one.tone === tone) < index ? [6, 4] : undefined,
+    value: (_plot, _value, _series, row) => text(values[index][row]),
+  }));
+  return {
+    width: widthIn(figure),
+    height: HEIGHT,
+    tzDate: (at) => (timeZone ? uPlot.tzDate(new Date(at * 1_000), timeZone) : new Date(at * 1_000)),
+    cursor: { drag: { x: false } },
+    scales: { x: { range }, left: fromZero, right: fromZero },
+    axes: [
+      { ...axis, space: 90, values: (_plot, ticks) => ticks.map((at) => ofAxis.format(at * 1_000)) },
+      { ...ofValues, scale: "left" },
+      { ...ofValues, scale: "right", side: 1, grid: {}, show: series.some((one) => one.scale === "right") },
+    ],
+    series: [{ label: "Time", value: (_plot, at) => (at == null ? "–" : exact.format(at * 1_000)) }, ...lines],
+  };
+}
+
+function draw(figure) {
+  const heads = figure.querySelectorAll("thead th");
+  const series = figure.dataset.series.split(",").map((of) => {
+    const [column, tone, scale = "left"] = of.trim().split(" ");
+    return { column, tone, scale, label: heads[column].textContent };
+  });
+  const [at, ...values] = columnsOf(figure, series);
+  const settings = options(figure, series, values);
+  let drawn = values;
+  if (figure.dataset.chart !== "lines") {
+    // Parts are drawn as sums: the highest first, and those below cover it.
+    const sum = (row, upTo) => values.slice(0, upTo).reduce((all, part) => all + part[row], 0);
+    drawn = values.map((part, index) => part.map((of, row) => (of === null ? null : of + sum(row, index))));
+    drawn.reverse();
+    settings.series = [settings.series[0], ...settings.series.slice(1).reverse()];
+  }
+  const plot = new uPlot(settings, [at, ...drawn]);
+  figure.querySelector("details").before(plot.root);
+  const highest = series.map(({ label }, index) => `${label}: at most ${text(Math.max(...values[index]))}.`);
+  const picture = plot.root.querySelector(".u-wrap");
+  picture.setAttribute("role", "img");
+  picture.setAttribute("aria-label", `${figure.querySelector("figcaption").textContent}. ${highest.join(" ")}`);
+  return plot;
+}
+
+const widthIn = (figure) => Math.max(figure.querySelector("details").clientWidth, 100);
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) plots.get(target)?.setSize({ width: widthIn(target), height: HEIGHT });
+});
+
+function drawAll() {
+  resized.disconnect();
+  for (const plot of plots.values()) plot.destroy();
+  plots.clear();
+  for (const figure of document.querySelectorAll("figure[data-chart]:has(tr[data-at])")) {
+    plots.set(figure, draw(figure));
+    resized.observe(figure);
+  }
+}
+
+drawAll();
+// The page has new content, or other colors.
+document.addEventListener("content", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);

@@ -1,0 +1,171 @@
+//! The rules of both sets, by name, with what each set says of them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rlaas_core::algorithm::{Algorithm, Limit};
+use rlaas_core::clock::Micros;
+use rlaas_core::plan::RuleIndex;
+use rlaas_core::rules::descriptors::DescriptorRule;
+use rlaas_core::rules::{EnforcedShare, Grant, Mode, Rule, RuleSet, Unmatched};
+use serde::Serialize;
+
+use super::report::RuleReport;
+use super::text::{count_text, length_text};
+
+/// Which set of rules a rule is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Candidate,
+    Against,
+}
+
+/// A limit that was tried: what a set of rules says of one rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TriedLimit {
+    /// Name of the algorithm.
+    pub algorithm: &'static str,
+    /// Units per window; 0 refuses all. `None`: unlimited.
+    pub limit: Option<u64>,
+    /// The window, in microseconds.
+    pub window_us: u64,
+    /// Most units at once, if the algorithm has a burst.
+    pub burst: Option<u64>,
+    /// Whether it is enforced: `enforced`, `shadow`, `quota`, `shadow quota` or `off`.
+    pub mode: &'static str,
+    /// Share of the keys for which it is enforced, such as `25%`.
+    pub enforced_share: String,
+    /// Limits of their own for some requests.
+    pub overrides: usize,
+}
+
+/// The rules of both sets, and their counts.
+#[derive(Debug, Default)]
+pub(super) struct RuleTable {
+    pub(super) rules: Vec<RuleReport>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+/// The rules of one set: for each, its position in the table.
+#[derive(Debug)]
+pub(super) struct RulePositions {
+    /// In the order of [`RuleSet::iter`], then of
+    /// [`every`](rlaas_core::rules::descriptors::Descriptors::every).
+    positions: Vec<usize>,
+    flat: usize,
+}
+
+impl RuleTable {
+    /// Adds the rules of a set. Rules of the same name are one rule of the report.
+    pub(super) fn add(&mut self, rules: &RuleSet, side: Side) -> RulePositions {
+        let has_default = rules.unmatched() == Unmatched::DefaultRule;
+        let written = rules.descriptors().iter().count();
+        let mut positions = Vec::new();
+        for (at, rule) in rules.iter().enumerate() {
+            let position = self.add_rule(&rule.name, rule.into(), side);
+            self.rules[position].is_written |= at > 0 || has_default;
+            positions.push(position);
+        }
+        let flat = positions.len();
+        for (at, rule) in rules.descriptors().every().enumerate() {
+            let position = self.add_rule(&rule.name, rule.into(), side);
+            self.rules[position].is_written |= at < written;
+            positions.push(position);
+        }
+        RulePositions { positions, flat }
+    }
+
+    fn add_rule(&mut self, name: &Arc<str>, limit: TriedLimit, side: Side) -> usize {
+        let next = self.rules.len();
+        let at = *self.by_name.entry(Arc::clone(name)).or_insert(next);
+        if at == next {
+            self.rules.push(RuleReport { rule: name.to_string(), ..RuleReport::default() });
+        }
+        match side {
+            Side::Candidate => self.rules[at].candidate = Some(limit),
+            Side::Against => self.rules[at].in_force = Some(limit),
+        }
+        at
+    }
+}
+
+impl RulePositions {
+    /// Returns the position of the rule of a hit in the table.
+    pub(super) fn position(&self, index: RuleIndex) -> usize {
+        match index {
+            RuleIndex::Flat(position) => self.positions[position],
+            RuleIndex::Descriptor { position, .. } => self.positions[self.flat + position],
+        }
+    }
+}
+
+impl TriedLimit {
+    fn new(algorithm: Algorithm, grant: Grant, window: Micros, mode: Mode) -> Self {
+        let burst = grant.limit().filter(|_| algorithm.has_burst()).map(Limit::burst);
+        Self {
+            algorithm: algorithm.name(),
+            limit: match grant {
+                Grant::Limited(limit) => Some(limit.units()),
+                Grant::Banned => Some(0),
+                Grant::Unlimited => None,
+            },
+            window_us: window.as_micros(),
+            burst,
+            mode: match mode {
+                Mode::Enforced => "enforced",
+                Mode::Shadow => "shadow",
+                Mode::Quota => "quota",
+                Mode::ShadowQuota => "shadow quota",
+                Mode::Off => "off",
+            },
+            enforced_share: EnforcedShare::ALL.to_string(),
+            overrides: 0,
+        }
+    }
+
+    /// Returns the window.
+    pub fn window(&self) -> Micros {
+        Micros::from_micros(self.window_us)
+    }
+}
+
+impl From<&Rule> for TriedLimit {
+    fn from(rule: &Rule) -> Self {
+        let limit = Self::new(rule.algorithm, rule.grant, rule.window, rule.mode);
+        let (enforced_share, overrides) = (rule.enforce.to_string(), rule.overrides.len());
+        Self { enforced_share, overrides, ..limit }
+    }
+}
+
+impl From<&DescriptorRule> for TriedLimit {
+    fn from(rule: &DescriptorRule) -> Self {
+        Self::new(rule.algorithm, rule.grant, rule.window, rule.mode)
+    }
+}
+
+/// Writes the limit for people: `5 per 1m, fixed-window, shadow`.
+impl fmt::Display for TriedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            Some(limit) => write!(f, "{} per {}", count_text(limit), length_text(self.window()))?,
+            None => write!(f, "unlimited")?,
+        }
+        if let Some(burst) = self.burst.filter(|burst| Some(*burst) != self.limit) {
+            write!(f, ", burst {}", count_text(burst))?;
+        }
+        write!(f, ", {}", self.algorithm)?;
+        if self.mode != "enforced" {
+            write!(f, ", {}", self.mode)?;
+        }
+        if self.enforced_share != EnforcedShare::ALL.to_string() {
+            write!(f, ", enforced for {} of the keys", self.enforced_share)?;
+        }
+        match self.overrides {
+            0 => Ok(()),
+            1 => write!(f, ", 1 override"),
+            overrides => write!(f, ", {overrides} overrides"),
+        }
+    }
+}
