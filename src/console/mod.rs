@@ -30,7 +30,6 @@ mod assets;
 mod change_form;
 mod chart;
 mod cookies;
-mod day_chart;
 mod fields;
 mod layout;
 mod live;

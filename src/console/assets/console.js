@@ -1,6 +1,5 @@
 // Writes times and numbers as the reader does. Everything works without it.
 const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const short = new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "numeric", minute: "2-digit" });
 const number = new Intl.NumberFormat(undefined);
 
 function localize(root) {
@@ -8,7 +7,7 @@ function localize(root) {
     const at = new Date(element.dateTime);
     if (!Number.isNaN(at.getTime())) {
       element.title = element.textContent;
-      element.textContent = (element.closest(".times") ? short : time).format(at);
+      element.textContent = time.format(at);
     }
   }
   for (const element of root.querySelectorAll("data.number")) {

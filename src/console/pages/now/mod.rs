@@ -13,8 +13,9 @@ pub(super) use view::{Range, scope_field, scope_of};
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use maud::PreEscaped;
+use maud::{PreEscaped, html};
 
+use crate::console::chart;
 use crate::console::layout::failure;
 use crate::console::visitor::ConsoleVisitor;
 use crate::console::{Console, internal_error};
@@ -34,9 +35,8 @@ pub(in crate::console) async fn show(
     match View::parse(query.as_bytes(), &visitor.caller, is_project) {
         Ok(view) => {
             let Some(html) = console.live_view(&view).await else { return internal_error() };
-            console
-                .page(StatusCode::OK, move || frame.page(TITLE, &PreEscaped((*html).to_owned())))
-                .await
+            let content = move || html! { (PreEscaped(&*html)) (chart::script()) };
+            console.page(StatusCode::OK, move || frame.page(TITLE, &content())).await
         }
         Err(error) => {
             let status = error.status();

@@ -1,7 +1,5 @@
 //! The usage of a project by day: the part of the page, and the same as a file.
 
-use std::collections::HashMap;
-
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,7 +10,7 @@ use super::MAX_TIME;
 use crate::admin::AdminError;
 use crate::clock::Deadline;
 use crate::console::Console;
-use crate::console::day_chart::{DayChart, DayCounts};
+use crate::console::chart;
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{failure, notice};
 use crate::console::project_access::{AccessError, OPERATE_OR_ADMIN, admitted, field_of};
@@ -24,6 +22,7 @@ use crate::usage::{DailyUsage, Day, KEPT_DAYS, UsageRange, csv};
 
 /// More rows than a project has days.
 const MAX_ROWS: usize = 1_000;
+const DAY_SECONDS: u64 = 86_400;
 
 /// The usage of the days that are kept.
 #[derive(Debug)]
@@ -56,10 +55,6 @@ impl MonthOfUsage {
                 }
                 Ok(days) => {
                     (self.chart(days))
-                    details #usage-table {
-                        summary { "Table of usage by day" }
-                        (table(days))
-                    }
                     p {
                         a href=(Link::to("usage.csv").with("project", field_of(id))) download {
                             "Download as CSV"
@@ -70,17 +65,21 @@ impl MonthOfUsage {
         }
     }
 
-    /// Returns the chart, with the days that have no usage.
+    /// Returns the chart, which is drawn from the table.
     fn chart(&self, days: &[DailyUsage]) -> Markup {
-        let by_day: HashMap<Day, &DailyUsage> = days.iter().map(|day| (day.day, day)).collect();
-        let kept = self.today.minus(KEPT_DAYS - 1).up_to(self.today);
-        let counts: Vec<_> = kept
-            .map(|day| {
-                let usage = by_day.get(&day).map(|of| of.usage).unwrap_or_default();
-                DayCounts { day, allowed: usage.allowed, denied: usage.denied }
-            })
-            .collect();
-        DayChart { id: "usage-chart", title: "Requests", days: &counts }.render()
+        let from = self.today.minus(KEPT_DAYS - 1).start().as_micros() / 1_000_000;
+        let until = self.today.start().as_micros() / 1_000_000 + DAY_SECONDS;
+        html! {
+            figure.chart id="usage-chart" data-chart="bars" data-series="1 allowed,2 refused"
+                data-range={ (from) " " (until) } data-zone="UTC" {
+                figcaption { span.title { "Requests" } " " span.muted { "per day (UTC)" } }
+                details #usage-table {
+                    summary { "Table of usage by day" }
+                    (table(days))
+                }
+            }
+            (chart::script())
+        }
     }
 }
 
@@ -98,7 +97,7 @@ fn table(days: &[DailyUsage]) -> Markup {
     };
     table.with_rows(&html! {
         @for DailyUsage { day, usage, is_preliminary, .. } in days.iter().rev() {
-            tr {
+            tr data-at=(day.start().as_micros() / 1_000_000) data-seconds=(DAY_SECONDS) {
                 th scope="row" { (day) }
                 td.right { (number(usage.allowed)) }
                 td.right { (number(usage.denied)) }

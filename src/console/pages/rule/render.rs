@@ -13,6 +13,7 @@ use super::top::TopTable;
 use super::tried::TriedRequest;
 use crate::admin::StatsScope;
 use crate::console::ConsoleContext;
+use crate::console::chart;
 use crate::console::fields::Link;
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
@@ -70,6 +71,7 @@ impl RulePage {
                 @else { (self.numbers.charts(&self.query, rule.candidates())) }
                 (self.top())
             }
+            (chart::script())
             (self.facts(console, rule))
             (self.mode(rule))
             @if let NamedRule::Flat(_) = rule { (self.tried()) }
