@@ -8,8 +8,7 @@ use super::change_form::REQUEST_ID;
 use super::fields::FormFields;
 use super::page_error::admin_status;
 use crate::admin::AdminError;
-use crate::admin::projects::{ProjectError, WriteError};
-use crate::projects::dry_runs::DryRunError;
+use crate::admin::projects::{ProjectError, ValidationError, WriteError};
 use crate::projects::registry::RestoreError;
 use crate::projects::{ApiKeyError, InvalidProject, Project, RuleWriteError};
 
@@ -78,7 +77,7 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
         ) => StatusCode::CONFLICT,
         ProjectError::Key(ApiKeyError::IdTaken)
         | ProjectError::Restore(RestoreError::Changed | RestoreError::Store(_))
-        | ProjectError::DryRun(DryRunError::TooMany | DryRunError::Expired)
+        | ProjectError::Validation(ValidationError::TooMany | ValidationError::Expired)
         | ProjectError::NoRandomNumbers
         | ProjectError::Write(WriteError::Store(_) | WriteError::Raced) => {
             StatusCode::SERVICE_UNAVAILABLE

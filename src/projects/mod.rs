@@ -7,7 +7,6 @@
 
 mod api_key;
 mod api_key_rules;
-pub mod dry_runs;
 mod etag;
 mod file_rules;
 mod history;
@@ -31,4 +30,4 @@ pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use rules_file::RulesFile;
 pub use secret::{ApiKeySecret, Environment};
-pub use warnings::{Warning, warnings, warnings_in_steps};
+pub use warnings::{Warning, warnings};

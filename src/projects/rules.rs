@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -195,33 +194,30 @@ impl ProjectRules {
         others: Others,
         by: WriteStamp,
     ) -> Result<Vec<RuleChange>, RuleWriteError> {
-        let applied = self.applied(specs, others, by, &mut || ControlFlow::Continue(()));
-        // It is never stopped.
-        let (rules, changes) = applied.unwrap_or(Err(RuleWriteError::Invalid(Vec::new())))?;
+        let (rules, changes) = self.applied(specs, others, by)?;
         *self = rules;
         Ok(changes)
     }
 
-    /// Returns the rules as [`ProjectRules::apply`] would make them, and the differences. Calls
-    /// `pause` again and again; if that breaks, returns `None`.
+    /// Returns the rules as [`ProjectRules::apply`] would make them, and the differences.
+    ///
+    /// # Errors
+    ///
+    /// As [`ProjectRules::apply`].
     pub fn applied(
         &self,
         specs: Vec<RuleSpec>,
         others: Others,
         by: WriteStamp,
-        pause: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Option<Result<(Self, Vec<RuleChange>), RuleWriteError>> {
+    ) -> Result<(Self, Vec<RuleChange>), RuleWriteError> {
         let given = RulesSpec { rules: specs, ..RulesSpec::default() };
-        if let Err(problems) = given.build_in_steps(pause)? {
-            return Some(Err(RuleWriteError::Invalid(problems)));
-        }
+        given.build().map_err(RuleWriteError::Invalid)?;
         // Valid rules have names.
         let named =
             given.rules.into_iter().filter_map(|spec| Some((spec.name.value()?.clone(), spec)));
         let mut named: BTreeMap<String, RuleSpec> = named.collect();
         let (mut after, mut changes) = (Self::default(), Vec::new());
         for (name, record) in &self.0 {
-            pause().continue_value()?;
             if others == Others::Kept || named.contains_key(name) {
                 after.0.insert(name.clone(), record.clone());
             } else {
@@ -230,20 +226,11 @@ impl ProjectRules {
             }
         }
         while let Some((name, spec)) = named.pop_first() {
-            pause().continue_value()?;
             changes.extend(after.put(name, spec, by));
         }
         changes.sort_by(|one, other| one.name.cmp(&other.name));
-        let built = after.build_in_steps(pause)?;
-        Some(built.map(|_| (after, changes)).map_err(RuleWriteError::Invalid))
-    }
-
-    /// As [`ProjectRules::build`]. Calls `pause` again and again; if that breaks, returns `None`.
-    pub fn build_in_steps(
-        &self,
-        pause: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Option<Result<RuleSet, Vec<Problem>>> {
-        self.rules_spec().build_in_steps(pause)
+        after.build().map_err(RuleWriteError::Invalid)?;
+        Ok((after, changes))
     }
 
     /// Returns the specifications by name.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
@@ -68,18 +67,8 @@ impl Warning {
 
 /// Returns warnings about valid rules.
 pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
-    // It is never stopped.
-    warnings_in_steps(rules, &mut || ControlFlow::Continue(())).unwrap_or_default()
-}
-
-/// As [`warnings`]. Calls `pause` after each rule; if that breaks, returns `None`.
-pub fn warnings_in_steps(
-    rules: &RuleSet,
-    pause: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Option<Vec<Warning>> {
     let mut warnings = Vec::new();
     for rule in rules.iter() {
-        pause().continue_value()?;
         let mut warn = |kind| warnings.push(Warning { rule: Arc::clone(&rule.name), kind });
         if let Some(why) = unmatchable(&rule.matcher) {
             warn(WarningKind::NeverMatches(why));
@@ -112,8 +101,8 @@ pub fn warnings_in_steps(
         }
     }
     warnings.extend(foreign_descriptor_patterns(rules));
-    warnings.extend(redundant_rules(rules, pause)?);
-    Some(warnings)
+    warnings.extend(redundant_rules(rules));
+    warnings
 }
 
 /// Returns the parts whose pattern has syntax of another language.
@@ -229,16 +218,11 @@ fn max_log_entries(algorithm: Algorithm, grants: impl IntoIterator<Item = Grant>
 }
 
 /// Finds rules with the same requests, keys, algorithm and window: the stricter one always decides.
-fn redundant_rules(
-    rules: &RuleSet,
-    pause: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Option<Vec<Warning>> {
+fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
     // Sorted by scope, then by limit, so that only neighbours must be compared.
-    let mut named = BTreeMap::new();
-    for rule in rules.iter().skip(1) {
-        pause().continue_value()?;
-        named.insert((scope(rule), units(rule), &*rule.name), rule);
-    }
+    let named = rules.iter().skip(1);
+    let named = named.map(|rule| ((scope(rule), units(rule), &*rule.name), rule));
+    let named: BTreeMap<_, &Rule> = named.collect();
     let mut warnings = Vec::new();
     let mut before: Option<(&String, &Rule)> = None;
     for ((scope, ..), wide) in &named {
@@ -254,7 +238,7 @@ fn redundant_rules(
             warnings.push(Warning { rule: Arc::clone(&wide.name), kind });
         }
     }
-    Some(warnings)
+    warnings
 }
 
 /// Returns the properties that must be equal for one rule to make another redundant.

@@ -179,9 +179,8 @@ impl ProjectAdministrator {
         let deadline = call.deadline.or_within(MAX_TIME);
         self.registry.sync(deadline).await?;
         let before = self.registry.project(&id);
-        let (mut apply, registry) = (apply, self.registry.clone());
+        let mut apply = apply;
         let (apply, tried) = run_blocking(move || {
-            let _first = registry.dry_runs().revision();
             let tried = apply(before.as_deref()).map(|change| change.after.is_none());
             (apply, tried)
         })

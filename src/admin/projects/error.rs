@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
+use super::ValidationError;
 use crate::admin::AdminError;
-use crate::projects::dry_runs::{DryRunError, Stopped};
 use crate::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::store::StoreError;
@@ -61,7 +61,7 @@ pub enum ProjectError {
     NoRevision,
     /// A validation has no result.
     #[error(transparent)]
-    DryRun(#[from] DryRunError),
+    Validation(#[from] ValidationError),
     /// The system has no random numbers.
     #[error("the system has no random numbers")]
     NoRandomNumbers,
@@ -107,12 +107,6 @@ impl ProjectError {
     /// Returns `true` if the store did not answer.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Write(WriteError::Store(_)) | Self::Restore(RestoreError::Store(_)))
-    }
-}
-
-impl From<Stopped> for ProjectError {
-    fn from(_stopped: Stopped) -> Self {
-        Self::DryRun(DryRunError::Expired)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `restore` | the end of a conflict of catalogues |
 //! | `revisions` | the history of rules |
 //! | `trial` | what a write would do, without the write |
+//! | `validations` | the queue of trials |
 
 mod change;
 mod error;
@@ -19,6 +20,7 @@ mod restore;
 mod revisions;
 mod rules;
 mod trial;
+mod validations;
 
 pub use change::ProjectCall;
 pub use error::{ProjectError, WriteError};
@@ -26,6 +28,7 @@ pub use keys::{CreatedKey, RotatedKey};
 pub use revisions::{RevisionDiff, RulesWritten};
 pub use rules::{RuleEdit, RuleSelection, RulesGiven, WrittenRule};
 pub use trial::{RuleWarning, Trial, TriedRules, ValidatedRules};
+pub use validations::ValidationError;
 
 use std::sync::Arc;
 
@@ -39,6 +42,7 @@ use crate::rules::{RuleSet, Unmatched};
 use crate::usage::UsageRecorder;
 
 use self::change::{Made, PlannedChange};
+use self::validations::ValidationQueue;
 
 /// Time for which changes of a project may lie before its creation: the audit has another clock, and
 /// records a creation before it is made. Far less than an id rests between two projects.
@@ -51,6 +55,7 @@ pub struct ProjectAdministrator {
     registry: Registry,
     clock: Clock,
     usage: UsageRecorder,
+    validations: ValidationQueue,
 }
 
 /// A project to create.
@@ -85,7 +90,8 @@ impl ProjectAdministrator {
             administrator.instances().id(),
             Clock::default(),
         );
-        Self { administrator, registry, clock: Clock::default(), usage }
+        let (clock, validations) = (Clock::default(), ValidationQueue::default());
+        Self { administrator, registry, clock, usage, validations }
     }
 
     /// Returns the usage of the projects.

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use super::rules::{file_rule_names, problems_of_api_key};
 use super::{ProjectAdministrator, ProjectError};
 use crate::clock::{Deadline, Timestamp};
-use crate::projects::dry_runs::{DryRunKind, Steps, Stopped};
 use crate::projects::registry::{ProjectState, Registry};
 use crate::projects::{
-    Etag, Others, ProjectId, ProjectRules, RuleChange, RuleWriteError, Warning, WriteStamp,
-    warnings_in_steps,
+    Etag, Others, ProjectId, RuleChange, RuleWriteError, Warning, WriteStamp, warnings,
 };
 use crate::rules::spec::{Problem, RuleSpec, RulesSpec};
 use crate::rules::{Rule, RuleSet};
@@ -59,26 +57,21 @@ pub struct RuleWarning {
 }
 
 impl ProjectAdministrator {
-    /// Runs `work` on a project as it is when its turn comes: on a thread of its own, in steps. It
-    /// ends if this future is dropped.
+    /// Runs `work` on a project as it is when its turn comes, in the queue of validations.
     ///
     /// # Errors
     ///
-    /// [`ProjectError::NoProject`], [`ProjectError::DryRun`], or that of `work`.
-    pub async fn dry_run<T: Send + 'static>(
+    /// [`ProjectError::NoProject`], [`ProjectError::Validation`], or that of `work`.
+    pub async fn on_trial<T: Send + 'static>(
         &self,
         id: &ProjectId,
-        kind: DryRunKind,
         deadline: Deadline,
-        work: impl FnOnce(&Trial, &mut Steps) -> Result<T, ProjectError> + Send + 'static,
+        work: impl FnOnce(&Trial) -> Result<T, ProjectError> + Send + 'static,
     ) -> Result<T, ProjectError> {
         self.project(id)?;
-        let (this, id_of_trial) = (self.clone(), id.clone());
-        let work = move |steps: &mut Steps| {
-            let worked = this.trial(&id_of_trial).and_then(|trial| work(&trial, steps));
-            Ok(worked)
-        };
-        self.registry.dry_runs().run(id, kind, deadline, work).await?
+        let (this, id) = (self.clone(), id.clone());
+        let work = move || this.trial(&id).and_then(|trial| work(&trial));
+        self.validations.run(deadline, work).await?
     }
 
     fn trial(&self, id: &ProjectId) -> Result<Trial, ProjectError> {
@@ -102,20 +95,17 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// [`ProjectError::DryRun`]. Problems of rules are no errors.
-    pub fn validate(
-        &self,
-        tried: TriedRules,
-        steps: &mut Steps,
-    ) -> Result<ValidatedRules, ProjectError> {
+    /// [`ProjectError::Rules`], but for problems: these are no errors.
+    pub fn validate(&self, tried: TriedRules) -> Result<ValidatedRules, ProjectError> {
         let given = tried.specs.clone();
         let mut problems = self.problems_of_names(&given);
         if self.takes_no_api_key {
             problems.extend(problems_of_api_key(&given));
         }
         let (mut changes, mut built) = (Vec::new(), None);
-        match self.applied(tried, steps)? {
-            Ok((rules, differences)) => match self.in_force(&rules, steps)? {
+        let by = WriteStamp { at: self.now, etag: Etag(0) };
+        match self.state.rules.applied(tried.specs, tried.others, by) {
+            Ok((rules, differences)) => match self.registry.with_rules(&self.state, &rules) {
                 Ok(rules) => (changes, built) = (differences, Some(rules)),
                 Err(found) => problems.extend(found),
             },
@@ -127,31 +117,10 @@ impl Trial {
         }
         let rules = match built {
             Some(rules) => rules,
-            None => valid_among(&given, steps)?,
+            None => valid_among(&given)?,
         };
-        let warnings = warnings_of(&given, &rules, steps)?;
+        let warnings = warnings_of(&given, &rules);
         Ok(ValidatedRules { problems, warnings, changes, revision: self.state.revision })
-    }
-
-    /// Returns the rules after a write, and the differences.
-    fn applied(
-        &self,
-        tried: TriedRules,
-        steps: &mut Steps,
-    ) -> Result<Result<(ProjectRules, Vec<RuleChange>), RuleWriteError>, Stopped> {
-        let by = WriteStamp { at: self.now, etag: Etag(0) };
-        let TriedRules { specs, others } = tried;
-        self.state.rules.applied(specs, others, by, &mut || steps.flow()).ok_or(Stopped)
-    }
-
-    /// Returns what would be in force with these rules.
-    fn in_force(
-        &self,
-        rules: &ProjectRules,
-        steps: &mut Steps,
-    ) -> Result<Result<RuleSet, Vec<Problem>>, Stopped> {
-        let in_force = self.registry.with_rules(&self.state, rules, &mut || steps.flow());
-        in_force.ok_or(Stopped)
     }
 
     /// Returns the problems of rules that a file has.
@@ -165,10 +134,9 @@ impl Trial {
 }
 
 /// Returns those rules that are valid by themselves.
-fn valid_among(specs: &[RuleSpec], steps: &mut Steps) -> Result<RuleSet, ProjectError> {
+fn valid_among(specs: &[RuleSpec]) -> Result<RuleSet, ProjectError> {
     let mut valid: HashMap<Arc<str>, Rule> = HashMap::new();
     for spec in specs {
-        steps.pause()?;
         if let Ok(rule) = spec.build() {
             valid.entry(Arc::clone(&rule.name)).or_insert(rule);
         }
@@ -178,12 +146,7 @@ fn valid_among(specs: &[RuleSpec], steps: &mut Steps) -> Result<RuleSet, Project
 }
 
 /// Returns the warnings that concern the rules given, in their order.
-fn warnings_of(
-    specs: &[RuleSpec],
-    rules: &RuleSet,
-    steps: &mut Steps,
-) -> Result<Vec<RuleWarning>, Stopped> {
-    let all = warnings_in_steps(rules, &mut || steps.flow()).ok_or(Stopped)?;
+fn warnings_of(specs: &[RuleSpec], rules: &RuleSet) -> Vec<RuleWarning> {
     let names = specs.iter().enumerate();
     let names = names.filter_map(|(position, spec)| Some((spec.name.value()?.as_str(), position)));
     let positions: HashMap<&str, usize> = names.collect();
@@ -191,11 +154,11 @@ fn warnings_of(
         let of = [Some(warning.rule()), warning.stricter()];
         of.into_iter().flatten().find_map(|name| positions.get(name).copied())
     };
-    let concerned = all.into_iter().filter_map(|warning| {
+    let concerned = warnings(rules).into_iter().filter_map(|warning| {
         let position = position(&warning)?;
         Some(RuleWarning { position, warning })
     });
-    let mut warnings: Vec<RuleWarning> = concerned.collect();
-    warnings.sort_by_key(|warning| warning.position);
-    Ok(warnings)
+    let mut concerned: Vec<RuleWarning> = concerned.collect();
+    concerned.sort_by_key(|warning| warning.position);
+    concerned
 }

@@ -126,9 +126,7 @@ impl Registry {
             }
             let before = self.project(id);
             let id = id.clone();
-            let registry = self.clone();
             let (synced, returned, outcome) = super::run_blocking(move || {
-                let _first = registry.dry_runs().revision();
                 let outcome = change(before.as_deref());
                 let outcome = outcome.map(|made| prepare(&id, before.as_deref(), made));
                 (synced, change, outcome)

@@ -42,7 +42,6 @@ use self::ended_keys::DeletedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
-use crate::projects::dry_runs::DryRuns;
 use crate::projects::{
     FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
 };
@@ -63,7 +62,6 @@ struct RegistryState {
     metrics: Arc<Metrics>,
     clock: Clock,
     keyring: Keyring,
-    dry_runs: DryRuns,
     /// Those that are stored, the unnamed one too.
     projects: RwLock<HashMap<ProjectId, Arc<ProjectState>>>,
     deleted_keys: Mutex<DeletedKeys>,
@@ -108,7 +106,6 @@ impl Registry {
             metrics,
             clock,
             keyring: Keyring::default(),
-            dry_runs: DryRuns::default(),
             projects: RwLock::default(),
             deleted_keys: Mutex::default(),
             files: ArcSwap::from_pointee(files),
@@ -275,7 +272,6 @@ impl Registry {
 
     /// Replaces a project, or removes it. Returns what that changes in the folder.
     fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
-        let _first = self.0.dry_runs.revision();
         let _putting = self.putting();
         let files = self.0.files.load_full();
         let before = self.stored(id);

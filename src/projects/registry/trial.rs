@@ -1,39 +1,30 @@
 //! What would be in force with other rules of a project.
 
-use std::ops::ControlFlow;
-
 use super::{ProjectState, Registry};
 use crate::projects::ProjectRules;
-use crate::projects::dry_runs::DryRuns;
 use crate::rules::RuleSet;
 use crate::rules::spec::Problem;
 
 impl Registry {
-    /// Returns the dry runs, which pause while a revision is made.
-    pub fn dry_runs(&self) -> &DryRuns {
-        &self.0.dry_runs
-    }
-
     /// Returns what would be in force if a project had these rules at run time, with the rules of
-    /// files and the modes that are set. Calls `pause` again and again; if that breaks, returns
-    /// `None`.
+    /// files and the modes that are set.
+    ///
+    /// # Errors
+    ///
+    /// All [`Problem`]s, each with the path of its field.
     pub fn with_rules(
         &self,
         state: &ProjectState,
         rules: &ProjectRules,
-        pause: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Option<Result<RuleSet, Vec<Problem>>> {
-        let built = match rules.build_in_steps(pause)? {
-            Ok(built) => built,
-            Err(problems) => return Some(Err(problems)),
-        };
+    ) -> Result<RuleSet, Vec<Problem>> {
+        let built = rules.build()?;
         let (id, files) = (&state.project.id, self.files());
         let rules = match files.rules(id) {
             Some(of_files) => {
                 let more = built.iter().skip(1).cloned();
                 let together = RuleSet::clone(of_files).with_more(more);
                 if together.max_matches() > RuleSet::MAX_MATCHES {
-                    return Some(Err(vec![too_many_matches()]));
+                    return Err(vec![too_many_matches()]);
                 }
                 together
             }
@@ -49,8 +40,7 @@ impl Registry {
                 None => rules,
             }
         };
-        pause().continue_value()?;
-        Some(Ok(self.0.limiter.with_set_modes(rules)))
+        Ok(self.0.limiter.with_set_modes(rules))
     }
 }
 

@@ -1,14 +1,13 @@
 //! Statuses of operations on projects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rlaas_proto::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
-use crate::admin::projects::{ProjectError, WriteError};
+use crate::admin::projects::{ProjectError, ValidationError, WriteError};
 use crate::api::status::{admin, invalid_field, with_reason};
-use crate::projects::dry_runs::DryRunError;
 use crate::projects::registry::RestoreError;
 use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::rule_messages::in_message;
@@ -69,10 +68,12 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
         ProjectError::FileProject => (Code::FailedPrecondition, "PROJECT_OF_FILE"),
         ProjectError::FileUnmatched => (Code::FailedPrecondition, "UNMATCHED_OF_FILE"),
         ProjectError::NoRevision => (Code::NotFound, "UNKNOWN_REVISION"),
-        ProjectError::DryRun(DryRunError::TooMany) => {
-            (Code::ResourceExhausted, "TOO_MANY_DRY_RUNS")
+        ProjectError::Validation(ValidationError::TooMany) => {
+            (Code::ResourceExhausted, "TOO_MANY_VALIDATIONS")
         }
-        ProjectError::DryRun(DryRunError::Expired) => (Code::DeadlineExceeded, "DRY_RUN_EXPIRED"),
+        ProjectError::Validation(ValidationError::Expired) => {
+            (Code::DeadlineExceeded, "VALIDATION_EXPIRED")
+        }
         ProjectError::NoRandomNumbers => (Code::Unavailable, "NO_RANDOM_NUMBERS"),
         ProjectError::Write(WriteError::Store(StoreError::Expired)) => {
             (Code::DeadlineExceeded, "STORE_UNAVAILABLE")
@@ -100,14 +101,9 @@ pub(in crate::api::admin) fn no_project() -> Status {
 
 /// Returns the problems of rules with the paths of the message.
 pub(super) fn problems(problems: Vec<Problem>, of: &str) -> Vec<Problem> {
-    let mut all: Vec<Problem> = Vec::new();
-    for problem in problems {
-        let problem = in_message(problem, of);
-        if !all.contains(&problem) {
-            all.push(problem);
-        }
-    }
-    all
+    let mut seen = HashSet::new();
+    let problems = problems.into_iter().map(|problem| in_message(problem, of));
+    problems.filter(|problem| seen.insert((problem.field.clone(), problem.text.clone()))).collect()
 }
 
 fn invalid_rules(found: Vec<Problem>, of: &str) -> Status {

@@ -1,18 +1,16 @@
-//! `Validate`. Its work is done in a dry run: what takes long pauses again and again.
+//! `Validate`. Its work waits in the queue of validations.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::v1::Rule;
 use tonic::{Request, Response, Status};
 
 use super::request::{OPERATE_OR_ADMIN, admitted, others};
 use super::{errors, messages};
 use crate::admin::projects::{
-    ProjectAdministrator, ProjectError, RuleWarning, Trial, TriedRules, ValidatedRules,
+    ProjectAdministrator, RuleWarning, Trial, TriedRules, ValidatedRules,
 };
 use crate::api::admin::caller;
 use crate::api::deadline::deadline;
-use crate::projects::dry_runs::{DryRunKind, Steps, Stopped};
-use crate::projects::{Others, ProjectId};
+use crate::projects::ProjectId;
 use crate::rule_messages;
 use crate::rules::spec::Problem;
 
@@ -27,41 +25,24 @@ pub(super) async fn validate(
     let id = admitted(caller(&request)?, &request.get_ref().project_id, OPERATE_OR_ADMIN)?;
     let (deadline, of) = (deadline(request.metadata()), id.clone());
     let proto::ValidateRequest { rules, prune, .. } = request.into_inner();
-    let validate = move |trial: &Trial, steps: &mut Steps| {
-        let tried = tried(&rules, others(prune), steps)?;
-        validated(&of, trial.validate(tried, steps)?, steps)
+    let validate = move |trial: &Trial| {
+        let specs = rules.iter().map(rule_messages::spec).collect();
+        let tried = TriedRules { specs, others: others(prune) };
+        Ok(validated(&of, trial.validate(tried)?))
     };
-    let answer = administrator.dry_run(&id, DryRunKind::Validation, deadline, validate).await;
+    let answer = administrator.on_trial(&id, deadline, validate).await;
     answer.map(Response::new).map_err(|error| errors::status(&error, ""))
 }
 
-/// Reads rules.
-fn tried(rules: &[Rule], others: Others, steps: &mut Steps) -> Result<TriedRules, Stopped> {
-    let mut specs = Vec::with_capacity(rules.len());
-    for rule in rules {
-        steps.pause()?;
-        specs.push(rule_messages::spec(rule));
-    }
-    Ok(TriedRules { specs, others })
-}
-
 /// Returns the answer to `Validate`.
-fn validated(
-    id: &ProjectId,
-    validated: ValidatedRules,
-    steps: &mut Steps,
-) -> Result<proto::ValidateResponse, ProjectError> {
+fn validated(id: &ProjectId, validated: ValidatedRules) -> proto::ValidateResponse {
     let ValidatedRules { problems, warnings, changes, revision } = validated;
     let mut all: Vec<proto::Problem> =
         errors::problems(problems, "").into_iter().map(error).collect();
     all.extend(warnings.iter().map(warning));
     all.truncate(MAX_PROBLEMS);
-    let mut listed = Vec::with_capacity(changes.len());
-    for change in &changes {
-        steps.pause()?;
-        listed.push(messages::change(id, change));
-    }
-    Ok(proto::ValidateResponse { problems: all, changes: listed, revision })
+    let changes = changes.iter().map(|change| messages::change(id, change)).collect();
+    proto::ValidateResponse { problems: all, changes, revision }
 }
 
 fn error(problem: Problem) -> proto::Problem {

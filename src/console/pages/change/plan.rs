@@ -10,7 +10,6 @@ use crate::clock::Deadline;
 use crate::console::project_access::field_of;
 use crate::console::project_problem::FormError;
 use crate::console::{Console, RulesReading, TextProblem};
-use crate::projects::dry_runs::{DryRunKind, Steps};
 use crate::projects::registry::ProjectState;
 use crate::projects::{Others, RuleChange, RulesFile};
 use crate::rule_messages;
@@ -56,8 +55,8 @@ impl Findings {
     }
 }
 
-/// Returns what publishing the text of a form would do. It waits for other checks of the project, and
-/// no decision waits for it.
+/// Returns what publishing the text of a form would do. It waits for other checks, and no decision
+/// waits for it.
 pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, FormError> {
     let checked = CheckedText {
         read: console.rules_format.read,
@@ -65,9 +64,9 @@ pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangeP
         publish_as: form.publish_as().map_err(FormError::invalid)?,
         of_files: console.projects.unmatched_of_files(&form.project),
     };
-    let (kind, deadline) = (DryRunKind::Validation, Deadline::within(MAX_TIME));
-    let work = move |trial: &Trial, steps: &mut Steps| checked.plan(trial, steps);
-    Ok(console.projects.dry_run(&form.project, kind, deadline, work).await?)
+    let deadline = Deadline::within(MAX_TIME);
+    let work = move |trial: &Trial| checked.plan(trial);
+    Ok(console.projects.on_trial(&form.project, deadline, work).await?)
 }
 
 /// A text to check.
@@ -80,19 +79,18 @@ struct CheckedText {
 }
 
 impl CheckedText {
-    fn plan(&self, trial: &Trial, steps: &mut Steps) -> Result<ChangePlan, ProjectError> {
+    fn plan(&self, trial: &Trial) -> Result<ChangePlan, ProjectError> {
         let RulesReading { mut file, problems } = (self.read)(&self.text);
-        steps.pause()?;
         let about_file = problems_of_file(trial.state(), &file, self.of_files);
         let rules = std::mem::take(&mut file.rules);
         // Without rules there is nothing to try: the text can't be read at all.
         let is_readable = problems.iter().all(|problem| problem.field.is_some());
         let (found, plan) = if is_readable {
-            tried(trial, steps, (rules, self.publish_as))?
+            tried(trial, rules, self.publish_as)?
         } else {
             (Vec::new(), ChangePlan { revision: trial.state().revision, ..ChangePlan::default() })
         };
-        let (further, found) = further(&problems, &found, steps)?;
+        let (further, found) = further(&problems, &found);
         let count = problems.len() + about_file.len() + found;
         let of_text = problems.into_iter().map(|problem| problem.text);
         let problems = Findings::new(of_text.chain(about_file).chain(further), count);
@@ -102,24 +100,11 @@ impl CheckedText {
 }
 
 /// Returns the first problems that only the trial has found, and how many there are.
-fn further(
-    of_text: &[TextProblem],
-    found: &[Problem],
-    steps: &mut Steps,
-) -> Result<(Vec<String>, usize), ProjectError> {
+fn further(of_text: &[TextProblem], found: &[Problem]) -> (Vec<String>, usize) {
     let known = KnownFields::new(of_text);
-    let (mut first, mut count) = (Vec::new(), 0);
-    for problem in found {
-        steps.pause()?;
-        if known.has(&problem.field) {
-            continue;
-        }
-        count += 1;
-        if first.len() < MAX_SHOWN {
-            first.push(format!("{}: {}", problem.field, problem.text));
-        }
-    }
-    Ok((first, count))
+    let further: Vec<_> = found.iter().filter(|problem| !known.has(&problem.field)).collect();
+    let first = further.iter().take(MAX_SHOWN).map(ToString::to_string);
+    (first.collect(), further.len())
 }
 
 /// The fields, and the rules, that a text has problems of. Of such a rule a trial knows less.
@@ -149,8 +134,8 @@ fn rule_of(field: &str) -> Option<&str> {
 /// Tries rules as they would be published.
 fn tried(
     trial: &Trial,
-    steps: &mut Steps,
-    (rules, publish_as): (Vec<RuleSpec>, PublishAs),
+    rules: Vec<RuleSpec>,
+    publish_as: PublishAs,
 ) -> Result<(Vec<Problem>, ChangePlan), ProjectError> {
     if rules.len() > MAX_RULES {
         let text =
@@ -158,12 +143,8 @@ fn tried(
         let too_many = Problem { field: "rules".to_owned(), text };
         return Ok((vec![too_many], ChangePlan::default()));
     }
-    let mut specs = Vec::with_capacity(rules.len());
-    for rule in &rules {
-        steps.pause()?;
-        specs.push(rule_messages::at_run_time(rule));
-    }
-    let mut validated = validate(trial, specs.clone(), steps)?;
+    let mut specs: Vec<_> = rules.iter().map(rule_messages::at_run_time).collect();
+    let mut validated = validate(trial, specs.clone())?;
     if publish_as != PublishAs::Text && validated.problems.is_empty() {
         let changed: HashSet<&str> =
             validated.changes.iter().map(|change| change.name.as_str()).collect();
@@ -176,7 +157,7 @@ fn tried(
                 publish_as.apply(spec, is_changed)
             })
             .collect();
-        validated = validate(trial, specs.clone(), steps)?;
+        validated = validate(trial, specs.clone())?;
     }
     let ValidatedRules { problems, warnings, changes, revision } = validated;
     let warnings = Findings::new(warnings.iter().map(warning), warnings.len());
@@ -184,12 +165,8 @@ fn tried(
     Ok((problems, ChangePlan { problems: problems_of_text, warnings, changes, specs, revision }))
 }
 
-fn validate(
-    trial: &Trial,
-    specs: Vec<RuleSpec>,
-    steps: &mut Steps,
-) -> Result<ValidatedRules, ProjectError> {
-    trial.validate(TriedRules { specs, others: Others::Deleted }, steps)
+fn validate(trial: &Trial, specs: Vec<RuleSpec>) -> Result<ValidatedRules, ProjectError> {
+    trial.validate(TriedRules { specs, others: Others::Deleted })
 }
 
 fn warning(RuleWarning { position, warning }: &RuleWarning) -> String {

@@ -1,7 +1,6 @@
 //! Specifications of rule sets.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -48,16 +47,6 @@ impl RulesSpec {
     ///
     /// All [`Problem`]s, each with the path of its field, such as `rules[3].limit`.
     pub fn build(&self) -> Result<RuleSet, Vec<Problem>> {
-        let built = self.build_in_steps(&mut || ControlFlow::Continue(()));
-        // It is never stopped.
-        built.unwrap_or(Err(Vec::new()))
-    }
-
-    /// As [`RulesSpec::build`]. Calls `pause` after each rule; if that breaks, returns `None`.
-    pub fn build_in_steps(
-        &self,
-        pause: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Option<Result<RuleSet, Vec<Problem>>> {
         let mut problems = Problems::default();
         let default = self.default_rule.build_default();
         let default = default.map_err(|own| problems.add_below("rate-limiter", own)).ok();
@@ -66,7 +55,7 @@ impl RulesSpec {
         }
         let mut names = HashSet::new();
         let mut rules = Vec::with_capacity(self.rules.len());
-        for (index, spec) in self.rules.iter().enumerate() {
+        for (index, spec) in self.rules.iter().take(MAX_RULES).enumerate() {
             let path = format!("rules[{index}]");
             if spec.name.value().is_some_and(|name| !names.insert(name)) {
                 problems.add(format!("{path}.name"), "another rule has this name");
@@ -74,9 +63,6 @@ impl RulesSpec {
             match spec.build() {
                 Ok(rule) => rules.push(rule),
                 Err(own) => problems.add_below(&path, own),
-            }
-            if pause().is_break() {
-                return None;
             }
         }
         let policy = "must be default, allow or deny";
@@ -89,6 +75,6 @@ impl RulesSpec {
                 format!("must have at most {} rules that one request can match, the default rule included", RuleSet::MAX_MATCHES),
             );
         }
-        Some(problems.finish(rules))
+        problems.finish(rules)
     }
 }
