@@ -30,9 +30,10 @@ mod transport_error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, Problems, Sources};
+use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
 
 const EXIT_NO: u8 = 1;
 const EXIT_NO_RESPONSE: u8 = 2;
@@ -134,14 +135,18 @@ fn refuse(problems: &Problems) -> ExitCode {
 
 impl Cli {
     /// Reads the command line. If it is wrong, or asks for help or the version, prints that and
-    /// returns the exit code: for commands that try rules 64 if it is wrong, because 2 says
-    /// something about their traffic, else clap's.
+    /// returns the exit code: 64 for what was removed, and for commands that try rules if it is
+    /// wrong, because 2 says something about their traffic, else clap's.
     ///
     /// # Errors
     ///
     /// The exit code.
     pub fn read() -> Result<Self, ExitCode> {
         Self::try_parse().map_err(|error| {
+            if let Some(RemovedName { name, instead, .. }) = removed(&error) {
+                eprintln!("rlaas {name} was removed: {instead}");
+                return ExitCode::from(EXIT_CONFIG);
+            }
             let _closed = error.print();
             let command = std::env::args_os().nth(1);
             let tries_rules =
@@ -182,6 +187,22 @@ impl Cli {
             Command::Completions(args) => completions::run(&args),
         }
     }
+}
+
+/// Returns the removed command or option that is the reason why the command line is wrong.
+fn removed(error: &clap::Error) -> Option<&'static RemovedName> {
+    let (kind, last) = match error.kind() {
+        ErrorKind::InvalidSubcommand => (RemovedKind::Command, ContextKind::InvalidSubcommand),
+        ErrorKind::UnknownArgument => (RemovedKind::Flag, ContextKind::InvalidArg),
+        _ => return None,
+    };
+    let Some(ContextValue::String(last)) = error.get(last) else { return None };
+    let words: Vec<String> =
+        std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+    REMOVED.iter().filter(|removed| removed.kind == kind).find(|removed| {
+        let mut names = removed.name.split(' ');
+        names.next_back() == Some(last) && names.zip(&words).all(|(name, word)| name == word)
+    })
 }
 
 fn key_value(text: &str) -> Result<(String, String), &'static str> {

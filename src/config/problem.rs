@@ -37,6 +37,18 @@ pub enum Problem {
         /// The line of the key, if known.
         line: Option<u64>,
     },
+    /// A key that was removed.
+    #[error("{origin}: {key} was removed: {instead}{}", place(*line, None))]
+    Removed {
+        /// The file, the environment variable or the command line.
+        origin: String,
+        /// The whole key.
+        key: String,
+        /// What to do instead.
+        instead: &'static str,
+        /// The line of the key, if known.
+        line: Option<u64>,
+    },
     /// Two spellings of the same key in one source.
     #[error("{origin}: {key}: the same as {other}; give only one of them{}", place(*line, None))]
     Twice {
@@ -77,6 +89,7 @@ impl Problem {
             Self::Unreadable { file, .. } => (file.to_string_lossy(), None, None),
             Self::Syntax { origin, .. } => (origin.into(), None, None),
             Self::UnknownKey { origin, key, line, .. }
+            | Self::Removed { origin, key, line, .. }
             | Self::Twice { origin, key, line, .. }
             | Self::Invalid { origin, key, line, .. } => (origin.into(), *line, Some(key)),
         }
@@ -85,6 +98,7 @@ impl Problem {
     /// Sets the line of a problem with a key. `line_of` finds it from origin and key.
     pub(super) fn locate(&mut self, line_of: impl FnOnce(&str, &str) -> Option<u64>) {
         if let Self::UnknownKey { origin, key, line, .. }
+        | Self::Removed { origin, key, line, .. }
         | Self::Twice { origin, key, line, .. }
         | Self::Invalid { origin, key, line, .. } = self
         {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::notice::Notice;
 use super::problem::Problem;
+use super::removed::{RemovedKind, instead_of};
 use super::setting::{Declared, Kind, Setting};
 use super::sources::without_urls;
 use super::tree::{Nulls, Tree};
@@ -288,17 +289,21 @@ impl<'a> Section<'a> {
         self.tree.problems.borrow().len() == self.problems_before
     }
 
-    /// Adds a problem for each unknown key.
+    /// Adds a problem for each unknown key, also if it was removed.
     pub(super) fn close(self) {
         for (key, value) in self.dict.into_iter().flatten() {
             if self.known.contains(&key.as_str()) {
                 continue;
             }
-            let origin = self.tree.origin(tag_of(value));
-            let key = self.tree.spelling(&origin, &self.join(key));
-            let suggestion = self.nearest(&key).map(|known| self.join(known));
-            let key = without_urls(&key);
-            let unknown = Problem::UnknownKey { origin, key, suggestion, line: None };
+            let (origin, path) = (self.tree.origin(tag_of(value)), self.join(key));
+            let key = self.tree.spelling(&origin, &path);
+            let line = None;
+            let unknown = if let Some(instead) = instead_of(RemovedKind::Setting, &path) {
+                Problem::Removed { origin, key, instead, line }
+            } else {
+                let suggestion = self.nearest(&key).map(|known| self.join(known));
+                Problem::UnknownKey { origin, key: without_urls(&key), suggestion, line }
+            };
             self.tree.problems.borrow_mut().push(unknown);
         }
     }

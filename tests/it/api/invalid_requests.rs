@@ -82,6 +82,18 @@ async fn malformed_oversized_and_misdirected_calls_do_no_harm() {
 }
 
 #[tokio::test]
+async fn removed_rpcs_are_unimplemented_and_removed_routes_not_found() {
+    let server = Rlaas::start(&[]);
+    let preview = "/ratelimit.admin.v1.ProjectService/Preview";
+    for (rpc, route) in [(preview, "/v1/projects/_/rules:preview")] {
+        let refused = send(&server, rpc, Vec::new()).await;
+        assert_eq!(refused.expect_err("no such RPC").code(), Code::Unimplemented, "{rpc}");
+        let (status, body) = server.post(route, "{}").await;
+        assert_eq!(status, 404, "{route}: {body}");
+    }
+}
+
+#[tokio::test]
 async fn ids_may_contain_any_character() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;

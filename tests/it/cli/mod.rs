@@ -11,6 +11,7 @@ mod forged_text;
 mod logs;
 mod projects;
 mod record;
+mod removed;
 mod rule_tests;
 mod rules;
 mod simulate;

@@ -6,10 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::browser::Browser;
 use super::{ADMIN, CONSOLE, OPERATE, start_with_auth};
-use crate::http::client::{HttpResponse, send_with};
+use crate::http::client::HttpResponse;
+use rlaas_testkit::TempDir;
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,14 +1,8 @@
 //! Warnings of validations.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use ring::digest::{SHA256, digest};
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::v1::{CheckRequest, PartMatcher, Rule, RuleMode};
+use rlaas_proto::ratelimit::v1::{Rule, RuleMode};
 use rlaas_testkit::process::Rlaas;
-use rlaas_testkit::{TempDir, eventually};
-use tonic::{Code, Request};
 
 use super::client::{Client, client, rule};
 
