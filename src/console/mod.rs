@@ -54,7 +54,7 @@ mod visit_error;
 mod visitor;
 
 pub use live::LiveViews;
-pub use rules_text::{FieldHelp, RulesFormat, RulesReading, TextProblem};
+pub use rules_text::{FieldHelp, RulesFormat, RulesReading};
 pub use sessions::Sessions;
 
 use std::sync::Arc;

@@ -19,19 +19,8 @@ pub struct RulesFormat {
 pub struct RulesReading {
     /// The rules, as far as they can be read.
     pub file: RulesFile,
-    /// Problems; with any the rules can't be used.
-    pub problems: Vec<TextProblem>,
-}
-
-/// A problem of a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextProblem {
-    /// Path of the field, such as `rules[1].limit`, if the problem has one.
-    pub field: Option<String>,
-    /// Line of the field, if it is known.
-    pub line: Option<u64>,
-    /// The problem, with the field and its line.
-    pub text: String,
+    /// Problems, each with its field and line; with any the rules can't be used.
+    pub problems: Vec<String>,
 }
 
 /// A field of a rule.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::change::{MadeNow, PlannedChange};
 use super::revisions::RulesWritten;
 use super::{ProjectAdministrator, ProjectCall, ProjectError, existing};
-use crate::projects::registry::{Change, ProjectState, too_many_matches};
+use crate::projects::registry::{Change, ProjectState};
 use crate::projects::{
     Etag, Others, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError,
     WriteStamp, api_key_problems,
@@ -212,8 +212,8 @@ impl ProjectAdministrator {
             guard(state)?;
             let mut rules = state.rules.clone();
             let changes = apply(&mut rules, by)?;
-            if let Some(files) = &files {
-                check_together(files, &rules)?;
+            if files.is_some() {
+                in_force_beside(files.as_deref(), &rules)?;
             }
             let revision = (!changes.is_empty()).then(|| Revision {
                 number: 0,
@@ -305,14 +305,23 @@ fn no_problems(problems: Vec<Problem>) -> Result<(), ProjectError> {
     if problems.is_empty() { Ok(()) } else { Err(RuleWriteError::Invalid(problems).into()) }
 }
 
-/// Checks that rules can be in force beside those of files.
-pub(super) fn check_together(files: &RuleSet, rules: &ProjectRules) -> Result<(), ProjectError> {
+/// Returns the rules that would be in force beside those of files.
+pub(super) fn in_force_beside(
+    files: Option<&RuleSet>,
+    rules: &ProjectRules,
+) -> Result<RuleSet, RuleWriteError> {
     let built = rules.build().map_err(RuleWriteError::Invalid)?;
+    let Some(files) = files else { return Ok(built) };
     let together = files.clone().with_more(built.iter().skip(1).cloned());
     if together.max_matches() <= RuleSet::MAX_MATCHES {
-        return Ok(());
+        return Ok(together);
     }
-    Err(RuleWriteError::Invalid(vec![too_many_matches()]).into())
+    let text = format!(
+        "must have at most {} rules that one request can match, those of files included",
+        RuleSet::MAX_MATCHES
+    );
+    let problem = Problem { field: "rules".to_owned(), text };
+    Err(RuleWriteError::Invalid(vec![problem]))
 }
 
 fn written(name: &str, made: MadeNow<RulesAfter>) -> Result<WrittenRule, ProjectError> {

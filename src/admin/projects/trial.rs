@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::rules::{file_rule_names, problems_of_api_key};
+use super::rules::{file_rule_names, in_force_beside, problems_of_api_key};
 use super::{ProjectAdministrator, ProjectError};
 use crate::clock::{Deadline, Timestamp};
-use crate::projects::registry::{ProjectState, Registry};
+use crate::projects::registry::ProjectState;
 use crate::projects::{
     Etag, Others, ProjectId, RuleChange, RuleWriteError, Warning, WriteStamp, warnings,
 };
@@ -19,7 +19,6 @@ pub struct Trial {
     state: Arc<ProjectState>,
     /// Rules of files, if the project has them.
     files: Option<Arc<RuleSet>>,
-    registry: Registry,
     /// Whether the rules may not use the attribute `api_key`.
     takes_no_api_key: bool,
     now: Timestamp,
@@ -78,7 +77,6 @@ impl ProjectAdministrator {
         Ok(Trial {
             state: self.project(id)?,
             files: self.files_beside(id),
-            registry: self.registry.clone(),
             takes_no_api_key: self.takes_no_api_key(id),
             now: self.now(),
         })
@@ -102,23 +100,22 @@ impl Trial {
         if self.takes_no_api_key {
             problems.extend(problems_of_api_key(&given));
         }
-        let (mut changes, mut built) = (Vec::new(), None);
         let by = WriteStamp { at: self.now, etag: Etag(0) };
-        match self.state.rules.applied(tried.specs, tried.others, by) {
-            Ok((rules, differences)) => match self.registry.with_rules(&self.state, &rules) {
-                Ok(rules) => (changes, built) = (differences, Some(rules)),
-                Err(found) => problems.extend(found),
-            },
-            Err(RuleWriteError::Invalid(found)) => problems.extend(found),
+        let applied = self.state.rules.applied(tried.specs, tried.others, by);
+        let applied = applied.and_then(|(rules, changes)| {
+            Ok((in_force_beside(self.files.as_deref(), &rules)?, changes))
+        });
+        let (rules, mut changes) = match applied {
+            Ok(applied) => applied,
+            Err(RuleWriteError::Invalid(found)) => {
+                problems.extend(found);
+                (valid_among(&given)?, Vec::new())
+            }
             Err(error) => return Err(error.into()),
-        }
+        };
         if !problems.is_empty() {
             changes.clear();
         }
-        let rules = match built {
-            Some(rules) => rules,
-            None => valid_among(&given)?,
-        };
         let warnings = warnings_of(&given, &rules);
         Ok(ValidatedRules { problems, warnings, changes, revision: self.state.revision })
     }

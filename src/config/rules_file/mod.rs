@@ -17,7 +17,7 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::console::{FieldHelp, RulesFormat, RulesReading, TextProblem};
+use crate::console::{FieldHelp, RulesFormat, RulesReading};
 use crate::projects::{FileProject, ProjectId, RulesFile};
 use crate::rule_messages;
 use crate::rules::RuleSet;
@@ -76,14 +76,9 @@ fn read_of_page(text: &str) -> RulesReading {
     const ORIGIN: &str = "text";
     let (file, Problems(problems)) = read(ORIGIN.to_owned(), text.to_owned());
     let problem = |problem: &super::Problem| {
-        let (_, line, key) = problem.place();
         let shown = problem.to_string();
         let shown = shown.strip_prefix(ORIGIN).and_then(|rest| rest.strip_prefix(": "));
-        TextProblem {
-            field: key.map(str::to_owned),
-            line,
-            text: shown.unwrap_or("can't be read").to_owned(),
-        }
+        shown.unwrap_or("can't be read").to_owned()
     };
     RulesReading { problems: problems.iter().map(problem).collect(), file }
 }

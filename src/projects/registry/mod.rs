@@ -15,13 +15,11 @@ mod restore;
 mod risks;
 mod state_dir;
 mod sync;
-mod trial;
 
 pub use change::{Change, ChangeError, Changed, ID_REST};
 pub use restore::{CatalogueSource, RestoreError};
 pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
-pub(crate) use trial::too_many_matches;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};

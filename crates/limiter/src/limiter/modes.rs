@@ -21,12 +21,6 @@ impl ModesInForce {
 }
 
 impl Limiter {
-    /// Returns the rules with the modes that are set, as if they were put in force.
-    #[must_use]
-    pub fn with_set_modes(&self, rules: RuleSet) -> RuleSet {
-        self.shared.modes.load().apply(rules)
-    }
-
     /// Puts the modes of `settings` in force that have not ended at `now`, in place of all that were
     /// set before, also for rules that replace those of today. The revisions of the rules stay: a
     /// mode changes no state. To be called again at [`ModeSettings::next_end`], and by one caller

@@ -9,19 +9,17 @@ use crate::admin::projects::{ProjectError, RuleWarning, Trial, TriedRules, Valid
 use crate::clock::Deadline;
 use crate::console::project_access::field_of;
 use crate::console::project_problem::FormError;
-use crate::console::{Console, RulesReading, TextProblem};
+use crate::console::{Console, RulesReading};
 use crate::projects::registry::ProjectState;
 use crate::projects::{Others, RuleChange, RulesFile};
 use crate::rule_messages;
 use crate::rules::Unmatched;
-use crate::rules::spec::{Problem, RuleSpec};
+use crate::rules::spec::RuleSpec;
 
 /// Longest wait for a check, that of waiting for others included.
 const MAX_TIME: Duration = Duration::from_secs(20);
 /// Most problems, and most warnings, that are shown.
 const MAX_SHOWN: usize = 500;
-/// Most rules of a text: as many as all projects may have.
-const MAX_RULES: usize = 100_000;
 
 /// What publishing a text would do.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +43,10 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Collects findings; the texts of those beyond the limit are never made.
-    fn new(all: impl Iterator<Item = String>, count: usize) -> Self {
-        Self { shown: all.take(MAX_SHOWN).collect(), count }
+    fn new(mut all: Vec<String>) -> Self {
+        let count = all.len();
+        all.truncate(MAX_SHOWN);
+        Self { shown: all, count }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -80,89 +79,40 @@ struct CheckedText {
 
 impl CheckedText {
     fn plan(&self, trial: &Trial) -> Result<ChangePlan, ProjectError> {
-        let RulesReading { mut file, problems } = (self.read)(&self.text);
-        let about_file = problems_of_file(trial.state(), &file, self.of_files);
-        let rules = std::mem::take(&mut file.rules);
-        // Without rules there is nothing to try: the text can't be read at all.
-        let is_readable = problems.iter().all(|problem| problem.field.is_some());
-        let (found, plan) = if is_readable {
-            tried(trial, rules, self.publish_as)?
-        } else {
-            (Vec::new(), ChangePlan { revision: trial.state().revision, ..ChangePlan::default() })
-        };
-        let (further, found) = further(&problems, &found);
-        let count = problems.len() + about_file.len() + found;
-        let of_text = problems.into_iter().map(|problem| problem.text);
-        let problems = Findings::new(of_text.chain(about_file).chain(further), count);
-        let changes = if problems.is_empty() { plan.changes } else { Vec::new() };
-        Ok(ChangePlan { problems, changes, ..plan })
+        let RulesReading { file, problems: of_text } = (self.read)(&self.text);
+        let (validated, specs) = tried(trial, &file.rules, self.publish_as)?;
+        let ValidatedRules { problems: found, warnings, changes, revision } = validated;
+        // A text with problems has those of its rules already, with their lines.
+        let found = if of_text.is_empty() { found } else { Vec::new() };
+        let of_file = problems_of_file(trial.state(), &file, self.of_files);
+        let problems = of_text.into_iter().chain(of_file);
+        let problems = problems.chain(found.iter().map(ToString::to_string));
+        let problems = Findings::new(problems.collect());
+        let changes = if problems.is_empty() { changes } else { Vec::new() };
+        let warnings = Findings::new(warnings.iter().map(warning).collect());
+        Ok(ChangePlan { problems, warnings, changes, specs, revision })
     }
 }
 
-/// Returns the first problems that only the trial has found, and how many there are.
-fn further(of_text: &[TextProblem], found: &[Problem]) -> (Vec<String>, usize) {
-    let known = KnownFields::new(of_text);
-    let further: Vec<_> = found.iter().filter(|problem| !known.has(&problem.field)).collect();
-    let first = further.iter().take(MAX_SHOWN).map(ToString::to_string);
-    (first.collect(), further.len())
-}
-
-/// The fields, and the rules, that a text has problems of. Of such a rule a trial knows less.
-struct KnownFields<'a> {
-    fields: HashSet<&'a str>,
-    rules: HashSet<&'a str>,
-}
-
-impl<'a> KnownFields<'a> {
-    fn new(problems: &'a [TextProblem]) -> Self {
-        let fields: HashSet<&str> =
-            problems.iter().filter_map(|problem| problem.field.as_deref()).collect();
-        let rules = fields.iter().filter_map(|field| rule_of(field)).collect();
-        Self { fields, rules }
-    }
-
-    fn has(&self, field: &str) -> bool {
-        self.fields.contains(field) || rule_of(field).is_some_and(|rule| self.rules.contains(rule))
-    }
-}
-
-/// Returns the part of a path that names the rule.
-fn rule_of(field: &str) -> Option<&str> {
-    field.starts_with("rules[").then(|| field.split(']').next()).flatten()
-}
-
-/// Tries rules as they would be published.
+/// Tries rules as they would be published, and returns them.
 fn tried(
     trial: &Trial,
-    rules: Vec<RuleSpec>,
+    rules: &[RuleSpec],
     publish_as: PublishAs,
-) -> Result<(Vec<Problem>, ChangePlan), ProjectError> {
-    if rules.len() > MAX_RULES {
-        let text =
-            format!("must be at most {MAX_RULES}, as many as all projects may have together");
-        let too_many = Problem { field: "rules".to_owned(), text };
-        return Ok((vec![too_many], ChangePlan::default()));
+) -> Result<(ValidatedRules, Vec<RuleSpec>), ProjectError> {
+    let specs: Vec<_> = rules.iter().map(rule_messages::at_run_time).collect();
+    let validated = validate(trial, specs.clone())?;
+    if publish_as == PublishAs::Text || !validated.problems.is_empty() {
+        return Ok((validated, specs));
     }
-    let mut specs: Vec<_> = rules.iter().map(rule_messages::at_run_time).collect();
-    let mut validated = validate(trial, specs.clone())?;
-    if publish_as != PublishAs::Text && validated.problems.is_empty() {
-        let changed: HashSet<&str> =
-            validated.changes.iter().map(|change| change.name.as_str()).collect();
-        let is_among =
-            |spec: &RuleSpec| spec.name.value().is_some_and(|name| changed.contains(name.as_str()));
-        specs = specs
-            .into_iter()
-            .map(|spec| {
-                let is_changed = is_among(&spec);
-                publish_as.apply(spec, is_changed)
-            })
-            .collect();
-        validated = validate(trial, specs.clone())?;
-    }
-    let ValidatedRules { problems, warnings, changes, revision } = validated;
-    let warnings = Findings::new(warnings.iter().map(warning), warnings.len());
-    let problems_of_text = Findings::default();
-    Ok((problems, ChangePlan { problems: problems_of_text, warnings, changes, specs, revision }))
+    let changed: HashSet<&str> =
+        validated.changes.iter().map(|change| change.name.as_str()).collect();
+    let applied = specs.into_iter().map(|spec| {
+        let changes = spec.name.value().is_some_and(|name| changed.contains(name.as_str()));
+        publish_as.apply(spec, changes)
+    });
+    let specs: Vec<_> = applied.collect();
+    Ok((validate(trial, specs.clone())?, specs))
 }
 
 fn validate(trial: &Trial, specs: Vec<RuleSpec>) -> Result<ValidatedRules, ProjectError> {
@@ -200,31 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_rule_with_problems_no_further_ones_are_shown() {
-        let problem = |field: Option<&str>| {
-            let text = "must be another".to_owned();
-            TextProblem { field: field.map(str::to_owned), line: None, text }
-        };
-        let problems = [problem(Some("rules[1].limit")), problem(Some("unmatched")), problem(None)];
-        let known = KnownFields::new(&problems);
-        for (field, expected) in [
-            ("rules[1].limit", true),
-            ("rules[1].name", true),
-            ("rules[1]", true),
-            ("rules[11].name", false),
-            ("rules[0].limit", false),
-            ("rules", false),
-            ("unmatched", true),
-            ("unmatche", false),
-        ] {
-            assert_eq!(known.has(field), expected, "{field}");
-        }
-    }
-
-    #[test]
     fn only_the_first_findings_are_shown() {
         let all = (0..MAX_SHOWN + 7).map(|number| number.to_string());
-        let findings = Findings::new(all, MAX_SHOWN + 7);
+        let findings = Findings::new(all.collect());
         assert_eq!((findings.shown.len(), findings.count), (MAX_SHOWN, MAX_SHOWN + 7));
     }
 }
