@@ -10,20 +10,17 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::observer::NoObserver;
 use tokio::runtime::Runtime;
 
-use super::expect::Difference;
+use super::expect::{Difference, LoopEnd};
 use super::explanation::explain;
 use super::file::TestCase;
-use super::outcome::StepOutcome;
+use super::outcome::DecidedStep;
 use super::rule_names::ReachedRules;
-use super::scalar::shown;
-use super::step::{PlannedRequest, RequestStep, for_each_request, request_steps};
+use super::step::{PlannedRequest, RequestStep, for_each_request};
+use super::value::{NONE, shown};
 use crate::clock::{Clock, ManualClock};
 use crate::config::Config;
 use crate::rules::descriptors::DescriptorRequest;
 use crate::store::{MemorySettings, MemoryStore, Store};
-
-/// Steps whose failure is shown, of one case.
-const MAX_SHOWN: usize = 10;
 
 /// Keys for which any case has space.
 const MIN_MAX_KEYS: u32 = 10_000;
@@ -31,10 +28,8 @@ const MIN_MAX_KEYS: u32 = 10_000;
 /// How a case went.
 #[derive(Debug, Default)]
 pub(super) struct CaseResult {
-    /// The first steps that failed, in the order of the file.
-    pub(super) failures: Vec<StepFailure>,
-    /// Number of further steps that failed.
-    pub(super) not_shown: u64,
+    /// The steps that failed, by their position in the file.
+    pub(super) failures: BTreeMap<usize, StepFailure>,
     /// Number of requests.
     pub(super) requests: u64,
 }
@@ -45,20 +40,12 @@ pub(super) struct StepFailure {
     pub(super) line: u64,
     /// Path, time, and number in the loop.
     pub(super) place: String,
-    /// The request.
-    pub(super) request: String,
     pub(super) differences: Vec<Difference>,
     /// Requests of the step that were not as expected, this one included.
     pub(super) failed: u64,
     /// Why the request was decided as it was.
     pub(super) explanation: String,
     number: u64,
-}
-
-impl CaseResult {
-    pub(super) fn is_ok(&self) -> bool {
-        self.failures.is_empty()
-    }
 }
 
 /// Runs a case, and records the rules that it reaches.
@@ -68,150 +55,89 @@ pub(super) fn run_case(
     runtime: &Runtime,
     reached: &mut ReachedRules,
 ) -> CaseResult {
-    let subject = TestedLimiter::new(case, config);
-    let mut failures = CaseFailures::default();
-    let mut requests = 0;
-    for_each_request(&case.steps, &mut |planned| {
-        requests += 1;
-        let outcome = subject.decide(&planned);
-        if let StepOutcome::Decided(decided) = &outcome {
-            reached.record(decided);
+    let (mut result, mut passed) = (CaseResult::default(), 0);
+    let (clock, limiter) = limiter(case, config);
+    run(case, |planned| {
+        clock.set(case.start.0 + planned.at);
+        let RequestStep { expectation, tolerance, position, request, .. } = planned.step;
+        let answer = DecidedStep::decide(&limiter, request);
+        let decisions = answer.iter().flat_map(|decided| &decided.verdict.decisions);
+        reached.extend(decisions.map(|decision| decision.index));
+        let (iteration, all) = planned.iteration;
+        let is_allowed = answer.as_ref().is_ok_and(|decided| decided.verdict.is_allowed());
+        passed = u64::from(is_allowed) + if iteration == 1 { 0 } else { passed };
+        let end = (iteration == all).then_some(LoopEnd { passed, all });
+        let differences = match (expectation, &answer) {
+            (Some(expectation), answer) => expectation.differences(answer, end, *tolerance),
+            (None, Ok(_)) => Vec::new(),
+            (None, Err(error)) => {
+                vec![Difference::new("error".to_owned(), NONE, error.to_string())]
+            }
+        };
+        if !differences.is_empty() {
+            let failure = result.failures.entry(*position);
+            failure.or_insert_with(|| StepFailure::new(&planned, differences)).failed += 1;
         }
-        failures.check(&planned, &outcome);
+        result.requests += 1;
     });
-    let mut result = failures.into_result(requests);
-    if !result.is_ok() {
-        add_explanations(&mut result.failures, &TestedLimiter::new(case, config), case, runtime);
-    }
+    explain_failures(&mut result, case, config, runtime);
     result
 }
 
 /// Runs the case again, and explains the requests that failed.
-fn add_explanations(
-    failures: &mut [StepFailure],
-    subject: &TestedLimiter<'_>,
-    case: &TestCase,
-    runtime: &Runtime,
-) {
-    let mut wanted: BTreeMap<u64, &mut StepFailure> =
-        failures.iter_mut().map(|failure| (failure.number, failure)).collect();
-    for_each_request(&case.steps, &mut |planned| {
-        if wanted.is_empty() {
-            return;
+fn explain_failures(result: &mut CaseResult, case: &TestCase, config: &Config, runtime: &Runtime) {
+    if result.failures.is_empty() {
+        return;
+    }
+    let (clock, limiter) = limiter(case, config);
+    run(case, |planned| {
+        clock.set(case.start.0 + planned.at);
+        let RequestStep { position, request, .. } = planned.step;
+        if let Some(failure) = result.failures.get_mut(position)
+            && failure.number == planned.number
+        {
+            failure.explanation = explain(&limiter, request, runtime);
         }
-        if let Some(failure) = wanted.remove(&planned.number) {
-            subject.set_time(&planned);
-            failure.explanation = explain(&subject.limiter, &planned.step.request, runtime);
-        }
-        subject.decide(&planned);
+        let _as_before = DecidedStep::decide(&limiter, request);
     });
 }
 
-/// A limiter on empty state, at the time of the case.
-struct TestedLimiter<'a> {
-    case: &'a TestCase,
-    clock: ManualClock,
-    limiter: Limiter,
+fn run<'a>(case: &'a TestCase, mut visit: impl FnMut(PlannedRequest<'a>)) {
+    for_each_request(&case.steps, &mut visit).expect("checked when the file was read");
 }
 
-impl<'a> TestedLimiter<'a> {
-    fn new(case: &'a TestCase, config: &Config) -> Self {
-        let clock = ManualClock::new(case.start);
-        let observer = Arc::new(NoObserver);
-        let settings = MemorySettings { max_keys: max_keys(case, config) };
-        let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), observer.clone());
-        let store = store.with_max_request_ids(config.idempotency.max_keys);
-        let limiter = Limiter::new(config.rules.clone(), Store::Memory(store), observer);
-        limiter.set_idempotency_ttl(config.idempotency.ttl);
-        Self { case, clock, limiter }
-    }
-
-    fn set_time(&self, planned: &PlannedRequest<'_>) {
-        self.clock.set(self.case.start + planned.at);
-    }
-
-    fn decide(&self, planned: &PlannedRequest<'_>) -> StepOutcome {
-        self.set_time(planned);
-        StepOutcome::decide(&self.limiter, &planned.step.request)
-    }
-}
-
-/// Returns a bound that no case reaches, so that no key is evicted: each step has at most one key for
-/// each rule that it matches. Four times as many, since keys are not spread evenly.
-fn max_keys(case: &TestCase, config: &Config) -> u32 {
+/// Returns a limiter with empty state, and its clock. No key is evicted: each step has at most one key
+/// for each rule that it matches, and there is space for four times as many, since keys are not spread
+/// evenly.
+fn limiter(case: &TestCase, config: &Config) -> (ManualClock, Limiter) {
+    let clock = ManualClock::new(case.start.0);
+    let observer = Arc::new(NoObserver);
     let matches = config.rules.max_matches().max(DescriptorRequest::MAX_DESCRIPTORS);
-    let keys = request_steps(&case.steps).saturating_mul(matches).saturating_mul(4);
-    u32::try_from(keys).unwrap_or(u32::MAX).max(MIN_MAX_KEYS)
+    let keys = case.request_steps.saturating_mul(matches).saturating_mul(4);
+    let max_keys = u32::try_from(keys).unwrap_or(u32::MAX).max(MIN_MAX_KEYS);
+    let settings = MemorySettings { max_keys };
+    let store = MemoryStore::new(settings, Clock::Manual(clock.clone()), observer.clone());
+    let store = store.with_max_request_ids(config.idempotency.max_keys);
+    let limiter = Limiter::new(config.rules.clone(), Store::Memory(store), observer);
+    limiter.set_idempotency_ttl(config.idempotency.ttl);
+    (clock, limiter)
 }
 
-/// The failures of a case, and the counts of the loop that runs.
-#[derive(Default)]
-struct CaseFailures {
-    /// By the line and path of the step.
-    by_step: BTreeMap<(u64, String), StepFailure>,
-    passed: u64,
-}
-
-impl CaseFailures {
-    /// Compares an outcome with what its step expects.
-    fn check(&mut self, planned: &PlannedRequest<'_>, outcome: &StepOutcome) {
-        let (iteration, times) = planned.iteration;
-        if iteration == 1 {
-            self.passed = 0;
-        }
-        let RequestStep { expectation, tolerance, .. } = planned.step;
-        let passes = |of: &StepOutcome| matches!(of, StepOutcome::Decided(decided) if decided.verdict.is_allowed());
-        self.passed += u64::from(passes(outcome));
-        let Some(expectation) = expectation else {
-            if let StepOutcome::Failed { code, message } = outcome {
-                let got = format!("{code}: {message}");
-                let (field, expected) = ("error".to_owned(), "none".to_owned());
-                self.push(planned, vec![Difference { field, expected, got }]);
-            }
-            return;
-        };
-        let mut differences = expectation.differences(outcome, *tolerance);
-        if iteration == times {
-            let counts = expectation.counts.iter();
-            differences.extend(
-                counts.filter_map(|count| count.difference(self.passed, times, *tolerance)),
-            );
-        }
-        if !differences.is_empty() {
-            self.push(planned, differences);
-        }
-    }
-
-    fn push(&mut self, planned: &PlannedRequest<'_>, differences: Vec<Difference>) {
-        let RequestStep { path, line, request, .. } = planned.step;
-        let key = (*line, path.clone());
-        if let Some(failure) = self.by_step.get_mut(&key) {
-            failure.failed += 1;
-            return;
-        }
+impl StepFailure {
+    fn new(planned: &PlannedRequest<'_>, differences: Vec<Difference>) -> Self {
+        let RequestStep { path, line, .. } = planned.step;
+        let at = shown(planned.at);
         let place = match planned.iteration {
-            (_, 1) => format!("{path} at {}", shown(planned.at)),
-            (iteration, times) => {
-                format!("{path} at {}, request {iteration} of {times}", shown(planned.at))
-            }
+            (1, _) => format!("{path} at {at}"),
+            (iteration, all) => format!("{path} at {at}, request {iteration} of {all}"),
         };
-        self.by_step.insert(
-            key,
-            StepFailure {
-                line: *line,
-                place,
-                request: request.describe(),
-                differences,
-                failed: 1,
-                explanation: String::new(),
-                number: planned.number,
-            },
-        );
-    }
-
-    fn into_result(self, requests: u64) -> CaseResult {
-        let not_shown = self.by_step.len().saturating_sub(MAX_SHOWN) as u64;
-        let failures = self.by_step.into_values().take(MAX_SHOWN).collect();
-        CaseResult { failures, not_shown, requests }
+        Self {
+            line: *line,
+            place,
+            differences,
+            failed: 0,
+            explanation: String::new(),
+            number: planned.number,
+        }
     }
 }

@@ -1,21 +1,24 @@
 //! Test files: the rules that they name, and their cases.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::fields::{Fields, FileProblems, FileValue};
-use super::request::SharedRequest;
+use serde::Deserialize;
+use serde_saphyr::{Spanned, UserMessageFormatter};
+
+use super::one_or::OneOr;
+use super::request::{CheckFields, DescriptorsFields};
 use super::rule_names::{RuleNames, RuleSources};
-use super::scalar;
-use super::step::{MAX_REQUESTS, StepContext, TestStep};
-use super::yaml::YamlNode;
-use crate::clock::Timestamp;
-use crate::config::{Config, Problem, Sources};
+use super::step::{MAX_REQUESTS, Problem, StepReader, TestStep, for_each_request};
+use super::value::StartTime;
+use crate::config::{Config, Sources};
 
 /// Most bytes of a test file.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// Problems of a file that are shown.
+const MAX_PROBLEMS: usize = 100;
 
 /// A valid test file.
 #[derive(Debug)]
@@ -24,16 +27,32 @@ pub(super) struct TestFile {
     pub(super) path: String,
     pub(super) sources: RuleSources,
     pub(super) config: Box<Config>,
-    pub(super) cases: Vec<TestCase>,
+    pub(super) cases: Vec<Spanned<TestCase>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileFields {
+    config: Option<OneOr<Vec<String>>>,
+    envoy: Option<OneOr<Vec<String>>>,
+    #[serde(default)]
+    set: BTreeMap<String, String>,
+    cases: Vec<Spanned<TestCase>>,
 }
 
 /// A named case. It begins with empty state.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct TestCase {
     pub(super) name: String,
-    pub(super) line: u64,
-    pub(super) start: Timestamp,
-    pub(super) steps: Vec<TestStep>,
+    #[serde(default)]
+    pub(super) start: StartTime,
+    check: Option<CheckFields>,
+    descriptors: Option<DescriptorsFields>,
+    pub(super) steps: Vec<Spanned<TestStep>>,
+    /// Number of steps that make requests.
+    #[serde(skip)]
+    pub(super) request_steps: usize,
 }
 
 impl TestFile {
@@ -41,28 +60,48 @@ impl TestFile {
     ///
     /// # Errors
     ///
-    /// All problems of all these files, one line each.
+    /// All problems of all these files, one line each; if a file does not have the form of a test file,
+    /// the first one.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let name = path.display().to_string();
         let text = read_text(path).map_err(|reason| format!("{name}: {reason}\n"))?;
-        let root = YamlNode::parse(&text).map_err(|reason| format!("{name}: {reason}\n"))?;
-        let problems = FileProblems::new(&name);
-        let root = FileValue::root(&root, &problems);
-        let Some(mut fields) = root.fields() else { return Err(problems.to_string()) };
+        let FileFields { config, envoy, set, mut cases } =
+            serde_saphyr::from_str(&text).map_err(|error| {
+                let error = error.without_snippet();
+                format!("{name}: {}\n", error.render_with_formatter(&UserMessageFormatter))
+            })?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let sources = read_sources(&mut fields, folder);
+        let paths = |paths: Option<OneOr<Vec<String>>>| -> Vec<PathBuf> {
+            let paths = paths.map(OneOr::into_items).unwrap_or_default();
+            paths.into_iter().map(|path| folder.join(path)).collect()
+        };
+        let (config, envoy) = (paths(config), paths(envoy));
+        let sources = RuleSources { config, envoy, set: set.into_iter().collect() };
         let loaded = load(&sources, &name);
         let rules = RuleNames::new(loaded.as_ref().ok().map(|config| &config.rules));
-        let cases = fields.require("cases").map(|list| read_cases(&list, &rules));
-        fields.close();
-        match (loaded, cases) {
-            (Ok(config), Some(cases)) if problems.count() == 0 => {
+        let mut problems = Vec::new();
+        if sources.config.is_empty() && sources.envoy.is_empty() {
+            problems
+                .push(format!("{name}: config or envoy is missing: the files with the rules\n"));
+        }
+        if cases.is_empty() {
+            problems.push(format!("{name}: cases: must have at least one case\n"));
+        }
+        let of_cases = check_cases(&mut cases, &rules);
+        let more = of_cases.len().saturating_sub(MAX_PROBLEMS);
+        problems.extend(of_cases.into_iter().take(MAX_PROBLEMS).map(|(place, problem)| {
+            let (line, column) = (place.line(), place.column());
+            format!("{name}:{line}:{column}: {problem}\n")
+        }));
+        if more > 0 {
+            problems.push(format!("{name}: … and {more} more\n"));
+        }
+        match loaded {
+            Ok(config) if problems.is_empty() => {
                 Ok(Self { path: name, sources, config: Box::new(config), cases })
             }
-            (loaded, _) => {
-                let of_rules = loaded.err().unwrap_or_default();
-                Err(format!("{problems}{of_rules}"))
-            }
+            Ok(_) => Err(problems.concat()),
+            Err(of_rules) => Err(problems.concat() + &of_rules),
         }
     }
 }
@@ -78,27 +117,6 @@ fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-fn read_sources(fields: &mut Fields<'_>, folder: &Path) -> RuleSources {
-    let paths = |value: Option<FileValue<'_>>| -> Vec<PathBuf> {
-        let values = value.iter().flat_map(FileValue::one_or_items);
-        values.filter_map(|value| value.read(path)).map(|path| folder.join(path)).collect()
-    };
-    let (config, envoy) = (paths(fields.take("config")), paths(fields.take("envoy")));
-    if config.is_empty() && envoy.is_empty() {
-        fields.at.refuse("config or envoy is missing: the files with the rules");
-    }
-    let set = fields.take("set").and_then(|value| value.entries()).unwrap_or_default();
-    let set = set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.text()?)));
-    RuleSources { config, envoy, set: set.collect() }
-}
-
-fn path(text: &str) -> Result<PathBuf, &'static str> {
-    if text.is_empty() || text.contains('\0') {
-        return Err("must be the path of a file");
-    }
-    Ok(PathBuf::from(text))
-}
-
 /// Loads the rules, without the environment: that of this shell is not the server's.
 fn load(sources: &RuleSources, test_file: &str) -> Result<Config, String> {
     let mut arguments = sources.set.clone();
@@ -112,51 +130,51 @@ fn load(sources: &RuleSources, test_file: &str) -> Result<Config, String> {
     let files = sources.config.clone();
     let loaded = Config::load(&Sources { files, arguments, ..Sources::default() });
     loaded.map_err(|problems| {
-        let named = |problem: &Problem| match problem.to_string().strip_prefix("command line: ") {
-            Some(problem) => format!("{test_file}: set: {problem}\n"),
-            None => format!("{problem}\n"),
+        let lines = problems.0.iter().map(|problem| format!("{problem}\n"));
+        let named = |line: String| match line.strip_prefix("command line: ") {
+            Some(problem) => format!("{test_file}: set: {problem}"),
+            None => line,
         };
-        problems.0.iter().map(named).collect()
+        lines.map(named).collect()
     })
 }
 
-fn read_cases(list: &FileValue<'_>, rules: &RuleNames) -> Vec<TestCase> {
-    let Some(items) = list.items() else { return Vec::new() };
-    if items.is_empty() {
-        list.refuse("must have at least one case");
-    }
-    let (mut names, mut requests) = (HashSet::new(), 0_u64);
-    let mut cases = Vec::with_capacity(items.len());
-    for item in &items {
-        let before = requests;
-        let Some(case) = read_case(item, rules, &mut requests) else { continue };
+/// Checks the cases, and reads their steps.
+fn check_cases(cases: &mut [Spanned<TestCase>], rules: &RuleNames) -> Vec<Problem> {
+    let (mut names, mut problems, mut requests) = (HashSet::new(), Vec::new(), 0);
+    for (at, Spanned { value: case, referenced: place, .. }) in cases.iter_mut().enumerate() {
+        let mut refuse = |problem| problems.push((*place, format!("cases[{at}].{problem}")));
+        if !(1..=200).contains(&case.name.chars().count()) || case.name.contains(char::is_control) {
+            refuse("name: must be 1 to 200 characters of one line");
+        }
         if !names.insert(case.name.clone()) {
-            item.refuse(format!("another case has the name {:?}", case.name));
+            refuse("name: another case has it");
         }
-        if requests > MAX_REQUESTS && before <= MAX_REQUESTS {
-            item.refuse(format!("must not make more than {MAX_REQUESTS} requests of the file"));
+        if case.check.is_some() && case.descriptors.is_some() {
+            refuse("descriptors: must not be given with check");
         }
-        cases.push(case);
+        if case.steps.is_empty() {
+            refuse("steps: must have at least one step");
+        }
+        let (check, descriptors) = (case.check.take(), case.descriptors.take());
+        let mut reader =
+            StepReader { check, descriptors, rules, problems: Vec::new(), request_steps: 0 };
+        reader.read(&mut case.steps, &format!("cases[{at}]."));
+        case.request_steps = reader.request_steps;
+        let is_read = reader.problems.is_empty();
+        problems.extend(reader.problems);
+        if is_read
+            && let Err((place, problem)) = for_each_request(&case.steps, &mut |_| requests += 1)
+        {
+            problems.push((place, format!("cases[{at}]: {problem}")));
+        }
+        if requests > MAX_REQUESTS {
+            problems.push((
+                *place,
+                format!("cases[{at}]: more than {MAX_REQUESTS} requests of the file"),
+            ));
+            break;
+        }
     }
-    cases
-}
-
-fn read_case(value: &FileValue<'_>, rules: &RuleNames, requests: &mut u64) -> Option<TestCase> {
-    let mut fields = value.fields()?;
-    let name = fields.require("name").and_then(|value| value.read(case_name));
-    let start = fields.take("start").map_or(Some(Timestamp::EPOCH), |of| of.read(scalar::start));
-    let (check, descriptors) = (fields.take("check"), fields.take("descriptors"));
-    let shared = SharedRequest::read(check.as_ref(), descriptors.as_ref());
-    let context = StepContext { shared, rules };
-    let steps = fields.require("steps").map(|list| context.read_steps(&list));
-    fields.close();
-    let (steps, schedule) = steps?;
-    *requests = requests.saturating_add(schedule.requests);
-    Some(TestCase { name: name?, line: value.node.line, start: start?, steps })
-}
-
-fn case_name(text: &str) -> Result<String, &'static str> {
-    const MAX: usize = 200;
-    let is_valid = (1..=MAX).contains(&text.chars().count()) && !text.contains(char::is_control);
-    is_valid.then(|| text.to_owned()).ok_or("must be 1 to 200 characters of one line")
+    problems
 }

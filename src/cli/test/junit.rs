@@ -4,81 +4,45 @@
 
 use std::fmt::Write;
 
-use super::case_run::CaseResult;
-use super::file::{TestCase, TestFile};
+use super::FileRun;
 use super::report::failure_lines;
 use crate::clock::Micros;
 
-/// The report while it is written.
-#[derive(Debug, Default)]
-pub(super) struct JunitReport {
-    suites: Vec<JunitSuite>,
+/// Returns the document.
+pub(super) fn document(runs: &[FileRun<'_>]) -> String {
+    let suites: String = runs.iter().map(suite).collect();
+    let counts = counts(runs);
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <testsuites name=\"rlaas test\" {counts}>\n{suites}</testsuites>\n"
+    )
 }
 
-/// The cases of one file.
-#[derive(Debug, Default)]
-struct JunitSuite {
-    name: String,
-    cases: String,
-    tests: usize,
-    failures: usize,
-    time: Micros,
-}
-
-impl JunitReport {
-    /// Adds a case that ran for `time`.
-    pub(super) fn add(
-        &mut self,
-        file: &TestFile,
-        case: &TestCase,
-        result: &CaseResult,
-        time: Micros,
-    ) {
-        if self.suites.last().is_none_or(|suite| suite.name != file.path) {
-            self.suites.push(JunitSuite { name: file.path.clone(), ..JunitSuite::default() });
-        }
-        let suite = self.suites.last_mut().expect("pushed above");
-        suite.tests += 1;
-        suite.failures += usize::from(!result.is_ok());
-        suite.time = suite.time + time;
-        let (file, name) = (escaped(&file.path), escaped(&case.name));
-        let (line, time) = (case.line, seconds(time));
-        let open = format!(
-            r#"<testcase name="{name}" classname="{file}" file="{file}" line="{line}" time="{time}""#
+fn suite(run: &FileRun<'_>) -> String {
+    let (file, mut cases) = (escaped(&run.file.path), String::new());
+    for (case, result, time) in &run.cases {
+        let (name, line) = (escaped(&case.value.name), case.referenced.line());
+        let failure = result.failures.values().next().map(|first| {
+            let message = escaped(&format!("line {}: {}", first.line, first.place));
+            let text = escaped(&failure_lines(&run.file.path, result));
+            format!("<failure message=\"{message}\" type=\"failed\">{text}</failure>")
+        });
+        let (failure, time) = (failure.unwrap_or_default(), seconds(*time));
+        let _infallible = writeln!(
+            cases,
+            "    <testcase name=\"{name}\" classname=\"{file}\" file=\"{file}\" line=\"{line}\" \
+             time=\"{time}\">{failure}</testcase>"
         );
-        let _infallible = match result.failures.first() {
-            None => writeln!(suite.cases, "    {open}/>"),
-            Some(first) => {
-                let message = escaped(&format!("line {}: {}", first.line, first.place));
-                let text = escaped(&failure_lines(&suite.name, result));
-                writeln!(
-                    suite.cases,
-                    "    {open}>\n      <failure message=\"{message}\" type=\"failed\">{text}</failure>\n    \
-                     </testcase>"
-                )
-            }
-        };
     }
-
-    /// Returns the document.
-    pub(super) fn document(&self) -> String {
-        let sum = |of: fn(&JunitSuite) -> usize| self.suites.iter().map(of).sum::<usize>();
-        let (tests, failures) = (sum(|suite| suite.tests), sum(|suite| suite.failures));
-        let time = self.suites.iter().fold(Micros::ZERO, |time, suite| time + suite.time);
-        let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        let _infallible =
-            writeln!(xml, r#"<testsuites name="rlaas test" {}>"#, counts(tests, failures, time));
-        for JunitSuite { name, cases, tests, failures, time } in &self.suites {
-            let (name, counts) = (escaped(name), counts(*tests, *failures, *time));
-            let _infallible =
-                writeln!(xml, "  <testsuite name=\"{name}\" {counts}>\n{cases}  </testsuite>");
-        }
-        xml + "</testsuites>\n"
-    }
+    let counts = counts(std::slice::from_ref(run));
+    format!("  <testsuite name=\"{file}\" {counts}>\n{cases}  </testsuite>\n")
 }
 
-fn counts(tests: usize, failures: usize, time: Micros) -> String {
-    let time = seconds(time);
+fn counts(runs: &[FileRun<'_>]) -> String {
+    let cases = || runs.iter().flat_map(|run| &run.cases);
+    let failures = cases().filter(|(_, result, _)| !result.failures.is_empty()).count();
+    let time = cases().fold(Micros::ZERO, |sum, (_, _, time)| sum + *time);
+    let (tests, time) = (cases().count(), seconds(time));
     format!(r#"tests="{tests}" failures="{failures}" errors="0" skipped="0" time="{time}""#)
 }
 

@@ -4,20 +4,19 @@
 //! test sets. Nothing listens, and nothing waits.
 
 mod case_run;
-mod decision;
 mod expect;
 mod explanation;
-mod fields;
 mod file;
 mod junit;
+mod one_or;
 mod outcome;
 mod report;
 mod request;
 mod rule_names;
-mod scalar;
 mod step;
-mod yaml;
+mod value;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,17 +25,18 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use regex::Regex;
+use serde_saphyr::Spanned;
 use tokio::runtime::Runtime;
 
-use self::case_run::run_case;
-use self::file::TestFile;
-use self::junit::JunitReport;
-use self::report::{FailedCase, TestCounts};
-use self::rule_names::{ReachedRules, RuleSources};
+use self::case_run::{CaseResult, run_case};
+use self::file::{TestCase, TestFile};
+use self::rule_names::ReachedRules;
+use super::admin::count;
 use super::client::runtime;
+use super::config::print;
+use super::printable::printable;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config};
-use crate::clock::Clock;
-use crate::config::Config;
+use crate::clock::{Clock, Micros};
 
 #[derive(Args, Debug)]
 pub(super) struct TestArgs {
@@ -51,10 +51,10 @@ pub(super) struct TestArgs {
     junit: Option<PathBuf>,
 }
 
-/// The rules of one configuration, and those that its cases reached.
-struct TestedRules<'a> {
-    sources: &'a RuleSources,
-    config: &'a Config,
+/// The cases of a file that ran, and how long each took.
+struct FileRun<'a> {
+    file: &'a TestFile,
+    cases: Vec<(&'a Spanned<TestCase>, CaseResult, Micros)>,
     reached: ReachedRules,
 }
 
@@ -75,91 +75,87 @@ pub(super) fn run(args: &TestArgs) -> ExitCode {
     for file in &files {
         check_config::warn_left_out(&file.config, "");
     }
-    match TestRun::new(args) {
-        Ok(run) => run.run(&files),
-        Err(error) => {
-            eprintln!("rlaas: {error:#}");
-            ExitCode::from(EXIT_CONFIG)
-        }
-    }
+    run_files(args, &files).unwrap_or_else(|error| {
+        eprintln!("rlaas: {error:#}");
+        ExitCode::from(EXIT_CONFIG)
+    })
 }
 
-/// What a run needs beside the files.
-struct TestRun {
-    runtime: Runtime,
-    /// Selects the cases; `None`: all of them.
-    names: Option<Regex>,
-    junit: Option<File>,
+/// Checks the options, and creates the file of `--junit`, before anything runs.
+fn run_files(args: &TestArgs, files: &[TestFile]) -> anyhow::Result<ExitCode> {
+    let names = args.run.as_deref().map(Regex::new).transpose().context("--run")?;
+    let junit = args.junit.as_ref().map(File::create).transpose().context("--junit")?;
+    let runtime = runtime()?;
+    let runs: Vec<_> =
+        files.iter().map(|file| FileRun::new(file, names.as_ref(), &runtime)).collect();
+    print(&report::failures(&runs));
+    // With --run nobody expects that all rules are reached.
+    if names.is_none() {
+        print(&unreached(&runs));
+    }
+    if let Some(mut file) = junit {
+        file.write_all(junit::document(&runs).as_bytes()).context("--junit")?;
+    }
+    Ok(finish(&runs))
 }
 
-impl TestRun {
-    /// Checks the options, and creates the file of `--junit`, before anything runs.
-    fn new(args: &TestArgs) -> anyhow::Result<Self> {
-        let names = args.run.as_deref().map(Regex::new).transpose().context("--run")?;
-        let junit = args.junit.as_ref().map(File::create).transpose();
-        Ok(Self { runtime: runtime()?, names, junit: junit.context("--junit")? })
-    }
-
-    fn run(self, files: &[TestFile]) -> ExitCode {
-        let clock = Clock::default();
-        let (mut counts, mut failed) = (TestCounts::default(), Vec::new());
-        let (mut junit, mut tested) = (JunitReport::default(), Vec::new());
-        for file in files {
-            report::begin_file(file);
-            let mut reached = ReachedRules::default();
-            for case in &file.cases {
-                if self.names.as_ref().is_some_and(|names| !names.is_match(&case.name)) {
-                    counts.filtered_out += 1;
-                    continue;
-                }
-                let began = clock.now();
-                let result = run_case(case, &file.config, &self.runtime, &mut reached);
-                report::add_case(case, &result);
-                junit.add(file, case, &result, clock.now().since(began));
-                counts.requests += result.requests;
-                if result.is_ok() {
-                    counts.passed += 1;
-                } else {
-                    counts.failed += 1;
-                    failed.push(FailedCase { file, case, result });
-                }
+impl<'a> FileRun<'a> {
+    /// Runs the cases whose names match, and prints a line for each.
+    fn new(file: &'a TestFile, names: Option<&Regex>, runtime: &Runtime) -> Self {
+        print(&format!("{}\n", printable(&file.path)));
+        let (clock, mut run) =
+            (Clock::default(), Self { file, cases: Vec::new(), reached: ReachedRules::default() });
+        for case in &file.cases {
+            let name = &case.value.name;
+            if names.is_some_and(|names| !names.is_match(name)) {
+                continue;
             }
-            add_reached(&mut tested, file, reached);
+            let began = clock.now();
+            let result = run_case(&case.value, &file.config, runtime, &mut run.reached);
+            let word = if result.failures.is_empty() { "ok    " } else { "FAILED" };
+            print(&format!("  {word}  {}\n", printable(name)));
+            run.cases.push((case, result, clock.now().since(began)));
         }
-        // With --run nobody expects that all rules are reached.
-        let unreached = if self.names.is_none() { unreached(&tested) } else { Vec::new() };
-        report::finish(&failed, &unreached, counts);
-        self.exit_code(&junit, counts)
-    }
-
-    fn exit_code(self, junit: &JunitReport, counts: TestCounts) -> ExitCode {
-        if let Some(mut file) = self.junit
-            && let Err(error) = file.write_all(junit.document().as_bytes())
-        {
-            eprintln!("rlaas: --junit: {error}");
-            return ExitCode::from(EXIT_CONFIG);
-        }
-        match counts {
-            TestCounts { passed: 0, failed: 0, .. } => {
-                eprintln!("rlaas: no case has a name that --run matches");
-                ExitCode::from(EXIT_NO_RESPONSE)
-            }
-            TestCounts { failed: 0, .. } => ExitCode::SUCCESS,
-            TestCounts { .. } => ExitCode::from(EXIT_NO),
-        }
+        run
     }
 }
 
-/// Adds the rules that a file reached to those of other files with the same rules.
-fn add_reached<'a>(tested: &mut Vec<TestedRules<'a>>, file: &'a TestFile, reached: ReachedRules) {
-    let TestFile { sources, config, .. } = file;
-    match tested.iter_mut().find(|other| other.sources == sources) {
-        Some(same) => same.reached.merge(reached),
-        None => tested.push(TestedRules { sources, config, reached }),
+/// Returns the lines about rules that no case of any file reached.
+fn unreached(runs: &[FileRun<'_>]) -> String {
+    let mut by_sources: BTreeMap<_, (_, ReachedRules)> = BTreeMap::new();
+    for FileRun { file, reached, .. } in runs {
+        let of_sources = by_sources.entry(&file.sources);
+        of_sources.or_insert((&file.config, ReachedRules::default())).1.extend(reached);
     }
+    let mut lines = String::new();
+    for (sources, (config, reached)) in by_sources {
+        let names = rule_names::unreached(config, &reached);
+        if !names.is_empty() {
+            lines.push_str(&report::unreached(sources, &names));
+        }
+    }
+    lines
 }
 
-fn unreached<'a>(tested: &[TestedRules<'a>]) -> Vec<(&'a RuleSources, Vec<String>)> {
-    let missing = tested.iter().map(|of| (of.sources, of.reached.missing(of.config)));
-    missing.filter(|(_, names)| !names.is_empty()).collect()
+/// Prints the last line.
+fn finish(runs: &[FileRun<'_>]) -> ExitCode {
+    let results = || runs.iter().flat_map(|run| &run.cases).map(|(_, result, _)| result);
+    let failed = results().filter(|result| !result.failures.is_empty()).count();
+    let passed = results().count() - failed;
+    let all: usize = runs.iter().map(|run| run.file.cases.len()).sum();
+    let requests = count(results().map(|result| result.requests).sum(), "request");
+    let (word, code) = match (passed, failed) {
+        (0, 0) => ("none", EXIT_NO_RESPONSE),
+        (_, 0) => ("ok", 0),
+        _ => ("FAILED", EXIT_NO),
+    };
+    let left = match all - passed - failed {
+        0 => String::new(),
+        left => format!(", {left} filtered out"),
+    };
+    print(&format!("\n{word}: {passed} passed, {failed} failed{left}; {requests}\n"));
+    if code == EXIT_NO_RESPONSE {
+        eprintln!("rlaas: no case has a name that --run matches");
+    }
+    ExitCode::from(code)
 }

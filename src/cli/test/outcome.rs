@@ -3,72 +3,34 @@
 use futures_util::FutureExt;
 use rlaas_limiter::{CheckError, Limiter, RuleDecision, Verdict};
 use smallvec::SmallVec;
+use thiserror::Error;
 
-use super::decision::{DecisionField, FieldValue};
 use super::request::{StepRequest, parse_check};
 use crate::api::envoy;
-use crate::api::{check_status, code_name, rule_decision};
+use crate::api::{check_status, code_name};
 use crate::clock::Deadline;
-
-/// The answer to a request.
-#[derive(Debug)]
-pub(super) enum StepOutcome {
-    /// It was decided.
-    Decided(DecidedStep),
-    /// It was not.
-    Failed {
-        /// Name of the code, or `NO_RULE`.
-        code: &'static str,
-        /// The message, which begins with the field if one is not valid.
-        message: String,
-    },
-}
 
 /// A decided request.
 #[derive(Debug)]
 pub(super) struct DecidedStep {
     pub(super) verdict: Verdict,
     /// For each descriptor, the position of its decision.
-    statuses: SmallVec<[Option<usize>; 1]>,
+    statuses: Vec<Option<usize>>,
 }
 
-impl StepOutcome {
-    /// Decides a request by the clock of the limiter's memory store.
-    pub(super) fn decide(limiter: &Limiter, request: &StepRequest) -> Self {
-        match request {
-            StepRequest::Check(request) => {
-                let request = match parse_check(request) {
-                    Ok(request) => request,
-                    Err(error) => return Self::invalid(&error),
-                };
-                let decided = limiter.check_now(&request).expect("memory never waits");
-                decided.map_or_else(
-                    |error| Self::failed(&error),
-                    |verdict| Self::Decided(DecidedStep { verdict, statuses: SmallVec::new() }),
-                )
-            }
-            StepRequest::Descriptors(request) => {
-                let request = match envoy::parse(request) {
-                    Ok(request) => request,
-                    Err(error) => return Self::invalid(&error),
-                };
-                let decided = limiter.check_descriptors(&request, Deadline::NEVER).now_or_never();
-                let decided = decided.expect("memory never waits");
-                decided.map_or_else(
-                    |error| Self::failed(&error),
-                    |answered| {
-                        let answers = answered.answers.into_iter();
-                        Self::Decided(DecidedStep::from_answers(
-                            answers.map(|answer| answer.map(|answer| answer.decided)),
-                        ))
-                    },
-                )
-            }
-        }
-    }
+/// The reason why a request was not decided.
+#[derive(Debug, Error)]
+#[error("{code}: {message}")]
+pub(super) struct StepError {
+    /// Name of the code, or `NO_RULE`.
+    pub(super) code: &'static str,
+    /// Begins with the field if one is not valid.
+    message: String,
+}
 
+impl StepError {
     fn invalid(error: &impl ToString) -> Self {
-        Self::Failed { code: "INVALID_ARGUMENT", message: error.to_string() }
+        Self { code: "INVALID_ARGUMENT", message: error.to_string() }
     }
 
     fn failed(error: &CheckError) -> Self {
@@ -77,11 +39,35 @@ impl StepOutcome {
             CheckError::NoRule => "NO_RULE",
             _ => code_name(status.code()),
         };
-        Self::Failed { code, message: status.message().to_owned() }
+        Self { code, message: status.message().to_owned() }
     }
 }
 
 impl DecidedStep {
+    /// Decides a request by the clock of the limiter's memory store.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`] if the request is not valid, or no rule matches and `unmatched` is `deny`.
+    pub(super) fn decide(limiter: &Limiter, request: &StepRequest) -> Result<Self, StepError> {
+        match request {
+            StepRequest::Check(request) => {
+                let request = parse_check(request).map_err(|error| StepError::invalid(&error))?;
+                let decided = limiter.check_now(&request).expect("memory never waits");
+                let verdict = decided.map_err(|error| StepError::failed(&error))?;
+                Ok(Self { verdict, statuses: Vec::new() })
+            }
+            StepRequest::Descriptors(request) => {
+                let request = envoy::parse(request).map_err(|error| StepError::invalid(&error))?;
+                let decided = limiter.check_descriptors(&request, Deadline::NEVER).now_or_never();
+                let decided = decided.expect("memory never waits");
+                let answers = decided.map_err(|error| StepError::failed(&error))?.answers;
+                let answers = answers.into_iter().map(|answer| answer.map(|of| of.decided));
+                Ok(Self::from_answers(answers))
+            }
+        }
+    }
+
     fn from_answers(answers: impl Iterator<Item = Option<RuleDecision>>) -> Self {
         let mut decisions: SmallVec<[RuleDecision; 1]> = SmallVec::new();
         let statuses = answers.map(|decided| {
@@ -105,36 +91,18 @@ impl DecidedStep {
         names
     }
 
-    /// Returns a field of the deciding rule.
-    pub(super) fn deciding(&self, field: DecisionField) -> FieldValue {
-        match self.verdict.deciding_position() {
-            Some(at) => field.observe(&rule_decision(&self.verdict.decisions[at])),
-            None if field == DecisionField::Reason => FieldValue::Word("NO_RULE".to_owned()),
-            None => FieldValue::none(),
-        }
+    /// Returns the deciding decision.
+    pub(super) fn deciding(&self) -> Option<&RuleDecision> {
+        self.verdict.deciding_position().map(|at| &self.verdict.decisions[at])
     }
 
-    /// Returns a field of a rule. Several descriptors may match one rule: the first counts.
-    pub(super) fn of_rule(&self, name: &str, field: DecisionField) -> FieldValue {
-        let decided = self.verdict.decisions.iter().find(|decided| *decided.rule == *name);
-        decided.map_or_else(FieldValue::none, |decided| field.observe(&rule_decision(decided)))
+    /// Returns the decision of a rule. Several descriptors may match one rule: the first counts.
+    pub(super) fn of_rule(&self, name: &str) -> Option<&RuleDecision> {
+        self.verdict.decisions.iter().find(|decided| *decided.rule == *name)
     }
 
-    /// Returns the code of a descriptor's status.
-    pub(super) fn code(&self, at: usize) -> &'static str {
-        match self.status(at) {
-            Some(decided) if !envoy::passes(decided) => "OVER_LIMIT",
-            _ => "OK",
-        }
-    }
-
-    /// Returns a field of the rule that a descriptor matches.
-    pub(super) fn of_status(&self, at: usize, field: DecisionField) -> FieldValue {
-        let decided = self.status(at);
-        decided.map_or_else(FieldValue::none, |decided| field.observe(&rule_decision(decided)))
-    }
-
-    fn status(&self, at: usize) -> Option<&RuleDecision> {
+    /// Returns the decision on a descriptor.
+    pub(super) fn status(&self, at: usize) -> Option<&RuleDecision> {
         let decided = (*self.statuses.get(at)?)?;
         self.verdict.decisions.get(decided)
     }

@@ -2,6 +2,7 @@
 //! steps.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -10,11 +11,11 @@ use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor
 use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use rlaas_proto::ratelimit::v1::CheckRequest;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::fields::FileValue;
-use super::scalar;
+use super::one_or::OneOr;
 use crate::api::envoy;
-use crate::cli::admin::shown_value;
 use crate::rules::{InvalidRequest, Request, RequestFields};
 
 /// A request as the server would receive it.
@@ -26,54 +27,96 @@ pub(super) enum StepRequest {
     Descriptors(RateLimitRequest),
 }
 
-/// What a case says of the requests of all of its steps.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SharedRequest {
-    check: Option<CheckRequest>,
-    descriptors: Option<RateLimitRequest>,
+/// `check` of a case or a step.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CheckFields {
+    user_id: Option<String>,
+    resource: Option<String>,
+    attributes: Option<HashMap<String, String>>,
+    cost: Option<u64>,
+    dry_run: Option<bool>,
+    request_id: Option<String>,
 }
 
-impl SharedRequest {
-    /// Reads `check` or `descriptors` of a case.
-    pub(super) fn read(check: Option<&FileValue<'_>>, descriptors: Option<&FileValue<'_>>) -> Self {
-        if let (Some(_), Some(descriptors)) = (check, descriptors) {
-            descriptors.refuse("must not be given with check");
-        }
-        Self {
-            check: check.map(|value| read_check(value, CheckRequest::default())),
-            descriptors: descriptors.map(|of| read_descriptors(of, RateLimitRequest::default())),
-        }
-    }
+/// `descriptors` of a case or a step.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DescriptorsFields {
+    domain: Option<String>,
+    hits_addend: Option<u32>,
+    descriptors: Option<Vec<DescriptorFields>>,
+    /// Short for one descriptor.
+    entries: Option<Entries>,
+}
 
-    /// Reads `check` or `descriptors` of a step; its fields replace those of the case. Returns `None`
-    /// if neither has a request.
-    pub(super) fn read_step(
-        &self,
-        check: Option<&FileValue<'_>>,
-        descriptors: Option<&FileValue<'_>>,
-    ) -> Option<StepRequest> {
-        match (check, descriptors) {
-            (Some(_), Some(descriptors)) => {
-                descriptors.refuse("must not be given with check");
-                None
-            }
-            (Some(check), None) => {
-                let shared = self.check.clone().unwrap_or_default();
-                Some(StepRequest::Check(read_check(check, shared)))
-            }
-            (None, Some(descriptors)) => {
-                let shared = self.descriptors.clone().unwrap_or_default();
-                Some(StepRequest::Descriptors(read_descriptors(descriptors, shared)))
-            }
-            (None, None) => {
-                let check = self.check.clone().map(StepRequest::Check);
-                check.or_else(|| self.descriptors.clone().map(StepRequest::Descriptors))
-            }
-        }
-    }
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DescriptorFields {
+    entries: Entries,
+    hits_addend: Option<u64>,
+    #[serde(default)]
+    is_negative_hits: bool,
+    limit: Option<LimitFields>,
+}
+
+/// A limit that the request brings along.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitFields {
+    requests_per_unit: u32,
+    unit: String,
+}
+
+/// `{KEY: VALUE, …}`, `[[KEY, VALUE], …]` or Envoy's `[{key: KEY, value: VALUE}, …]`, in order.
+#[derive(Clone, Debug)]
+struct Entries(Vec<Entry>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryFields {
+    key: String,
+    #[serde(default)]
+    value: String,
 }
 
 impl StepRequest {
+    /// Returns the request of a step, whose fields replace those of its case.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is none.
+    pub(super) fn new(
+        case: (Option<&CheckFields>, Option<&DescriptorsFields>),
+        step: (Option<CheckFields>, Option<DescriptorsFields>),
+    ) -> Result<Self, String> {
+        let shared = (case.0.cloned(), case.1.cloned());
+        match (step, shared) {
+            ((Some(_), Some(_)), _) => Err("descriptors: must not be given with check".to_owned()),
+            ((None, None), (None, None)) => {
+                Err("check, descriptors or repeat is missing".to_owned())
+            }
+            ((Some(own), None), (shared, _)) => {
+                Ok(Self::Check(own.over(shared.unwrap_or_default())))
+            }
+            ((None, None), (Some(shared), _)) => {
+                Ok(Self::Check(shared.over(CheckFields::default())))
+            }
+            ((None, own), (_, shared)) => {
+                let own = own.unwrap_or_default();
+                own.over(shared.unwrap_or_default()).map(Self::Descriptors)
+            }
+        }
+    }
+
+    /// Returns the number of descriptors; `None` for a check.
+    pub(super) fn descriptors(&self) -> Option<usize> {
+        match self {
+            Self::Check(_) => None,
+            Self::Descriptors(request) => Some(request.descriptors.len()),
+        }
+    }
+
     /// Returns why the server would refuse the request, whatever the rules; the text begins with the
     /// field.
     pub(super) fn invalid(&self) -> Option<String> {
@@ -83,41 +126,6 @@ impl StepRequest {
                 envoy::parse(request).err().map(|error| error.to_string())
             }
         }
-    }
-
-    /// Returns one line for people.
-    pub(super) fn describe(&self) -> String {
-        let mut parts = Vec::new();
-        let pair = |name: &str, value: &str| format!("{name}: {}", shown_value(value));
-        let verb = match self {
-            Self::Check(request) => {
-                parts.push(pair("user_id", &request.user_id));
-                if !request.resource.is_empty() {
-                    parts.push(pair("resource", &request.resource));
-                }
-                let mut attributes: Vec<_> = request.attributes.iter().collect();
-                attributes.sort();
-                parts.extend(attributes.into_iter().map(|(name, value)| pair(name, value)));
-                parts.extend(request.cost.map(|cost| format!("cost: {cost}")));
-                parts.extend(request.dry_run.then(|| "dry_run: true".to_owned()));
-                if !request.request_id.is_empty() {
-                    parts.push(pair("request_id", &request.request_id));
-                }
-                "check"
-            }
-            Self::Descriptors(request) => {
-                parts.push(pair("domain", &request.domain));
-                for descriptor in &request.descriptors {
-                    let entries = descriptor.entries.iter();
-                    let entries: Vec<_> = entries
-                        .map(|of| format!("{}={}", shown_value(&of.key), shown_value(&of.value)))
-                        .collect();
-                    parts.push(format!("[{}]", entries.join(", ")));
-                }
-                "descriptors"
-            }
-        };
-        format!("{verb} {}", parts.join(", "))
     }
 }
 
@@ -129,115 +137,92 @@ pub(super) fn parse_check(request: &CheckRequest) -> Result<Request<'_>, Invalid
         .with_request_id(request_id)
 }
 
-fn read_check(value: &FileValue<'_>, shared: CheckRequest) -> CheckRequest {
-    let Some(mut fields) = value.fields() else { return shared };
-    let mut text = |name| fields.take(name).and_then(|value| value.text());
-    let user_id = text("user_id").unwrap_or(shared.user_id);
-    let resource = text("resource").unwrap_or(shared.resource);
-    let request_id = text("request_id").unwrap_or(shared.request_id);
-    let attributes = fields.take("attributes").map(|value| read_attributes(&value));
-    let attributes = attributes.unwrap_or(shared.attributes);
-    let cost = fields.take("cost").and_then(|value| value.read(whole)).or(shared.cost);
-    let dry_run = fields.take("dry_run").and_then(|value| value.read(scalar::flag));
-    let dry_run = dry_run.unwrap_or(shared.dry_run);
-    fields.close();
-    CheckRequest { user_id, resource, attributes, cost, dry_run, request_id }
-}
-
-fn read_attributes(value: &FileValue<'_>) -> HashMap<String, String> {
-    let entries = value.entries().unwrap_or_default().into_iter();
-    entries.filter_map(|(name, value)| Some((name.to_owned(), value.text()?))).collect()
-}
-
-fn read_descriptors(value: &FileValue<'_>, shared: RateLimitRequest) -> RateLimitRequest {
-    let Some(mut fields) = value.fields() else { return shared };
-    let domain = fields.take("domain").and_then(|value| value.text()).unwrap_or(shared.domain);
-    let hits = fields.take("hits_addend").and_then(|value| value.read(whole_u32));
-    let hits_addend = hits.unwrap_or(shared.hits_addend);
-    let list = fields.take("descriptors");
-    let entries = fields.take("entries");
-    let descriptors = match (list, entries) {
-        (None, None) => shared.descriptors,
-        (None, Some(entries)) => {
-            let entries = read_entries(&entries);
-            vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }]
+impl CheckFields {
+    fn over(self, shared: Self) -> CheckRequest {
+        CheckRequest {
+            user_id: self.user_id.or(shared.user_id).unwrap_or_default(),
+            resource: self.resource.or(shared.resource).unwrap_or_default(),
+            attributes: self.attributes.or(shared.attributes).unwrap_or_default(),
+            cost: self.cost.or(shared.cost),
+            dry_run: self.dry_run.or(shared.dry_run).unwrap_or_default(),
+            request_id: self.request_id.or(shared.request_id).unwrap_or_default(),
         }
-        (Some(list), None) => {
-            let items = list.items().unwrap_or_default();
-            items.iter().map(read_descriptor).collect()
-        }
-        (Some(_), Some(entries)) => {
-            entries.refuse("must not be given with descriptors");
-            shared.descriptors
-        }
-    };
-    fields.close();
-    RateLimitRequest { domain, descriptors, hits_addend }
-}
-
-fn read_descriptor(value: &FileValue<'_>) -> RateLimitDescriptor {
-    let Some(mut fields) = value.fields() else { return RateLimitDescriptor::default() };
-    let entries = fields.require("entries").map(|value| read_entries(&value));
-    let hits_addend = fields.take("hits_addend").and_then(|value| value.read(whole));
-    let negative = fields.take("is_negative_hits").and_then(|value| value.read(scalar::flag));
-    let limit = fields.take("limit").and_then(|value| read_limit(&value));
-    fields.close();
-    RateLimitDescriptor {
-        entries: entries.unwrap_or_default(),
-        limit,
-        hits_addend,
-        is_negative_hits: negative.unwrap_or_default(),
     }
 }
 
-/// Reads `{KEY: VALUE, …}`, `[[KEY, VALUE], …]` or Envoy's `[{key: KEY, value: VALUE}, …]`.
-fn read_entries(value: &FileValue<'_>) -> Vec<Entry> {
-    if value.is_map() {
-        let entries = value.entries().unwrap_or_default().into_iter();
-        let entry = |(key, value): (&str, FileValue<'_>)| {
-            Some(Entry { key: key.to_owned(), value: value.text()? })
+impl DescriptorsFields {
+    fn over(self, shared: Self) -> Result<RateLimitRequest, String> {
+        let has_own = self.descriptors.is_some() || self.entries.is_some();
+        let of = if has_own {
+            (self.descriptors, self.entries)
+        } else {
+            (shared.descriptors, shared.entries)
         };
-        return entries.filter_map(entry).collect();
+        let descriptors = match of {
+            (Some(_), Some(_)) => {
+                return Err("entries: must not be given with descriptors".to_owned());
+            }
+            (list, None) => list.into_iter().flatten().map(DescriptorFields::message).collect(),
+            (None, Some(Entries(entries))) => {
+                Ok(vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }])
+            }
+        };
+        Ok(RateLimitRequest {
+            domain: self.domain.or(shared.domain).unwrap_or_default(),
+            hits_addend: self.hits_addend.or(shared.hits_addend).unwrap_or_default(),
+            descriptors: descriptors?,
+        })
     }
-    let items = value.items().unwrap_or_default();
-    items.iter().filter_map(read_entry).collect()
 }
 
-fn read_entry(value: &FileValue<'_>) -> Option<Entry> {
-    if value.is_map() {
-        let mut fields = value.fields()?;
-        let key = fields.require("key").and_then(|value| value.text());
-        let text = fields.take("value").and_then(|value| value.text()).unwrap_or_default();
-        fields.close();
-        return Some(Entry { key: key?, value: text });
+impl DescriptorFields {
+    fn message(self) -> Result<RateLimitDescriptor, String> {
+        let Self { entries: Entries(entries), hits_addend, is_negative_hits, limit } = self;
+        let limit = limit.map(LimitFields::message).transpose()?;
+        Ok(RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits })
     }
-    let items = value.items()?;
-    let [key, value] = &*items else {
-        value.refuse("must be [KEY, VALUE]");
-        return None;
-    };
-    Some(Entry { key: key.text()?, value: value.text()? })
 }
 
-/// Reads a limit that the request brings along.
-fn read_limit(value: &FileValue<'_>) -> Option<RateLimitOverride> {
-    let mut fields = value.fields()?;
-    let units = fields.require("requests_per_unit").and_then(|value| value.read(whole_u32));
-    let unit = fields.require("unit").and_then(|value| value.read(unit));
-    fields.close();
-    Some(RateLimitOverride { requests_per_unit: units?, unit: unit?.into() })
+impl LimitFields {
+    fn message(self) -> Result<RateLimitOverride, String> {
+        let unit = RateLimitUnit::from_str_name(&self.unit.to_ascii_uppercase());
+        let unit = unit.filter(|unit| *unit != RateLimitUnit::Unknown);
+        let unit = unit.ok_or("limit.unit: must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")?;
+        Ok(RateLimitOverride { requests_per_unit: self.requests_per_unit, unit: unit.into() })
+    }
 }
 
-fn unit(text: &str) -> Result<RateLimitUnit, &'static str> {
-    RateLimitUnit::from_str_name(&text.to_ascii_uppercase())
-        .filter(|unit| *unit != RateLimitUnit::Unknown)
-        .ok_or("must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EntriesVisitor)
+    }
 }
 
-fn whole(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|_| "must be a whole number from 0")
-}
+struct EntriesVisitor;
 
-fn whole_u32(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "must be a whole number from 0 to 4294967295")
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{KEY: VALUE, …}, [[KEY, VALUE], …] or [{key: KEY, value: VALUE}, …]")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, value)) = map.next_entry()? {
+            entries.push(Entry { key, value });
+        }
+        Ok(Entries(entries))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(item) = items.next_element()? {
+            let OneOr::Other(EntryFields { key, value }) = item else {
+                return Err(A::Error::custom("must be [KEY, VALUE] or {key: KEY, value: VALUE}"));
+            };
+            entries.push(Entry { key, value });
+        }
+        Ok(Entries(entries))
+    }
 }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
-use super::outcome::DecidedStep;
 use crate::config::Config;
 use crate::plan::RuleIndex;
 use crate::rules::{Rule, RuleSet, Unmatched};
+
+/// Minimum Jaro-Winkler similarity at which a known name is suggested for an unknown one.
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// The names that decisions can have.
 #[derive(Debug, Default)]
@@ -30,17 +32,27 @@ impl RuleNames {
         Self { names: names.collect(), is_open }
     }
 
-    pub(super) fn may_have(&self, name: &str) -> bool {
-        self.is_open || self.names.contains(name)
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
+    /// Checks that a rule exists.
+    ///
+    /// # Errors
+    ///
+    /// A text that names the most similar rule.
+    pub(super) fn check(&self, name: &str) -> Result<(), String> {
+        if self.is_open || self.names.contains(name) {
+            return Ok(());
+        }
+        let similar = |known: &&String| strsim::jaro_winkler(known, name);
+        let nearest =
+            self.names.iter().max_by(|one, other| similar(one).total_cmp(&similar(other)));
+        match nearest.filter(|known| similar(known) >= MIN_SIMILARITY) {
+            Some(known) => Err(format!("no rule is named {name:?}, did you mean {known}?")),
+            None => Err(format!("no rule is named {name:?}")),
+        }
     }
 }
 
 /// Where rules come from. Equal sources are one configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RuleSources {
     /// Configuration files.
     pub(super) config: Vec<PathBuf>,
@@ -50,47 +62,25 @@ pub(super) struct RuleSources {
     pub(super) set: Vec<(String, String)>,
 }
 
-/// The rules of one configuration that requests reached.
-#[derive(Debug, Default)]
-pub(super) struct ReachedRules {
-    flat: HashSet<usize>,
-    descriptors: HashSet<usize>,
-}
+/// The rules that requests reached, of one configuration.
+pub(super) type ReachedRules = HashSet<RuleIndex>;
 
-impl ReachedRules {
-    /// Records the rules that took part in a decision.
-    pub(super) fn record(&mut self, decided: &DecidedStep) {
-        for decision in &decided.verdict.decisions {
-            match decision.index {
-                RuleIndex::Flat(position) => self.flat.insert(position),
-                RuleIndex::Descriptor { position, is_override: false } => {
-                    self.descriptors.insert(position)
-                }
-                RuleIndex::Descriptor { is_override: true, .. } => false,
-            };
-        }
-    }
-
-    /// Adds what other cases reached.
-    pub(super) fn merge(&mut self, other: Self) {
-        self.flat.extend(other.flat);
-        self.descriptors.extend(other.descriptors);
-    }
-
-    /// Returns the names of the rules that were not reached. The default rule is among them only if
-    /// the files set it, and if it can apply.
-    pub(super) fn missing(&self, config: &Config) -> Vec<String> {
-        let rules = &config.rules;
-        let is_set = |key: &str| key.starts_with("rate-limiter.");
-        let default_counts = rules.unmatched() == Unmatched::DefaultRule
-            && config.effective.iter().any(|of| is_set(&of.key) && of.origin != "default");
-        let flat = rules.iter().enumerate().filter(|(at, rule)| {
-            !self.flat.contains(at) && (*rule.name != *Rule::DEFAULT || default_counts)
-        });
-        let flat = flat.map(|(_, rule)| rule.name.to_string());
-        let placed = rules.descriptors().placed();
-        let descriptors = placed.iter().filter(|of| !self.descriptors.contains(&of.position));
-        let descriptors = descriptors.map(|of| format!("{} ({})", of.rule.name, of.rule.file));
-        flat.chain(descriptors).collect()
-    }
+/// Returns the names of the rules that were not reached. The default rule is among them only if the
+/// files set it, and if it can apply.
+pub(super) fn unreached(config: &Config, reached: &ReachedRules) -> Vec<String> {
+    let rules = &config.rules;
+    let is_set = |key: &str| key.starts_with("rate-limiter.");
+    let default_counts = rules.unmatched() == Unmatched::DefaultRule
+        && config.effective.iter().any(|of| is_set(&of.key) && of.origin != "default");
+    let flat = rules.iter().enumerate().filter(|(at, rule)| {
+        let counts = *rule.name != *Rule::DEFAULT || default_counts;
+        counts && !reached.contains(&RuleIndex::Flat(*at))
+    });
+    let flat = flat.map(|(_, rule)| rule.name.to_string());
+    let placed = rules.descriptors().placed();
+    let descriptors = placed.iter().filter(|of| {
+        let (position, is_override) = (of.position, false);
+        !reached.contains(&RuleIndex::Descriptor { position, is_override })
+    });
+    flat.chain(descriptors.map(|of| format!("{} ({})", of.rule.name, of.rule.file))).collect()
 }

@@ -1,48 +1,43 @@
 //! Steps: when they happen, how often, and what they expect.
-//!
-//! All times are known when the file is read, so a step that would go back in time is a problem of
-//! the file, and so is a loop that is too long.
 
-use super::decision::Tolerance;
-use super::expect::Expectation;
-use super::fields::{Fields, FileValue};
-use super::request::{SharedRequest, StepRequest};
+use serde::Deserialize;
+use serde_saphyr::{Location, Spanned};
+
+use super::expect::{ExpectFields, Expectation};
+use super::one_or::OneOr;
+use super::request::{CheckFields, DescriptorsFields, StepRequest};
 use super::rule_names::RuleNames;
-use super::scalar::{self, MAX_TIME};
+use super::value::{Time, Tolerance, shown};
 use crate::clock::Micros;
 
-/// Levels of `repeat` within each other.
-const MAX_LEVELS: usize = 8;
 /// Most requests of a file.
 pub(super) const MAX_REQUESTS: u64 = 10_000_000;
 
-/// A step, or a list of them that is repeated.
-#[derive(Clone, Debug)]
+/// One request or several, or a list of steps that is repeated.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct TestStep {
-    begins: StepBegin,
-    times: u64,
-    every: Option<Micros>,
-    action: StepAction,
-}
-
-/// When a step begins.
-#[derive(Clone, Copy, Debug)]
-enum StepBegin {
-    /// Since the case, or the round around it, began.
-    At(Micros),
-    /// Since the step before.
-    After(Micros),
-}
-
-#[derive(Clone, Debug)]
-enum StepAction {
-    Request(Box<RequestStep>),
-    Repeat(Vec<TestStep>),
+    at: Option<Time>,
+    after: Option<Time>,
+    every: Option<Time>,
+    times: Option<u64>,
+    check: Option<CheckFields>,
+    descriptors: Option<DescriptorsFields>,
+    expect: Option<OneOr<ExpectFields>>,
+    tolerance: Option<OneOr<Tolerance>>,
+    repeat: Option<u64>,
+    #[serde(default)]
+    steps: Vec<Spanned<Self>>,
+    /// Made of the above; `None` for a step that repeats others.
+    #[serde(skip)]
+    request: Option<RequestStep>,
 }
 
 /// A request, and what is expected of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RequestStep {
+    /// Number in the case, in the order of the file.
+    pub(super) position: usize,
     /// Such as `steps[2]`.
     pub(super) path: String,
     pub(super) line: u64,
@@ -64,247 +59,136 @@ pub(super) struct PlannedRequest<'a> {
     pub(super) iteration: (u64, u64),
 }
 
-/// How long steps take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Schedule {
-    /// From the beginning of the first to the last request.
-    length: Micros,
-    /// Number of requests.
-    pub(super) requests: u64,
-}
+/// A problem with a place in the file.
+pub(super) type Problem = (Location, String);
 
-/// What the steps of a case have in common.
-pub(super) struct StepContext<'a> {
-    pub(super) shared: SharedRequest,
+/// Reads the requests and expectations of the steps of a case.
+pub(super) struct StepReader<'a> {
+    pub(super) check: Option<CheckFields>,
+    pub(super) descriptors: Option<DescriptorsFields>,
     pub(super) rules: &'a RuleNames,
+    pub(super) problems: Vec<Problem>,
+    /// Steps so far that make requests.
+    pub(super) request_steps: usize,
 }
 
-/// Calls `visit` with each request of a case, in order.
-pub(super) fn for_each_request<'a>(
-    steps: &'a [TestStep],
-    visit: &mut dyn FnMut(PlannedRequest<'a>),
-) {
-    run_steps(steps, Micros::ZERO, &mut 0, visit);
-}
-
-/// Returns the number of steps that make requests.
-pub(super) fn request_steps(steps: &[TestStep]) -> usize {
-    let of_step = |step: &TestStep| match &step.action {
-        StepAction::Request(_) => 1,
-        StepAction::Repeat(steps) => request_steps(steps),
-    };
-    steps.iter().map(of_step).sum()
-}
-
-/// Runs steps from `base` on; returns the time of the last request.
-fn run_steps<'a>(
-    steps: &'a [TestStep],
-    base: Micros,
-    number: &mut u64,
-    visit: &mut dyn FnMut(PlannedRequest<'a>),
-) -> Micros {
-    let mut now = base;
-    for TestStep { begins, times, every, action } in steps {
-        let begin = begins.from(base, now);
-        now = begin;
-        let mut round = begin;
-        for iteration in 1..=*times {
-            now = match action {
-                StepAction::Request(step) => {
-                    let iteration = (iteration, *times);
-                    visit(PlannedRequest { number: *number, at: round, step, iteration });
-                    *number += 1;
-                    round
-                }
-                StepAction::Repeat(steps) => run_steps(steps, round, number, visit),
+impl StepReader<'_> {
+    /// Reads steps. `path` is that of what they are in.
+    pub(super) fn read(&mut self, steps: &mut [Spanned<TestStep>], path: &str) {
+        for (at, step) in steps.iter_mut().enumerate() {
+            let path = format!("{path}steps[{at}]");
+            let TestStep { at, after, times, repeat, .. } = &step.value;
+            let is_repeated = repeat.is_some() && !step.value.steps.is_empty();
+            let read = if at.is_some() && after.is_some() {
+                Err("after: must not be given with at".to_owned())
+            } else if times.is_some_and(|times| times == 0) || *repeat == Some(0) {
+                Err("times, repeat: must be at least 1".to_owned())
+            } else if is_repeated && !step.value.has_request() {
+                self.read(&mut step.value.steps, &format!("{path}."));
+                Ok(())
+            } else if repeat.is_some() || !step.value.steps.is_empty() {
+                Err("repeat: must have steps, and no request beside them".to_owned())
+            } else {
+                self.read_request(&mut step.value, &path, step.referenced.line())
             };
-            round = every.map_or(now, |every| round + every);
-        }
-    }
-    now
-}
-
-impl StepBegin {
-    fn from(self, base: Micros, now: Micros) -> Micros {
-        match self {
-            Self::At(at) => base + at,
-            Self::After(after) => now + after,
-        }
-    }
-}
-
-impl StepContext<'_> {
-    /// Reads a list of steps.
-    pub(super) fn read_steps(&self, list: &FileValue<'_>) -> (Vec<TestStep>, Schedule) {
-        self.read_level(list, MAX_LEVELS)
-    }
-
-    fn read_level(&self, list: &FileValue<'_>, levels: usize) -> (Vec<TestStep>, Schedule) {
-        let Some(items) = list.items() else { return (Vec::new(), Schedule::default()) };
-        if items.is_empty() {
-            list.refuse("must have at least one step");
-        }
-        let mut steps = Vec::with_capacity(items.len());
-        let mut all = Schedule::default();
-        for item in &items {
-            if let Some(step) = self.read_step(item, levels, &mut all) {
-                steps.push(step);
+            if let Err(problem) = read {
+                self.problems.push((step.referenced, format!("{path}: {problem}")));
             }
         }
-        (steps, all)
     }
 
-    fn read_step(
-        &self,
-        value: &FileValue<'_>,
-        levels: usize,
-        all: &mut Schedule,
-    ) -> Option<TestStep> {
-        let mut fields = value.fields()?;
-        let at = fields.take("at");
-        let after = fields.take("after");
-        let begins = match (&at, &after) {
-            (Some(at), None) => at.read(scalar::duration).map(StepBegin::At),
-            (None, Some(after)) => after.read(scalar::duration).map(StepBegin::After),
-            (None, None) => Some(StepBegin::After(Micros::ZERO)),
-            (Some(_), Some(after)) => {
-                after.refuse("must not be given with at");
-                None
-            }
-        };
-        let every = fields.take("every");
-        let interval = every.as_ref().map(|every| every.read(scalar::duration));
-        let repeat = fields.take("repeat");
-        let read = match &repeat {
-            Some(repeat) => self.read_repeat(repeat, &mut fields, levels),
-            None => self.read_request(value, &mut fields),
-        };
-        fields.close();
-        let (times, action, once) = read?;
-        let step = TestStep {
-            begins: begins?,
-            times,
-            every: match interval {
-                Some(interval) => Some(interval?),
-                None => None,
-            },
-            action,
-        };
-        let begin = step.begins.from(Micros::ZERO, all.length);
-        if begin < all.length {
-            let place = at.as_ref().unwrap_or(value);
-            place.refuse(format!(
-                "must not be before {}, when the step before ends",
-                scalar::shown(all.length)
-            ));
-        }
-        if let (Some(interval), Some(every)) = (step.every, &every)
-            && times > 1
-            && interval < once.length
-        {
-            every.refuse(format!(
-                "must be at least {}, which its steps take",
-                scalar::shown(once.length)
-            ));
-        }
-        let length = begin + step.length(once.length);
-        if length > MAX_TIME {
-            value.refuse("must end within 36500d of the start");
-        }
-        all.length = all.length.max(length);
-        all.requests = all.requests.saturating_add(times.saturating_mul(once.requests));
-        Some(step)
-    }
-
-    fn read_repeat(
-        &self,
-        repeat: &FileValue<'_>,
-        fields: &mut Fields<'_>,
-        levels: usize,
-    ) -> Option<(u64, StepAction, Schedule)> {
-        let times = repeat.read(times);
-        let steps = fields.require("steps")?;
-        let Some(levels) = levels.checked_sub(1) else {
-            repeat.refuse(format!("must be at most {MAX_LEVELS} levels deep"));
-            return None;
-        };
-        let (steps, once) = self.read_level(&steps, levels);
-        Some((times?, StepAction::Repeat(steps), once))
-    }
-
-    fn read_request(
-        &self,
-        value: &FileValue<'_>,
-        fields: &mut Fields<'_>,
-    ) -> Option<(u64, StepAction, Schedule)> {
-        let times = fields.take("times").map_or(Some(1), |value| value.read(times));
-        let (check, descriptors) = (fields.take("check"), fields.take("descriptors"));
-        let tolerance = fields.take("tolerance").and_then(|value| read_tolerance(&value));
-        let expect = fields.take("expect");
-        let before = value.problem_count();
-        let Some(request) = self.shared.read_step(check.as_ref(), descriptors.as_ref()) else {
-            if check.is_none() && descriptors.is_none() {
-                value.refuse("check, descriptors or repeat is missing");
-            }
-            return None;
-        };
-        let is_read = value.problem_count() == before;
-        let expectation = expect.map(|expect| Expectation::read(&expect, &request, self.rules));
-        if is_read
-            && !expectation.as_ref().is_some_and(Expectation::is_error)
+    fn read_request(&mut self, step: &mut TestStep, path: &str, line: u64) -> Result<(), String> {
+        let of_case = (self.check.as_ref(), self.descriptors.as_ref());
+        let request = StepRequest::new(of_case, (step.check.take(), step.descriptors.take()))?;
+        let expectation = step.expect.take();
+        let expectation =
+            expectation.map(|expect| Expectation::read(expect, &request, self.rules)).transpose();
+        let expectation = expectation.map_err(|problem| format!("expect: {problem}"))?;
+        if !expectation.as_ref().is_some_and(Expectation::is_error)
             && let Some(invalid) = request.invalid()
         {
-            check.as_ref().or(descriptors.as_ref()).unwrap_or(value).refuse(invalid);
+            return Err(invalid);
         }
-        let path = value.path.split_once('.').map_or(&*value.path, |(_, path)| path).to_owned();
-        let step = RequestStep {
-            path,
-            line: value.node.line,
-            request,
-            expectation,
-            tolerance: tolerance.unwrap_or_default(),
+        let tolerance = match step.tolerance.take() {
+            None => Tolerance::default(),
+            Some(OneOr::Other(tolerance)) => tolerance,
+            Some(OneOr::One(text)) => {
+                Tolerance::parse(text).map_err(|of| format!("tolerance: {of}"))?
+            }
         };
-        let once = Schedule { length: Micros::ZERO, requests: 1 };
-        Some((times?, StepAction::Request(Box::new(step)), once))
+        let position = self.request_steps;
+        let path = path.split_once('.').map_or(path, |(_case, path)| path).to_owned();
+        self.request_steps += 1;
+        step.request = Some(RequestStep { position, path, line, request, expectation, tolerance });
+        Ok(())
     }
 }
 
 impl TestStep {
-    /// Returns the time from the beginning to the last request, if one round takes `once`.
-    fn length(&self, once: Micros) -> Micros {
-        let again = |interval: Micros| {
-            let micros = interval.as_micros().saturating_mul(self.times - 1);
-            Micros::from_micros(micros) + once
-        };
-        again(self.every.unwrap_or(once))
+    fn has_request(&self) -> bool {
+        let Self { times, check, descriptors, expect, tolerance, .. } = self;
+        let has_request = check.is_some() || descriptors.is_some() || expect.is_some();
+        has_request || times.is_some() || tolerance.is_some()
     }
 }
 
-/// Reads a duration, a count, or both by name.
-fn read_tolerance(value: &FileValue<'_>) -> Option<Tolerance> {
-    if !value.is_map() {
-        return value.read(tolerance);
-    }
-    let mut fields = value.fields()?;
-    let duration = fields.take("duration").and_then(|value| value.read(scalar::duration));
-    let count = fields.take("count").and_then(|value| {
-        value.read(|text| text.parse().map_err(|_| "must be a whole number from 0"))
-    });
-    fields.close();
-    Some(Tolerance { duration: duration.unwrap_or_default(), count: count.unwrap_or_default() })
+/// Calls `visit` with each request of a case, in order. The times are checked on the way.
+///
+/// # Errors
+///
+/// The first step that would go back in time, or has more requests than a file may have.
+pub(super) fn for_each_request<'a>(
+    steps: &'a [Spanned<TestStep>],
+    visit: &mut dyn FnMut(PlannedRequest<'a>),
+) -> Result<(), Problem> {
+    Walk { now: Micros::ZERO, number: 0, visit }.run(steps)
 }
 
-/// Parses a duration or a count.
-fn tolerance(text: &str) -> Result<Tolerance, &'static str> {
-    if let Ok(count) = text.parse() {
-        return Ok(Tolerance { count, ..Tolerance::default() });
-    }
-    let duration = scalar::duration(text)
-        .map_err(|_| "must be a duration with a unit, a count, or a map of duration and count")?;
-    Ok(Tolerance { duration, ..Tolerance::default() })
+struct Walk<'v, 'a> {
+    /// Time of the last request.
+    now: Micros,
+    number: u64,
+    visit: &'v mut dyn FnMut(PlannedRequest<'a>),
 }
 
-fn times(text: &str) -> Result<u64, String> {
-    let times = text.parse().ok().filter(|times| (1..=MAX_REQUESTS).contains(times));
-    times.ok_or_else(|| format!("must be a whole number from 1 to {MAX_REQUESTS}"))
+impl<'a> Walk<'_, 'a> {
+    fn run(&mut self, steps: &'a [Spanned<TestStep>]) -> Result<(), Problem> {
+        let base = self.now;
+        for Spanned { value: step, referenced: place, .. } in steps {
+            let after = step.after.unwrap_or_default().0;
+            let mut begins = step.at.map_or(self.now + after, |Time(at)| base + at);
+            let times = step.repeat.or(step.times).unwrap_or(1);
+            for iteration in 1..=times {
+                if begins < self.now {
+                    let (begins, now) = (shown(begins), shown(self.now));
+                    return Err((
+                        *place,
+                        format!("must not go back in time, from {now} to {begins}"),
+                    ));
+                }
+                if begins > Time::MAX {
+                    return Err((*place, "must end within 36500d of the start".to_owned()));
+                }
+                self.now = begins;
+                match &step.request {
+                    Some(request) => {
+                        if self.number > MAX_REQUESTS {
+                            return Ok(());
+                        }
+                        let (number, iteration) = (self.number, (iteration, times));
+                        (self.visit)(PlannedRequest {
+                            number,
+                            at: begins,
+                            step: request,
+                            iteration,
+                        });
+                        self.number += 1;
+                    }
+                    None => self.run(&step.steps)?,
+                }
+                begins = step.every.map_or(self.now, |Time(every)| begins + every);
+            }
+        }
+        Ok(())
+    }
 }

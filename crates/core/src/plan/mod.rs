@@ -84,7 +84,7 @@ pub struct Hit {
 }
 
 /// The position of a rule in its set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuleIndex {
     /// Position in [`RuleSet::iter`].
     Flat(usize),
