@@ -25,7 +25,7 @@ pub(super) async fn run(args: &BenchArgs) -> anyhow::Result<Measured> {
         LoadError::Connect(error) => server.explain_connect(error),
         other => other.into(),
     })?;
-    let mut progress = Progress::new(args.progress, settings.plan);
+    let mut progress = Progress::new(args.progress, settings.plan.warm_up);
     let mut stats = LoadStats::default();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -67,9 +67,6 @@ pub(in crate::cli) struct BenchArgs {
     /// Write the latency distribution for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(super) hdr: Option<PathBuf>,
-    /// Plot latency by percentile
-    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
-    pub(super) plot: Option<PathBuf>,
     /// Show progress even if standard error is not a terminal
     #[arg(long)]
     pub(super) progress: bool,
@@ -107,13 +104,6 @@ fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
     const MAX_RATE: u32 = 10_000_000;
     let rate = text.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= MAX_RATE);
     rate.ok_or("must be a whole number of calls per second from 1 to 10000000")
-}
-
-/// Parses the path of a plot. SVG is the only format.
-fn svg(text: &str) -> Result<PathBuf, &'static str> {
-    let path = PathBuf::from(text);
-    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    is_svg.then_some(path).ok_or("must end in .svg")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {

@@ -3,31 +3,23 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use rlaas_client::load::{Length, Load, LoadPlan, LoadStats};
+use rlaas_client::load::{Load, LoadStats};
 
 use super::report::{format_nanos, per_second};
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    plan: LoadPlan,
+    warm_up: Duration,
     is_shown: bool,
     is_terminal: bool,
     /// Time of the last line.
     last: Duration,
-    /// Number of calls measured so far.
-    calls: u64,
 }
 
 impl Progress {
-    pub(super) fn new(is_forced: bool, plan: LoadPlan) -> Self {
+    pub(super) fn new(is_forced: bool, warm_up: Duration) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self {
-            plan,
-            is_shown: is_forced || is_terminal,
-            is_terminal,
-            last: Duration::ZERO,
-            calls: 0,
-        }
+        Self { warm_up, is_shown: is_forced || is_terminal, is_terminal, last: Duration::ZERO }
     }
 
     /// Shows the calls since the last line.
@@ -35,19 +27,19 @@ impl Progress {
         let now = load.elapsed();
         let since = now.saturating_sub(self.last);
         self.last = now;
-        self.calls += stats.measured.calls;
         if !self.is_shown {
             return;
         }
         let rate = per_second(stats.warm_up.calls + stats.measured.calls, since);
-        let line = if now < self.plan.warm_up {
+        let line = if now < self.warm_up {
             format!("warm-up: {rate:.0} calls/s")
         } else {
             let at = |quantile| format_nanos(stats.answered.value_at_quantile(quantile));
             let (p50, p99) = (at(0.5), at(0.99));
             let errors: u64 = stats.measured.errors().map(|(_, requests)| requests).sum();
-            let left = self.left(load.measured_until(), now);
-            format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors; {left}")
+            let left = load.measured_until().map(|until| until.saturating_sub(now).as_secs_f64());
+            let left = left.map(|seconds| format!("; {seconds:.0}s left")).unwrap_or_default();
+            format!("{rate:.0} calls/s, p50 {p50}, p99 {p99}, {errors} errors{left}")
         };
         // A closed standard error must not stop the run.
         let _unread = if self.is_terminal {
@@ -61,18 +53,6 @@ impl Progress {
     pub(super) fn clear(&self) {
         if self.is_shown && self.is_terminal {
             let _unread = write!(io::stderr(), "\r\x1b[2K");
-        }
-    }
-
-    fn left(&self, until: Option<Duration>, now: Duration) -> String {
-        match (until, self.plan.length) {
-            (Some(until), _) => {
-                format!("{:.0}s left", until.saturating_sub(now).as_secs_f64())
-            }
-            (None, Length::Calls(calls)) => {
-                format!("{} calls left", calls.saturating_sub(self.calls))
-            }
-            (None, Length::Duration(_)) => String::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The report of a run, as text and as JSON.
+//! The report of a run, as text and as JSON for scripts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,125 +6,78 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rlaas_client::load::{Counts, Measured, RateReport};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::options::BenchArgs;
 
-/// The report of a run. Its JSON form is for scripts.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Report {
-    method: &'static str,
-    connections: u16,
-    streams: u16,
-    threads: u16,
-    ids: u32,
-    distribution: String,
-    seed: u64,
-    batch: Option<u16>,
-    warm_up_seconds: f64,
-    elapsed_seconds: f64,
-    interrupted: bool,
-    calls: u64,
-    calls_per_second: f64,
-    decisions: u64,
-    decisions_per_second: f64,
-    #[serde(flatten)]
-    outcomes: Outcomes,
-    /// More than half of the decisions are denials.
-    mostly_denied: bool,
-    failed_calls: u64,
-    unanswered_calls: u64,
-    first_error: Option<String>,
-    /// Calls before measuring began.
-    warm_up: WarmUp,
-    latency_us: Option<Latency>,
-    failed_latency_us: Option<Latency>,
-    start_delay_us: Option<Latency>,
-    target: Option<TargetReport>,
+/// The report of a run.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    pub(super) args: &'a BenchArgs,
+    pub(super) measured: &'a Measured,
 }
 
-/// Numbers of requests by their result.
-#[derive(Debug, Serialize)]
-struct Outcomes {
-    allowed: u64,
-    denied: u64,
-    errors: BTreeMap<&'static str, u64>,
-}
-
-#[derive(Debug, Serialize)]
-struct WarmUp {
-    calls: u64,
-    decisions: u64,
-    #[serde(flatten)]
-    outcomes: Outcomes,
-}
-
-/// Latencies in microseconds.
-#[derive(Debug, Serialize)]
-struct Latency {
-    min: f64,
-    mean: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TargetReport {
-    calls_per_second: u32,
-    reached: bool,
-    unsent: u64,
-    behind_seconds: f64,
-}
-
-impl Report {
-    pub(super) fn new(args: &BenchArgs, measured: &Measured) -> Self {
-        let Measured { stats, elapsed, .. } = measured;
-        let counts = &stats.measured;
-        let start_delay = measured.rate.and_then(|_| Latency::from_histogram(&stats.start_delay));
-        Self {
-            method: if args.batch.is_some() { "CheckBatch" } else { "Check" },
-            connections: args.connections,
-            streams: args.streams,
-            threads: args.threads,
-            ids: args.ids,
-            distribution: args.distribution.to_string(),
-            seed: args.seed,
-            batch: args.batch,
-            warm_up_seconds: args.warm_up.as_secs_f64(),
-            elapsed_seconds: elapsed.as_secs_f64(),
-            interrupted: measured.is_interrupted,
-            calls: counts.calls,
-            calls_per_second: per_second(counts.calls, *elapsed),
-            decisions: counts.decisions(),
-            decisions_per_second: per_second(counts.decisions(), *elapsed),
-            outcomes: Outcomes::new(counts),
-            mostly_denied: counts.denied > counts.allowed,
-            failed_calls: counts.failed_calls,
-            unanswered_calls: measured.unanswered,
-            first_error: counts.first_error.clone(),
-            warm_up: WarmUp::new(&stats.warm_up),
-            latency_us: Latency::from_histogram(&stats.answered),
-            failed_latency_us: Latency::from_histogram(&stats.failed),
-            start_delay_us: start_delay,
-            target: measured.rate.map(TargetReport::new),
-        }
+impl Report<'_> {
+    pub(super) fn to_json(&self) -> String {
+        let Self { args, measured } = self;
+        let Measured { stats, elapsed, rate, .. } = measured;
+        let (counts, warm_up) = (&stats.measured, &stats.warm_up);
+        let report = json!({
+            "method": self.method(),
+            "connections": args.connections,
+            "streams": args.streams,
+            "threads": args.threads,
+            "ids": args.ids,
+            "distribution": args.distribution.to_string(),
+            "seed": args.seed,
+            "batch": args.batch,
+            "warmUpSeconds": args.warm_up.as_secs_f64(),
+            "elapsedSeconds": elapsed.as_secs_f64(),
+            "interrupted": measured.is_interrupted,
+            "calls": counts.calls,
+            "callsPerSecond": per_second(counts.calls, *elapsed),
+            "decisions": counts.decisions(),
+            "decisionsPerSecond": per_second(counts.decisions(), *elapsed),
+            "allowed": counts.allowed,
+            "denied": counts.denied,
+            "errors": errors(counts),
+            // More than half of the decisions are denials.
+            "mostlyDenied": counts.denied > counts.allowed,
+            "failedCalls": counts.failed_calls,
+            "unansweredCalls": measured.unanswered,
+            "firstError": counts.first_error,
+            // Before measuring began.
+            "warmUp": {
+                "calls": warm_up.calls,
+                "decisions": warm_up.decisions(),
+                "allowed": warm_up.allowed,
+                "denied": warm_up.denied,
+                "errors": errors(warm_up),
+            },
+            "latencyUs": latency(&stats.answered),
+            "failedLatencyUs": latency(&stats.failed),
+            "startDelayUs": rate.and_then(|_| latency(&stats.start_delay)),
+            "target": rate.map(|target| json!({
+                "callsPerSecond": target.rate,
+                "reached": target.is_reached,
+                "unsent": target.unsent,
+                "behindSeconds": target.behind.as_secs_f64(),
+            })),
+        });
+        report.to_string()
     }
 
-    pub(super) fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("texts, numbers and booleans are JSON")
+    fn method(&self) -> &'static str {
+        if self.args.batch.is_some() { "CheckBatch" } else { "Check" }
     }
 
     /// Returns one line with the settings of the run.
-    pub(super) fn title(&self) -> String {
-        let Self { method, connections, streams, threads, ids, distribution, .. } = self;
-        let batch = self.batch.map(|size| format!(" of {size}")).unwrap_or_default();
-        let pace = match &self.target {
-            Some(target) => format!("{} calls/s", target.calls_per_second),
+    fn title(&self) -> String {
+        let BenchArgs { connections, streams, threads, ids, distribution, .. } = self.args;
+        let method = self.method();
+        let batch = self.args.batch.map(|size| format!(" of {size}")).unwrap_or_default();
+        let pace = match self.measured.rate {
+            Some(target) => format!("{} calls/s", target.rate),
             None => "as fast as possible".to_owned(),
         };
         format!(
@@ -134,120 +87,98 @@ impl Report {
     }
 
     pub(super) fn to_text(&self) -> String {
+        let Measured { stats, elapsed, rate, unanswered, is_interrupted } = self.measured;
+        let (counts, errors) = (&stats.measured, errors(&stats.measured));
+        let (calls, decisions) = (counts.calls, counts.decisions());
         let mut text = self.title();
-        let interrupted = if self.interrupted { ", interrupted" } else { "" };
-        let _infallible = write!(
-            text,
-            "\nmeasured {:.2?}{interrupted}\n\n",
-            Duration::from_secs_f64(self.elapsed_seconds)
-        );
+        let interrupted = if *is_interrupted { ", interrupted" } else { "" };
+        let _infallible = write!(text, "\nmeasured {elapsed:.2?}{interrupted}\n\n");
         let rows = [
-            ("calls", self.calls, Some(self.calls_per_second)),
-            ("decisions", self.decisions, Some(self.decisions_per_second)),
-            ("  allowed", self.outcomes.allowed, None),
-            ("  denied", self.outcomes.denied, None),
-            ("errors", self.outcomes.errors.values().sum(), None),
+            ("calls", calls, Some(per_second(calls, *elapsed))),
+            ("decisions", decisions, Some(per_second(decisions, *elapsed))),
+            ("  allowed", counts.allowed, None),
+            ("  denied", counts.denied, None),
+            ("errors", errors.values().sum(), None),
         ];
         for (name, count, rate) in rows {
             let rate = rate.map(|rate| format!(" {rate:>12.1}/s")).unwrap_or_default();
             let _infallible = writeln!(text, "{name:<12}{count:>12}{rate}");
         }
-        for (code, count) in &self.outcomes.errors {
+        for (code, count) in errors {
             let _infallible = writeln!(text, "  {code:<18}{count:>4}");
         }
-        if let Some(error) = &self.first_error {
+        if let Some(error) = &counts.first_error {
             let _infallible = writeln!(text, "  first error: {error}");
         }
-        if self.unanswered_calls > 0 {
-            let _infallible = writeln!(text, "{:<12}{:>12}", "unanswered", self.unanswered_calls);
+        if *unanswered > 0 {
+            let _infallible = writeln!(text, "{:<12}{unanswered:>12}", "unanswered");
         }
         text.push_str("\n                   p50       p90       p99     p99.9       max\n");
+        let start_delay = rate.map(|_| &stats.start_delay);
         let rows = [
-            ("latency", &self.latency_us),
-            ("failed", &self.failed_latency_us),
-            ("start delay", &self.start_delay_us),
+            ("latency", Some(&stats.answered)),
+            ("failed", Some(&stats.failed)),
+            ("start delay", start_delay),
         ];
-        for (name, latency) in rows {
-            let Some(latency) = latency else { continue };
-            let _infallible = writeln!(text, "{name:<12}{}", latency.to_row());
+        for (name, latencies) in rows {
+            let Some(latencies) = latencies.filter(|latencies| !latencies.is_empty()) else {
+                continue;
+            };
+            let _infallible = write!(text, "{name:<12}");
+            for quantile in [0.5, 0.9, 0.99, 0.999, 1.0] {
+                let time = latencies.value_at_quantile(quantile).min(latencies.max());
+                let time = format_nanos(time);
+                let _infallible = write!(text, "{time:>10}");
+            }
+            text.push('\n');
         }
-        if self.mostly_denied {
-            let Self { outcomes: Outcomes { denied, .. }, decisions, .. } = self;
+        if counts.denied > counts.allowed {
             let _infallible = write!(
                 text,
-                "\nmostly denied: {denied} of {decisions} decisions. A denial takes no units and may \
-                 cost less than\nan allowed request: raise the limit or --ids to measure those.\n"
+                "\nmostly denied: {} of {decisions} decisions. A denial takes no units and may \
+                 cost less than\nan allowed request: raise the limit or --ids to measure those.\n",
+                counts.denied
             );
         }
-        if let Some(target) = &self.target {
-            let _infallible = write!(text, "\n{}\n", target.to_text(self.calls_per_second));
+        if let Some(target) = rate {
+            let target = target_text(*target, per_second(calls, *elapsed));
+            let _infallible = write!(text, "\n{target}\n");
         }
         text.truncate(text.trim_end().len());
         text
     }
 }
 
-impl Outcomes {
-    fn new(counts: &Counts) -> Self {
-        let Counts { allowed, denied, .. } = *counts;
-        Self { allowed, denied, errors: counts.errors().collect() }
-    }
+fn errors(counts: &Counts) -> BTreeMap<&'static str, u64> {
+    counts.errors().collect()
 }
 
-impl WarmUp {
-    fn new(counts: &Counts) -> Self {
-        Self { calls: counts.calls, decisions: counts.decisions(), outcomes: Outcomes::new(counts) }
-    }
-}
-
-impl Latency {
-    /// Returns `None` for an empty histogram.
-    fn from_histogram(histogram: &Histogram<u64>) -> Option<Self> {
-        let at = |quantile| micros(histogram.value_at_quantile(quantile));
-        (!histogram.is_empty()).then(|| Self {
-            min: at(0.0),
-            mean: (histogram.mean() / 10.0).round() / 100.0,
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: micros(histogram.max()),
+/// Returns latencies in microseconds; `None` for an empty histogram.
+fn latency(latencies: &Histogram<u64>) -> Option<Value> {
+    let at = |quantile| micros(latencies.value_at_quantile(quantile));
+    (!latencies.is_empty()).then(|| {
+        json!({
+            "min": at(0.0),
+            "mean": (latencies.mean() / 10.0).round() / 100.0,
+            "p50": at(0.5),
+            "p90": at(0.9),
+            "p99": at(0.99),
+            "p999": at(0.999),
+            "max": micros(latencies.max()),
         })
-    }
-
-    fn to_row(&self) -> String {
-        let Self { p50, p90, p99, p999, max, .. } = *self;
-        let mut row = String::new();
-        for micros in [p50, p90, p99, p999, max] {
-            let time = format!("{:.2?}", Duration::from_secs_f64(micros / 1e6));
-            let _infallible = write!(row, "{time:>10}");
-        }
-        row
-    }
+    })
 }
 
-impl TargetReport {
-    fn new(target: RateReport) -> Self {
-        Self {
-            calls_per_second: target.rate,
-            reached: target.is_reached,
-            unsent: target.unsent,
-            behind_seconds: target.behind.as_secs_f64(),
-        }
+fn target_text(target: RateReport, calls_per_second: f64) -> String {
+    let RateReport { rate, is_reached, unsent, behind } = target;
+    if is_reached {
+        return format!("target: {rate} calls/s reached");
     }
-
-    fn to_text(&self, calls_per_second: f64) -> String {
-        let Self { calls_per_second: target, reached, unsent, behind_seconds } = self;
-        if *reached {
-            return format!("target: {target} calls/s reached");
-        }
-        let behind = Duration::from_secs_f64(*behind_seconds);
-        format!(
-            "target: NOT reached: {calls_per_second:.1} of {target} calls/s; the last call started \
-             {behind:.2?} late,\n{unsent} calls were due and never sent. Latencies of such a run \
-             grow with its length: choose a lower --rate."
-        )
-    }
+    format!(
+        "target: NOT reached: {calls_per_second:.1} of {rate} calls/s; the last call started \
+         {behind:.2?} late,\n{unsent} calls were due and never sent. Latencies of such a run \
+         grow with its length: choose a lower --rate."
+    )
 }
 
 /// Returns a rate; zero if no time has passed.

@@ -174,11 +174,11 @@ fn bench_reports_mostly_denied_runs() {
 }
 
 #[test]
-fn bench_histogram_and_plot_are_well_formed() {
+fn bench_histogram_is_well_formed() {
     let server = Rlaas::start(&[]);
     let dir = TempDir::new();
-    let [hdr, plot] = ["bench.hgrm", "bench.svg"].map(|name| dir.path(name).display().to_string());
-    calls(&server, &["--calls", "300", "--hdr", &hdr, "--plot", &plot]);
+    let hdr = dir.path("bench.hgrm").display().to_string();
+    calls(&server, &["--calls", "300", "--hdr", &hdr]);
 
     let text = fs::read_to_string(hdr).expect("the distribution");
     let (head, rest) = text.split_once("\n\n").expect("a head");
@@ -193,24 +193,6 @@ fn bench_histogram_and_plot_are_well_formed() {
     }
     assert_eq!(rows.last().expect("a row")[1..], [1.0, 300.0]);
     assert!(text.contains("Total count    =          300]"), "{text}");
-
-    let svg = fs::read_to_string(plot).expect("the picture");
-    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
-    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
-    assert_eq!(svg.matches('"').count() % 2, 0);
-    for axis in ["percentile of calls (logarithmic towards 100 %)", "latency"] {
-        assert!(svg.contains(&format!(">{axis}</text>")), "{axis}: {svg}");
-    }
-    let points = svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next());
-    let points: Vec<(f64, f64)> = points
-        .expect("a curve")
-        .split(' ')
-        .filter_map(|point| point.split_once(','))
-        .map(|(x, y)| (x.parse().expect("x"), y.parse().expect("y")))
-        .collect();
-    assert!(points.len() > 5, "{svg}");
-    assert!(points.is_sorted_by(|one, next| one.0 <= next.0 && one.1 >= next.1), "{points:?}");
-    assert!(points.iter().all(|(x, y)| (0.0..=760.0).contains(x) && (0.0..=380.0).contains(y)));
 }
 
 #[test]
@@ -257,9 +239,6 @@ fn bench_names_invalid_options() {
         ("--batch", "1001"),
         ("--seed", "x"),
         ("--hdr", "/nowhere/bench.hgrm"),
-        ("--plot", "/nowhere/bench.svg"),
-        ("--plot", "bench.png"),
-        ("--plot", "bench"),
         ("--addr", "not an address"),
     ] {
         let argument = format!("{option}={value}");
