@@ -6,6 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+
 /// The distribution of ids over requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
@@ -42,78 +46,36 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// The ids, created before the load starts.
+/// The ids of requests.
 #[derive(Debug)]
 pub(super) struct Ids {
-    names: Box<[Box<str>]>,
-    /// For Zipf: the cumulative share of requests of the ids up to each rank.
-    up_to: Box<[f64]>,
+    count: u32,
+    /// `None`: uniform.
+    zipf: Option<Zipf<f64>>,
     seed: u64,
 }
 
 impl Ids {
-    /// Creates `count` ids, at least one.
+    /// Returns `count` ids, at least one.
     pub(super) fn new(count: u32, distribution: Distribution, seed: u64) -> Self {
-        let up_to = match distribution {
-            Distribution::Uniform => Box::default(),
-            Distribution::Zipf(exponent) => shares_up_to(count, exponent),
+        let zipf = match distribution {
+            Distribution::Uniform => None,
+            Distribution::Zipf(exponent) => Some(
+                Zipf::new(f64::from(count), exponent).expect("one id or more, exponent above 0"),
+            ),
         };
-        let names = (0..count).map(|id| format!("user-{id}").into_boxed_str()).collect();
-        Self { names, up_to, seed }
+        Self { count, zipf, seed }
     }
 
     /// Returns the id of the request with this number.
-    pub(super) fn for_request(&self, request: u64) -> &str {
-        let random = splitmix(self.seed, request);
-        let index = if self.up_to.is_empty() {
-            below(random, self.names.len())
-        } else {
-            let share = fraction(random);
-            // The last share may be slightly below 1 because of rounding.
-            self.up_to.partition_point(|up_to| *up_to <= share).min(self.names.len() - 1)
-        };
-        &self.names[index]
+    pub(super) fn for_request(&self, request: u64) -> String {
+        // Seeds and numbers below 2^32 have a generator each.
+        let mut random = SmallRng::seed_from_u64(self.seed.rotate_left(32) ^ request);
+        match &self.zipf {
+            None => format!("user-{}", random.random_range(0..self.count)),
+            Some(zipf) => format!("user-{}", zipf.sample(&mut random) - 1.0),
+        }
     }
-}
-
-fn shares_up_to(count: u32, exponent: f64) -> Box<[f64]> {
-    let mut sum = 0.0;
-    let mut up_to: Box<[f64]> = (1..=count)
-        .map(|rank| {
-            sum += f64::from(rank).powf(-exponent);
-            sum
-        })
-        .collect();
-    up_to.iter_mut().for_each(|share| *share /= sum);
-    up_to
-}
-
-/// Returns element `index` of the pseudorandom sequence of `seed`.
-///
-/// **Source:** Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014, with the
-/// constants of `SplitMix64`.
-fn splitmix(seed: u64, index: u64) -> u64 {
-    let gamma = 0x9e37_79b9_7f4a_7c15_u64;
-    let z = mix(seed).wrapping_add(index.wrapping_add(1).wrapping_mul(gamma));
-    mix(z)
-}
-
-fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Scales a random number to less than `bound`.
-fn below(random: u64, bound: usize) -> usize {
-    let scaled = (u128::from(random) * bound as u128) >> 64;
-    usize::try_from(scaled).expect("less than the bound")
-}
-
-/// Scales a random number to less than 1.
-fn fraction(random: u64) -> f64 {
-    let high = u32::try_from(random >> 32).expect("32 bits");
-    f64::from(high) / 4_294_967_296.0
 }
 
 #[cfg(test)]
@@ -122,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn counts(ids: &Ids, requests: u64) -> HashMap<&str, u32> {
+    fn counts(ids: &Ids, requests: u64) -> HashMap<String, u32> {
         let mut counts = HashMap::new();
         (0..requests).for_each(|request| *counts.entry(ids.for_request(request)).or_default() += 1);
         counts
@@ -150,7 +112,7 @@ mod tests {
     fn sequence_depends_on_the_seed() {
         let sequence = |seed| {
             let ids = Ids::new(1_000, Distribution::Uniform, seed);
-            (0..50).map(|request| ids.for_request(request).to_owned()).collect::<Vec<_>>()
+            (0..50).map(|request| ids.for_request(request)).collect::<Vec<_>>()
         };
         assert_eq!(sequence(1), sequence(1));
         assert_ne!(sequence(1), sequence(2));

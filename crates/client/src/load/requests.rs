@@ -1,7 +1,5 @@
 //! Sends the requests of a load with the generated client.
 
-use std::collections::HashMap;
-
 use rlaas_proto::ratelimit::v1::check_result;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
@@ -19,24 +17,18 @@ pub(super) type ServiceClient = RateLimitServiceClient<ApiChannel>;
 #[derive(Debug)]
 pub(super) struct Requests {
     ids: Ids,
-    resource: String,
-    cost: Option<u64>,
-    batch: Option<u16>,
+    settings: LoadSettings,
 }
 
 impl Requests {
     pub(super) fn new(settings: &LoadSettings) -> Self {
-        Self {
-            ids: Ids::new(settings.ids, settings.distribution, settings.seed),
-            resource: settings.resource.clone(),
-            cost: settings.cost,
-            batch: settings.batch,
-        }
+        let ids = Ids::new(settings.ids, settings.distribution, settings.seed);
+        Self { ids, settings: settings.clone() }
     }
 
     /// Sends the call with this number, and returns counts of its results.
     pub(super) async fn send(&self, client: &mut ServiceClient, call: u64) -> Counts {
-        match self.batch {
+        match self.settings.batch {
             None => self.check(client, call).await,
             Some(size) => self.check_batch(client, call, size).await,
         }
@@ -79,12 +71,10 @@ impl Requests {
 
     fn request(&self, number: u64) -> CheckRequest {
         CheckRequest {
-            user_id: self.ids.for_request(number).to_owned(),
-            resource: self.resource.clone(),
-            attributes: HashMap::new(),
-            cost: self.cost,
-            dry_run: false,
-            request_id: String::new(),
+            user_id: self.ids.for_request(number),
+            resource: self.settings.resource.clone(),
+            cost: self.settings.cost,
+            ..CheckRequest::default()
         }
     }
 }
