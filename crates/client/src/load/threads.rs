@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::requests::{Requests, ServiceClient};
@@ -19,12 +19,11 @@ use crate::client::{ClientBuilder, ConnectError};
 pub(super) struct Threads {
     handles: Vec<JoinHandle<()>>,
     all_stats: Vec<Arc<Mutex<LoadStats>>>,
-    ready: mpsc::Receiver<Result<Start, ConnectError>>,
-    running: mpsc::Receiver<()>,
+    /// What each thread says once it is connected. Closed when all threads have ended.
+    connected: mpsc::Receiver<Result<(), ConnectError>>,
+    /// `None` until the threads may start.
+    schedule: watch::Sender<Option<Arc<Schedule>>>,
 }
-
-/// Starts a thread that has established its connections.
-pub(super) type Start = oneshot::Sender<Arc<Schedule>>;
 
 impl Threads {
     pub(super) fn spawn(
@@ -32,9 +31,9 @@ impl Threads {
         settings: &LoadSettings,
     ) -> Result<Self, LoadError> {
         let requests = Arc::new(Requests::new(settings));
-        let (to_start, ready) = mpsc::channel(usize::from(settings.threads));
-        let (alive, running) = mpsc::channel(1);
-        let mut threads = Self { handles: Vec::new(), all_stats: Vec::new(), ready, running };
+        let (to_report, connected) = mpsc::channel(usize::from(settings.threads));
+        let schedule = watch::Sender::new(None);
+        let mut threads = Self { handles: Vec::new(), all_stats: Vec::new(), connected, schedule };
         for number in 0..settings.threads {
             let stats = Arc::new(Mutex::new(LoadStats::default()));
             threads.all_stats.push(Arc::clone(&stats));
@@ -44,30 +43,34 @@ impl Threads {
                 streams: settings.streams,
                 requests: Arc::clone(&requests),
                 stats,
-                _alive: alive.clone(),
+                connected: to_report.clone(),
+                schedule: threads.schedule.subscribe(),
             };
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            let to_start = to_start.clone();
             let handle = thread::Builder::new()
                 .name(format!("load-{number}"))
-                .spawn(move || runtime.block_on(thread.run(to_start)))?;
+                .spawn(move || runtime.block_on(thread.run()))?;
             threads.handles.push(handle);
         }
         Ok(threads)
     }
 
     /// Waits until all connections are established.
-    pub(super) async fn connected(&mut self) -> Result<Vec<Start>, LoadError> {
-        let mut starts = Vec::new();
-        while starts.len() < self.handles.len() {
-            let start = self.ready.recv().await.ok_or(LoadError::Panicked)?;
-            starts.push(start.map_err(LoadError::Connect)?);
+    pub(super) async fn connected(&mut self) -> Result<(), LoadError> {
+        for _ in &self.handles {
+            let connected = self.connected.recv().await.ok_or(LoadError::Panicked)?;
+            connected.map_err(LoadError::Connect)?;
         }
-        Ok(starts)
+        Ok(())
+    }
+
+    /// Starts the calls.
+    pub(super) fn start(&self, schedule: &Arc<Schedule>) {
+        self.schedule.send_replace(Some(Arc::clone(schedule)));
     }
 
     pub(super) async fn finished(&mut self) -> Result<(), LoadError> {
-        let _all_gone = self.running.recv().await;
+        let _all_gone = self.connected.recv().await;
         for handle in self.handles.drain(..) {
             handle.join().map_err(|_| LoadError::Panicked)?;
         }
@@ -94,25 +97,25 @@ struct Thread {
     streams: u16,
     requests: Arc<Requests>,
     stats: Arc<Mutex<LoadStats>>,
-    /// Dropped at the end of the thread, which closes the channel after the last one.
-    _alive: mpsc::Sender<()>,
+    connected: mpsc::Sender<Result<(), ConnectError>>,
+    schedule: watch::Receiver<Option<Arc<Schedule>>>,
 }
 
 impl Thread {
-    async fn run(self, ready: mpsc::Sender<Result<Start, ConnectError>>) {
+    async fn run(mut self) {
         let mut clients = Vec::new();
         for _ in 0..self.connections {
             match self.client.clone().connect().await {
                 Ok(client) => clients.push(RateLimitServiceClient::new(client.channel())),
                 Err(error) => {
-                    let _nobody_waits = ready.send(Err(error)).await;
+                    let _nobody_waits = self.connected.send(Err(error)).await;
                     return;
                 }
             }
         }
-        let (start, schedule) = oneshot::channel();
-        let _nobody_waits = ready.send(Ok(start)).await;
-        let Ok(schedule) = schedule.await else { return };
+        let _nobody_waits = self.connected.send(Ok(())).await;
+        let started = self.schedule.wait_for(Option::is_some).await;
+        let Some(schedule) = started.ok().and_then(|schedule| schedule.clone()) else { return };
         let mut workers = JoinSet::new();
         // In this order the first calls are spread over all connections.
         for _ in 0..self.streams {
