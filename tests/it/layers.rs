@@ -1,4 +1,5 @@
-//! The layers of the service: a module uses only those above it in the table of `src/lib.rs`.
+//! The layers of the service: a module uses only those above it in the table of
+//! `docs/architecture.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,15 +75,14 @@ fn the_console_uses_nothing_of_the_protocols() {
 
 #[test]
 fn every_module_has_its_place_in_the_table() {
-    let text = fs::read_to_string("src/lib.rs").expect("the map of the code");
+    let text = fs::read_to_string("src/lib.rs").expect("the modules");
     let modules = text.lines().filter_map(|line| {
         let line = line.strip_prefix("pub ").unwrap_or(line);
         line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'))
     });
     assert_eq!(modules.collect::<BTreeSet<_>>(), LAYERS.into_iter().collect());
-    let rows = LAYERS.map(|layer| {
-        let row = [format!("//! | [`{layer}`] |"), format!("//! | `{layer}` |")];
-        row.iter().find_map(|row| text.find(row)).unwrap_or_else(|| panic!("no row of {layer}"))
-    });
+    let map = fs::read_to_string("docs/architecture.md").expect("the map of the code");
+    let row = |layer| map.find(&format!("\n| `{layer}` |"));
+    let rows = LAYERS.map(|layer| row(layer).unwrap_or_else(|| panic!("no row of {layer}")));
     assert!(rows.is_sorted(), "the table is in the order of the layers");
 }
