@@ -74,6 +74,6 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
     let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {
         Ok(verdict) => Ok(verdict.into_response()),
-        Err(error) => Err(server.explain(error.status()).await),
+        Err(error) => Err(server.explain(error.status())),
     }
 }

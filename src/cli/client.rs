@@ -3,15 +3,11 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rlaas_client::{Client, ClientBuilder, ConnectError};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::{Builder, Runtime};
 use tonic::Status;
 
@@ -89,27 +85,8 @@ impl ServerArgs {
         if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             client = client.identity(read("--cert", cert)?, read("--key", key)?);
         }
-        let peer = Peer { addr, url: client.url(), args: self.clone() };
+        let peer = Peer { addr, args: self.clone() };
         Ok(ServerEndpoint { client, peer })
-    }
-
-    /// Returns the TLS settings of the client, for the probe of [`Peer`].
-    pub(super) fn probe_tls(&self) -> anyhow::Result<Arc<ClientConfig>> {
-        let mut roots = RootCertStore::empty();
-        match &self.ca {
-            Some(ca) => roots.add_parsable_certificates(certificates("--ca", ca)?),
-            None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
-        };
-        let builder = ClientConfig::builder().with_root_certificates(roots);
-        let mut config = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let key = PrivateKeyDer::from_pem_slice(&read("--key", key)?).context("--key")?;
-                builder.with_client_auth_cert(certificates("--cert", cert)?, key)?
-            }
-            _ => builder.with_no_client_auth(),
-        };
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Arc::new(config))
     }
 }
 
@@ -143,8 +120,8 @@ impl ServerEndpoint {
     }
 
     /// Explains why a call has failed.
-    pub(super) async fn explain(&self, status: &Status) -> anyhow::Error {
-        anyhow!(self.peer.explain_call_error(status).await)
+    pub(super) fn explain(&self, status: &Status) -> anyhow::Error {
+        anyhow!(self.peer.explain_call_error(status))
     }
 }
 
@@ -156,12 +133,6 @@ fn given(option: Option<&Secret>, variable: &str) -> Option<String> {
 
 fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{option}: can't read {}", path.display()))
-}
-
-fn certificates(option: &str, path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let pem = read(option, path)?;
-    let all: Result<_, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    all.with_context(|| option.to_owned())
 }
 
 fn time_limit(text: &str) -> Result<Duration, &'static str> {

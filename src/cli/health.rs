@@ -48,6 +48,6 @@ async fn query(args: &HealthArgs) -> anyhow::Result<ServingStatus> {
     let request = HealthCheckRequest { service: args.service.clone() };
     match client.check(request).await {
         Ok(response) => Ok(response.into_inner().status()),
-        Err(status) => Err(server.explain(&status).await),
+        Err(status) => Err(server.explain(&status)),
     }
 }

@@ -184,9 +184,7 @@ impl CallArgs {
         let server = self.server.endpoint()?;
         let channel = server.connect().await?.channel();
         match call(channel).await {
-            Err(CommandError::Status(status)) => {
-                Err(CommandError::Other(server.explain(&status).await))
-            }
+            Err(CommandError::Status(status)) => Err(CommandError::Other(server.explain(&status))),
             other => other,
         }
     }

@@ -45,6 +45,15 @@ fn assert_explained(options: &[&str], expected: &str) {
     }
 }
 
+/// Returns the message about a server that does not answer gRPC, or not without TLS or a certificate.
+fn no_grpc(addr: &str) -> String {
+    let remedy = match addr.strip_prefix("https://") {
+        Some(_) => "with --cert and --key if it requires a client certificate".to_owned(),
+        None => format!("https://{addr} with --ca if it requires TLS"),
+    };
+    format!("{addr} does not answer gRPC: --addr must be an address of server.listen, {remedy}")
+}
+
 #[test]
 fn unreachable_server_is_explained() {
     let unreachable = format!("127.0.0.1:{}", free_port());
@@ -77,17 +86,12 @@ fn slow_server_is_explained() {
 #[test]
 fn other_protocol_is_explained() {
     for other in [serve_each(reply_in_http_1), serve_each(reply_as_redis)] {
-        assert_explained(
-            &["--addr", &other],
-            &format!("{other} does not speak gRPC: --addr must be an address of server.listen"),
-        );
+        assert_explained(&["--addr", &other], &no_grpc(&other));
     }
     let closing = serve_each(drop);
     let plain = Rlaas::start(&[]);
     for other in [&*closing, plain.http()] {
-        let without = "closed the connection without a response";
-        let expected = format!("{other} {without}: --addr must be an address of server.listen");
-        assert_explained(&["--addr", other], &expected);
+        assert_explained(&["--addr", other], &no_grpc(other));
     }
     assert_explained(
         &["--addr", &format!("https://{}", plain.grpc())],
@@ -106,15 +110,9 @@ fn tls_errors_are_explained() {
     };
     let ca = path(certificates.authority());
     let tls = start(Certificate::Server, &[]);
-    assert_explained(
-        &["--addr", tls.grpc()],
-        &format!("{0} requires TLS: try https://{0}, with --ca for its authority", tls.grpc()),
-    );
+    assert_explained(&["--addr", tls.grpc()], &no_grpc(tls.grpc()));
     let http = format!("https://{}", tls.http());
-    assert_explained(
-        &["--addr", &http, "--ca", &ca],
-        &format!("{http} does not speak gRPC: --addr must be an address of server.listen"),
-    );
+    assert_explained(&["--addr", &http, "--ca", &ca], &no_grpc(&http));
 
     let url = format!("https://{}", tls.grpc());
     let not_trusted =
@@ -133,10 +131,7 @@ fn tls_errors_are_explained() {
     let mutual = start(Certificate::Server, &[&format!("server.tls.client-ca={ca}")]);
     let url = format!("https://{}", mutual.grpc());
     let options = ["--addr", &url, "--ca", &ca];
-    assert_explained(
-        &options,
-        &format!("{url} requires a client certificate: use --cert and --key"),
-    );
+    assert_explained(&options, &no_grpc(&url));
     let cert = path(certificates.certificate(Certificate::ForeignClient));
     let key = path(certificates.key(Certificate::ForeignClient));
     assert_explained(
