@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 use super::yaml;
@@ -113,14 +113,6 @@ impl<'de> Visitor<'de> for ChildrenVisitor {
         Ok(Children::Items(nodes))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Children, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, of: D) -> Result<Children, D::Error> {
-        IgnoredAny::deserialize(of).map(|_ignored| Children::Nothing)
-    }
-
     fn visit_bool<E: Error>(self, _: bool) -> Result<Children, E> {
         Ok(Children::Nothing)
     }
@@ -133,14 +125,6 @@ impl<'de> Visitor<'de> for ChildrenVisitor {
         Ok(Children::Nothing)
     }
 
-    fn visit_i128<E: Error>(self, _: i128) -> Result<Children, E> {
-        Ok(Children::Nothing)
-    }
-
-    fn visit_u128<E: Error>(self, _: u128) -> Result<Children, E> {
-        Ok(Children::Nothing)
-    }
-
     fn visit_f64<E: Error>(self, _: f64) -> Result<Children, E> {
         Ok(Children::Nothing)
     }
@@ -149,15 +133,7 @@ impl<'de> Visitor<'de> for ChildrenVisitor {
         Ok(Children::Nothing)
     }
 
-    fn visit_bytes<E: Error>(self, _: &[u8]) -> Result<Children, E> {
-        Ok(Children::Nothing)
-    }
-
     fn visit_unit<E: Error>(self) -> Result<Children, E> {
-        Ok(Children::Nothing)
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Children, E> {
         Ok(Children::Nothing)
     }
 }
