@@ -258,7 +258,7 @@ async fn close_recording(recorder: Option<TrafficRecorder>, signals: &Signals) {
     }
 }
 
-/// Writes what the journal still lacks, unless a second signal arrives.
+/// Writes a last snapshot and what the journal still lacks, unless a second signal arrives.
 async fn close_journal(store: Store, signals: &Signals) {
     if let Store::Memory(store) = store {
         tokio::select! {
@@ -283,15 +283,19 @@ fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
 
 fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
     Ok(match &config.store {
-        StoreSettings::Memory { memory, journal } => {
+        StoreSettings::Memory { memory, journal, snapshot } => {
             let (clock, observer) = (Clock::default(), metrics.clone());
-            let store = match journal {
+            let mut store = match journal {
                 Some(journal) => {
                     info!(path = %journal.path.display(), "memory store with a journal");
                     MemoryStore::open(*memory, journal, clock, observer)?
                 }
                 None => MemoryStore::new(*memory, clock, observer),
             };
+            if let Some(snapshot) = snapshot {
+                info!(path = %snapshot.path.display(), "memory store with snapshots");
+                store = store.with_snapshots(snapshot, metrics.clone())?;
+            }
             Store::Memory(store.with_max_request_ids(config.idempotency.max_keys))
         }
         StoreSettings::Redis(settings) => {

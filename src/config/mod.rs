@@ -132,7 +132,8 @@ impl Config {
         let mut files = envoy.files;
         let (auth, api_keys, issuer_files) = auth::read(root, &server);
         files.extend(issuer_files);
-        let store = store::read(root);
+        let state_dir = root.optional(STATE_DIR, values::text).map(PathBuf::from);
+        let store = store::read(root, state_dir.as_deref());
         let deny_cache = deny_cache(root);
         let (privacy, key_file) = privacy::read(root);
         files.extend(key_file);
@@ -144,7 +145,7 @@ impl Config {
             store,
             deny_cache,
             idempotency: idempotency::read(root),
-            state_dir: root.optional(STATE_DIR, values::text).map(PathBuf::from),
+            state_dir,
             audit: audit::read(root),
             telemetry: telemetry::read(root, &privacy),
             rules: rules::read(root, api_keys.mode).with_descriptors(envoy.descriptors),
@@ -183,8 +184,8 @@ fn with_project(
 const STATE_DIR: Setting = Setting::new(
     "state-dir",
     "Folder in which the projects of Redis are kept, so that the server starts and decides with \
-     them while Redis is away. Used by one process at a time; created, for its owner alone, if it \
-     does not exist. The memory store has a journal instead.",
+     them while Redis is away; for the memory store, which has a journal instead, that of the \
+     snapshots. Used by one process at a time; created, for its owner alone, if it does not exist.",
 )
 .example("/var/lib/rlaas");
 

@@ -1,6 +1,7 @@
 //! The section `store`.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use figment::value::Value;
@@ -8,7 +9,7 @@ use figment::value::Value;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
-use rlaas_limiter::journal::JournalSettings;
+use rlaas_limiter::journal::{JournalSettings, SnapshotSettings};
 
 use crate::store::{
     Credentials, Identity, MemorySettings, RedisSettings, RedisUrl, Secret, Servers, Tls,
@@ -26,6 +27,8 @@ pub enum StoreSettings {
         memory: MemorySettings,
         /// Where a restart finds what it must not lose.
         journal: Option<JournalSettings>,
+        /// Where a restart finds counters.
+        snapshot: Option<SnapshotSettings>,
     },
     /// State in Redis.
     Redis(Box<RedisSettings>),
@@ -44,8 +47,7 @@ const MAX_KEYS: Setting = Setting::new(
 );
 const JOURNAL: Setting = Setting::new(
     "journal",
-    "Keeps overrides, bans and the audit of the store in this process over restarts, and its \
-     counters if asked to.",
+    "Keeps overrides, bans, projects and the audit of the store in this process over restarts.",
 );
 const PATH: Setting = Setting::new(
     "path",
@@ -53,15 +55,13 @@ const PATH: Setting = Setting::new(
      does not exist. Without it nothing is kept.",
 )
 .example("/var/lib/rlaas");
-const FSYNC: Setting = Setting::new(
-    "fsync",
-    "Interval at which the counters that changed are written. Changes are on disk before the \
-     reply, whatever it is.",
-);
-const COUNTERS: Setting = Setting::new(
-    "counters",
-    "true: counters are kept, up to the last interval. false: a restart begins with none.",
-);
+const SNAPSHOT: Setting = Setting::new(
+    "snapshot",
+    "Interval at which the counters of the store in this process are written, to state-dir if it \
+     is set, else to the folder of the journal. After a crash they are those of the last snapshot. \
+     Without it a restart begins with none.",
+)
+.example("10s");
 const REDIS: Setting = Setting::new("redis", "The store in Redis or Valkey.");
 const USERNAME: Setting = Setting::new(
     "username",
@@ -112,7 +112,7 @@ const CERT: Setting = Setting::new("cert", "PEM file of the client certificate; 
 const KEY: Setting = Setting::new("key", "PEM file of the private key; requires cert.")
     .example("/etc/rlaas/redis.key");
 
-pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
+pub(super) fn read(root: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
     #[derive(Clone, Copy)]
     enum Backend {
         Memory,
@@ -122,38 +122,40 @@ pub(super) fn read(root: &mut Section<'_>) -> StoreSettings {
     let backend = section.read(BACKEND, "memory", |value| {
         values::word(value, &[("memory", Backend::Memory), ("redis", Backend::Redis)])
     });
-    let (memory, journal) = memory(&mut section);
+    let memory = memory(&mut section, state_dir);
     let redis = redis(&mut section);
     section.close();
     match backend {
-        Backend::Memory => StoreSettings::Memory { memory, journal },
+        Backend::Memory => memory,
         Backend::Redis => StoreSettings::Redis(Box::new(redis)),
     }
 }
 
-fn memory(store: &mut Section<'_>) -> (MemorySettings, Option<JournalSettings>) {
+fn memory(store: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
+    const VALID_INTERVAL: &str = "must be a duration from 1s to 1h, such as 10s";
     let mut section = store.section(MEMORY);
     let max_keys = section.read(MAX_KEYS, "1000000", values::count(1_000_000_000));
     let journal = journal(&mut section);
+    let interval = section.optional(SNAPSHOT, |value| {
+        let range = Duration::from_secs(1)..=Duration::from_hours(1);
+        values::duration(value, range, VALID_INTERVAL)
+    });
+    let folder = state_dir.or(journal.as_ref().map(|journal| &*journal.path));
+    if interval.is_some() && folder.is_none() {
+        section.refuse("snapshot", Invalid::new("requires state-dir or store.memory.journal.path"));
+    }
     section.close();
-    (MemorySettings { max_keys }, journal)
+    let snapshot = interval.zip(folder);
+    let snapshot =
+        snapshot.map(|(interval, folder)| SnapshotSettings { path: folder.to_owned(), interval });
+    StoreSettings::Memory { memory: MemorySettings { max_keys }, journal, snapshot }
 }
 
 fn journal(memory: &mut Section<'_>) -> Option<JournalSettings> {
-    const VALID_INTERVAL: &str = "must be a duration from 10ms to 60s, such as 1s";
     let mut section = memory.section(JOURNAL);
     let path = section.optional(PATH, values::text);
-    let interval = section.read(FSYNC, "1s", |value| {
-        let shortest = Duration::from_millis(10);
-        values::duration(value, shortest..=Duration::from_mins(1), VALID_INTERVAL)
-    });
-    let keeps_counters = section.read(COUNTERS, "false", values::boolean);
-    if !section.has("path") && keeps_counters {
-        section.refuse("path", Invalid::new("missing: the folder of the journal"));
-    }
     section.close();
-    let counters = keeps_counters.then_some(interval);
-    path.map(|path| JournalSettings { counters, ..JournalSettings::new(path) })
+    path.map(JournalSettings::new)
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {

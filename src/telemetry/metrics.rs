@@ -97,6 +97,10 @@ pub struct Metrics {
     pub journal_failing: Gauge,
     /// Bytes of the journal's files.
     pub journal_size: Gauge,
+    /// 1 while snapshots of the memory store can't be written, else 0.
+    pub snapshot_failing: Gauge,
+    /// Unix time at which the last snapshot that is on disk began.
+    pub snapshot_time: Gauge,
     /// Seconds since the catalogue in force was last known to be that of the store.
     pub catalogue_age: Gauge,
     /// 1 while the catalogue of the store is not taken because it does not follow the one in force.
@@ -228,6 +232,16 @@ impl Metrics {
                 r,
                 "rlaas_journal_size_bytes",
                 "Size of the files of the memory store's journal",
+            ),
+            snapshot_failing: add(
+                r,
+                "rlaas_snapshot_failing",
+                "1 while snapshots of the memory store can't be written, else 0",
+            ),
+            snapshot_time: add(
+                r,
+                "rlaas_snapshot_timestamp_seconds",
+                "Unix time of the last snapshot of the memory store: a crash loses later counts",
             ),
             catalogue_age: add(
                 r,

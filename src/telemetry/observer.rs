@@ -97,6 +97,13 @@ impl Observer for Metrics {
             StoreEvent::JournalLen(len) => {
                 self.journal_size.set(i64::try_from(len).unwrap_or(i64::MAX));
             }
+            StoreEvent::SnapshotFailing(is_failing) => {
+                self.snapshot_failing.set(is_failing.into());
+            }
+            StoreEvent::SnapshotWritten(began) => {
+                let seconds = began.as_micros() / 1_000_000;
+                self.snapshot_time.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Decision};
+use crate::clock::Timestamp;
 use crate::rules::{Key, Mode, OnStoreFailure, RuleInfo};
 pub use crate::verdict::Source;
 
@@ -207,6 +208,11 @@ pub enum StoreEvent {
     JournalFailing(bool),
     /// The files of the journal have this length in bytes.
     JournalLen(u64),
+    /// Snapshots of the memory store began to fail (`true`), or succeed again.
+    SnapshotFailing(bool),
+    /// A snapshot of the memory store was written that began at this time: all that was decided
+    /// before is in it.
+    SnapshotWritten(Timestamp),
     /// The memory store was full and forgot the reply of a request id before its time.
     RequestIdEvicted,
 }

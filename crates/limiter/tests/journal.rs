@@ -331,6 +331,28 @@ async fn compaction_keeps_what_counts_and_bounds_the_files() {
 }
 
 #[tokio::test]
+async fn files_of_another_version_are_refused_by_name_and_stay() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    // As if the process had ended before a compaction removed the log.
+    fs::copy(&log, log.with_extension("base")).expect("a base");
+    let mut bytes = fs::read(&log).expect("a log");
+    for version in [1, 3] {
+        bytes[8] = version;
+        let checksum = crc32fast::hash(&bytes[..16]);
+        bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&log, &bytes).expect("a log");
+        let error = try_open(&folder.0).expect_err("another version");
+        assert!(matches!(error, JournalError::Version { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{} ", log.display())), "{text}");
+        assert!(text.contains(&format!("format {version}, ")), "{text}");
+        assert_eq!(fs::read(&log).expect("the same file"), bytes);
+        assert!(log.with_extension("base").exists() && folder.files("damaged").is_empty());
+    }
+}
+
+#[tokio::test]
 async fn files_that_a_compaction_replaced_are_removed_at_the_start() {
     let folder = TempDir::new();
     let log = write_three(&folder).await;

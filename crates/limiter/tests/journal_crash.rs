@@ -1,8 +1,9 @@
-//! A process with a journal is killed under load, at random moments, again and again; its disk is
+//! A process with a journal and snapshots is killed under load, at random moments, again and again; its disk is
 //! full for a while. What it has acknowledged is there afterwards, and nothing that it has refused.
 //!
 //! The process is this test binary, with [`FOLDER`] set: it prints a line for each acknowledged
-//! change, and for counters how many are on disk.
+//! change, and for counters how many are on disk. It has many more ids, so that it is writing a
+//! snapshot most of the time.
 
 #![cfg(all(feature = "journal", target_os = "linux"))]
 
@@ -18,7 +19,7 @@ use rlaas_limiter::algorithm::{Algorithm, Cost, Limit};
 use rlaas_limiter::clock::{Clock, Deadline, Micros, Timestamp};
 use rlaas_limiter::control::{KeyGrant, OverrideChange, OverrideKind};
 use rlaas_limiter::fleet::{Fleet, LogRange};
-use rlaas_limiter::journal::JournalSettings;
+use rlaas_limiter::journal::{JournalSettings, SnapshotSettings};
 use rlaas_limiter::observer::{NoObserver, Observer, RuleObserver, StoreEvent};
 use rlaas_limiter::operation::{Action, HitReply, Shard, StoreRequest};
 use rlaas_limiter::plan::Plan;
@@ -33,6 +34,8 @@ const RUN: &str = "RLAAS_JOURNAL_TEST_RUN";
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Keys whose units are taken in turn, one rule for each algorithm.
 const USERS: u64 = 7;
+/// Keys that make snapshots long.
+const FILLERS: u64 = 20_000;
 const UNITS: u64 = 100_000;
 const WINDOW: Micros = Micros::from_secs(366 * 24 * 60 * 60);
 
@@ -60,10 +63,12 @@ struct Process {
 
 impl Process {
     fn open(folder: &Path, observer: Arc<dyn Observer>) -> Self {
-        let journal = JournalSettings { counters: Some(INTERVAL), ..JournalSettings::new(folder) };
-        let settings = MemorySettings::default();
-        let store = MemoryStore::open(settings, &journal, Clock::default(), observer);
-        let store = Store::Memory(store.expect("a journal"));
+        let journal = JournalSettings::new(folder);
+        let snapshots = SnapshotSettings { path: folder.to_owned(), interval: INTERVAL };
+        let (settings, clock) = (MemorySettings::default(), Clock::default());
+        let store = MemoryStore::open(settings, &journal, clock, Arc::clone(&observer));
+        let store = store.expect("a journal").with_snapshots(&snapshots, observer);
+        let store = Store::Memory(store.expect("a snapshot"));
         Self { fleet: Fleet::new(&store), store, rules: rules() }
     }
 
@@ -140,16 +145,18 @@ impl Observer for Kept {
     }
 
     fn store(&self, event: StoreEvent) {
-        let is_counters = std::thread::current().name() == Some("journal-counters");
         match event {
-            // An interval was written. It began after the one before was, so all that was taken
+            // A snapshot was written. It began after the one before was, so all that was taken
             // until then is on disk.
-            StoreEvent::JournalLen(_) if is_counters => {
+            StoreEvent::SnapshotWritten(_) => {
                 let taken = self.taken.load(Ordering::SeqCst);
                 let kept = self.at_last_event.swap(taken, Ordering::SeqCst);
                 print_line(&format!("kept {kept}"));
             }
             StoreEvent::JournalFailing(is_failing) => print_line(&format!("failing {is_failing}")),
+            StoreEvent::SnapshotFailing(is_failing) => {
+                print_line(&format!("behind {is_failing}"));
+            }
             _ => {}
         }
     }
@@ -178,6 +185,11 @@ fn process_under_test() {
         }
     });
     runtime.block_on(async move {
+        for number in 0..FILLERS {
+            let take = Action::Take(Cost::ONE);
+            let filler = format!("filler {number}");
+            process.execute(&filler, 0, take, None).await.expect("a decision");
+        }
         // The takes of earlier runs.
         let mut used = Vec::new();
         for key in 0..USERS * 6 {
@@ -227,6 +239,7 @@ struct Acknowledged {
     /// Units of each key at the start.
     used: Vec<u64>,
     is_failing: bool,
+    is_behind: bool,
 }
 
 impl Acknowledged {
@@ -254,6 +267,7 @@ impl Acknowledged {
             // The first interval may be over before the process has counted what it restored.
             "kept" => self.kept = self.kept.max(number()),
             "failing" => self.is_failing = what == "true",
+            "behind" => self.is_behind = what == "true",
             _ => {}
         }
     }
@@ -385,6 +399,7 @@ fn runs() -> u32 {
 #[tokio::test]
 async fn a_killed_process_keeps_what_it_has_acknowledged() {
     let folder = folder("kill");
+    let mut while_writing = 0;
     let (begun, mut seen) = (Clock::default().now(), Acknowledged::default());
     for run in 0..runs() {
         let mut running = Running::start(&folder, run, seen);
@@ -393,8 +408,10 @@ async fn a_killed_process_keeps_what_it_has_acknowledged() {
         let entries = running.seen.entries.len() + 3 + (run as usize * 7_919) % 60;
         running.wait_until("it appends", |seen| seen.entries.len() >= entries);
         seen = running.kill();
+        while_writing += u32::from(folder.join("snapshot.tmp").exists());
         check(&folder, &seen, begun).await;
     }
+    println!("{while_writing} of {} kills while a snapshot was written", runs());
     assert!(seen.bans.len() > 15 && seen.entries.len() > 100 && seen.kept > 1_000);
     assert!(seen.refused.is_empty(), "{:?}", seen.refused);
     std::fs::remove_dir_all(&folder).expect("a folder");
@@ -411,16 +428,17 @@ async fn a_full_disk_refuses_changes_until_there_is_space() {
         let refused = running.seen.refused.len();
         running.wait_until("it refuses", |seen| seen.refused.len() > refused + 20);
         assert!(running.seen.is_failing);
+        running.wait_until("snapshots fail", |seen| seen.is_behind);
         // Decisions go on.
         let taken = running.seen.taken;
         running.wait_until("it decides", |seen| seen.taken > taken + 10_000);
         running.limit_files(None);
-        running.wait_until("it recovers", |seen| !seen.is_failing);
+        running.wait_until("it recovers", |seen| !seen.is_failing && !seen.is_behind);
         let (bans, entries) = (running.seen.bans.len(), running.seen.entries.len());
         running.wait_until("it accepts changes", |seen| {
             seen.bans.len() > bans + 5 && seen.entries.len() > entries + 5
         });
-        // All counters are written anew, then those that change.
+        // Snapshots go on.
         let kept = running.seen.taken;
         running.wait_until("it keeps counters", |seen| seen.kept > kept);
         seen = running.kill();

@@ -57,18 +57,13 @@ pub enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn spaced_name(&self) -> (Space, &'a [u8]) {
+    fn spaced_name(&self) -> (Space, &'a [u8]) {
         match *self {
             Self::Put { space, name, .. } | Self::Delete { space, name } => (space, name),
         }
     }
 
-    /// Returns `true` if the value makes no difference at `now`.
-    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
-        matches!(self, Self::Put { expires_at: Some(expires_at), .. } if *expires_at <= now)
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let (operation, (Space(space), name)) = match self {
             Self::Put { .. } => (PUT, self.spaced_name()),
             Self::Delete { .. } => (DELETE, self.spaced_name()),
@@ -129,7 +124,7 @@ fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
     take(bytes, len as usize)
 }
@@ -176,10 +171,15 @@ impl Restored {
 
     /// Removes and returns the values of a space, in the order in which they were put last.
     pub(super) fn take(&mut self, space: Space) -> Vec<RestoredValue> {
-        let taken = self.values.extract_if(|(of, _), _| *of == space);
-        let mut taken: Vec<_> = taken.map(|(_, value)| value).collect();
-        taken.sort_unstable_by_key(|(put, _)| *put);
-        taken.into_iter().map(|(_, value)| value).collect()
+        let values = self.values.extract_if(|(of, _), _| *of == space).collect();
+        Self { values, puts: 0 }.into_ordered().map(|(_, value)| value).collect()
+    }
+
+    /// Returns the values in the order in which they were put last.
+    pub(super) fn into_ordered(self) -> impl Iterator<Item = (Space, RestoredValue)> {
+        let mut values: Vec<_> = self.values.into_iter().collect();
+        values.sort_unstable_by_key(|(_, (put, _))| *put);
+        values.into_iter().map(|((space, _), (_, value))| (space, value))
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::frame::VERSION;
+
 /// Reason why the journal could not be opened, or did not keep a change.
 #[derive(Clone, Debug, Error)]
 pub enum JournalError {
@@ -25,11 +27,14 @@ pub enum JournalError {
         /// Path of the folder.
         path: PathBuf,
     },
-    /// A later version of this program wrote the file.
+    /// Another version of this program wrote the file. It stays as it is.
     #[error(
-        "{path} (store.memory.journal.path or state-dir) has format {version}, of a later version"
+        "{path} (store.memory.journal.path or state-dir) has format {version}, and this version \
+         of the program reads format {own} alone: start the one that wrote it, or move the file \
+         away",
+        own = VERSION
     )]
-    Newer {
+    Version {
         /// Path of the file.
         path: PathBuf,
         /// Version of its format.
@@ -50,7 +55,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    pub(super) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { operation, path: path.to_owned(), source: Arc::new(source) }
     }
 }

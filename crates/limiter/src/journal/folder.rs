@@ -1,4 +1,5 @@
-//! The folder of a journal: its lock, and the names of its files. All files have the mode 0600.
+//! The folder of a journal or of snapshots: its lock, and the names of its files. All files have the
+//! mode 0600. One folder may have both, each with a lock of its own.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use super::JournalError;
 use super::frame::FileKind;
 
-const LOCK: &str = "lock";
+const CHANGES: &str = "changes-";
 const TEMPORARY: &str = "tmp";
 /// Suffix of a hard link to a damaged file, which outlives the file.
 const DAMAGED: &str = "damaged";
@@ -27,7 +28,7 @@ pub(super) enum Role {
 /// The number and the role of a file. In order, files are read from the first to the last.
 pub(super) type FileName = (u64, Role);
 
-/// A folder that is locked against other processes.
+/// A folder whose files of one kind are locked against other processes.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -36,11 +37,12 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Opens and locks the folder. Creates it, with the mode 0700, if it does not exist.
-    pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
+    pub(super) fn open(path: &Path, kind: FileKind) -> Result<Self, JournalError> {
+        let (lock_name, prefix) = names(kind);
         let mut builder = DirBuilder::new();
         let created = builder.recursive(true).mode(0o700).create(path);
         created.map_err(|error| JournalError::io("create", path, error))?;
-        let lock_path = path.join(LOCK);
+        let lock_path = path.join(lock_name);
         let lock = open_options().create(true).truncate(false).open(&lock_path);
         let lock = lock.map_err(|error| JournalError::io("open", &lock_path, error))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -51,12 +53,10 @@ impl Folder {
         let folder = Self { path: path.to_owned(), _lock: lock };
         for name in folder.names()? {
             let path = folder.path.join(&name);
-            if path.extension().is_some_and(|extension| extension == TEMPORARY) {
+            let is_own = name.starts_with(prefix);
+            if is_own && path.extension().is_some_and(|extension| extension == TEMPORARY) {
                 remove(&path)?;
-            } else if name == LOCK
-                || is_named(FileKind::Changes, &name)
-                || is_named(FileKind::Counters, &name)
-            {
+            } else if is_own || name == lock_name {
                 make_private(&path)?;
             }
         }
@@ -67,19 +67,19 @@ impl Folder {
         &self.path
     }
 
-    /// Returns the path of a file.
-    pub(super) fn file(&self, kind: FileKind, (number, role): FileName) -> PathBuf {
+    /// Returns the path of a file of changes.
+    pub(super) fn file(&self, (number, role): FileName) -> PathBuf {
         let role = match role {
             Role::Base => "base",
             Role::Log => "log",
         };
-        self.path.join(format!("{}-{number:010}.{role}", stem(kind)))
+        self.path.join(format!("{CHANGES}{number:010}.{role}"))
     }
 
-    /// Returns the files of a kind, in the order in which they are read.
-    pub(super) fn files(&self, kind: FileKind) -> Result<Vec<FileName>, JournalError> {
+    /// Returns the files of changes, in the order in which they are read.
+    pub(super) fn files(&self) -> Result<Vec<FileName>, JournalError> {
         let names = self.names()?;
-        let mut files: Vec<_> = names.iter().filter_map(|name| parse(kind, name)).collect();
+        let mut files: Vec<_> = names.iter().filter_map(|name| parse(name)).collect();
         files.sort_unstable();
         Ok(files)
     }
@@ -92,10 +92,9 @@ impl Folder {
         names.filter_map(|name| name.map(|name| name.into_string().ok()).transpose()).collect()
     }
 
-    /// Renames a complete temporary file to its final name.
-    pub(super) fn replace(&self, temporary: &Path, path: &Path) -> Result<(), JournalError> {
-        fs::rename(temporary, path)
-            .map_err(|error| JournalError::io("rename", temporary, error))?;
+    /// Renames a file of the folder, in place of the one that has the name.
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), JournalError> {
+        fs::rename(from, to).map_err(|error| JournalError::io("rename", from, error))?;
         self.sync()
     }
 
@@ -116,7 +115,7 @@ pub(super) fn keep_damaged(path: &Path) -> Result<PathBuf, JournalError> {
     Ok(kept)
 }
 
-/// Creates a file for a new content of `path`; see [`Folder::replace`].
+/// Creates a file for a new content of `path`; see [`Folder::rename`].
 pub(super) fn create_temporary(path: &Path) -> Result<(File, PathBuf), JournalError> {
     let temporary = path.with_extension(TEMPORARY);
     let file = open_options().create(true).truncate(true).open(&temporary);
@@ -157,19 +156,16 @@ fn open_options() -> OpenOptions {
     options
 }
 
-fn stem(kind: FileKind) -> &'static str {
+/// Returns the name of the lock of the files of a kind, and the start of their names.
+fn names(kind: FileKind) -> (&'static str, &'static str) {
     match kind {
-        FileKind::Changes => "changes",
-        FileKind::Counters => "counters",
+        FileKind::Changes => ("lock", CHANGES),
+        FileKind::Snapshot => ("snapshot.lock", "snapshot."),
     }
 }
 
-fn is_named(kind: FileKind, name: &str) -> bool {
-    name.strip_prefix(stem(kind)).is_some_and(|rest| rest.starts_with('-'))
-}
-
-fn parse(kind: FileKind, name: &str) -> Option<FileName> {
-    let (number, role) = name.strip_prefix(stem(kind))?.strip_prefix('-')?.split_once('.')?;
+fn parse(name: &str) -> Option<FileName> {
+    let (number, role) = name.strip_prefix(CHANGES)?.split_once('.')?;
     let role = match role {
         "base" => Role::Base,
         "log" => Role::Log,

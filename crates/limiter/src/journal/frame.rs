@@ -4,13 +4,13 @@
 //! | part | bytes | |
 //! | --- | --- | --- |
 //! | header | 8 | `rlaasjnl` |
-//! | | 2 | version of the format: 1 |
+//! | | 2 | version of the format: 2 |
 //! | | 1 | kind of the file |
 //! | | 1 | 0 |
 //! | | 4 | marker of this file, random |
 //! | | 4 | CRC-32 of the 16 bytes before |
 //! | frame | 4 | the marker |
-//! | | 4 | length of the payload: 1 byte to 1 MiB |
+//! | | 4 | length of the payload: 1 byte to 16 MiB |
 //! | | 4 | CRC-32 of the frame's offset in the file (8 bytes), the length and the payload |
 //! | | … | the payload |
 //!
@@ -24,15 +24,16 @@ pub(super) const MAX_PAYLOAD_LEN: usize = 16 << 20;
 pub(super) const HEADER_LEN: usize = 20;
 pub(super) const FRAME_HEAD_LEN: usize = 12;
 const MAGIC: &[u8; 8] = b"rlaasjnl";
-const VERSION: u16 = 1;
+/// Version of the format. 1 had counters among the changes, before the first release.
+pub(super) const VERSION: u16 = 2;
 
 /// Subject of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// Changes, each on disk before its reply.
     Changes = 1,
-    /// Counters, written each interval.
-    Counters = 2,
+    /// States of the memory store. 2 was used before the first release.
+    Snapshot = 3,
 }
 
 /// A random number at the start of each frame of one file.
@@ -47,14 +48,6 @@ impl Marker {
     }
 }
 
-/// Reason why a header is not that of a readable file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderError {
-    Damaged,
-    /// A later version wrote the file.
-    Newer(u16),
-}
-
 /// Returns the header of a file.
 pub(super) fn header(kind: FileKind, marker: Marker) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
@@ -67,20 +60,21 @@ pub(super) fn header(kind: FileKind, marker: Marker) -> [u8; HEADER_LEN] {
     header
 }
 
-/// Reads the header of a file of this kind.
-pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Marker, HeaderError> {
-    let header = header.get(..HEADER_LEN).ok_or(HeaderError::Damaged)?;
+/// Reads the header of a file of this kind. `None` if it is damaged.
+///
+/// # Errors
+///
+/// The version of the format, if it is another one.
+pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Option<Marker>, u16> {
+    let Some(header) = header.get(..HEADER_LEN) else { return Ok(None) };
     if header[..8] != *MAGIC || crc32fast::hash(&header[..16]) != read_u32(header, 16) {
-        return Err(HeaderError::Damaged);
+        return Ok(None);
     }
     let version = u16::from_le_bytes([header[8], header[9]]);
-    if version > VERSION {
-        return Err(HeaderError::Newer(version));
+    if version != VERSION {
+        return Err(version);
     }
-    if header[10] != kind as u8 {
-        return Err(HeaderError::Damaged);
-    }
-    Ok(Marker(read_u32(header, 12)))
+    Ok((header[10] == kind as u8).then(|| Marker(read_u32(header, 12))))
 }
 
 /// Appends a frame that will be at `offset` of the file.
@@ -90,7 +84,7 @@ pub(super) fn read_header(kind: FileKind, header: &[u8]) -> Result<Marker, Heade
 /// If the payload is empty or longer than [`MAX_PAYLOAD_LEN`].
 pub(super) fn push_frame(out: &mut Vec<u8>, marker: Marker, offset: u64, payload: &[u8]) {
     assert!((1..=MAX_PAYLOAD_LEN).contains(&payload.len()), "{} bytes", payload.len());
-    let len = u32::try_from(payload.len()).expect("at most 1 MiB");
+    let len = u32::try_from(payload.len()).expect("at most 16 MiB");
     out.extend_from_slice(&marker.0.to_le_bytes());
     out.extend_from_slice(&len.to_le_bytes());
     out.extend_from_slice(&checksum(offset, len, payload).to_le_bytes());

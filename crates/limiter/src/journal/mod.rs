@@ -1,4 +1,5 @@
-//! The journal of the memory store: what a restart must not lose, in files of one folder.
+//! The journal of the memory store, with the changes of administration that a restart must not lose,
+//! and snapshots of its counters: files of one folder.
 //!
 //! A [`Change`] puts or deletes a named value. It is on disk when [`Journal::write`] returns, and
 //! is restored by [`Journal::open`]. The journal does not know what values mean: each part of the
@@ -6,8 +7,9 @@
 //!
 //! One thread writes, and syncs once for all changes that wait. Frames have checksums
 //! (`frame.rs`): a torn end is cut off, and damage elsewhere loses the records that it touches
-//! (`recovery.rs`). Files are compacted in the background (`compaction.rs`). A failed write is
-//! undone before its caller is told, so that a refused change does not come back.
+//! (`recovery.rs`). The same thread compacts the files (`compaction.rs`). A failed write is
+//! undone before its caller is told, so that a refused change does not come back. Counters are not
+//! among the changes: now and then the store writes all of them to a snapshot (`snapshot.rs`).
 //!
 //! Why not a database: `docs/decisions/0034-journal.md`.
 //!
@@ -37,7 +39,6 @@
 
 mod change;
 mod compaction;
-mod counters;
 mod error;
 mod folder;
 mod frame;
@@ -46,18 +47,19 @@ mod log_files;
 mod queue;
 mod reader;
 mod recovery;
-mod status;
+mod snapshot;
+mod whole_file;
 mod writer;
 
-pub(crate) use counters::{CountersLog, Records, RestoredCounters};
+pub(crate) use snapshot::{Block, Part, SnapshotFile};
 
 pub use change::{Change, MAX_CHANGE_LEN, RestoredValue, Space};
 pub use error::JournalError;
+pub use snapshot::SnapshotSettings;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
 
@@ -65,7 +67,6 @@ use self::change::Restored;
 use self::folder::Folder;
 use self::frame::FileKind;
 use self::queue::{ChangeQueue, Pending};
-use self::status::Status;
 use self::writer::Writer;
 use crate::clock::Clock;
 use crate::observer::Observer;
@@ -75,15 +76,12 @@ use crate::observer::Observer;
 pub struct JournalSettings {
     /// The folder. Created, with the mode 0700, if it does not exist.
     pub path: PathBuf,
-    /// Interval at which the memory store writes the counters that changed; at least 1 ms. `None`:
-    /// counters are not kept.
-    pub counters: Option<Duration>,
 }
 
 impl JournalSettings {
-    /// Settings of a journal in this folder, without counters.
+    /// Settings of a journal in this folder.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), counters: None }
+        Self { path: path.into() }
     }
 }
 
@@ -95,25 +93,10 @@ pub struct Journal(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     path: PathBuf,
-    queue: Arc<ChangeQueue>,
+    queue: ChangeQueue,
+    thread: Mutex<Option<JoinHandle<()>>>,
     restored: Mutex<Restored>,
     is_damaged: bool,
-    /// Until the store takes them.
-    counters: Mutex<Option<Counters>>,
-}
-
-/// Counters that were restored, their files, and the interval at which they are written.
-#[derive(Debug)]
-pub(crate) struct Counters {
-    pub(crate) log: CountersLog,
-    pub(crate) restored: RestoredCounters,
-    pub(crate) interval: Duration,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.queue.close();
-    }
 }
 
 impl Journal {
@@ -123,47 +106,29 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`JournalError`] if another process uses the folder, if a file can't be used, or if a later
-    /// version wrote it. Damage is no error: it is logged, and the values that it did not touch are
-    /// returned.
+    /// [`JournalError`] if another process uses the folder, if a file can't be used, or if another
+    /// version wrote it; then nothing is removed. Damage is no error: it is logged, and the values
+    /// that it did not touch are returned.
     pub fn open(
         settings: &JournalSettings,
         clock: Clock,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, JournalError> {
-        let folder = Arc::new(Folder::open(&settings.path)?);
+        let folder = Folder::open(&settings.path, FileKind::Changes)?;
         let mut restored = Restored::default();
-        let status = Arc::new(Status::new(observer));
-        let recovered = recovery::recover(&folder, &status, FileKind::Changes, |payload| {
-            let changes = payload.into_iter().flat_map(change::decode);
-            changes.for_each(|change| restored.apply(&change));
+        let files = recovery::recover(folder, observer, |payload| {
+            change::decode(payload).for_each(|change| restored.apply(&change));
         })?;
         restored.remove_expired(clock.now());
-        let queue = Arc::new(ChangeQueue::default());
-        let counters = if let Some(interval) = settings.counters {
-            let (log, restored) = CountersLog::open(&folder, &status)?;
-            Some(Counters { log, restored, interval: interval.max(Duration::from_millis(1)) })
-        } else {
-            counters::remove(&folder)?;
-            None
-        };
-        let is_damaged = recovered.is_damaged;
-        let writer = Writer::new(folder, clock, Arc::clone(&queue), recovered);
-        let ending = Ending(Arc::clone(&queue));
-        let run = move || {
-            let _ending = ending;
-            writer.run();
-        };
-        let thread = thread::Builder::new().name("journal".to_owned()).spawn(run);
-        thread.map_err(|error| JournalError::io("start a thread for", &settings.path, error))?;
-        let (path, restored) = (settings.path.clone(), Mutex::new(restored));
-        Ok(Self(Arc::new(Handle {
-            path,
-            queue,
-            restored,
-            is_damaged,
-            counters: Mutex::new(counters),
-        })))
+        let (queue, queued) = queue::channel();
+        let is_damaged = files.is_damaged;
+        let writer = Writer::new(clock, queued, files);
+        let thread = thread::Builder::new().name("journal".to_owned()).spawn(|| writer.run());
+        let path = settings.path.clone();
+        let thread =
+            thread.map_err(|error| JournalError::io("start a thread for", &path, error))?;
+        let (thread, restored) = (Mutex::new(Some(thread)), Mutex::new(restored));
+        Ok(Self(Arc::new(Handle { path, queue, thread, restored, is_damaged })))
     }
 
     /// Removes and returns the values of a space that were on disk when the journal was opened, in
@@ -176,11 +141,6 @@ impl Journal {
     /// values of different times.
     pub fn is_damaged(&self) -> bool {
         self.0.is_damaged
-    }
-
-    /// Removes and returns the counters, if they are kept.
-    pub(crate) fn take_counters(&self) -> Option<Counters> {
-        lock(&self.0.counters).take()
     }
 
     /// Writes changes, all or none, and waits until they are on disk.
@@ -227,11 +187,6 @@ impl Journal {
         }
     }
 
-    /// Returns the error of a thread that did not start.
-    pub(crate) fn start_error(&self, error: std::io::Error) -> JournalError {
-        JournalError::io("start a thread for", self.path(), error)
-    }
-
     /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.0.path
@@ -241,20 +196,13 @@ impl Journal {
     /// Blocks the thread.
     pub fn close(&self) {
         self.0.queue.close();
-        self.0.queue.wait_for_end();
-        drop(self.take_counters());
+        if let Some(thread) = lock(&self.0.thread).take() {
+            // A panic was logged, and refuses all changes.
+            let _panic = thread.join();
+        }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the queue when the thread ends, even by a panic.
-struct Ending(Arc<ChangeQueue>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }

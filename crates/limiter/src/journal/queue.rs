@@ -1,17 +1,20 @@
 //! The changes that wait for the writer.
 
-use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::iter;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::JournalError;
+use super::{JournalError, lock};
 
 /// Maximum number of calls whose changes wait.
 const MAX_WAITING: usize = 4_096;
 /// Maximum length of the changes that wait, in bytes.
 const MAX_WAITING_LEN: usize = 64 << 20;
 
-/// Called once the changes are on disk, or with the reason why they are not.
+/// Called once the changes are on disk, or with the reason why they are not. Dropped if the writer
+/// ends before.
 pub(super) type Done = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 /// Changes of one call.
@@ -20,89 +23,71 @@ pub(super) struct Pending {
     pub(super) done: Done,
 }
 
-/// A queue with one consumer.
-#[derive(Debug, Default)]
+/// The end of the queue to which changes are added.
+#[derive(Debug)]
 pub(super) struct ChangeQueue {
-    state: Mutex<State>,
-    changed: Condvar,
+    /// `None` after it was closed.
+    sender: Mutex<Option<SyncSender<Pending>>>,
+    waiting_len: Arc<AtomicUsize>,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: Vec<Pending>,
-    waiting_len: usize,
-    is_closed: bool,
-    /// The consumer has ended.
-    has_ended: bool,
+/// The end of the queue at which they are written.
+#[derive(Debug)]
+pub(super) struct QueuedChanges {
+    receiver: Receiver<Pending>,
+    waiting_len: Arc<AtomicUsize>,
 }
 
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("waiting", &self.waiting.len()).finish_non_exhaustive()
-    }
+/// Creates a queue.
+pub(super) fn channel() -> (ChangeQueue, QueuedChanges) {
+    let (sender, receiver) = sync_channel(MAX_WAITING);
+    let waiting_len = Arc::<AtomicUsize>::default();
+    let queued = QueuedChanges { receiver, waiting_len: Arc::clone(&waiting_len) };
+    (ChangeQueue { sender: Mutex::new(Some(sender)), waiting_len }, queued)
 }
 
 impl ChangeQueue {
     /// Adds the changes of one call.
     pub(super) fn push(&self, pending: Pending) -> Result<(), JournalError> {
-        let mut state = self.lock();
-        if state.is_closed {
-            return Err(JournalError::Closed);
-        }
-        let waiting_len = state.waiting_len + pending.payload.len();
-        if state.waiting.len() >= MAX_WAITING || waiting_len > MAX_WAITING_LEN {
-            return Err(JournalError::Overloaded);
-        }
-        state.waiting_len = waiting_len;
-        state.waiting.push(pending);
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Waits for changes, and returns all that wait: none after the timeout. Returns `None` once
-    /// the queue is closed and empty.
-    pub(super) fn next(&self, timeout: Option<Duration>) -> Option<Vec<Pending>> {
-        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-        let state = self.lock();
-        let mut state = match timeout {
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout_while(state, timeout, is_idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
+        let len = pending.payload.len();
+        let sender = lock(&self.sender);
+        let sender = sender.as_ref().ok_or(JournalError::Closed)?;
+        let waiting = self.waiting_len.fetch_add(len, Ordering::SeqCst) + len;
+        let result = if waiting > MAX_WAITING_LEN {
+            Err(JournalError::Overloaded)
+        } else {
+            sender.try_send(pending).map_err(|error| match error {
+                TrySendError::Full(_) => JournalError::Overloaded,
+                TrySendError::Disconnected(_) => JournalError::Closed,
+            })
         };
-        state.waiting_len = 0;
-        let waiting = std::mem::take(&mut state.waiting);
-        (!waiting.is_empty() || !state.is_closed).then_some(waiting)
+        if result.is_err() {
+            self.waiting_len.fetch_sub(len, Ordering::SeqCst);
+        }
+        result
     }
 
     /// Accepts no more changes. Those that wait are still written.
     pub(super) fn close(&self) {
-        self.lock().is_closed = true;
-        self.changed.notify_all();
+        lock(&self.sender).take();
     }
+}
 
-    /// Waits until the consumer has ended.
-    pub(super) fn wait_for_end(&self) {
-        let ended = self.changed.wait_while(self.lock(), |state| !state.has_ended);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Called when the consumer ends, for whatever reason: nothing that waits is written.
-    pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.is_closed = true;
-        state.has_ended = true;
-        let unwritten = std::mem::take(&mut state.waiting);
-        drop(state);
-        self.changed.notify_all();
-        for pending in unwritten {
-            (pending.done)(Err(JournalError::Closed));
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl QueuedChanges {
+    /// Waits for changes, and returns all that wait.
+    ///
+    /// # Errors
+    ///
+    /// After the timeout, or once the queue is closed and empty.
+    pub(super) fn next(&self, timeout: Option<Duration>) -> Result<Vec<Pending>, RecvTimeoutError> {
+        let first = match timeout {
+            Some(timeout) => self.receiver.recv_timeout(timeout)?,
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)?,
+        };
+        let others = self.receiver.try_iter().take(MAX_WAITING);
+        let all: Vec<_> = iter::once(first).chain(others).collect();
+        let len = all.iter().map(|pending| pending.payload.len()).sum();
+        self.waiting_len.fetch_sub(len, Ordering::SeqCst);
+        Ok(all)
     }
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use super::JournalError;
 use super::frame::{
-    FRAME_HEAD_LEN, FileKind, HEADER_LEN, HeaderError, MAX_PAYLOAD_LEN, Marker, read_frame,
-    read_header,
+    FRAME_HEAD_LEN, FileKind, HEADER_LEN, MAX_PAYLOAD_LEN, Marker, read_frame, read_header,
 };
 
 /// Bytes that are read at a time, beyond those of the longest frame.
@@ -33,40 +32,46 @@ impl Scan {
     }
 }
 
+/// Reads the header of a file. Returns the marker of its frames; `None` if it is damaged.
+///
+/// # Errors
+///
+/// [`JournalError::Io`], or [`JournalError::Version`].
+pub(super) fn read_marker(path: &Path, kind: FileKind) -> Result<Option<Marker>, JournalError> {
+    let mut header = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(HEADER_LEN as u64).read_to_end(&mut header));
+    read.map_err(|error| JournalError::io("read", path, error))?;
+    let other_version = |version| JournalError::Version { path: path.to_owned(), version };
+    read_header(kind, &header).map_err(other_version)
+}
+
 /// Reads a file and passes the payload of each valid frame to `receive`, in order.
 ///
 /// # Errors
 ///
-/// [`JournalError::Io`], or [`JournalError::Newer`]. Damage is no error: see [`Scan`].
+/// As [`read_marker`]. Damage is no error: see [`Scan`].
 pub(super) fn scan_file(
     path: &Path,
     kind: FileKind,
     receive: impl FnMut(&[u8]),
 ) -> Result<Scan, JournalError> {
-    let read = |error| JournalError::io("read", path, error);
-    let file = File::open(path).map_err(read)?;
-    scan(file, kind, receive).map_err(read)?.map_err(|error| match error {
-        HeaderError::Newer(version) => JournalError::Newer { path: path.to_owned(), version },
-        HeaderError::Damaged => unreachable!("damage is an outcome"),
-    })
+    let marker = read_marker(path, kind)?;
+    let scanned = File::open(path).and_then(|file| scan(file, marker, receive));
+    scanned.map_err(|error| JournalError::io("read", path, error))
 }
 
 fn scan(
-    input: impl Read,
-    kind: FileKind,
+    mut input: impl Read,
+    marker: Option<Marker>,
     mut receive: impl FnMut(&[u8]),
-) -> io::Result<Result<Scan, HeaderError>> {
-    let mut window = Window { input, buffer: Vec::new(), at: 0, offset: 0, is_at_end: false };
-    let marker = match read_header(kind, window.peek(HEADER_LEN)?) {
-        Ok(marker) => marker,
-        Err(HeaderError::Damaged) => {
-            while !window.peek(1)?.is_empty() {
-                window.skip(window.buffer.len() - window.at);
-            }
-            return Ok(Ok(Scan { marker: None, valid_len: 0, len: window.offset, damaged: 0 }));
-        }
-        Err(newer) => return Ok(Err(newer)),
+) -> io::Result<Scan> {
+    let Some(frame_marker) = marker else {
+        let len = io::copy(&mut input, &mut io::sink())?;
+        return Ok(Scan { marker, valid_len: 0, len, damaged: 0 });
     };
+    let mut window = Window { input, buffer: Vec::new(), at: 0, offset: 0, is_at_end: false };
+    window.peek(HEADER_LEN)?;
     window.skip(HEADER_LEN);
     let mut valid_len = window.offset;
     let (mut damaged, mut skipped) = (0, 0);
@@ -74,10 +79,9 @@ fn scan(
         let offset = window.offset;
         let bytes = window.peek(FRAME_HEAD_LEN + MAX_PAYLOAD_LEN)?;
         if bytes.is_empty() {
-            let scan = Scan { marker: Some(marker), valid_len, len: offset, damaged };
-            return Ok(Ok(scan));
+            return Ok(Scan { marker, valid_len, len: offset, damaged });
         }
-        if let Some(payload) = read_frame(bytes, marker, offset) {
+        if let Some(payload) = read_frame(bytes, frame_marker, offset) {
             receive(payload);
             let len = FRAME_HEAD_LEN + payload.len();
             window.skip(len);
@@ -140,8 +144,9 @@ mod tests {
 
     fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, Scan) {
         let mut payloads = Vec::new();
-        let scan = scan(bytes, FileKind::Changes, |payload| payloads.push(payload.to_vec()));
-        (payloads, scan.expect("memory can be read").expect("format 1"))
+        let marker = read_header(FileKind::Changes, bytes).expect("format 2");
+        let scan = scan(bytes, marker, |payload| payloads.push(payload.to_vec()));
+        (payloads, scan.expect("memory can be read"))
     }
 
     /// Payloads of some lengths. One contains the bytes of a frame of another file.
@@ -176,10 +181,6 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1 << bit;
-                let result = scan(&*damaged, FileKind::Changes, |_| {});
-                if result.expect("memory can be read").is_err() {
-                    unreachable!("the header has a checksum");
-                }
                 let (found, scan) = read(&damaged);
                 if at < HEADER_LEN {
                     assert_eq!((found.len(), scan.valid_len), (0, 0), "byte {at}");
@@ -207,13 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_later_version_is_refused() {
-        let (mut bytes, _) = file(&[]);
-        bytes[8] = 2;
-        let checksum = crc32fast::hash(&bytes[..16]);
-        bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
-        let result = scan(&*bytes, FileKind::Changes, |_| {}).expect("memory can be read");
-        assert_eq!(result, Err(HeaderError::Newer(2)));
+    fn a_file_of_another_version_is_refused() {
+        for version in [1, 3] {
+            let (mut bytes, _) = file(&[]);
+            bytes[8] = version;
+            let checksum = crc32fast::hash(&bytes[..16]);
+            bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(read_header(FileKind::Changes, &bytes), Err(version.into()));
+        }
     }
 
     #[test]

@@ -10,46 +10,39 @@ use super::folder::{self, Folder, Role};
 use super::frame::{FileKind, HEADER_LEN};
 use super::log_file::LogFile;
 use super::log_files::LogFiles;
-use super::reader::{Scan, scan_file};
-use super::status::Status;
+use super::reader::{Scan, read_marker, scan_file};
+use crate::observer::Observer;
 
-/// The files of one kind, read.
-#[derive(Debug)]
-pub(super) struct Recovered {
-    pub(super) files: LogFiles,
-    /// `true` if some records were damaged, so that the files should be replaced.
-    pub(super) is_damaged: bool,
-}
-
-/// Reads all files of a kind, and passes the payload of each valid frame to `receive`, in order,
-/// and `None` after each file.
+/// Reads all files, and passes the payload of each valid frame to `receive`, in order.
 ///
 /// Damage in the midst of a file loses the records that it touches, and is logged as an error.
 /// Those after it are restored: each is a whole value, so none depends on another. To refuse to
 /// start instead would turn one bad sector into an outage of every limit.
 pub(super) fn recover(
-    folder: &Arc<Folder>,
-    status: &Arc<Status>,
-    kind: FileKind,
-    mut receive: impl FnMut(Option<&[u8]>),
-) -> Result<Recovered, JournalError> {
-    let mut files = folder.files(kind)?;
+    folder: Folder,
+    observer: Arc<dyn Observer>,
+    mut receive: impl FnMut(&[u8]),
+) -> Result<LogFiles, JournalError> {
+    let mut files = folder.files()?;
+    // Before anything is removed.
+    for name in &files {
+        read_marker(&folder.file(*name), FileKind::Changes)?;
+    }
     // A crash may leave files that the last base replaces.
     if let Some(base) = files.iter().rposition(|(_, role)| *role == Role::Base) {
         for name in files.drain(..base) {
-            folder::remove(&folder.file(kind, name))?;
+            folder::remove(&folder.file(name))?;
         }
         let (number, _) = files[0];
         while files.get(1).is_some_and(|(other, _)| *other <= number) {
-            folder::remove(&folder.file(kind, files.remove(1)))?;
+            folder::remove(&folder.file(files.remove(1)))?;
         }
     }
     let newest = files.last().copied();
     let (mut sealed, mut last_log, mut is_damaged) = (Vec::new(), None, false);
     for name in files {
-        let path = folder.file(kind, name);
-        let scan = scan_file(&path, kind, |payload| receive(Some(payload)))?;
-        receive(None);
+        let path = folder.file(name);
+        let scan = scan_file(&path, FileKind::Changes, &mut receive)?;
         let is_newest = Some(name) == newest;
         if scan.marker.is_none() && scan.len <= HEADER_LEN as u64 {
             // The process ended while it created the file.
@@ -81,14 +74,12 @@ pub(super) fn recover(
     }
     let last = match last_log {
         Some((path, number, scan)) => LogFile::reopen(&path, number, scan)?,
-        None => LogFile::create(folder, kind, newest.map_or(1, |(number, _)| number + 1))?,
+        None => LogFile::create(&folder, newest.map_or(1, |(number, _)| number + 1))?,
     };
-    let mut files = LogFiles::new(Arc::clone(folder), Arc::clone(status), kind, last);
-    for (name, len) in sealed {
-        files.add_sealed(name, len);
-    }
+    let mut files = LogFiles::new(folder, observer, sealed, last);
+    files.is_damaged = is_damaged;
     files.report_len();
-    Ok(Recovered { files, is_damaged })
+    Ok(files)
 }
 
 /// Returns the number of damaged bytes. At the end of the last log they are a torn write.

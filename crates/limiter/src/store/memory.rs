@@ -19,13 +19,15 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 #[cfg(feature = "journal")]
-use self::persistence::Persistence;
+use self::persistence::Snapshots;
 use self::remembered_replies::RememberedReplies;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::control::{ControlRecord, KeyOverrides, OverridePage};
 use crate::idempotency::RequestIdError;
+#[cfg(feature = "journal")]
+use crate::journal::Journal;
 use crate::limit_history::LimitHistory;
 use crate::observer::Observer;
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
@@ -33,7 +35,7 @@ use crate::rules::{Coupling, Key};
 use crate::step::{self, Slot, Slots};
 use crate::store::StoreError;
 
-/// Slots that the background sweep visits while it holds one lock, for about a microsecond.
+/// Slots that a background task visits while it holds one lock, for a microsecond or some more.
 const SLOTS_PER_LOCK: usize = 64;
 /// Time between two steps of the background sweep.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
@@ -73,7 +75,9 @@ pub struct MemoryStore {
     clock: Clock,
     remembered: Arc<RememberedReplies>,
     #[cfg(feature = "journal")]
-    persistence: Option<Arc<Persistence>>,
+    journal: Option<Journal>,
+    #[cfg(feature = "journal")]
+    snapshots: Option<Arc<Snapshots>>,
 }
 
 impl MemoryStore {
@@ -111,7 +115,9 @@ impl MemoryStore {
             clock,
             remembered: Arc::new(remembered),
             #[cfg(feature = "journal")]
-            persistence: None,
+            journal: None,
+            #[cfg(feature = "journal")]
+            snapshots: None,
         }
     }
 

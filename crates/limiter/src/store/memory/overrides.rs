@@ -97,7 +97,7 @@ impl OwnedHit {
 impl MemoryStore {
     /// Returns `true` if the journal must have the request before it is executed.
     pub(in crate::store) fn must_record(&self, request: &StoreRequest<'_>) -> bool {
-        self.persistence.is_some() && request.hits.iter().any(changes_override)
+        self.journal.is_some() && request.hits.iter().any(changes_override)
     }
 
     /// Records the changes of overrides, then executes the request at the time at which they were

@@ -1,28 +1,26 @@
-//! Writes counters to the journal: a thread that visits the slots that changed, each interval.
+//! What a memory store keeps over restarts: changes of overrides in a journal, and its states in
+//! snapshots.
 //!
-//! A decision marks its slot, and does nothing else. The thread holds the lock of a stripe for at
-//! most [`SLOTS_PER_LOCK`] changed slots.
+//! Decisions do nothing for a snapshot. A thread copies the states of all stripes, and holds the
+//! lock of a stripe for at most [`SLOTS_PER_LOCK`] slots. So keys are in a snapshot as they were at
+//! different times while it was written, each with all that belongs to it.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tracing::error;
+use tracing::{error, info};
 
-use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, lock};
+use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, SLOTS_PER_LOCK, lock};
 use crate::clock::{Clock, HighWaterMarks, Micros, Timestamp};
 use crate::journal::{
-    CountersLog, Journal, JournalError, JournalSettings, Records, RestoredCounters, Space,
+    Journal, JournalError, JournalSettings, Part, SnapshotFile, SnapshotSettings, Space,
 };
-use crate::observer::Observer;
-
-/// Changed slots that are read while a lock is held, for some microseconds.
-const SLOTS_PER_LOCK: usize = 32;
-/// Intervals over which a dump is spread.
-const DUMP_INTERVALS: usize = 8;
+use crate::observer::{Observer, StoreEvent};
 
 impl MemoryStore {
-    /// Creates a store with the state that a journal has, and writes changes to the journal.
+    /// Creates a store with the overrides that a journal has, and writes changes to the journal.
     ///
     /// # Errors
     ///
@@ -36,215 +34,172 @@ impl MemoryStore {
         let journal = Journal::open(journal, clock.clone(), Arc::clone(&observer))?;
         let mut store = Self::new(settings, clock, observer);
         store.restore_overrides(&journal.take_restored(Space::CONTROL));
-        let counters = journal.take_counters();
-        let persistence = Persistence::new(journal);
-        if let Some(counters) = counters {
-            store.restore_counters(&counters.restored);
-            let (stripes, clock) = (Arc::clone(&store.stripes), store.clock.clone());
-            persistence.start(stripes, clock, counters.log, counters.interval)?;
-        }
-        store.persistence = Some(Arc::new(persistence));
+        store.journal = Some(journal);
         Ok(store)
     }
 
-    fn restore_counters(&self, counters: &RestoredCounters) {
-        for stripe in &*self.stripes {
-            lock(stripe).keep_changes(counters.marks.clone());
-        }
+    /// Restores the states of the last snapshot, and writes one each interval from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] if another process uses the folder, if the file can't be used, or if
+    /// another version wrote it. A damaged file is no error: it is logged, kept, and not used.
+    pub fn with_snapshots(
+        mut self,
+        settings: &SnapshotSettings,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, JournalError> {
+        let file = SnapshotFile::open(&settings.path)?;
+        self.restore_snapshot(&file)?;
+        let (stripes, clock) = (Arc::clone(&self.stripes), self.clock.clone());
+        let writer = SnapshotThread { file, stripes, clock, observer, is_failing: false };
+        self.snapshots = Some(Arc::new(Snapshots::start(writer, settings)?));
+        Ok(self)
+    }
+
+    fn restore_snapshot(&self, file: &SnapshotFile) -> Result<(), JournalError> {
         let time = self.clock.now();
-        let invalid = counters.states.values().filter(|state| !state.is_valid()).count();
-        if invalid > 0 {
-            error!(keys = invalid, "counters in the journal are not valid: they begin anew");
-        }
-        for (key, state) in counters.states.iter().filter(|(_, state)| state.is_valid()) {
+        let mut invalid: u64 = 0;
+        file.restore(|part| match part {
             // A state of another algorithm or limit is what it would be without a restart.
-            if time < state.expires_at() + Micros::from_millis(1) {
-                let KeyLocation { hash, stripe } = self.location_of(key.as_bytes());
-                lock(&self.stripes[stripe]).restore(hash, key, state.clone(), time);
+            Some(Part::State(key, state)) if state.is_valid() => {
+                if time < state.expires_at() + Micros::from_millis(1) {
+                    let KeyLocation { hash, stripe } = self.location_of(key.as_bytes());
+                    lock(&self.stripes[stripe]).restore(hash, key, state.into_owned(), time);
+                }
             }
-        }
-        for (key, history) in counters.limits.iter().filter(|(_, history)| history.is_valid()) {
-            let key = key.as_bytes();
-            if history.is_alive(time) {
-                let stripe = self.location_of(key).stripe;
-                lock(&self.stripes[stripe]).set_limit_history(key, history.clone(), time);
+            Some(Part::Limits(key, history)) if history.is_valid() => {
+                if history.is_alive(time) {
+                    let key = key.as_bytes();
+                    let mut stripe = lock(&self.stripes[self.location_of(key).stripe]);
+                    stripe.set_limit_history(key, history.into_owned(), time);
+                }
             }
+            Some(Part::Mark(window, latest)) => {
+                self.stripes.iter().for_each(|stripe| lock(stripe).restore_mark(window, latest));
+            }
+            Some(Part::End) => {}
+            Some(Part::State(..) | Part::Limits(..)) | None => invalid += 1,
+        })?;
+        if invalid > 0 {
+            error!(parts = invalid, "the snapshot has states that are not valid: they begin anew");
         }
+        Ok(())
     }
 
     /// Returns the journal, if there is one.
     pub fn journal(&self) -> Option<&Journal> {
-        self.persistence.as_ref().map(|persistence| &persistence.journal)
+        self.journal.as_ref()
     }
 
-    /// Writes counters and changes to the journal for the last time, and unlocks its folder.
-    /// Blocks the thread. Without a journal does nothing.
+    /// Writes a last snapshot, and what waits for the journal, and unlocks their folders. Blocks
+    /// the thread. Without a journal and snapshots does nothing.
     pub fn close_journal(&self) {
-        if let Some(persistence) = &self.persistence {
-            persistence.close();
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.close();
+        }
+        if let Some(journal) = &self.journal {
+            journal.close();
         }
     }
 }
 
-/// The journal of a store, and the thread that writes its counters. The thread ends when this is
-/// dropped, after a last interval.
+/// The thread that writes snapshots. It ends when this is dropped, after a last one.
 #[derive(Debug)]
-pub(super) struct Persistence {
-    pub(super) journal: Journal,
-    signal: Arc<Signal>,
+pub(super) struct Snapshots {
+    /// The thread ends once it is dropped.
+    running: Mutex<Option<Sender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Tells the thread to end, and its end.
-#[derive(Debug, Default)]
-struct Signal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SignalState {
-    is_closing: bool,
-    is_running: bool,
-}
-
-impl Persistence {
-    /// A journal without counters.
-    pub(super) fn new(journal: Journal) -> Self {
-        Self { journal, signal: Arc::default() }
-    }
-
-    /// Starts to write counters each `interval`.
-    pub(super) fn start(
-        &self,
-        stripes: Arc<[PaddedStripe]>,
-        clock: Clock,
-        log: CountersLog,
-        interval: Duration,
-    ) -> Result<(), JournalError> {
-        let signal = Arc::clone(&self.signal);
-        let passes =
-            Passes { stripes, clock, log, next_to_dump: None, marks: HighWaterMarks::default() };
-        self.signal.update(|state| state.is_running = true);
+impl Snapshots {
+    fn start(
+        mut writer: SnapshotThread,
+        settings: &SnapshotSettings,
+    ) -> Result<Self, JournalError> {
+        let ((running, ended), interval) = (channel(), settings.interval);
         let run = move || {
-            let _ended = Ended(Arc::clone(&signal));
-            // Dropped before the end is reported, since it holds the lock of the folder.
-            let mut passes = passes;
+            // Not that of the store, which tests set.
+            let clock = Clock::default();
+            let mut began = clock.now();
             loop {
-                let is_closing = signal.wait(interval);
-                passes.run();
-                if is_closing {
+                let passed = Duration::from(clock.now().since(began));
+                let waited = ended.recv_timeout(interval.saturating_sub(passed));
+                began = clock.now();
+                writer.write();
+                if waited == Err(RecvTimeoutError::Disconnected) {
                     return;
                 }
             }
         };
-        let thread = thread::Builder::new().name("journal-counters".to_owned()).spawn(run);
-        if thread.is_err() {
-            self.signal.update(|state| state.is_running = false);
+        let thread = thread::Builder::new().name("snapshot".to_owned()).spawn(run);
+        let error = |error| JournalError::io("start a thread for", &settings.path, error);
+        let thread = Mutex::new(Some(thread.map_err(error)?));
+        Ok(Self { running: Mutex::new(Some(running)), thread })
+    }
+
+    /// Writes a last snapshot, and unlocks the folder.
+    fn close(&self) {
+        drop(take(&self.running));
+        if let Some(thread) = take(&self.thread) {
+            // A panic was logged.
+            let _panic = thread.join();
         }
-        thread.map(drop).map_err(|error| self.journal.start_error(error))
-    }
-
-    /// Writes the last interval and all changes that wait, and unlocks the folder.
-    pub(super) fn close(&self) {
-        self.signal.update(|state| state.is_closing = true);
-        self.signal.wait_for_end();
-        self.journal.close();
     }
 }
 
-impl Drop for Persistence {
-    fn drop(&mut self) {
-        self.signal.update(|state| state.is_closing = true);
-    }
+fn take<T>(mutex: &Mutex<Option<T>>) -> Option<T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-impl Signal {
-    fn update(&self, change: impl FnOnce(&mut SignalState)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_all();
-    }
-
-    /// Waits for an interval. Returns `true` if the thread has to end.
-    fn wait(&self, interval: Duration) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, interval, |state| !state.is_closing);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_closing
-    }
-
-    fn wait_for_end(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.changed.wait_while(state, |state| state.is_running);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Reports the end of the thread, even by a panic.
-struct Ended(Arc<Signal>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.update(|state| state.is_running = false);
-    }
-}
-
-/// Passes over all stripes.
-struct Passes {
+/// What the thread needs.
+struct SnapshotThread {
+    file: SnapshotFile,
     stripes: Arc<[PaddedStripe]>,
     clock: Clock,
-    log: CountersLog,
-    /// While a dump is made: the next stripe of which all slots are written.
-    next_to_dump: Option<usize>,
-    /// The times that were written last.
-    marks: HighWaterMarks,
+    observer: Arc<dyn Observer>,
+    is_failing: bool,
 }
 
-impl Passes {
-    fn run(&mut self) {
-        if self.next_to_dump.is_none() && self.log.needs_dump() {
-            self.log.begin_dump();
-            self.next_to_dump = Some(0);
-            // A file must not depend on those before it.
-            self.marks = HighWaterMarks::default();
+impl SnapshotThread {
+    fn write(&mut self) {
+        let began = self.clock.now();
+        let written = self.try_write();
+        let is_failing = written.is_err();
+        match written {
+            Ok(()) => self.observer.store(StoreEvent::SnapshotWritten(began)),
+            Err(error) if !self.is_failing => {
+                error!(%error, "snapshot failed: a restart would lose counters");
+            }
+            Err(_) => {}
         }
-        let from = self.next_to_dump.unwrap_or(self.stripes.len());
-        let to = from + self.stripes.len().div_ceil(DUMP_INTERVALS);
-        let mut records = Records::default();
+        if is_failing != self.is_failing {
+            self.is_failing = is_failing;
+            self.observer.store(StoreEvent::SnapshotFailing(is_failing));
+            if !is_failing {
+                info!("snapshots are written again");
+            }
+        }
+    }
+
+    fn try_write(&self) -> Result<(), JournalError> {
+        let mut snapshot = self.file.begin()?;
         let mut marks = HighWaterMarks::default();
-        for (position, stripe) in self.stripes.iter().enumerate() {
-            let is_dumped = (from..to).contains(&position);
-            let mut below = None;
-            loop {
-                let mut stripe = lock(stripe);
-                if below.is_none() {
-                    raise(&mut marks, stripe.marks(), self.clock.now());
-                    if !stripe.take_removed(&mut records) {
-                        self.log.mark_incomplete();
-                    }
-                }
-                let start = below.unwrap_or_else(|| stripe.len());
+        for stripe in &*self.stripes {
+            let mut end = usize::MAX;
+            while end > 0 {
+                let stripe = lock(stripe);
                 let now = self.clock.now();
-                below = stripe.take_changed(start, SLOTS_PER_LOCK, is_dumped, now, &mut records);
+                raise(&mut marks, stripe.marks(), now);
+                end = stripe.copy_states(end, SLOTS_PER_LOCK, now, snapshot.block());
                 drop(stripe);
-                self.log.append(&mut records);
-                if below.is_none() {
-                    break;
-                }
+                snapshot.write_block()?;
             }
         }
-        if marks != self.marks {
-            marks.iter().for_each(|(window, time)| records.push_mark(window, time));
-            self.log.append(&mut records);
-            self.marks = marks;
+        for (window, time) in marks.iter() {
+            snapshot.block().push(&Part::Mark(window, time));
         }
-        self.log.flush();
-        if self.next_to_dump.is_some() {
-            self.next_to_dump = (to < self.stripes.len()).then_some(to);
-            if self.next_to_dump.is_none() {
-                self.log.finish_dump();
-            }
-        }
-        // Once for each interval: observers take it for its end.
-        self.log.report_len();
+        snapshot.finish()
     }
 }
 

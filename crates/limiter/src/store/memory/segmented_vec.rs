@@ -1,4 +1,4 @@
-//! A list of items, each with two marks, that grows by segments. Growing copies nothing and leaves
+//! A list of items, each with a mark, that grows by segments. Growing copies nothing and leaves
 //! little memory unused.
 //!
 //! A single vector doubles its capacity: it holds both copies for a while and may be half empty
@@ -18,8 +18,6 @@ struct Segment<T> {
     items: Vec<T>,
     /// One bit for each item.
     marks: u32,
-    /// One bit for each item that changed.
-    changed: u32,
 }
 
 impl<T> Default for SegmentedVec<T> {
@@ -34,10 +32,10 @@ impl<T> SegmentedVec<T> {
         self.0.last().map_or(0, |last| (self.0.len() - 1) * SEGMENT_LEN + last.items.len())
     }
 
-    /// Adds an item without marks.
+    /// Adds an item without a mark.
     pub(super) fn push(&mut self, item: T) {
         if self.0.last().is_none_or(|last| last.items.len() == SEGMENT_LEN) {
-            self.0.push(Segment { items: Vec::with_capacity(SEGMENT_LEN), marks: 0, changed: 0 });
+            self.0.push(Segment { items: Vec::with_capacity(SEGMENT_LEN), marks: 0 });
         }
         self.0.last_mut().expect("a segment that is not full").items.push(item);
     }
@@ -46,46 +44,16 @@ impl<T> SegmentedVec<T> {
         self.0[position / SEGMENT_LEN].marks & bit(position) != 0
     }
 
-    /// Marks an item or not, and marks it as changed.
+    /// Marks an item or not.
     #[inline]
-    pub(super) fn mark_changed(&mut self, position: usize, is_marked: bool) {
+    pub(super) fn mark(&mut self, position: usize, is_marked: bool) {
         let segment = &mut self.0[position / SEGMENT_LEN];
         let bit = bit(position);
         let marks = if is_marked { segment.marks | bit } else { segment.marks & !bit };
         // Written only if it changes, because other threads read this cache line.
-        if marks != segment.marks || segment.changed & bit == 0 {
+        if marks != segment.marks {
             segment.marks = marks;
-            segment.changed |= bit;
         }
-    }
-
-    pub(super) fn is_changed(&self, position: usize) -> bool {
-        self.0[position / SEGMENT_LEN].changed & bit(position) != 0
-    }
-
-    /// Returns the last position before `end` whose item changed, or any item if `all`.
-    #[cfg(any(feature = "journal", test))]
-    pub(super) fn last_changed_before(&self, end: usize, all: bool) -> Option<usize> {
-        let end = end.min(self.len());
-        if all {
-            return end.checked_sub(1);
-        }
-        let (mut segment, rest) = (end / SEGMENT_LEN, end % SEGMENT_LEN);
-        // The bits of positions before `end` in its own segment, which may not exist.
-        let mut changed = match self.0.get(segment) {
-            Some(last) => last.changed & (bit(rest) - 1),
-            None => 0,
-        };
-        while changed == 0 {
-            segment = segment.checked_sub(1)?;
-            changed = self.0[segment].changed;
-        }
-        Some(segment * SEGMENT_LEN + changed.ilog2() as usize)
-    }
-
-    /// Marks an item as not changed.
-    pub(super) fn clear_changed(&mut self, position: usize) {
-        self.0[position / SEGMENT_LEN].changed &= !bit(position);
     }
 
     /// Removes an item. The last item moves to its position.
@@ -95,20 +63,16 @@ impl<T> SegmentedVec<T> {
     /// If the position is out of bounds.
     pub(super) fn swap_remove(&mut self, position: usize) {
         let last = self.len() - 1;
-        let marks = (self.is_marked(last), self.is_changed(last));
+        let is_marked = self.is_marked(last);
         let segment = self.0.last_mut().expect("an item to remove");
         segment.marks &= !bit(last);
-        segment.changed &= !bit(last);
         let item = segment.items.pop().expect("no segment is empty");
         if segment.items.is_empty() {
             self.0.pop();
         }
         if position != last {
             self[position] = item;
-            self.mark_changed(position, marks.0);
-            if !marks.1 {
-                self.clear_changed(position);
-            }
+            self.mark(position, is_marked);
         }
     }
 }
@@ -142,32 +106,19 @@ mod tests {
             // The length varies between 0 and about 200 items.
             if step % 1_000 < 200 || vector.is_empty() {
                 segmented.push(step);
-                vector.push((step, false, false));
+                vector.push((step, false));
             } else {
                 let position = step * 7_919 % vector.len();
                 segmented.swap_remove(position);
                 vector.swap_remove(position);
             }
             if let Some(position) = (step * 104_729).checked_rem(vector.len()) {
-                if step % 5 > 0 {
-                    segmented.mark_changed(position, step % 3 > 0);
-                    (vector[position].1, vector[position].2) = (step % 3 > 0, true);
-                } else {
-                    segmented.clear_changed(position);
-                    vector[position].2 = false;
-                }
+                segmented.mark(position, step % 3 > 0);
+                vector[position].1 = step % 3 > 0;
             }
             assert_eq!(segmented.len(), vector.len());
             for (position, one) in vector.iter().enumerate() {
-                let marks = (segmented.is_marked(position), segmented.is_changed(position));
-                assert_eq!((segmented[position], marks.0, marks.1), *one);
-            }
-            if step % 97 == 0 {
-                let end = step % 64 * vector.len() / 60;
-                let before = &vector[..end.min(vector.len())];
-                let last = before.iter().rposition(|(.., is_changed)| *is_changed);
-                assert_eq!(segmented.last_changed_before(end, false), last);
-                assert_eq!(segmented.last_changed_before(end, true), before.len().checked_sub(1));
+                assert_eq!((segmented[position], segmented.is_marked(position)), *one);
             }
         }
     }

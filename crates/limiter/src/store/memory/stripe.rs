@@ -7,6 +7,8 @@
 //! most keys in the stripe loses its keys first. Evictions of live keys are counted; such a key
 //! starts afresh.
 
+#[cfg(feature = "journal")]
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -19,7 +21,7 @@ use crate::clock::{HighWaterMarks, Micros, Timestamp};
 use crate::control::ControlRecord;
 use crate::expiring_map::ExpiringMap;
 #[cfg(feature = "journal")]
-use crate::journal::Records;
+use crate::journal::{Block, Part};
 use crate::limit_history::LimitHistory;
 use crate::observer::{Observer, StoreEvent};
 use crate::project_counts::ProjectCounts;
@@ -56,16 +58,6 @@ pub(super) struct Stripe {
     limits: ExpiringMap<LimitHistory>,
     /// Keys of each project.
     projects: ProjectCounts,
-    /// With a journal of counters: keys that were evicted since they were written last.
-    removed: Option<Removed>,
-}
-
-/// Keys whose states the journal must forget.
-#[derive(Debug, Default)]
-struct Removed {
-    keys: Vec<CompactString>,
-    /// `true` if there were more of them than a stripe has keys.
-    is_incomplete: bool,
 }
 
 /// Time of a decision.
@@ -123,7 +115,6 @@ impl Stripe {
             controls: ExpiringMap::new(max_keys),
             limits: ExpiringMap::new(max_keys),
             projects: ProjectCounts::default(),
-            removed: None,
         }
     }
 
@@ -221,7 +212,7 @@ impl Stripe {
             slot.state = State::None;
         }
         let decision = change(&mut slot.state);
-        self.slots.mark_changed(position, decision.remaining <= 0);
+        self.slots.mark(position, decision.remaining <= 0);
         decision
     }
 
@@ -255,9 +246,7 @@ impl Stripe {
             if self.cursor >= self.slots.len() {
                 self.cursor = 0;
             }
-            // The journal has an earlier state of a slot that changed, which may not have expired.
-            let is_unwritten = || self.removed.is_some() && self.slots.is_changed(self.cursor);
-            if self.slots[self.cursor].is_expired(time) && !is_unwritten() {
+            if self.slots[self.cursor].is_expired(time) {
                 self.remove(self.cursor);
             } else {
                 self.cursor += 1;
@@ -294,13 +283,6 @@ impl Stripe {
         if !self.slots[victim].is_expired(time) {
             self.observer.store(StoreEvent::KeyEvicted);
         }
-        if let Some(removed) = &mut self.removed {
-            if removed.keys.len() < self.max_keys {
-                removed.keys.push(self.slots[victim].key.clone());
-            } else {
-                removed.is_incomplete = true;
-            }
-        }
         self.remove(victim);
     }
 
@@ -326,18 +308,19 @@ impl Stripe {
 
 #[cfg(feature = "journal")]
 impl Stripe {
-    /// Restores the latest times of decisions, and from now on keeps what a journal of counters
-    /// needs.
-    pub(super) fn keep_changes(&mut self, marks: HighWaterMarks) {
-        self.seen = marks;
-        self.removed = Some(Removed::default());
+    /// Restores the latest time of decisions on limits with this window.
+    pub(super) fn restore_mark(&mut self, window: Micros, time: Timestamp) {
+        self.seen.set(window, time);
     }
 
-    /// Restores a state that the journal has.
+    /// Restores a state of a snapshot.
     pub(super) fn restore(&mut self, hash: u64, key: &str, state: State, time: Timestamp) {
-        let SlotIndex(position) =
-            self.insert(hash, key.as_bytes(), DecisionTime { time, now: time });
-        self.slots[position].state = state;
+        let key = key.as_bytes();
+        let position = match self.find(hash, key) {
+            Some(position) => position,
+            None => self.insert(hash, key, DecisionTime { time, now: time }),
+        };
+        self.slots[position.0].state = state;
     }
 
     /// Returns the latest times of decisions.
@@ -345,41 +328,30 @@ impl Stripe {
         &self.seen
     }
 
-    /// Writes that evicted keys have no state. Returns `false` if some are missing.
-    pub(super) fn take_removed(&mut self, records: &mut Records) -> bool {
-        let Some(removed) = &mut self.removed else { return true };
-        for key in removed.keys.drain(..) {
-            records.push_state(&key, &State::None);
-        }
-        !std::mem::take(&mut removed.is_incomplete)
-    }
-
-    /// Writes up to `count` slots before `end` that changed, or any slots if `all`, from the last
-    /// to the first. So the slots that a removal moves are not left out: they move from the end.
-    /// Returns the position before which the next call continues; `None` after the first slot.
-    pub(super) fn take_changed(
-        &mut self,
+    /// Copies up to `count` states before `end`, and what belongs to their keys, from the last to
+    /// the first. So the slots that a removal moves are not left out: they move from the end.
+    /// Returns the position before which the next call continues.
+    pub(super) fn copy_states(
+        &self,
         end: usize,
         count: usize,
-        all: bool,
         time: Timestamp,
-        records: &mut Records,
-    ) -> Option<usize> {
-        let mut end = end;
-        for _ in 0..count {
-            end = self.slots.last_changed_before(end, all)?;
-            let slot = &self.slots[end];
-            let is_expired = slot.is_expired(time);
-            // A dump need not say that a key has no state, unless it changed.
-            if !is_expired || self.slots.is_changed(end) {
-                records.push_state(&slot.key, if is_expired { &State::None } else { &slot.state });
-                if let Some(history) = self.limits.get(slot.key.as_bytes()) {
-                    records.push_limits(&slot.key, history);
-                }
+        block: &mut Block,
+    ) -> usize {
+        let end = end.min(self.slots.len());
+        for position in (end.saturating_sub(count)..end).rev() {
+            if block.is_full() {
+                return position + 1;
             }
-            self.slots.clear_changed(end);
+            let slot = &self.slots[position];
+            if !slot.is_expired(time) {
+                block.push(&Part::State(&slot.key, Cow::Borrowed(&slot.state)));
+            }
+            if let Some(history) = self.limit_history(slot.key.as_bytes(), time) {
+                block.push(&Part::Limits(&slot.key, Cow::Borrowed(history)));
+            }
         }
-        Some(end)
+        end.saturating_sub(count)
     }
 }
 
