@@ -1,6 +1,6 @@
-//! Files of the journal, with right checksums or without: whatever they have, the store starts, answers,
-//! and finds the same after another start. The first byte selects the file; the rest is the file, or
-//! its records, each after its length in two bytes.
+//! Files of the journal and of snapshots, with right checksums or without: whatever they have, the store
+//! starts, answers, and finds the same after another start. The first byte selects the file; the rest is
+//! the file, or its frames, each after its length in two bytes.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use rlaas_fuzz::RUNTIME;
 use rlaas_limiter::algorithm::{Algorithm, Cost, Limit};
 use rlaas_limiter::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas_limiter::fleet::{Fleet, LogRange};
-use rlaas_limiter::journal::JournalSettings;
+use rlaas_limiter::journal::{JournalError, JournalSettings, SnapshotSettings};
 use rlaas_limiter::observer::NoObserver;
 use rlaas_limiter::operation::{Action, HitReply};
 use rlaas_limiter::plan::Plan;
@@ -40,9 +40,12 @@ static RULES: LazyLock<Vec<RuleSet>> = LazyLock::new(|| {
 
 const MARKER: [u8; 4] = *b"mark";
 
-/// Returns a file with these records.
+/// A frame that says that a snapshot is complete.
+const END: &[u8] = b"\x05\0\x01\0\0\0\x03";
+
+/// Returns a file with these frames.
 fn file(kind: u8, mut records: &[u8]) -> Vec<u8> {
-    let mut file = b"rlaasjnl\x01\0".to_vec();
+    let mut file = b"rlaasjnl\x02\0".to_vec();
     file.extend([kind, 0]);
     file.extend(MARKER);
     file.extend(crc32fast::hash(&file).to_le_bytes());
@@ -64,12 +67,17 @@ fn file(kind: u8, mut records: &[u8]) -> Vec<u8> {
     file
 }
 
-fn open(folder: &Path) -> MemoryStore {
+/// Opens a store, unless a file is of another version.
+fn open(folder: &Path) -> Option<MemoryStore> {
     let clock = Clock::Manual(ManualClock::new(Timestamp::from_millis(1_700_000_100_000)));
-    let interval = Some(Duration::from_secs(3_600));
-    let journal = JournalSettings { counters: interval, ..JournalSettings::new(folder) };
-    let settings = MemorySettings { max_keys: 100 };
-    MemoryStore::open(settings, &journal, clock, Arc::new(NoObserver)).expect("a journal")
+    let (settings, journal) = (MemorySettings { max_keys: 100 }, JournalSettings::new(folder));
+    let interval = Duration::from_secs(3_600);
+    let snapshots = SnapshotSettings { path: folder.to_owned(), interval };
+    let store = MemoryStore::open(settings, &journal, clock, Arc::new(NoObserver));
+    match store.and_then(|store| store.with_snapshots(&snapshots, Arc::new(NoObserver))) {
+        Err(JournalError::Version { .. }) => None,
+        store => Some(store.expect("a journal and a snapshot")),
+    }
 }
 
 fn execute(store: &MemoryStore, action: Action) -> Vec<HitReply> {
@@ -110,17 +118,22 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else { return };
     let _absent = fs::remove_dir_all(&*FOLDER);
     fs::create_dir(&*FOLDER).expect("a folder");
-    let (name, number) = [("changes", 1), ("counters", 2)][usize::from(kind & 1)];
-    let bytes = if kind & 2 == 0 { file(number, rest) } else { rest.to_vec() };
-    fs::write(FOLDER.join(format!("{name}-0000000001.log")), bytes).expect("a file");
+    let (name, number) =
+        [("changes-0000000001.log", 1), ("snapshot.states", 3)][usize::from(kind & 1)];
+    let bytes = match kind & 3 {
+        0 => file(number, rest),
+        1 => file(number, &[rest, END].concat()),
+        _ => rest.to_vec(),
+    };
+    fs::write(FOLDER.join(name), bytes).expect("a file");
 
-    let store = open(&FOLDER);
+    let Some(store) = open(&FOLDER) else { return };
     let restored = contents(&store);
     store.close_journal();
-    let store = open(&FOLDER);
+    let store = open(&FOLDER).expect("this version");
     assert_eq!(contents(&store), restored);
     execute(&store, Action::Report(Cost::new(2)));
     execute(&store, Action::Take(Cost::ONE));
     store.close_journal();
-    open(&FOLDER).close_journal();
+    open(&FOLDER).expect("this version").close_journal();
 });

@@ -3,7 +3,7 @@
 //!
 //! The process is this test binary, with [`FOLDER`] set: it prints a line for each acknowledged
 //! change, and for counters how many are on disk. It has many more ids, so that it is writing a
-//! snapshot most of the time.
+//! snapshot about half of the time.
 
 #![cfg(all(feature = "journal", target_os = "linux"))]
 
@@ -31,7 +31,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 const FOLDER: &str = "RLAAS_JOURNAL_TEST_FOLDER";
 /// Variable with the number of the run, by which names of changes differ.
 const RUN: &str = "RLAAS_JOURNAL_TEST_RUN";
-const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Keys whose units are taken in turn, one rule for each algorithm.
 const USERS: u64 = 7;
 /// Keys that make snapshots long.

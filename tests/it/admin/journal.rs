@@ -1,15 +1,16 @@
-//! The journal of the memory store: changes and counters over restarts of the program.
+//! The journal and the snapshots of the memory store: changes and counters over restarts of the
+//! program.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, Grant};
-use rlaas_testkit::process::{Client, Rlaas, check, request, rlaas};
+use rlaas_testkit::process::{Rlaas, check, request, rlaas};
 use rlaas_testkit::{TempDir, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,12 +20,11 @@ use super::{AdminClient, admin, inspect, of_user, refund, reset, selector};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Settings of a journal in this folder.
-pub(super) fn settings(folder: &Path) -> [String; 4] {
+/// Settings of a journal and snapshots in this folder.
+pub(super) fn settings(folder: &Path) -> [String; 3] {
     [
         format!("store.memory.journal.path={}", folder.display()),
-        "store.memory.journal.counters=true".to_owned(),
-        "store.memory.journal.fsync=10ms".to_owned(),
+        "store.memory.snapshot=1s".to_owned(),
         "rate-limiter={max-requests: 5, window-size: 86400, overridable: true}".to_owned(),
     ]
 }
@@ -103,6 +103,33 @@ async fn a_restart_keeps_counters_bans_and_request_ids() {
     assert_eq!((states[0].used, states[0].remaining), (3, 2));
 }
 
+#[tokio::test]
+async fn snapshots_are_in_the_state_dir_and_survive_a_restart_without_a_journal() {
+    let dir = TempDir::new();
+    let (journal, state_dir) = (dir.path("journal"), dir.path("state"));
+    let of_journal = format!("store.memory.journal.path={}", journal.display());
+    let of_state_dir = format!("state-dir={}", state_dir.display());
+    let limit = "rate-limiter={max-requests: 5, window-size: 86400}";
+    let settings = [&*of_state_dir, "store.memory.snapshot=1h", limit];
+    for (allowed, settings) in [
+        (4, [&settings[..], &[&*of_journal]].concat()),
+        (1, settings.to_vec()),
+        (0, settings.to_vec()),
+    ] {
+        let mut server = Rlaas::start(&settings);
+        let mut client = server.client().await;
+        for _ in 0..allowed {
+            assert!(check(&mut client, "alice").await.expect("a decision").allowed);
+        }
+        let refused = allowed < 4 && !check(&mut client, "alice").await.expect("one").allowed;
+        assert_eq!(refused, allowed < 4);
+        server.signal("TERM");
+        assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+        assert!(state_dir.join("snapshot.states").exists());
+        assert!(!journal.join("snapshot.states").exists());
+    }
+}
+
 /// Returns the states of all keys, by algorithm and user.
 async fn inspect_all(client: &mut AdminClient) -> Vec<proto::KeyState> {
     let mut all = Vec::new();
@@ -123,15 +150,15 @@ fn request_of(user: &str, algorithm: Algorithm) -> CheckRequest {
     CheckRequest { resource: format!("/{}", algorithm.name()), ..request(user) }
 }
 
-/// Waits until the counters so far are on disk.
-async fn wait_for_counters(server: &Rlaas, client: &mut Client) {
-    // The first interval that is written may have begun before the last decision, the second not.
-    for _ in 0..2 {
-        let size = async || server.metric("rlaas_journal_size_bytes").await;
-        let before = size().await;
-        check(client, "a key of its own").await.expect("a decision");
-        eventually("counters are written", TIMEOUT, async || size().await > before).await;
-    }
+/// Waits for a snapshot that began in a later second than this one.
+#[expect(clippy::disallowed_methods, reason = "the metric is of wall time")]
+async fn wait_for_snapshot(server: &Rlaas) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let is_later = async || {
+        let began = server.metric("rlaas_snapshot_timestamp_seconds").await;
+        began.is_some_and(|began| began as u64 > now)
+    };
+    eventually("a snapshot is written", TIMEOUT, is_later).await;
 }
 
 #[expect(clippy::disallowed_methods, reason = "waits are compared with wall time")]
@@ -178,7 +205,7 @@ async fn a_killed_process_shows_the_same_of_every_key_after_the_start() {
     }
     let reset = selector(Whose::Request(request_of("lifted", Algorithm::ALL[0])));
     super::reset(&mut admin_client, reset, "").await.expect("a reset");
-    wait_for_counters(&server, &mut client).await;
+    wait_for_snapshot(&server).await;
     let audit = async |client: &mut AdminClient| {
         let request = proto::ListAuditRequest { page_size: 1_000, ..Default::default() };
         client.list_audit(request).await.expect("a page").into_inner()

@@ -287,8 +287,8 @@ async fn stolen_copy_of_redis_shows_no_secret() {
 async fn stolen_journal_shows_no_secret() {
     let (dir, folder) = (TempDir::new(), "journal");
     let journal = format!("store.memory.journal.path={}", dir.path(folder).display());
-    let counters = "store.memory.journal.counters=true".to_owned();
-    let settings = [settings(&dir), vec![journal, counters]].concat();
+    let snapshot = "store.memory.snapshot=1s".to_owned();
+    let settings = [settings(&dir), vec![journal, snapshot]].concat();
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let (secrets, mut found) = live(Rlaas::start(&settings)).await;
     let of_server = files(&dir.path("."));

@@ -303,6 +303,20 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
 }
 
 #[test]
+fn snapshots_need_a_folder_and_a_valid_interval() {
+    let reported = problems("store: {memory: {snapshot: 10s}}");
+    let requires = "requires state-dir or store.memory.journal.path";
+    assert_eq!(reported, [format!("store.memory.snapshot: {requires} (line 1)")]);
+    for interval in ["0s", "999ms", "61m", "often", "-1"] {
+        let text = format!("state-dir: a\nstore: {{memory: {{snapshot: {interval}}}}}");
+        let reported = problems(&text);
+        assert_eq!(reported.len(), 1, "{interval}: {reported:?}");
+        let range = "store.memory.snapshot: must be a duration from 1s to 1h, such as 10s";
+        assert!(reported[0].starts_with(range), "{interval}: {reported:?}");
+    }
+}
+
+#[test]
 fn invalid_redis_settings_are_rejected_by_key() {
     let cases = [
         ("mode: raft", "mode: must be standalone, sentinel or cluster"),
