@@ -1,5 +1,6 @@
-//! A process with a journal and snapshots is killed under load, at random moments, again and again; its disk is
-//! full for a while. What it has acknowledged is there afterwards, and nothing that it has refused.
+//! A process with a journal and snapshots is killed under load, at random moments, again and again;
+//! its disk is full for a while. What it has acknowledged is there afterwards, and nothing that it
+//! has refused.
 //!
 //! The process is this test binary, with [`FOLDER`] set: it prints a line for each acknowledged
 //! change, and for counters how many are on disk. It has many more ids, so that it is writing a

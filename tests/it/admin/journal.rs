@@ -156,7 +156,7 @@ async fn wait_for_snapshot(server: &Rlaas) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let is_later = async || {
         let began = server.metric("rlaas_snapshot_timestamp_seconds").await;
-        began.is_some_and(|began| began as u64 > now)
+        began.is_some_and(|began| Duration::from_secs_f64(began).as_secs() > now)
     };
     eventually("a snapshot is written", TIMEOUT, is_later).await;
 }

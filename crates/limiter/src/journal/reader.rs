@@ -10,7 +10,7 @@ use super::frame::{
 };
 
 /// Bytes that are read at a time, beyond those of the longest frame.
-const READ_LEN: usize = 256 << 10;
+const READ_LEN: usize = 4 << 20;
 
 /// Outcome of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
