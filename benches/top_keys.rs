@@ -36,7 +36,7 @@ fn measure(ids: usize) {
     let counted = TopKeys::start().expect("a thread");
     let sides =
         [Side::new(Metrics::new()), Side::new(Metrics::new().with_top_keys(counted.clone()))];
-    let (kind, window) = (TopKind::Used, Window::Minute);
+    let (kind, window) = (TopKind::Used, Window::Quarter);
     let query = CountQuery { project: "", rule: "default", kind, window };
     let mut times = [Vec::new(), Vec::new()];
     let mut processor = [Vec::new(), Vec::new()];

@@ -35,8 +35,8 @@ pub(crate) use modes::MAX_TIME_TO_LIVE;
 pub use modes::{ModeChange, Modes};
 pub use note::Note;
 pub use stats::{
-    FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsLength, StatsReading, StatsScope,
-    StatsWatch, StatsWatchError,
+    FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
+    StatsWatchError,
 };
 pub use top_keys::{FleetCounts, FleetTopKeys, TopKeysError};
 

@@ -129,7 +129,7 @@ impl ConsoleContext {
         } else {
             None
         };
-        let (points, _) = self.administrator.stats().past(view.scope, view.range.length());
+        let points = self.administrator.stats().recent(view.scope, 0);
         let (of, name) = (view.clone(), self.administrator.limiter().store().name());
         let render = move || {
             let traffic = Traffic::new(&points, &of.filter);

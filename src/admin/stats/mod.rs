@@ -72,15 +72,6 @@ pub enum StatsScope {
     Instance,
 }
 
-/// The length of points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsLength {
-    /// 10 s, kept for 15 min.
-    TenSeconds,
-    /// 5 min, kept for 24 h.
-    FiveMinutes,
-}
-
 #[derive(Debug)]
 struct State {
     instance: StatsHistory,
@@ -193,28 +184,12 @@ impl FleetStats {
         self.write().await;
     }
 
-    /// Returns the points of 10 s with a number above `after`, oldest first: of the last 15 min.
+    /// Returns the points with a number above `after`, oldest first: of the last 15 min.
     pub fn recent(&self, scope: StatsScope, after: u64) -> Vec<Arc<StatsPoint>> {
         self.history(&self.state(), scope).recent(after)
     }
 
-    /// Returns the points of 5 min, oldest first: of the last 24 h. The last one is not over.
-    pub fn day(&self, scope: StatsScope) -> Vec<Arc<StatsPoint>> {
-        self.history(&self.state(), scope).day()
-    }
-
-    /// Returns points of the past, and the number of the point of 10 s with which they end.
-    pub fn past(&self, scope: StatsScope, length: StatsLength) -> (Vec<Arc<StatsPoint>>, u64) {
-        let state = self.state();
-        let history = self.history(&state, scope);
-        let points = match length {
-            StatsLength::TenSeconds => history.recent(0),
-            StatsLength::FiveMinutes => history.day(),
-        };
-        (points, history.last())
-    }
-
-    /// Returns a receiver of the number of the newest point of 10 s.
+    /// Returns a receiver of the number of the newest point.
     pub fn subscribe(&self) -> tokio::sync::watch::Receiver<u64> {
         self.0.newest.subscribe()
     }

@@ -13,8 +13,7 @@ use tonic::{Code, Status};
 use super::lists::EVERY_PROJECT;
 use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
 use crate::admin::{
-    Administrator, STATS_INTERVAL, StatsLength, StatsReading, StatsScope, StatsWatch,
-    StatsWatchError,
+    Administrator, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError,
 };
 use crate::api::auth::{Caller, Role, StreamAccess};
 use crate::api::status::{invalid_field, with_reason};
@@ -27,9 +26,8 @@ use crate::telemetry::stats::{
 /// Rules of a point if the request does not say how many, and the most.
 const DEFAULT_RULES: usize = 100;
 const MAX_RULES: usize = 1_000;
-/// The time of the past that is sent in points of 10 s, and the most.
-const MAX_RECENT: Duration = Duration::from_mins(15);
-const MAX_HISTORY: Duration = Duration::from_hours(24);
+/// Longest time of the past.
+const MAX_HISTORY: Duration = Duration::from_mins(15);
 const SECOND: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -90,7 +88,7 @@ impl StatsQuery {
             Some(Some(history)) if history <= MAX_HISTORY => {
                 Some(history).filter(|history| !history.is_zero())
             }
-            Some(_) => return Err(invalid_field("history", "must be 0s to 86400s")),
+            Some(_) => return Err(invalid_field("history", "must be 0s to 900s")),
         };
         Ok(Self { scope, interval, max_rules, history })
     }
@@ -196,9 +194,8 @@ impl StatsQuery {
     /// Returns the points of the past, and the number of the point with which they end.
     fn past(&self, watch: &StatsWatch) -> (Vec<Arc<StatsPoint>>, u64) {
         let history = self.history.unwrap_or_default();
-        let is_recent = history <= MAX_RECENT;
-        let length = if is_recent { StatsLength::TenSeconds } else { StatsLength::FiveMinutes };
-        let (mut past, newest) = watch.stats().past(self.scope, length);
+        let mut past = watch.stats().recent(self.scope, 0);
+        let newest = past.last().map_or(0, |point| point.number);
         let until = past.last().map_or(Timestamp::EPOCH, |point| point.until);
         let from = until - history.into();
         past.retain(|point| point.until > from);
@@ -360,7 +357,7 @@ mod tests {
         assert_eq!(query(None, false, 5_000, None).expect("a request").max_rules, 1_000);
         assert_eq!(query(None, false, 0, seconds(0)).expect("a request").history, None);
         let interval = "interval must be 10s to 60s, or 1s to 60s with this_instance";
-        let history = "history must be 0s to 86400s";
+        let history = "history must be 0s to 900s";
         for (refused, problem) in [
             (query(seconds(9), false, 0, None), interval),
             (query(seconds(61), true, 0, None), interval),
@@ -369,7 +366,7 @@ mod tests {
             (query(seconds(i64::MAX), false, 0, None), interval),
             (query(seconds(i64::MIN), false, 0, None), interval),
             (query(None, false, -1, None), "max_rules must not be negative"),
-            (query(None, false, 0, seconds(86_401)), history),
+            (query(None, false, 0, seconds(901)), history),
             (query(None, false, 0, seconds(-1)), history),
             (query(None, false, 0, seconds(i64::MIN)), history),
         ] {

@@ -42,9 +42,9 @@ impl<'a> TopKeysQuery<'a> {
             }
         };
         let window = match window.as_ref().map(|window| (window.seconds, window.nanos)) {
-            None | Some((60, 0)) => Window::Minute,
+            None | Some((900, 0)) => Window::Quarter,
             Some((3_600, 0)) => Window::Hour,
-            Some(_) => return Err(invalid_field("window", "must be 60s or 3600s")),
+            Some(_) => return Err(invalid_field("window", "must be 900s or 3600s")),
         };
         let max_keys = match usize::try_from(*max_keys) {
             Ok(0) => DEFAULT_KEYS,

@@ -17,8 +17,6 @@ use super::recorder::Recorder;
 const MAX_ENTRIES: usize = 1_024;
 /// Bytes of keys after which a batch is full.
 const FULL_BYTES: usize = 32 * 1024;
-/// Most empty batches that are kept to be filled again.
-const MAX_EMPTY: usize = 8;
 /// Longest key that is kept as it is. A longer one is kept by its hash.
 pub const MAX_KEY: usize = 256;
 /// Bytes of the hash of a long key: 128 bits.
@@ -56,13 +54,7 @@ struct Entry {
 pub(super) struct Queue {
     pub(super) sender: SyncSender<Batch>,
     pub(super) recorder: Arc<Mutex<Recorder>>,
-    pub(super) empty: Arc<EmptyBatches>,
 }
-
-/// Batches to be filled again: without them each would be allocated on one thread and freed on
-/// another one.
-#[derive(Debug, Default)]
-pub(super) struct EmptyBatches(Mutex<Vec<Batch>>);
 
 thread_local! {
     /// The batch of this thread, and the queue that it is for.
@@ -103,27 +95,10 @@ fn send(owner: &Weak<Queue>, batch: &mut Batch) {
     {
         queue.recorder.lock().unwrap_or_else(PoisonError::into_inner).record(&batch);
     }
-    *batch = queue.empty.take();
-}
-
-impl EmptyBatches {
-    fn take(&self) -> Batch {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| Batch {
-            entries: Vec::with_capacity(MAX_ENTRIES),
-            keys: Vec::with_capacity(FULL_BYTES + MAX_KEY),
-        })
-    }
-
-    /// Keeps a batch that was counted.
-    pub(super) fn put(&self, mut batch: Batch) {
-        batch.entries.clear();
-        batch.keys.clear();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MAX_EMPTY {
-            kept.push(batch);
-        }
-    }
+    *batch = Batch {
+        entries: Vec::with_capacity(MAX_ENTRIES),
+        keys: Vec::with_capacity(FULL_BYTES + MAX_KEY),
+    };
 }
 
 impl Batch {

@@ -6,7 +6,7 @@
 //! | `batch.rs` | decisions of each thread on their way to the recorder |
 //! | `recorder.rs` | the counts of all rules, within bounds |
 //! | `sketch.rs` | live counts of one stream of keys |
-//! | `sliding.rs` | counts of one rule and kind in the last minute and hour |
+//! | `sliding.rs` | counts of one rule and kind in the last hour, by quarters |
 //! | `summary.rs` | counts in 128 counters, which can be added up; the guarantee |
 //!
 //! A decision appends its key to a list of its thread. Sketches count it on a thread of their own.
@@ -22,7 +22,7 @@ mod summary;
 
 pub use batch::{MAX_KEY, Usage};
 pub use recorder::{MAX_BYTES, MAX_RULES};
-pub use sliding::{SLICE, Window};
+pub use sliding::Window;
 pub use summary::{Counter, MAX_COUNTERS, Summary};
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use self::batch::{Batch, EmptyBatches, Queue};
+use self::batch::{Batch, Queue};
 use self::recorder::Recorder;
 use super::stats::StatsKey;
 use crate::observer::Decided;
@@ -109,14 +109,11 @@ impl TopKeys {
     fn with_max_bytes(max_bytes: usize) -> io::Result<Self> {
         let recorder = Arc::new(Mutex::new(Recorder::new(max_bytes)));
         let (sender, batches) = sync_channel(QUEUE_CAPACITY);
-        let empty = Arc::<EmptyBatches>::default();
-        let recorder_of_queue = Arc::clone(&recorder);
-        let queue = Queue { sender, recorder: recorder_of_queue, empty: Arc::clone(&empty) };
-        let queue = Arc::new(queue);
+        let queue = Arc::new(Queue { sender, recorder: Arc::clone(&recorder) });
         let names = Arc::<Names>::default();
         let of_thread = Arc::clone(&names);
         let thread = thread::Builder::new().name("top-keys".to_owned());
-        thread.spawn(move || run(&batches, &recorder, &empty, &of_thread))?;
+        thread.spawn(move || run(&batches, &recorder, &of_thread))?;
         Ok(Self { queue, names })
     }
 
@@ -196,13 +193,10 @@ impl Names {
 }
 
 /// Counts batches until the last handle is dropped.
-fn run(batches: &Receiver<Batch>, recorder: &Mutex<Recorder>, empty: &EmptyBatches, names: &Names) {
+fn run(batches: &Receiver<Batch>, recorder: &Mutex<Recorder>, names: &Names) {
     loop {
         match batches.try_recv() {
-            Ok(batch) => {
-                lock(recorder).record(&batch);
-                empty.put(batch);
-            }
+            Ok(batch) => lock(recorder).record(&batch),
             // This thread is not woken: that would cost a deciding thread a system call.
             Err(TryRecvError::Empty) => thread::park_timeout(POLL_INTERVAL),
             Err(TryRecvError::Disconnected) => return,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
@@ -10,14 +10,16 @@ use quanta::Instant;
 
 use super::TopKind;
 use super::batch::{Batch, Usage};
-use super::sliding::{MAX_WINDOW, SLICE, SlidingCounts, Window};
+use super::sliding::{MAX_WINDOW, SlidingCounts, Window};
 use super::summary::Summary;
 
 /// Most rules that are counted by themselves.
 pub const MAX_RULES: usize = 1_000;
 /// Most bytes of all counts.
 pub const MAX_BYTES: usize = 60 * 1024 * 1024;
-/// Most rules that take the place of another one after a slice.
+/// Time after which the places of rules are given anew.
+pub(super) const ROUND: Duration = Duration::from_secs(20);
+/// Most rules that take the place of another one after a round.
 const MAX_SWAPS: usize = 100;
 /// Separates rule and key among the counts of the rest. No encoded key contains it.
 const SEPARATOR: char = '\0';
@@ -33,7 +35,7 @@ pub(super) struct Recorder {
     rest: Counts,
     /// Bytes of all rules and the rest.
     bytes: usize,
-    /// Decisions of each rule since it was made; halved after each slice.
+    /// Decisions of each rule since it was made; halved after each round.
     activity: RuleMap<u64>,
     /// Hashes keys by a random key.
     pub(super) hasher: DefaultHashBuilder,
@@ -42,12 +44,8 @@ pub(super) struct Recorder {
 /// Counts by [`TopKind`].
 type Counts = [SlidingCounts; TopKind::ALL.len()];
 
-/// A map by the number of a rule. The numbers are given by this process, so their hash may be
-/// simple.
-type RuleMap<T> = HashMap<u32, T, BuildHasherDefault<RuleHasher>>;
-
-#[derive(Debug, Default)]
-struct RuleHasher(u64);
+/// A map by the number of a rule.
+type RuleMap<T> = HashMap<u32, T, DefaultHashBuilder>;
 
 /// The counts to which decisions of one rule are added.
 struct Adding<'a> {
@@ -98,17 +96,17 @@ impl Recorder {
         }
     }
 
-    /// Finishes the slice if it is over, and returns whether it was.
+    /// Ends the round if it is over, and returns whether it was.
     pub(super) fn advance(&mut self) -> bool {
         self.advance_to(self.started.elapsed())
     }
 
     pub(super) fn advance_to(&mut self, now: Duration) -> bool {
-        let slices = |at: Duration| at.as_secs() / SLICE.as_secs();
-        let is_over = slices(now) > slices(self.now);
+        let rounds = |at: Duration| at.as_secs() / ROUND.as_secs();
+        let is_over = rounds(now) > rounds(self.now);
         self.now = self.now.max(now);
         if is_over {
-            self.finish_slice();
+            self.end_round();
         }
         is_over
     }
@@ -177,7 +175,7 @@ impl Recorder {
         (self.rules.len(), self.bytes)
     }
 
-    fn finish_slice(&mut self) {
+    fn end_round(&mut self) {
         let now = self.now;
         let all = self.rules.values_mut().flat_map(|rule| &mut rule.counts).chain(&mut self.rest);
         all.for_each(|counts| counts.advance(now));
@@ -240,7 +238,7 @@ impl Recorder {
         for (counts, rest) in moved.counts.iter_mut().zip(&mut self.rest) {
             counts.advance(self.now);
             rest.advance(self.now);
-            rest.absorb(counts, |key| Some(in_rest_key(rule, key)));
+            rest.absorb(counts, |key| in_rest_key(rule, key));
         }
         self.count_bytes();
     }
@@ -270,22 +268,6 @@ impl Adding<'_> {
     /// Returns the bytes that the counts have grown by.
     fn end(self) -> isize {
         bytes(self.counts).cast_signed() - self.before.cast_signed()
-    }
-}
-
-impl Hasher for RuleHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32((*byte).into());
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -1,11 +1,10 @@
-//! Counts of keys in the last minute and the last hour, by slices of time.
+//! Counts of keys in the last hour, by quarters.
 //!
-//! Pure: the time is given. A slice of 20 s is counted by a [`Sketch`]. Of a finished slice a
-//! [`Summary`] remains; the last three of them, and the live one, are the minute. Finished slices
-//! are added up to blocks of 20 min, and the last three blocks, with those since, are the hour.
+//! Pure: the time is given. The quarter of now is counted by a [`Sketch`]. Of a finished one a
+//! [`Summary`] remains. The last four of them, and the live one, are the hour.
 //!
-//! So the counts of a window have all that was counted in the last 60 s (or 60 min), and what was
-//! counted in up to 20 s (or 20 min) before. Nothing in the window is left out.
+//! So the counts of a window have all that was counted in its time, and what was counted in up to
+//! 15 min before. Nothing in the window is left out.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,37 +12,31 @@ use std::time::Duration;
 use super::sketch::Sketch;
 use super::summary::Summary;
 
-/// Length of a slice.
-pub const SLICE: Duration = Duration::from_secs(20);
-/// Slices of a block.
-const BLOCK: u64 = 60;
-/// Finished slices in a minute, and blocks in an hour.
-const KEPT: u64 = 3;
-/// Time after which nothing is in a window any more: one more block, of which the live one is part.
-pub(super) const MAX_WINDOW: Duration = Duration::from_secs(SLICE.as_secs() * BLOCK * (KEPT + 1));
+/// Length of a quarter.
+const QUARTER: Duration = Duration::from_mins(15);
+/// Finished quarters that are kept.
+const KEPT: u64 = 4;
+/// Time after which nothing is in a window any more: the live quarter is one more.
+pub(super) const MAX_WINDOW: Duration = Duration::from_secs(QUARTER.as_secs() * (KEPT + 1));
 
 /// A window of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// The last 60 to 80 s.
-    Minute,
-    /// The last 60 to 80 min.
+    /// The last 15 to 30 min.
+    Quarter,
+    /// The last 60 to 75 min.
     Hour,
 }
 
-/// Counts of keys over the last minute and the last hour.
+/// Counts of keys over the last hour.
 #[derive(Debug, Default)]
 pub(super) struct SlidingCounts {
-    /// Number of the live slice.
-    slice: u64,
+    /// Number of the live quarter.
+    quarter: u64,
     live: Option<Sketch>,
-    /// The last finished slices with their numbers; empty ones are left out.
-    slices: VecDeque<(u64, Summary)>,
-    /// The slices of the block that is not finished.
-    block: Summary,
-    /// The last finished blocks with their numbers; empty ones are left out.
-    blocks: VecDeque<(u64, Summary)>,
-    /// Bytes of all summaries.
+    /// The last finished quarters with their numbers, oldest first; empty ones are left out.
+    finished: VecDeque<(u64, Summary)>,
+    /// Bytes of the finished quarters.
     summary_bytes: usize,
 }
 
@@ -54,69 +47,51 @@ impl SlidingCounts {
         self.live.get_or_insert_default().add(hash, key, count);
     }
 
-    /// Finishes the live slice if it is over, and drops what is too old. `now` is the time since the
-    /// start.
+    /// Finishes the live quarter if it is over, and drops what is too old. `now` is the time since
+    /// the start.
     pub(super) fn advance(&mut self, now: Duration) {
-        let slice = now.as_secs() / SLICE.as_secs();
-        if slice <= self.slice {
+        let quarter = now.as_secs() / QUARTER.as_secs();
+        if quarter <= self.quarter {
             return;
         }
-        let finished = std::mem::replace(&mut self.slice, slice);
+        let finished = std::mem::replace(&mut self.quarter, quarter);
         if let Some(live) = self.live.take() {
-            let summary = live.summary();
-            self.block.add(&summary);
-            self.slices.push_back((finished, summary));
+            self.finished.push_back((finished, live.summary()));
         }
-        let (block, finished) = (slice / BLOCK, finished / BLOCK);
-        if block > finished && !self.block.is_empty() {
-            self.blocks.push_back((finished, std::mem::take(&mut self.block)));
-        }
-        self.slices.retain(|(number, _)| number + KEPT >= slice);
-        self.blocks.retain(|(number, _)| number + KEPT >= block);
+        self.finished.retain(|(number, _)| number + KEPT >= quarter);
         self.count_bytes();
     }
 
     /// Returns the counts of a window. Must be called after [`SlidingCounts::advance`].
     pub(super) fn window(&self, window: Window) -> Summary {
-        let mut sum = self.live.as_ref().map(Sketch::summary).unwrap_or_default();
-        let finished = match window {
-            Window::Minute => &self.slices,
-            Window::Hour => {
-                sum.add(&self.block);
-                &self.blocks
-            }
+        let quarters = match window {
+            Window::Quarter => 1,
+            Window::Hour => KEPT,
         };
-        for (_, summary) in finished {
-            sum.add(summary);
-        }
+        let mut sum = self.live.as_ref().map(Sketch::summary).unwrap_or_default();
+        let within = self.finished.iter().filter(|(number, _)| number + quarters >= self.quarter);
+        within.for_each(|(_, summary)| sum.add(summary));
         sum
     }
 
-    /// Takes over the counts of `other` under other keys, each slice by itself. Both must have
+    /// Takes over the counts of `other` under other keys, each quarter by itself. Both must have
     /// advanced to the same time.
-    pub(super) fn absorb(
-        &mut self,
-        other: &Self,
-        rename: impl Fn(&str) -> Option<Box<str>> + Copy,
-    ) {
-        let live = other.live.as_ref().map(|live| (other.slice, live.summary()));
-        if let Some((_, summary)) = &live {
-            self.block.add_mapped(summary, rename);
+    pub(super) fn absorb(&mut self, other: &Self, rename: impl Fn(&str) -> Box<str>) {
+        // The live quarter too: counts are added to its summary in each window.
+        let live = other.live.as_ref().map(|live| (other.quarter, live.summary()));
+        for (number, summary) in other.finished.iter().chain(&live) {
+            let at = self.finished.partition_point(|(other, _)| other < number);
+            if self.finished.get(at).is_none_or(|(other, _)| other != number) {
+                self.finished.insert(at, (*number, Summary::default()));
+            }
+            self.finished[at].1.add_mapped(summary, |key| Some(rename(key)));
         }
-        self.block.add_mapped(&other.block, rename);
-        let slices = other.slices.iter().chain(&live);
-        slices.for_each(|(number, summary)| absorb(&mut self.slices, *number, summary, rename));
-        let blocks = other.blocks.iter();
-        blocks.for_each(|(number, summary)| absorb(&mut self.blocks, *number, summary, rename));
         self.count_bytes();
     }
 
     /// Returns `true` if nothing is counted in any window.
     pub(super) fn is_empty(&self) -> bool {
-        self.live.is_none()
-            && self.slices.is_empty()
-            && self.block.is_empty()
-            && self.blocks.is_empty()
+        self.live.is_none() && self.finished.is_empty()
     }
 
     /// Returns the bytes that the counts take.
@@ -125,23 +100,8 @@ impl SlidingCounts {
     }
 
     fn count_bytes(&mut self) {
-        let summaries = self.slices.iter().chain(&self.blocks).map(|(_, summary)| summary.bytes());
-        self.summary_bytes = summaries.sum::<usize>() + self.block.bytes();
+        self.summary_bytes = self.finished.iter().map(|(_, summary)| summary.bytes()).sum();
     }
-}
-
-/// Adds a summary to that of the same number.
-fn absorb(
-    into: &mut VecDeque<(u64, Summary)>,
-    number: u64,
-    summary: &Summary,
-    rename: impl Fn(&str) -> Option<Box<str>>,
-) {
-    let at = into.partition_point(|(other, _)| *other < number);
-    if into.get(at).is_none_or(|(other, _)| *other != number) {
-        into.insert(at, (number, Summary::default()));
-    }
-    into[at].1.add_mapped(summary, rename);
 }
 
 #[cfg(test)]
@@ -208,15 +168,15 @@ mod tests {
             }
             now += pause;
             counts.advance(Duration::from_secs(now));
-            check(&counts, Window::Minute, &past, now, (60, 80))?;
-            check(&counts, Window::Hour, &past, now, (3_600, 4_800))?;
-            // What takes over the counts has the same windows, a slice longer.
+            check(&counts, Window::Quarter, &past, now, (900, 1_800))?;
+            check(&counts, Window::Hour, &past, now, (3_600, 4_500))?;
+            // What takes over the counts has the same windows.
             let mut other = SlidingCounts::default();
             other.advance(Duration::from_secs(now));
-            other.absorb(&counts, |key| Some(key.into()));
-            check(&other, Window::Minute, &past, now, (60, 80))?;
-            check(&other, Window::Hour, &past, now, (3_600, 4_800))?;
-            counts.advance(Duration::from_secs(now + 4_900));
+            other.absorb(&counts, |key| key.into());
+            check(&other, Window::Quarter, &past, now, (900, 1_800))?;
+            check(&other, Window::Hour, &past, now, (3_600, 4_500))?;
+            counts.advance(Duration::from_secs(now + 4_600));
             prop_assert!(counts.is_empty() && counts.bytes() == 0);
         }
     }
@@ -233,7 +193,7 @@ mod tests {
             counts.add(number, format!("{number:0>256}").as_bytes(), count);
             most = most.max(counts.bytes());
         }
-        // A sketch of 384 keys and seven summaries of 128, of 256 bytes each.
-        assert!((300_000..420_000).contains(&most), "{most}");
+        // A sketch of 384 keys and four summaries of 128, of 256 bytes each.
+        assert!((200_000..300_000).contains(&most), "{most}");
     }
 }

@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 
 use proptest::prelude::*;
 
+use super::recorder::ROUND;
 use super::*;
 
 /// A decision: seconds after the one before, rule, key, usage.
@@ -37,7 +38,7 @@ fn check(
 ) -> Result<(), TestCaseError> {
     let found = recorder.window(rule, kind, window);
     prop_assert!(found.error() <= found.total() / MAX_COUNTERS as u64);
-    let seconds = if window == Window::Minute { 60 } else { 3_600 };
+    let seconds = if window == Window::Quarter { 900 } else { 3_600 };
     let sums = |age: u64| {
         let mut sums = HashMap::<u32, u64>::new();
         let own = events.iter().filter(|(at, of, ..)| *of == rule && now - at <= age);
@@ -45,7 +46,7 @@ fn check(
         sums
     };
     let inside = sums(seconds);
-    for (key, most) in sums(seconds / 3 * 4) {
+    for (key, most) in sums(seconds + 900) {
         let name = key.to_string();
         let counter = found.counters().iter().find(|counter| *counter.key == *name);
         let least = counter.map_or(0, |counter| counter.least);
@@ -72,7 +73,7 @@ proptest! {
         }
         for rule in 0..8 {
             for kind in TopKind::ALL {
-                for window in [Window::Minute, Window::Hour] {
+                for window in [Window::Quarter, Window::Hour] {
                     check(&mut recorder, &past, now, (rule, kind, window))?;
                 }
             }
@@ -86,8 +87,8 @@ fn busiest_rules_are_counted_by_themselves_and_the_rest_together() {
     let mut recorder = Recorder::new(MAX_BYTES);
     let rules = u32::try_from(MAX_RULES + 500).expect("few");
     // At first the rules that come first are alone; the last 500 are the busiest.
-    for slice in 0..40_u64 {
-        recorder.advance_to(SLICE * u32::try_from(slice).expect("few"));
+    for round in 0..40_u64 {
+        recorder.advance_to(ROUND * u32::try_from(round).expect("few"));
         for rule in 0..rules {
             let calls = if rule as usize >= MAX_RULES { 10 } else { 1 };
             (0..calls).for_each(|key| recorder.count(rule, &format!("key{key}"), used));
@@ -95,9 +96,9 @@ fn busiest_rules_are_counted_by_themselves_and_the_rest_together() {
     }
     let (alone, bytes) = recorder.size();
     assert!(alone <= MAX_RULES && bytes <= MAX_BYTES, "{alone} rules, {bytes} bytes");
-    let minute = recorder.window(rules - 1, TopKind::Used, Window::Minute);
+    let minute = recorder.window(rules - 1, TopKind::Used, Window::Quarter);
     // By now it is counted by itself, and has counts of the first slices among the rest.
-    let of_rest = recorder.window(0, TopKind::Used, Window::Minute);
+    let of_rest = recorder.window(0, TopKind::Used, Window::Quarter);
     assert!(minute.counters().len() == 10, "{minute:?}");
     assert_eq!(minute.total() - of_rest.total(), 4 * 10, "{of_rest:?}");
     for found in [minute, of_rest] {

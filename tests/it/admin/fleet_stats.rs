@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rlaas::admin::{FleetStats, StatsLength, StatsScope};
+use rlaas::admin::{FleetStats, StatsScope};
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
@@ -112,8 +112,9 @@ async fn instances_add_up_and_each_decision_counts_once() {
     assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (2, 0));
     end_points(&[&one, &other], &clock).await;
     assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (0, 0));
-    let (day, newest) = one.stats.past(StatsScope::Fleet, StatsLength::FiveMinutes);
-    assert_eq!((day.len(), newest, of_project(&day[0], "shop")), (1, 4, (7, 4)));
+    let past = one.stats.recent(StatsScope::Fleet, 0);
+    let of_shop: Vec<_> = past.iter().map(|point| of_project(point, "shop")).collect();
+    assert_eq!(of_shop, [(4, 4), (1, 0), (2, 0), (0, 0)]);
 
     // One that comes later begins with the last point.
     let late = CountingInstance::new(&store.fleet, "late", &clock);

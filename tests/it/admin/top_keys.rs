@@ -113,7 +113,7 @@ async fn invalid_requests_name_the_field() {
     let dir = TempDir::new();
     let server = Rlaas::start_from(&dir.write("rlaas.yaml", RULES), &[]);
     let mut client = admin(&server).await;
-    let minute = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+    let window = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
     let pay = || query("pay", proto::TopKind::Used);
     let invalid = Code::InvalidArgument;
     for (request, expected) in [
@@ -124,8 +124,8 @@ async fn invalid_requests_name_the_field() {
             (invalid, "kind must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED"),
         ),
         (
-            proto::TopKeysRequest { window: minute(60, 1), ..pay() },
-            (invalid, "window must be 60s or 3600s"),
+            proto::TopKeysRequest { window: window(60, 0), ..pay() },
+            (invalid, "window must be 900s or 3600s"),
         ),
         (
             proto::TopKeysRequest { max_keys: -1, ..pay() },

@@ -116,10 +116,6 @@ fn counts(point: &proto::WatchStatsResponse) -> Vec<(&str, u32, u64, u64, u64)> 
         .collect()
 }
 
-fn unix(time: Option<&prost_types::Timestamp>) -> i64 {
-    time.expect("a time").seconds - i64::try_from(T0.as_micros() / 1_000_000).expect("small")
-}
-
 #[tokio::test]
 async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     let mut redis = RedisServer::start();
@@ -160,11 +156,6 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     let mut with_past = watch(&mut client, request).await;
     let past = next(&mut with_past).await;
     assert_eq!(past, points[0]);
-    let request = proto::WatchStatsRequest { history: Some(seconds(86_400)), ..all() };
-    let mut with_day = watch(&mut client, request).await;
-    let day = next(&mut with_day).await;
-    assert_eq!(unix(day.since.as_ref()), -5);
-    assert_eq!(total(std::slice::from_ref(&day)), 3);
 
     redis.kill();
     let mut checks = timed.servers[0].client().await;
@@ -186,7 +177,7 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
 
     // The drain ends all.
     timed.servers[0].signal("TERM");
-    for points in [&mut live, &mut with_past, &mut with_day] {
+    for points in [&mut live, &mut with_past] {
         let status = end(points).await;
         assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     }
@@ -340,8 +331,8 @@ async fn invalid_requests_name_the_field_and_watchers_are_bounded() {
         (proto::WatchStatsRequest { interval: Some(seconds(5)), ..all() }, interval),
         (proto::WatchStatsRequest { max_rules: -1, ..all() }, "max_rules must not be negative"),
         (
-            proto::WatchStatsRequest { history: Some(seconds(86_401)), ..all() },
-            "history must be 0s to 86400s",
+            proto::WatchStatsRequest { history: Some(seconds(901)), ..all() },
+            "history must be 0s to 900s",
         ),
     ] {
         let status = client.watch_stats(request).await.expect_err("an error");

@@ -42,8 +42,8 @@ pub(in crate::cli) struct TopArgs {
     /// What to count
     #[arg(long, value_enum, default_value = "denied", requires = "keys")]
     kind: CountArg,
-    /// The last minute or hour
-    #[arg(long, value_enum, default_value = "1m", requires = "keys")]
+    /// The last 15 minutes or hour
+    #[arg(long, value_enum, default_value = "15m", requires = "keys")]
     window: WindowArg,
     /// Most keys: 1 to 128
     #[arg(long, value_name = "N", default_value_t = 20, requires = "keys",
@@ -79,9 +79,9 @@ enum CountArg {
 /// A time that is counted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WindowArg {
-    /// The last minute
-    #[value(name = "1m")]
-    Minute,
+    /// The last 15 minutes
+    #[value(name = "15m")]
+    Quarter,
     /// The last hour
     #[value(name = "1h")]
     Hour,
@@ -100,7 +100,7 @@ impl From<CountArg> for TopKind {
 impl From<WindowArg> for Duration {
     fn from(window: WindowArg) -> Self {
         match window {
-            WindowArg::Minute => Self::from_mins(1),
+            WindowArg::Quarter => Self::from_mins(15),
             WindowArg::Hour => Self::from_hours(1),
         }
     }

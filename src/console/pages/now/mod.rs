@@ -1,14 +1,15 @@
 //! Decisions of now: the page that an operator opens first.
 
 mod render;
+mod shown;
 mod tables;
 mod traffic;
 mod view;
 
+pub(super) use shown::{SPAN, SPAN_NAME, Shown, scope_field, scope_of};
 pub(super) use tables::percent;
 pub(in crate::console) use traffic::Traffic;
 pub(in crate::console) use view::View;
-pub(super) use view::{Range, scope_field, scope_of};
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;

@@ -4,16 +4,16 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
+use super::shown::{SPAN, SPAN_NAME, Shown};
 use super::tables::{instances, projects, rules};
-use super::view::{Range, View};
+use super::view::View;
 use super::{Traffic, tables};
-use crate::admin::{InstanceList, StatsScope};
+use crate::admin::InstanceList;
 use crate::clock::Timestamp;
 use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
 use crate::console::fields::UNNAMED;
 use crate::console::live::ListedInstances;
-use crate::console::text::{foreign, number, span, time};
-use crate::proto_values::timestamp;
+use crate::console::text::{foreign, number, span};
 use crate::store::Health;
 use crate::telemetry::stats::DecisionCounts;
 
@@ -27,18 +27,31 @@ impl View {
         store: &str,
     ) -> Markup {
         let instances_known = listed.and_then(|listed| listed.as_ref().ok());
+        let shown = Shown {
+            scope: self.scope,
+            until: traffic.points.last().map(|(_, until)| *until),
+            coverage: &traffic.coverage,
+            has_instances: self.has_instances,
+            store,
+        };
         html! {
             div #live data-events="now-events" {
-                (self.tabs(store))
-                (self.as_of(traffic, store))
+                (shown.scopes(|scope| View::link(scope, self.project.as_deref())))
+                @if let Some(project) = &self.project {
+                    p {
+                        "Project " @if project == UNNAMED { "of the rules in files" } @else { (foreign(project)) }
+                        " · " a href=(View::link(self.scope, None)) { "All projects" }
+                    }
+                }
+                (shown.as_of(&View::link(self.scope, self.project.as_deref())))
                 dl.tiles {
-                    (decided(traffic, self.range))
-                    (without_store(traffic, self.range))
+                    (decided(traffic))
+                    (without_store(traffic))
                     @if self.has_instances { (store_tile(health, store, instances_known)) }
                     @if let Some(listed) = instances_known { (latency(&listed.instances)) (fleet(listed, traffic)) }
                 }
                 @if traffic.total.decisions() == 0 { (self.empty()) } @else { (self.charts(traffic)) }
-                (rules(self, traffic))
+                (rules(traffic))
                 (projects(self, traffic))
                 @match listed {
                     Some(Ok(listed)) => (instances(&listed.instances, &traffic.coverage)),
@@ -49,63 +62,10 @@ impl View {
         }
     }
 
-    fn tabs(&self, store: &str) -> Markup {
-        let project = self.project.as_deref();
-        let tab = |name: &str, href: &str, is_chosen: bool| {
-            html! { li { a href=(href) aria-current=[is_chosen.then_some("true")] { (name) } } }
-        };
-        let scopes =
-            [(StatsScope::Fleet, "All instances"), (StatsScope::Instance, "This instance")];
-        html! {
-            nav.tabs aria-label=(if self.has_instances { "Time and instances" } else { "Time" }) {
-                ul {
-                    @for range in Range::ALL {
-                        (tab(range.name(), Self::link(range, self.scope, project).as_str(), range == self.range))
-                    }
-                }
-                @if self.has_instances && store != "memory" {
-                    ul {
-                        @for (scope, name) in scopes {
-                            (tab(name, Self::link(self.range, scope, project).as_str(), scope == self.scope))
-                        }
-                    }
-                }
-                @if let Some(project) = project {
-                    span {
-                        "Project " @if project == UNNAMED { "of the rules in files" } @else { (foreign(project)) }
-                        " · " a href=(Self::link(self.range, self.scope, None)) { "All projects" }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Says of when and of which instances the numbers are.
-    fn as_of(&self, traffic: &Traffic, store: &str) -> Markup {
-        let (counted, missing) =
-            (traffic.coverage.instances.len() as u64, traffic.coverage.missing.len() as u64);
-        html! {
-            p.hint.as-of {
-                @match traffic.points.last() {
-                    Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
-                    None => "The first numbers come within 10 s",
-                }
-                @if !self.has_instances {}
-                @else if store == "memory" { ", of this instance only: the store is its memory" }
-                @else if self.scope == StatsScope::Instance { ", of this instance only" }
-                @else if counted > 0 {
-                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
-                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
-                }
-                ". Rates are of " (self.range.step()) ". " a href=(Self::link(self.range, self.scope, self.project.as_deref())) { "Reload" }
-            }
-        }
-    }
-
     fn empty(&self) -> Markup {
         html! {
             p.notice {
-                "No decision in the last " (self.range.name()) ". Decisions appear here within 10 s"
+                "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
                 @if self.has_instances { "; for one, run " code { "rlaas check alice" } }
                 "."
             }
@@ -114,7 +74,7 @@ impl View {
 
     fn charts(&self, traffic: &Traffic) -> Markup {
         let until = traffic.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
-        let range = (until - self.range.span(), until);
+        let range = (until - SPAN, until);
         let series = |name: &str, tone, count: fn(&DecisionCounts) -> u64| Series {
             name: name.to_owned(),
             tone,
@@ -150,10 +110,10 @@ fn tile(name: &str, value: &Markup, more: &Markup) -> Markup {
     html! { div.tile { dt { (name) } dd.value { (value) } dd.more { (more) } } }
 }
 
-fn decided(traffic: &Traffic, range: Range) -> Markup {
+fn decided(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = |count| rate_text(per_second(count, interval));
-    let during = |counts: u64| html! { (number(counts)) " in " (range.name()) };
+    let during = |counts: u64| html! { (number(counts)) " in " (SPAN_NAME) };
     html! {
         (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(traffic.total.decisions())))
         (tile(
@@ -164,7 +124,7 @@ fn decided(traffic: &Traffic, range: Range) -> Markup {
     }
 }
 
-fn without_store(traffic: &Traffic, range: Range) -> Markup {
+fn without_store(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = rate_text(per_second(last.degraded, interval));
     let class = if last.degraded > 0 { "bad" } else { "good" };
@@ -172,7 +132,7 @@ fn without_store(traffic: &Traffic, range: Range) -> Markup {
         "Without the store",
         &html! { span class=(class) { (rate) "/s" } },
         &html! {
-            (number(traffic.total.degraded)) " in " (range.name()) ", "
+            (number(traffic.total.degraded)) " in " (SPAN_NAME) ", "
             (number(traffic.total.fail_open)) " of them allowed (fail-open)"
         },
     )

@@ -7,6 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
 use super::Traffic;
+use super::shown::SPAN_NAME;
 use super::traffic::{MAX_PROJECTS, MAX_RULES};
 use super::view::View;
 use crate::console::fields::UNNAMED;
@@ -29,11 +30,11 @@ const COUNTS: [PageColumn; 6] = [
 ];
 
 /// Shows the busiest rules.
-pub(super) fn rules(view: &View, traffic: &Traffic) -> Markup {
+pub(super) fn rules(traffic: &Traffic) -> Markup {
     let caption = format!(
         "Decisions of the last {}, busiest rules first (at most {MAX_RULES}). A request counts once for \
          each rule that it meets.",
-        view.range.name()
+        SPAN_NAME
     );
     let columns = [&[PageColumn::Text("Rule"), PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {
@@ -66,7 +67,7 @@ pub(super) fn projects(view: &View, traffic: &Traffic) -> Markup {
         view.project.is_none() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
         "Decisions of the last {}, busiest projects first (at most {MAX_PROJECTS})",
-        view.range.name()
+        SPAN_NAME
     );
     let columns = [&[PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {
@@ -86,7 +87,7 @@ pub(super) fn projects(view: &View, traffic: &Traffic) -> Markup {
 fn project_row(view: &View, project: &str, counts: &DecisionCounts) -> Markup {
     // Ids are not empty, and "-" is none: it stands for all others.
     let id = if project.is_empty() { UNNAMED } else { project };
-    let link = View::link(view.range, view.scope, Some(id));
+    let link = View::link(view.scope, Some(id));
     html! {
         tr {
             th scope="row" {

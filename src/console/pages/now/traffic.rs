@@ -11,8 +11,6 @@ use crate::telemetry::stats::{
 /// Most rules and projects that are shown by themselves.
 pub(super) const MAX_RULES: usize = 50;
 pub(super) const MAX_PROJECTS: usize = 20;
-/// Most rules that are added up by themselves.
-const MAX_ADDED: usize = 4_000;
 
 /// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +57,6 @@ impl Traffic {
                     rules.add_others(project, counts);
                 }
             }
-            rules.cut(MAX_ADDED);
             traffic.points.push((point.since, point.until));
             traffic.counts.push(sum);
             traffic.total = traffic.total.plus(&sum);

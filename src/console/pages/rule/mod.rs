@@ -82,7 +82,7 @@ async fn page(
         Ok((page, counted)) => {
             let status = draft.as_ref().map_or(StatusCode::OK, |draft| draft.error.status);
             let of = Console::clone(console);
-            // The day has 288 points, each with up to 1,000 rules: not on a worker that decides.
+            // There are 90 points, each with up to 1,000 rules: not on a worker that decides.
             let render = move || {
                 let numbers = counted.numbers(&page.project, &page.query.name);
                 RulePage { numbers, draft, ..page }.render(&of)
@@ -122,7 +122,7 @@ async fn gather(
     } else {
         None
     };
-    let (points, _) = console.administrator.stats().past(query.scope, query.range.length());
+    let points = console.administrator.stats().recent(query.scope, 0);
     let page = RulePage {
         frame,
         is_operator,

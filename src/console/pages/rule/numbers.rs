@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::query::RuleQuery;
 use crate::clock::Timestamp;
 use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
-use crate::console::pages::now::percent;
+use crate::console::pages::now::{SPAN, SPAN_NAME, percent};
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::number;
@@ -65,7 +64,7 @@ impl RuleNumbers {
     }
 
     /// Shows the decisions at a glance.
-    pub(super) fn tiles(&self, query: &RuleQuery) -> Markup {
+    pub(super) fn tiles(&self) -> Markup {
         let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
         let interval = self.points.last().copied().unwrap_or(nothing);
         let last = self.counts.first().and_then(|of| of.last()).copied().unwrap_or_default();
@@ -75,7 +74,7 @@ impl RuleNumbers {
                 div.tile {
                     dt { (name) }
                     dd.value { (rate_text(per_second(rate, interval))) "/s" }
-                    dd.more { (number(all)) " in " (query.range.name()) (more) }
+                    dd.more { (number(all)) " in " (SPAN_NAME) (more) }
                 }
             }
         };
@@ -92,9 +91,9 @@ impl RuleNumbers {
     }
 
     /// Shows the charts, and a table of the candidates.
-    pub(super) fn charts(&self, query: &RuleQuery, candidates: &[Candidate]) -> Markup {
+    pub(super) fn charts(&self, candidates: &[Candidate]) -> Markup {
         let until = self.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
-        let range = (until - query.range.span(), until);
+        let range = (until - SPAN, until);
         let series = |name: &str, tone, counts| Series { name: name.to_owned(), tone, counts };
         let decisions = [
             series("Allowed", Tone::Allowed, self.series(0, |counts| counts.allowed)),
@@ -123,7 +122,7 @@ impl RuleNumbers {
             (chart("decisions", "Decisions of the rule", Shape::Stacked, &decisions))
             @if !candidates.is_empty() {
                 (chart("beside", "Refused by the rule and by its candidates", Shape::Lines, &beside))
-                (self.table(query, candidates))
+                (self.table(candidates))
             }
         }
     }
@@ -133,7 +132,7 @@ impl RuleNumbers {
         self.total(0).decisions() == 0
     }
 
-    fn table(&self, query: &RuleQuery, candidates: &[Candidate]) -> Markup {
+    fn table(&self, candidates: &[Candidate]) -> Markup {
         let columns = [
             PageColumn::Text("Limit"),
             PageColumn::Number("Decisions"),
@@ -145,7 +144,7 @@ impl RuleNumbers {
         let caption = format!(
             "The rule and its candidates, in the last {}. Candidates refuse nothing: this is what they \
              would refuse in the place of the rule.",
-            query.range.name()
+            SPAN_NAME
         );
         let rows = html! {
             (row("The rule", &self.total(0)))

@@ -3,7 +3,7 @@
 use crate::admin::StatsScope;
 use crate::console::fields::{FormFields, Link};
 use crate::console::page_error::PageError;
-use crate::console::pages::now::{Range, scope_field, scope_of};
+use crate::console::pages::now::{scope_field, scope_of};
 use crate::console::request_fields::TypedRequest;
 use crate::telemetry::top_keys::{TopKind, Window};
 
@@ -13,7 +13,6 @@ pub(super) struct RuleQuery {
     /// Empty or `_`: that of the rules in files.
     pub(super) project: String,
     pub(super) name: String,
-    pub(super) range: Range,
     pub(super) scope: StatsScope,
     /// The keys that are shown.
     pub(super) top: TopKind,
@@ -30,7 +29,7 @@ pub(super) const KINDS: [(TopKind, &str, &str); 3] = [
 ];
 /// The times of counts, with their fields and names. The first is the default.
 pub(super) const WINDOWS: [(Window, &str, &str); 2] =
-    [(Window::Hour, "1h", "Last hour"), (Window::Minute, "1m", "Last minute")];
+    [(Window::Hour, "1h", "Last hour"), (Window::Quarter, "15m", "Last 15 minutes")];
 
 impl RuleQuery {
     pub(super) fn parse(fields: &FormFields) -> Result<Self, PageError> {
@@ -40,16 +39,15 @@ impl RuleQuery {
         if name.is_empty() {
             return Err(invalid("name must be the name of a rule"));
         }
-        let now = |error: &dyn std::fmt::Display| PageError::invalid(error.to_string());
         let top = one_of(&KINDS, fields.one("top")?);
         let window = one_of(&WINDOWS, fields.one("window")?);
         Ok(Self {
             project: field("project")?,
             name,
-            range: Range::parse(fields.one("range")?).map_err(|error| now(&error))?,
-            scope: scope_of(fields.one("of")?).map_err(|error| now(&error))?,
+            scope: scope_of(fields.one("of")?)
+                .map_err(|error| PageError::invalid(error.to_string()))?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
-            window: window.ok_or_else(|| invalid("window must be 1h or 1m"))?,
+            window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
             tried: TypedRequest::parse(fields)?,
         })
     }
@@ -57,10 +55,8 @@ impl RuleQuery {
     /// Returns the link to the page, as it is looked at.
     pub(super) fn link(&self) -> Link {
         // The defaults are left out.
-        let range = if self.range == Range::Recent { "" } else { self.range.field() };
-        let scope = if self.scope == StatsScope::Fleet { "" } else { scope_field(self.scope) };
         let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
-        let link = link.with("range", range).with("of", scope);
+        let link = link.with("of", scope_field(self.scope));
         let link = link.with("top", field_of(&KINDS, self.top));
         self.tried.added_to(link.with("window", field_of(&WINDOWS, self.window)))
     }

@@ -11,15 +11,14 @@ use super::numbers::RuleNumbers;
 use super::query::RuleQuery;
 use super::top::TopTable;
 use super::tried::TriedRequest;
-use crate::admin::StatsScope;
 use crate::console::ConsoleContext;
 use crate::console::chart;
 use crate::console::fields::Link;
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
-use crate::console::pages::now::Range;
+use crate::console::pages::now::{SPAN_NAME, Shown};
 use crate::console::rule_words;
-use crate::console::text::{foreign, number, time, visible};
+use crate::console::text::{foreign, time, visible};
 use crate::projects::ProjectId;
 use crate::proto_values::timestamp;
 use crate::rules::Mode;
@@ -61,14 +60,21 @@ impl RulePage {
                 &PageError::not_found("name must be that of a rule"),
             );
         };
+        let shown = Shown {
+            scope: self.query.scope,
+            until: self.numbers.points.last().map(|(_, until)| *until),
+            coverage: &self.numbers.coverage,
+            has_instances: self.frame.has_instances,
+            store: self.frame.store,
+        };
         let content = html! {
             div #live data-events="now-events" {
                 (self.summary(rule))
-                (self.tabs())
-                (self.as_of())
-                (self.numbers.tiles(&self.query))
-                @if self.numbers.is_empty() { (self.empty()) }
-                @else { (self.numbers.charts(&self.query, rule.candidates())) }
+                (shown.scopes(|scope| RuleQuery { scope, ..self.query.clone() }.link()))
+                (shown.as_of(&self.query.link()))
+                (self.numbers.tiles())
+                @if self.numbers.is_empty() { (empty()) }
+                @else { (self.numbers.charts(rule.candidates())) }
                 (self.top())
             }
             (chart::script())
@@ -101,60 +107,13 @@ impl RulePage {
             }
         }
     }
+}
 
-    fn tabs(&self) -> Markup {
-        let tab = |name: &str, of: RuleQuery, is_chosen: bool| {
-            html! { li { a href=(of.link()) aria-current=[is_chosen.then_some("true")] { (name) } } }
-        };
-        let scopes =
-            [(StatsScope::Fleet, "All instances"), (StatsScope::Instance, "This instance")];
-        html! {
-            nav.tabs aria-label=(if self.frame.has_instances { "Time and instances" } else { "Time" }) {
-                ul {
-                    @for range in Range::ALL {
-                        (tab(range.name(), RuleQuery { range, ..self.query.clone() }, range == self.query.range))
-                    }
-                }
-                @if self.frame.has_instances && self.frame.store != "memory" {
-                    ul {
-                        @for (scope, name) in scopes {
-                            (tab(name, RuleQuery { scope, ..self.query.clone() }, scope == self.query.scope))
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Says of when and of which instances the numbers are.
-    fn as_of(&self) -> Markup {
-        let coverage = &self.numbers.coverage;
-        let (counted, missing) = (coverage.instances.len() as u64, coverage.missing.len() as u64);
-        html! {
-            p.hint.as-of {
-                @match self.numbers.points.last() {
-                    Some((_, until)) => { "As of " (time(Some(&timestamp(*until)))) },
-                    None => "The first numbers come within 10 s",
-                }
-                @if !self.frame.has_instances {
-                } @else if self.frame.store == "memory" || self.query.scope == StatsScope::Instance {
-                    ", of this instance only"
-                } @else if counted > 0 {
-                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
-                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
-                }
-                ". Rates are of " (self.query.range.step()) ". "
-                a href=(self.query.link()) { "Reload" }
-            }
-        }
-    }
-
-    fn empty(&self) -> Markup {
-        html! {
-            p.notice {
-                "No decision of this rule in the last " (self.query.range.name())
-                ", or it is none of the 1,000 busiest rules."
-            }
+fn empty() -> Markup {
+    html! {
+        p.notice {
+            "No decision of this rule in the last " (SPAN_NAME)
+            ", or it is none of the 1,000 busiest rules."
         }
     }
 }
