@@ -1,11 +1,14 @@
 //! The reason why a page does not show, or do, what its visitor asks for.
 
+use std::fmt::Display;
+
 use axum::http::StatusCode;
 
 use super::change_form::REQUEST_ID;
-use super::fields::{FieldError, FormFields, project_id};
+use super::fields::{FieldError, FormFields, UNNAMED};
+use super::project_access::{self, AccessError};
 use crate::admin::AdminError;
-use crate::api::auth::{AuthError, Caller, Permission, Roles};
+use crate::api::auth::{AuthError, Caller, Roles};
 use crate::plan::SelectError;
 use crate::projects::ProjectId;
 
@@ -15,13 +18,13 @@ pub(super) struct PageError {
     pub(super) status: StatusCode,
     pub(super) problem: String,
     /// Whether no change can be made any more under the id of the change.
-    spends_id: bool,
+    pub(super) spends_id: bool,
 }
 
 impl PageError {
     /// Creates the error of a field that is not valid.
-    pub(super) fn invalid(problem: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, problem: problem.into(), spends_id: false }
+    pub(super) fn invalid(problem: impl Display) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, problem: problem.to_string(), spends_id: false }
     }
 
     /// Creates the error of something that does not exist, as far as its visitor may know.
@@ -35,6 +38,11 @@ impl PageError {
         Self { status: StatusCode::FORBIDDEN, problem, spends_id: false }
     }
 
+    /// Returns the problem as a sentence.
+    pub(super) fn sentence(&self) -> String {
+        sentence(&self.problem)
+    }
+
     /// Returns the id of the change with which a refused form is shown again; empty for a new one. The
     /// change may have been made: sent again under the same id, it is not made twice.
     pub(super) fn request_id<'a>(&self, fields: &'a FormFields) -> &'a str {
@@ -44,7 +52,7 @@ impl PageError {
 
 impl From<FieldError> for PageError {
     fn from(error: FieldError) -> Self {
-        Self::invalid(error.to_string())
+        Self::invalid(error)
     }
 }
 
@@ -86,18 +94,19 @@ pub(super) fn admitted(
     field: &str,
     required: Roles,
 ) -> Result<ProjectId, PageError> {
-    let any = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
-    let unknown = || {
-        PageError::not_found(format!("project must be one that you have the role {required} for"))
-    };
-    let id = if field.is_empty() { Some(ProjectId::UNNAMED) } else { project_id(field) };
-    let id = id.ok_or_else(unknown)?;
-    let held = caller.roles_in(&id);
-    if held.intersects(required) {
-        Ok(id)
-    } else if held.intersects(any) {
-        Err(PageError::forbidden(required))
-    } else {
-        Err(unknown())
-    }
+    let field = if field.is_empty() { UNNAMED } else { field };
+    project_access::admitted(caller, field, required).map_err(|error| match error {
+        AccessError::LacksRole(required) => PageError::forbidden(required),
+        AccessError::NoProject => PageError::not_found(format!(
+            "project must be one that you have the role {required} for"
+        )),
+    })
+}
+
+/// Returns a text as a sentence.
+pub(super) fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let end = if text.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
 }

@@ -1,51 +1,22 @@
 //! Refused changes of projects, in the words of pages: statuses and texts.
 
-use std::fmt::Display;
-
 use axum::http::StatusCode;
 
-use super::change_form::REQUEST_ID;
-use super::fields::FormFields;
-use super::page_error::admin_status;
+use super::page_error::{PageError, admin_status, sentence};
 use crate::admin::AdminError;
 use crate::admin::projects::{ProjectError, ValidationError, WriteError};
 use crate::projects::registry::RestoreError;
 use crate::projects::{ApiKeyError, InvalidProject, Project, RuleWriteError};
 
-/// Reason why a form was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FormError {
-    /// Status of the page that shows it.
-    pub(super) status: StatusCode,
-    /// A sentence for people, which names the field.
-    pub(super) text: String,
-    /// Whether no change can be made any more under the id of the change.
-    pub(super) spends_id: bool,
-}
-
-impl FormError {
-    /// Creates an error of a field that is not valid.
-    pub(super) fn invalid(problem: impl Display) -> Self {
-        let text = sentence(&problem.to_string());
-        Self { status: StatusCode::BAD_REQUEST, text, spends_id: false }
-    }
-
-    /// Returns the id of the change with which the form is shown again; empty for a new one. The change
-    /// may have been made: sent again under the same id, it is not made twice.
-    pub(super) fn request_id<'a>(&self, fields: &'a FormFields) -> &'a str {
-        if self.spends_id { "" } else { fields.one(REQUEST_ID).unwrap_or_default() }
-    }
-}
-
-impl From<ProjectError> for FormError {
+impl From<ProjectError> for PageError {
     fn from(error: ProjectError) -> Self {
         let spends_id = matches!(&error, ProjectError::Admin(error) if error.spends_request_id());
-        Self { status: status(&error), text: text(&error), spends_id }
+        Self { status: status(&error), problem: text(&error), spends_id }
     }
 }
 
 /// Returns the status of a page that shows the error.
-pub(super) fn status(error: &ProjectError) -> StatusCode {
+fn status(error: &ProjectError) -> StatusCode {
     match error {
         ProjectError::Admin(error) => admin_status(error),
         ProjectError::NoProject
@@ -86,7 +57,7 @@ pub(super) fn status(error: &ProjectError) -> StatusCode {
 }
 
 /// Returns the error as a sentence with the labels of forms.
-pub(super) fn text(error: &ProjectError) -> String {
+fn text(error: &ProjectError) -> String {
     match error {
         ProjectError::Invalid(InvalidProject::Id) => {
             "Id must be 1 to 63 lower case letters, digits or '-', and begin with a letter.".into()
@@ -121,18 +92,10 @@ pub(super) fn text(error: &ProjectError) -> String {
     }
 }
 
-/// Returns a text as a sentence.
-pub(super) fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    let end = if text.ends_with('.') { "" } else { "." };
-    format!("{first}{}{end}", chars.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::page_error::PageError;
+    use crate::console::fields::FormFields;
     use crate::store::StoreError;
 
     #[test]
@@ -148,7 +111,7 @@ mod tests {
         ] {
             let of_page = PageError::from(error.clone());
             assert_eq!(of_page.request_id(&fields), expected, "{error}");
-            let of_project = FormError::from(ProjectError::from(error.clone()));
+            let of_project = PageError::from(ProjectError::from(error.clone()));
             assert_eq!(of_project.request_id(&fields), expected, "{error}");
         }
     }

@@ -72,7 +72,7 @@ impl TypedRequest {
             cost: cost.transpose().map_err(PageError::invalid)?,
             dry_run: false,
         };
-        Request::new(fields).map_err(|invalid| PageError::invalid(invalid.to_string()))
+        Request::new(fields).map_err(PageError::invalid)
     }
 
     /// Shows the inputs for user, resource and attributes.

@@ -5,7 +5,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 
 use super::fields::Link;
-use super::project_problem::sentence;
+use super::page_error::sentence;
 use super::{ConsoleContext, layout, moved_to};
 use crate::api::auth::{AuthError, Roles, TokenError};
 

@@ -14,8 +14,8 @@ use crate::console::action::Action;
 use crate::console::change_form::{hidden, reason};
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{Frame, failure};
+use crate::console::page_error::PageError;
 use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::rule_diff::RuleDiff;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
@@ -99,17 +99,17 @@ async fn try_roll_back(
     visitor: &ConsoleVisitor,
     id: &ProjectId,
     fields: &FormFields,
-) -> Result<String, FormError> {
+) -> Result<String, PageError> {
     let count = |name| {
-        let text = fields.one(name).map_err(FormError::invalid)?;
+        let text = fields.one(name).map_err(PageError::invalid)?;
         let valid = format!("{name} must be a whole number");
-        text.parse::<u64>().map_err(|_| FormError::invalid(valid))
+        text.parse::<u64>().map_err(|_| PageError::invalid(valid))
     };
     let (number, expected) = (count("revision")?, count("expected")?);
     let call = ProjectCall {
         actor: visitor.caller.actor().to_owned(),
         action: "Rollback",
-        reason: fields.one("reason").map_err(FormError::invalid)?.to_owned(),
+        reason: fields.one("reason").map_err(PageError::invalid)?.to_owned(),
         // The revision lets a form be sent once.
         request_id: String::new(),
         deadline: Deadline::within(MAX_WRITE_TIME),
@@ -130,7 +130,7 @@ async fn try_roll_back(
                 "Others have changed the project since you loaded this page: nothing was rolled \
                         back. Compare again, and roll back if you still want to."
                     .to_owned();
-            Err(FormError { text, ..error.into() })
+            Err(PageError { problem: text, ..error.into() })
         }
         Err(error) => Err(error.into()),
     }
@@ -147,7 +147,7 @@ async fn respond(
     console: &Console,
     visitor: &ConsoleVisitor,
     (id, frame, compared): (ProjectId, Frame, Compared),
-    refused: Option<(FormError, FormFields)>,
+    refused: Option<(PageError, FormFields)>,
 ) -> Response {
     let Ok(state) = console.projects.project(&id) else {
         return console.refuse_access(AccessError::NoProject).await;
@@ -157,10 +157,10 @@ async fn respond(
     let diff = diff(console, &id, &compared, deadline).await;
     let status = match (&refused, &history, &diff) {
         (Some((error, _)), ..) | (None, Ok(_), Some(Err(error))) => error.status,
-        (None, Err(error), _) => FormError::from(error.clone()).status,
+        (None, Err(error), _) => PageError::from(error.clone()).status,
         (None, Ok(_), _) => StatusCode::OK,
     };
-    let (problem, fields) = refused.map(|(error, fields)| (error.text, fields)).unzip();
+    let (problem, fields) = refused.map(|(error, fields)| (error.sentence(), fields)).unzip();
     let field = |name| fields.as_ref().and_then(|fields| fields.one(name).ok()).unwrap_or_default();
     // Without the differences the visitor sees nothing that others have changed meanwhile.
     let seen = match &diff {
@@ -169,9 +169,9 @@ async fn respond(
     };
     let page = HistoryPage {
         frame,
-        history: history.map_err(|error| FormError::from(error).text),
+        history: history.map_err(|error| PageError::from(error).sentence()),
         compared,
-        diff: diff.map(|diff| diff.map_err(|error| error.text)),
+        diff: diff.map(|diff| diff.map_err(|error| error.sentence())),
         seen,
         may_roll_back: visitor.caller.roles_in(&id).intersects(ADMIN),
         id,
@@ -187,12 +187,12 @@ async fn diff(
     id: &ProjectId,
     Compared { revision, base }: &Compared,
     deadline: Deadline,
-) -> Option<Result<RevisionDiff, FormError>> {
+) -> Option<Result<RevisionDiff, PageError>> {
     if revision.is_empty() {
         return None;
     }
     let number = |name: &str, text: &str| {
-        let invalid = || FormError::invalid(format!("{name} must be the number of a revision"));
+        let invalid = || PageError::invalid(format!("{name} must be the number of a revision"));
         text.parse::<u64>().map_err(|_| invalid())
     };
     let base = Some(base).filter(|base| !base.is_empty());
@@ -201,7 +201,7 @@ async fn diff(
     Some(match numbers {
         Ok((revision, base)) => {
             let diff = console.projects.revision(id, revision, base, deadline).await;
-            diff.map_err(FormError::from)
+            diff.map_err(PageError::from)
         }
         Err(error) => Err(error),
     })

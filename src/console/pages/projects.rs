@@ -16,8 +16,8 @@ use crate::console::action::Action;
 use crate::console::change_form::{Input, REQUEST_ID, hidden, reason};
 use crate::console::fields::{FieldError, FormFields, Link};
 use crate::console::layout::{Frame, failure};
+use crate::console::page_error::PageError;
 use crate::console::project_access::{OPERATE_OR_ADMIN, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
 use crate::console::visitor::ConsoleVisitor;
@@ -80,7 +80,7 @@ pub(in crate::console) async fn create(State(console): State<Console>, action: A
     let form = NewProjectForm::new(&fields);
     let created = match &form {
         Ok(form) => form.create(&console, &visitor).await,
-        Err(error) => Err(FormError::invalid(error)),
+        Err(error) => Err(PageError::invalid(error)),
     };
     match created {
         Ok(state) => {
@@ -89,7 +89,7 @@ pub(in crate::console) async fn create(State(console): State<Console>, action: A
             console.done(&visitor, link, &format!("Project {id} was created."))
         }
         Err(error) => {
-            let (status, text) = (error.status, &error.text);
+            let (status, text) = (error.status, error.sentence());
             // One that failed otherwise may have been made: its text says so.
             let fate = if status.is_client_error() { "No project was created. " } else { "" };
             let problem = Some(format!("{fate}{text}"));
@@ -292,10 +292,10 @@ pub(super) fn policy_text(policy: Unmatched) -> &'static str {
 }
 
 /// Returns the policy that a form has.
-pub(super) fn policy_named(name: &str) -> Result<Unmatched, FormError> {
+pub(super) fn policy_named(name: &str) -> Result<Unmatched, PageError> {
     let named = POLICIES.iter().map(|(policy, _)| *policy).find(|policy| policy.name() == name);
     let valid = "Requests that no rule matches must be one of those in the list.";
-    named.ok_or_else(|| FormError::invalid(valid))
+    named.ok_or_else(|| PageError::invalid(valid))
 }
 
 /// Returns the list of policies to select from.
@@ -323,7 +323,7 @@ impl NewProjectForm {
         &self,
         console: &Console,
         visitor: &ConsoleVisitor,
-    ) -> Result<Arc<ProjectState>, FormError> {
+    ) -> Result<Arc<ProjectState>, PageError> {
         let id = Some(&self.id).filter(|id| !id.is_empty()).map(|id| id.parse()).transpose();
         let id = id.map_err(|error: InvalidProject| ProjectError::from(error))?;
         let new = NewProject {

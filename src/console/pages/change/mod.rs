@@ -112,7 +112,7 @@ pub(in crate::console) async fn check(
     let planned = plan::plan(&console, &form).await;
     let (result, status) = match planned {
         Ok(plan) => (ChangeResult::Plan(plan), StatusCode::OK),
-        Err(error) => (ChangeResult::Refused(error.text), error.status),
+        Err(error) => (ChangeResult::Refused(error.sentence()), error.status),
     };
     match ChangePage::new(&console, &visitor, frame, (form, result)) {
         Ok(page) if request.headers().contains_key(BY_SCRIPT) => {

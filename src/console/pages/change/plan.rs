@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::form::{ChangeForm, PublishAs};
 use crate::admin::projects::{ProjectError, RuleWarning, Trial, TriedRules, ValidatedRules};
 use crate::clock::Deadline;
+use crate::console::page_error::PageError;
 use crate::console::project_access::field_of;
-use crate::console::project_problem::FormError;
 use crate::console::{Console, RulesReading};
 use crate::projects::registry::ProjectState;
 use crate::projects::{Others, RuleChange, RulesFile};
@@ -56,11 +56,11 @@ impl Findings {
 
 /// Returns what publishing the text of a form would do. It waits for other checks, and no decision
 /// waits for it.
-pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, FormError> {
+pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, PageError> {
     let checked = CheckedText {
         read: console.rules_format.read,
         text: Arc::clone(&form.text),
-        publish_as: form.publish_as().map_err(FormError::invalid)?,
+        publish_as: form.publish_as().map_err(PageError::invalid)?,
         of_files: console.projects.unmatched_of_files(&form.project),
     };
     let deadline = Deadline::within(MAX_TIME);

@@ -14,8 +14,8 @@ use crate::clock::Deadline;
 use crate::console::Console;
 use crate::console::action::{Action, RulesAction};
 use crate::console::fields::Link;
+use crate::console::page_error::PageError;
 use crate::console::project_access::{ADMIN, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::{History, Others};
 
@@ -58,8 +58,8 @@ async fn try_publish(
     visitor: &ConsoleVisitor,
     mut form: ChangeForm,
 ) -> Result<Published, NotPublished> {
-    let refused = |form, error: FormError| {
-        Err(Box::new((form, ChangeResult::Refused(error.text), error.status)))
+    let refused = |form, error: PageError| {
+        Err(Box::new((form, ChangeResult::Refused(error.sentence()), error.status)))
     };
     let call = ProjectCall {
         actor: visitor.caller.actor().to_owned(),

@@ -13,8 +13,8 @@ use crate::console::Console;
 use crate::console::action::Action;
 use crate::console::fields::FormFields;
 use crate::console::layout::Frame;
+use crate::console::page_error::PageError;
 use crate::console::project_access::{ADMIN, admitted, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::text::{foreign, time};
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::{ApiKey, Environment, InvalidProject, NewKey, Project, ProjectId};
@@ -44,7 +44,7 @@ pub(in crate::console) async fn create_key(
     let created = match new_key(&fields) {
         Ok(key) => {
             let call = change_call(&visitor, "CreateKey", &fields);
-            console.projects.create_key(&call, &id, key).await.map_err(FormError::from)
+            console.projects.create_key(&call, &id, key).await.map_err(PageError::from)
         }
         Err(error) => Err(error),
     };
@@ -72,7 +72,7 @@ pub(in crate::console) async fn rotate_key(
         Ok(grace) => {
             let call = change_call(&visitor, "RotateKey", &fields);
             let key = fields.one("key").unwrap_or_default();
-            console.projects.rotate_key(&call, &id, key, grace).await.map_err(FormError::from)
+            console.projects.rotate_key(&call, &id, key, grace).await.map_err(PageError::from)
         }
         Err(error) => Err(error),
     };
@@ -117,7 +117,7 @@ async fn refuse(
     console: &Console,
     visitor: &ConsoleVisitor,
     id: ProjectId,
-    (form, fields, error): (ProjectForm, FormFields, FormError),
+    (form, fields, error): (ProjectForm, FormFields, PageError),
 ) -> Response {
     let status = error.status;
     let refused = RefusedForm { form, fields, error, is_stale: false };
@@ -125,8 +125,8 @@ async fn refuse(
     respond(console, visitor, (id, frame), status, Some(refused)).await
 }
 
-fn new_key(fields: &FormFields) -> Result<NewKey, FormError> {
-    let field = |name| fields.one(name).map_err(FormError::invalid);
+fn new_key(fields: &FormFields) -> Result<NewKey, PageError> {
+    let field = |name| fields.one(name).map_err(PageError::invalid);
     let name = field("name")?;
     if name.len() > Project::MAX_NAME_LEN {
         return Err(ProjectError::from(InvalidProject::DisplayName).into());
@@ -140,20 +140,20 @@ fn new_key(fields: &FormFields) -> Result<NewKey, FormError> {
 }
 
 /// Reads a time as browsers write one, in UTC.
-fn end(text: &str) -> Result<Timestamp, FormError> {
+fn end(text: &str) -> Result<Timestamp, PageError> {
     let is_time = [16, 19].contains(&text.len()) && text.is_ascii() && text.as_bytes()[10] == b'T';
     let seconds = if text.len() == 16 { ":00" } else { "" };
     let at = format!("{text}{seconds}Z").parse::<prost_types::Timestamp>().ok();
     let at = at.filter(|_| is_time).and_then(|at| u64::try_from(at.seconds).ok());
     let invalid =
-        || FormError::invalid("End must be a time from 1970 to 9999, such as 2026-11-23T18:00");
+        || PageError::invalid("End must be a time from 1970 to 9999, such as 2026-11-23T18:00");
     Ok(Timestamp::EPOCH + Micros::from_secs(at.ok_or_else(invalid)?))
 }
 
-fn grace(fields: &FormFields) -> Result<Micros, FormError> {
-    let text = fields.one("grace").map_err(FormError::invalid)?;
+fn grace(fields: &FormFields) -> Result<Micros, PageError> {
+    let text = fields.one("grace").map_err(PageError::invalid)?;
     let seconds = GRACES.iter().any(|(value, _)| *value == text).then(|| text.parse::<u64>());
-    let invalid = || FormError::invalid("The replaced key must be one of those in the list");
+    let invalid = || PageError::invalid("The replaced key must be one of those in the list");
     seconds.and_then(Result::ok).map(Micros::from_secs).ok_or_else(invalid)
 }
 
@@ -217,7 +217,7 @@ mod tests {
             "x",
         ] {
             let error = end(text).expect_err(text);
-            assert!(error.text.starts_with("End must be"), "{error:?}");
+            assert!(error.sentence().starts_with("End must be"), "{error:?}");
         }
     }
 }

@@ -34,8 +34,8 @@ use crate::console::Console;
 use crate::console::change_form::REQUEST_ID;
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::Frame;
+use crate::console::page_error::PageError;
 use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::ProjectId;
 use crate::projects::registry::ProjectState;
@@ -62,7 +62,7 @@ enum ProjectForm {
 struct RefusedForm {
     form: ProjectForm,
     fields: FormFields,
-    error: FormError,
+    error: PageError,
     /// Whether the project has changed since the visitor loaded the page.
     is_stale: bool,
 }

@@ -9,9 +9,9 @@ use crate::api::auth::{Permission, Role};
 use crate::console::Console;
 use crate::console::action::Action;
 use crate::console::fields::{FormFields, Link};
+use crate::console::page_error::PageError;
 use crate::console::pages::projects::policy_named;
 use crate::console::project_access::{ADMIN, OPERATE_OR_ADMIN, admitted, field_of};
-use crate::console::project_problem::FormError;
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::{Etag, ProjectId};
 use crate::rules::Unmatched;
@@ -41,8 +41,8 @@ async fn save(
     visitor: &ConsoleVisitor,
     id: &ProjectId,
     fields: &FormFields,
-) -> Result<(), (FormError, bool)> {
-    let invalid = |error| (FormError::invalid(error), false);
+) -> Result<(), (PageError, bool)> {
+    let invalid = |error| (PageError::invalid(error), false);
     let name = fields.one("name").map_err(invalid)?;
     let etag = fields.one("etag").map_err(invalid)?;
     // A file may have the policy: the form has none then.
@@ -61,7 +61,7 @@ async fn save(
             let text = "Somebody else has changed the project since you loaded this page: nothing \
                         was saved. Compare, and save again if you want your values."
                 .to_owned();
-            Err((FormError { text, ..ProjectError::StaleProject.into() }, true))
+            Err((PageError { problem: text, ..ProjectError::StaleProject.into() }, true))
         }
         saved => saved.map(drop).map_err(|error| (error.into(), false)),
     }
@@ -94,11 +94,11 @@ pub(in crate::console) async fn delete(State(console): State<Console>, action: A
     let typed = fields.one("confirm").unwrap_or_default().trim();
     let deleted = if typed == field_of(&id) {
         let call = change_call(&visitor, "DeleteProject", &fields);
-        console.projects.delete(&call, &id, None).await.map_err(FormError::from)
+        console.projects.delete(&call, &id, None).await.map_err(PageError::from)
     } else {
         let id = field_of(&id);
         let text = format!("Id to confirm must be {id}: the project was not deleted.");
-        Err(FormError::invalid(text))
+        Err(PageError::invalid(text))
     };
     match deleted {
         Ok(()) => {

@@ -27,7 +27,7 @@ impl ProjectPage {
     pub(super) fn render(&self) -> Markup {
         let is_unnamed = self.project().id.is_unnamed();
         let content = html! {
-            @if let Some(refused) = &self.refused { (failure(&refused.error.text)) }
+            @if let Some(refused) = &self.refused { (failure(&refused.error.sentence())) }
             @if self.refused.as_ref().is_some_and(|refused| refused.is_stale) { (self.comparison()) }
             (self.summary())
             @if is_unnamed {

@@ -44,8 +44,7 @@ impl RuleQuery {
         Ok(Self {
             project: field("project")?,
             name,
-            scope: scope_of(fields.one("of")?)
-                .map_err(|error| PageError::invalid(error.to_string()))?,
+            scope: scope_of(fields.one("of")?).map_err(PageError::invalid)?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
             window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
             tried: TypedRequest::parse(fields)?,
