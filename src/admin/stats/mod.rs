@@ -76,8 +76,6 @@ pub enum StatsScope {
 struct State {
     instance: StatsHistory,
     fleet: StatsHistory,
-    /// The last point of this instance, until that of the fleet is made.
-    pending: Option<Arc<StatsPoint>>,
     /// The counters at the beginning of the next point.
     last: Arc<StatsReading>,
     /// Number of the last point of each other instance that was added.
@@ -97,7 +95,6 @@ impl FleetStats {
         let state = State {
             instance: StatsHistory::default(),
             fleet: StatsHistory::default(),
-            pending: None,
             last: Arc::new(last),
             added: HashMap::new(),
             others: BTreeMap::new(),
@@ -171,9 +168,9 @@ impl FleetStats {
             Vec::new()
         };
         let mut state = self.state();
-        let Some(own) = state.pending.take() else { return };
-        state.instance.push_point(&own);
-        if is_shared {
+        let after = state.instance.last().saturating_sub(1);
+        let Some(own) = state.instance.recent(after).pop() else { return };
+        if is_shared && own.number > state.fleet.last() {
             state.add_point_of_fleet(&own, &self.0.id, self.0.clock.now(), reports);
         }
         self.0.newest.send_replace(own.number);
@@ -213,9 +210,6 @@ impl FleetStats {
         let totals = spawn_blocking(move || metrics.last_rule_totals()).await.unwrap_or_default();
         let now = aligned(self.0.clock.now());
         let mut state = self.state();
-        if let Some(before) = state.pending.take() {
-            state.instance.push_point(&before);
-        }
         let reading = Arc::new(StatsReading::new(now, totals));
         let (rules, others) = reading.since(&state.last).into_parts();
         let is_usual = now > state.last.at && now.since(state.last.at) <= MAX_INTERVAL;
@@ -225,12 +219,8 @@ impl FleetStats {
         let coverage = StatsCoverage { instances, ..StatsCoverage::default() };
         let number = state.instance.last() + 1;
         let point = StatsPoint { number, since, until: now, rules, others, coverage };
-        let point = Arc::new(point);
-        state.pending = Some(Arc::clone(&point));
-        let mut reported =
-            state.instance.recent(number.saturating_sub(message::KEPT_POINTS as u64));
-        reported.push(point);
-        reported
+        state.instance.push_point(&Arc::new(point));
+        state.instance.recent(number.saturating_sub(message::KEPT_POINTS as u64))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
