@@ -16,65 +16,40 @@ pub(super) const REQUEST_ID: &str = "request_id";
 /// Most bytes of a reason.
 const MAX_REASON: u32 = 1024;
 
-/// A field of one line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TextInput<'a> {
-    /// Id in the page.
-    pub(super) id: &'a str,
-    pub(super) name: &'a str,
-    pub(super) label: &'a str,
-    /// The text that was typed.
-    pub(super) value: &'a str,
-    /// An example.
-    pub(super) example: &'a str,
-}
-
-impl TextInput<'_> {
-    pub(super) fn render(&self) -> Markup {
-        html! {
-            div {
-                label for=(self.id) { (self.label) }
-                input id=(self.id) name=(self.name) value=(self.value) placeholder=(self.example)
-                    autocomplete="off" spellcheck="false";
-            }
-        }
-    }
-}
-
-/// An input with its label.
-#[derive(Clone, Copy, Debug)]
+/// An input with its label. Its name, id and label are always set.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Input<'a> {
     /// Unique in the page.
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     pub(super) label: &'a str,
+    /// As HTML has it; empty for a text.
     pub(super) kind: &'a str,
     pub(super) value: &'a str,
+    /// An example; may be empty.
+    pub(super) example: &'a str,
     /// A remark below the input; empty if there is none.
     pub(super) hint: &'a str,
+    /// Most characters.
+    pub(super) max: Option<u32>,
 }
 
 /// Returns the input of a reason.
 pub(super) fn reason(id: &str, value: &str) -> Markup {
     let hint = "For the audit; may be empty.";
-    let input = Input { id, name: "reason", label: "Why", kind: "text", value, hint };
-    input.with_max(MAX_REASON)
+    let max = Some(MAX_REASON);
+    Input { id, name: "reason", label: "Why", value, hint, max, ..Input::default() }.render()
 }
 
 impl Input<'_> {
     /// Returns the input.
     pub(super) fn render(&self) -> Markup {
+        let kind = if self.kind.is_empty() { "text" } else { self.kind };
+        let example = Some(self.example).filter(|example| !example.is_empty());
         self.labelled(&html! {
-            input id=(self.id) name=(self.name) type=(self.kind) value=(self.value) autocomplete="off"
-                spellcheck="false" aria-describedby=[self.hint_id()];
-        })
-    }
-
-    /// Returns the input, which takes at most so many characters.
-    pub(super) fn with_max(&self, max: u32) -> Markup {
-        self.labelled(&html! {
-            input id=(self.id) name=(self.name) type=(self.kind) value=(self.value) autocomplete="off"
-                spellcheck="false" maxlength=(max) aria-describedby=[self.hint_id()];
+            input id=(self.id) name=(self.name) type=(kind) value=(self.value) placeholder=[example]
+                autocomplete="off" spellcheck="false" maxlength=[self.max]
+                aria-describedby=[self.hint_id()];
         })
     }
 

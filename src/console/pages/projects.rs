@@ -222,7 +222,9 @@ impl ListedProjects {
     }
 
     fn navigation(&self) -> Markup {
-        let SearchPlace { previous, next } = self.place();
+        let page = self.search.page;
+        let previous = (page > 1).then(|| (page - 1).min(self.pages()));
+        let next = (page < self.pages()).then_some(page + 1);
         html! {
             nav.row aria-label="Pages of projects" {
                 @if let Some(page) = previous { a rel="prev" href=(self.search.link(page)) { "Newer projects" } }
@@ -230,20 +232,6 @@ impl ListedProjects {
             }
         }
     }
-
-    fn place(&self) -> SearchPlace {
-        let page = self.search.page;
-        SearchPlace {
-            previous: (page > 1).then(|| (page - 1).min(self.pages())),
-            next: (page < self.pages()).then_some(page + 1),
-        }
-    }
-}
-
-/// The pages beside a page.
-struct SearchPlace {
-    previous: Option<usize>,
-    next: Option<usize>,
 }
 
 fn row(state: &ProjectState, projects: &ProjectAdministrator) -> Markup {
@@ -301,9 +289,8 @@ pub(super) fn policy_named(name: &str) -> Result<Unmatched, PageError> {
 /// Returns the list of policies to select from.
 pub(super) fn policy_input(id: &str, value: &str) -> Markup {
     let options = POLICIES.map(|(policy, text)| (policy.name(), text));
-    let (name, hint) = ("unmatched", "");
     let label = "Requests that no rule matches are";
-    Input { id, name, label, kind: "text", value, hint }.select(&options)
+    Input { id, name: "unmatched", label, value, ..Input::default() }.select(&options)
 }
 
 impl NewProjectForm {
@@ -346,18 +333,27 @@ impl NewProjectForm {
             id: "new-id",
             name: "id",
             label: "Id",
-            kind: "text",
             value: &self.id,
             hint: "Lower case letters, digits and '-', beginning with a letter. Never changes. \
                    Empty: a random one.",
+            max: Some(63),
+            ..Input::default()
         };
-        let name = Input { id: "new-name", name: "name", label: "Name", value: &self.name, ..id };
+        let name = Input {
+            id: "new-name",
+            name: "name",
+            label: "Name",
+            value: &self.name,
+            hint: "For people; may be empty.",
+            max: Some(128),
+            ..Input::default()
+        };
         html! {
             h2 #new { "Create a project" }
             form.card.stack.narrow-form method="post" action="projects" {
                 (hidden(frame, &self.request_id))
-                (id.with_max(63))
-                (Input { hint: "For people; may be empty.", ..name }.with_max(128))
+                (id.render())
+                (name.render())
                 (policy_input("new-unmatched", &self.unmatched))
                 (reason("new-reason", &self.reason))
                 button.primary { "Create project" }

@@ -103,9 +103,9 @@ impl ChangePage {
             id: "publish-as",
             name: "publish_as",
             label: "Publish",
-            kind: "text",
             value: &self.form.publish_as,
             hint: "Rules that are new or changed, or enforced for a share so far.",
+            ..Input::default()
         };
         let percent = Input {
             id: "percent",
@@ -114,6 +114,7 @@ impl ChangePage {
             kind: "number",
             value: &self.form.percent,
             hint: "While it grows, no key falls out.",
+            ..Input::default()
         };
         html! {
             @if self.may_publish {

@@ -7,7 +7,7 @@ use super::OPERATE;
 use super::found::{FoundKeys, MetKey};
 use super::render::KeyPage;
 use crate::api::auth::Roles;
-use crate::console::change_form::{TextInput, hidden};
+use crate::console::change_form::{Input, hidden};
 use crate::console::fields::FormFields;
 use crate::console::page_error::PageError;
 use crate::control::OverrideKind;
@@ -130,7 +130,7 @@ impl KeyPage {
         let id = |name: &str| format!("{}-{position}-{name}", kind.name());
         let input = |name, label, example| {
             let (id, value) = (&*id(name), typed(name));
-            TextInput { id, name, label, value, example }.render()
+            Input { id, name, label, value, example, ..Input::default() }.render()
         };
         let request_id = draft.map_or("", ChangeDraft::request_id);
         html! {

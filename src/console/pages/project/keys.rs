@@ -83,9 +83,8 @@ impl ProjectPage {
             id: &grace,
             name: "grace",
             label,
-            kind: "text",
             value: typed(rotate, "grace", DEFAULT_GRACE),
-            hint: "",
+            ..Input::default()
         };
         let request_id = |form| if is_refused(form) { self.request_id(form) } else { "" };
         let identify = |form| {
@@ -123,9 +122,10 @@ impl ProjectPage {
             id: "key-name",
             name: "name",
             label: "Name",
-            kind: "text",
             value: value("name", ""),
             hint: "For people; may be empty.",
+            max: Some(128),
+            ..Input::default()
         };
         let environment = Input {
             id: "key-environment",
@@ -133,7 +133,8 @@ impl ProjectPage {
             label: "Environment",
             value: value("environment", "live"),
             hint: "Part of the key: lower case letters and digits, such as live or test.",
-            ..name
+            max: Some(16),
+            ..Input::default()
         };
         let end = Input {
             id: "key-end",
@@ -142,6 +143,7 @@ impl ProjectPage {
             kind: "datetime-local",
             value: value("end", ""),
             hint: "Empty: it has none.",
+            ..Input::default()
         };
         let is_refused = self.refused.as_ref().is_some_and(|of| of.form == ProjectForm::CreateKey);
         html! {
@@ -150,7 +152,7 @@ impl ProjectPage {
                 form.card.stack.narrow-form method="post" action="project-key-create" {
                     (hidden(&self.frame, self.request_id(ProjectForm::CreateKey)))
                     input type="hidden" name="project" value=(field_of(&self.state.project.id));
-                    (name.with_max(128)) (environment.with_max(16)) (end.render())
+                    (name.render()) (environment.render()) (end.render())
                     (reason("key-reason", value("reason", "")))
                     button.primary { "Create API key" }
                 }

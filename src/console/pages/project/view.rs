@@ -110,9 +110,10 @@ impl ProjectPage {
             id: "name",
             name: "name",
             label: "Name",
-            kind: "text",
             value: value("name", &of.display_name),
             hint: "For people; may be empty.",
+            max: Some(128),
+            ..Input::default()
         };
         html! {
             h2 #settings { "Name and policy" }
@@ -121,7 +122,7 @@ impl ProjectPage {
                 input type="hidden" name="project" value=(field_of(&of.id));
                 // A refused form may be sent again: its visitor has seen the project as it is.
                 input type="hidden" name="etag" value=(of.etag);
-                (name.with_max(128))
+                (name.render())
                 @if self.of_files.is_some() {
                     p.hint { "A file has the policy for requests that no rule matches: change it there." }
                 } @else {
@@ -141,9 +142,10 @@ impl ProjectPage {
             id: "confirm",
             name: "confirm",
             label: "Id to confirm",
-            kind: "text",
             value: value("confirm"),
             hint: "Type the id of the project.",
+            max: Some(63),
+            ..Input::default()
         };
         html! {
             h2 #deletion { "Delete" }
@@ -159,7 +161,7 @@ impl ProjectPage {
                             "Its keys end within 2 s, its rules and its usage are lost. The id is not given \
                              again for 366 days."
                         }
-                        (confirm.with_max(63))
+                        (confirm.render())
                         (reason("delete-reason", value("reason")))
                         button.danger { "Delete project" }
                     }

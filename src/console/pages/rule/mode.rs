@@ -15,9 +15,7 @@ use super::{ADMIN, page};
 use crate::admin::{MAX_TIME_TO_LIVE, ModeChange};
 use crate::clock::Deadline;
 use crate::console::action::Action;
-use crate::console::change_form::{
-    REQUEST_ID, TextInput, everywhere, hidden, refused, replayed, ttl,
-};
+use crate::console::change_form::{Input, REQUEST_ID, everywhere, hidden, refused, replayed, ttl};
 use crate::console::fields::FormFields;
 use crate::console::page_error::{PageError, admitted};
 use crate::console::rule_words;
@@ -175,7 +173,8 @@ impl RulePage {
             typed => typed,
         };
         let input = |id, name, label, example| {
-            TextInput { id, name, label, value: self.typed(false, name), example }.render()
+            let value = self.typed(false, name);
+            Input { id, name, label, value, example, ..Input::default() }.render()
         };
         let meaning = |mode| match mode {
             RuleMode::Enforce => "Enforce: can refuse",
@@ -204,9 +203,14 @@ impl RulePage {
     }
 
     fn end_form(&self) -> Markup {
-        let (name, value) = ("reason", self.typed(true, "reason"));
-        let label = "Reason, for the audit";
-        let reason = TextInput { id: "end-reason", name, label, value, example: "ticket 4711" };
+        let reason = Input {
+            id: "end-reason",
+            name: "reason",
+            label: "Reason, for the audit",
+            value: self.typed(true, "reason"),
+            example: "ticket 4711",
+            ..Input::default()
+        };
         html! {
             section.card aria-labelledby="end-mode" {
                 h3 id="end-mode" { "End the mode that was set" }
