@@ -53,9 +53,9 @@ mod used_sign_ins;
 mod visit_error;
 mod visitor;
 
-pub use live::LiveViews;
 pub use rules_text::{FieldHelp, RulesFormat, RulesReading};
 pub use sessions::Sessions;
+pub use streams::OpenStreams;
 
 use std::sync::Arc;
 
@@ -88,8 +88,8 @@ pub struct ConsoleContext {
     pub auth: Arc<Auth>,
     /// The sessions of the instance.
     pub sessions: Arc<Sessions>,
-    /// The views that visitors watch.
-    pub live: Arc<LiveViews>,
+    /// The streams that visitors have open.
+    pub streams: OpenStreams,
     /// Rules files, as pages show and read them.
     pub rules_format: RulesFormat,
     /// Runtime for rendering, as blocking tasks.

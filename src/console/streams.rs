@@ -8,7 +8,7 @@ pub(super) const MAX_OF_ACTOR: usize = 16;
 
 /// The number of open streams by visitor. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenStreams(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+pub struct OpenStreams(Arc<Mutex<HashMap<Arc<str>, usize>>>);
 
 /// The right to one stream, until it is dropped.
 #[derive(Debug)]

@@ -56,7 +56,7 @@ use crate::admin::projects::ProjectAdministrator;
 use crate::api::auth::Auth;
 use crate::api::http::HttpState;
 use crate::api::{self, ApiSettings};
-use crate::console::{self, ConsoleContext, LiveViews, Sessions};
+use crate::console::{self, ConsoleContext, OpenStreams, Sessions};
 use crate::projects::registry::Registry;
 use crate::telemetry::metrics::Metrics;
 use crate::usage::UsageRecorder;
@@ -150,7 +150,7 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let console_drain = CancellationToken::new();
-        let (sessions, live) = (Arc::<Sessions>::default(), Arc::<LiveViews>::default());
+        let (sessions, streams) = (Arc::<Sessions>::default(), OpenStreams::default());
         let outbound = Handle::current();
         let administrator = Administrator::new(
             self.limiter.clone(),
@@ -172,7 +172,7 @@ impl Server {
                     projects: projects.clone(),
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
-                    live: Arc::clone(&live),
+                    streams: streams.clone(),
                     rules_format: self.settings.rules_format,
                     background: background.handle(),
                     outbound: outbound.clone(),
