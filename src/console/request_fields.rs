@@ -75,7 +75,7 @@ impl TypedRequest {
         Request::new(fields).map_err(PageError::invalid)
     }
 
-    /// Shows the inputs for user, resource and attributes.
+    /// Shows the inputs.
     pub(super) fn inputs(&self) -> Markup {
         html! {
             div {
@@ -93,6 +93,10 @@ impl TypedRequest {
                     // The first line end of a text area is dropped.
                     "\n" (self.attributes)
                 }
+            }
+            div {
+                label for="cost" { "Cost" }
+                input id="cost" name="cost" value=(self.cost) placeholder="1" inputmode="numeric" autocomplete="off";
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_limiter::explain::{Applies, Explanation, Mismatch};
+use rlaas_limiter::explain::{Applies, ExplainedRule, Explanation, Mismatch};
 use rlaas_limiter::rules::Unmatched;
 use rlaas_limiter::{KeyState, Snapshot};
 use rlaas_proto::ratelimit::admin::v1::AuditEntry;
@@ -123,14 +123,28 @@ async fn by_request(
     if !search.rule.is_empty() && !snapshot.rules.has_rule(&search.rule) {
         return Err(AdminError::from(SelectError::UnknownRule).into());
     }
-    let (request, of) = (search.request.clone(), project.clone());
+    let (request, of, asked) = (search.request.clone(), project.clone(), search.rule.clone());
     let explained = explain(snapshot, move |rules: &RuleSet| {
         let attributes = request.attributes()?;
         let request = request.request(&attributes)?.in_project(of.as_str());
-        Ok::<_, PageError>(rules.explain(&request))
+        let Explanation { plan, keys, rules: explained, mut left_out } = rules.explain(&request);
+        let policy = rules.unmatched();
+        let mut unmet = unmet(rules, explained, policy);
+        if !asked.is_empty() {
+            left_out = 0;
+            unmet.retain(|unmet| *unmet.rule == *asked);
+        }
+        if !asked.is_empty() && unmet.is_empty() {
+            // It applies, or is none of the nearest: why it does not does not depend on others.
+            let named = rules.iter().filter(|rule| *rule.name == *asked).cloned().collect();
+            let alone = RuleSet::new(rules.default_rule().clone(), named);
+            unmet = self::unmet(&alone, alone.explain(&request).rules, policy);
+            unmet.retain(|unmet| *unmet.rule == *asked);
+        }
+        Ok::<_, PageError>((plan, keys, unmet, left_out))
     });
-    let (snapshot, explanation) = explained.await;
-    let Explanation { plan, mut keys, rules, left_out } = explanation?;
+    let (snapshot, explained) = explained.await;
+    let (plan, mut keys, unmet, left_out) = explained?;
     let is_asked = |rule: &str| search.rule.is_empty() || search.rule == rule;
     if !is_operator {
         keys.retain(|key| is_asked(&key.rule));
@@ -144,26 +158,28 @@ async fn by_request(
         }
         Err(error) => (Err(error), None),
     };
-    let policy = snapshot.rules.unmatched();
-    let unmet = rules.into_iter().filter_map(|explained| {
+    let mut found = FoundKeys::new(project, &snapshot, keys, states);
+    for (met, cached) in found.keys.iter_mut().zip(outlook.deny_cached_for) {
+        met.deny_cached_for = cached;
+    }
+    found.keys.retain(|met| is_asked(&met.key.rule));
+    (found.unmet, found.left_out) = (unmet, left_out);
+    found.outlook = decided;
+    Ok(found)
+}
+
+/// Returns the rules that a request does not meet, of those that were looked at.
+fn unmet(rules: &RuleSet, explained: Vec<ExplainedRule>, policy: Unmatched) -> Vec<UnmetRule> {
+    let unmet = explained.into_iter().filter_map(|explained| {
         let why = match explained.applies {
             Applies::Mismatch(mismatch) => Unmet::Mismatch(mismatch),
             Applies::Off => Unmet::Off,
             Applies::NotDefault => Unmet::NotDefault(policy),
             Applies::Yes(_) | Applies::Replaced => return None,
         };
-        Some(UnmetRule { rule: Arc::clone(snapshot.rules.rule(explained.rule).name), why })
+        Some(UnmetRule { rule: Arc::clone(rules.rule(explained.rule).name), why })
     });
-    let unmet: Vec<_> = unmet.collect();
-    let mut found = FoundKeys::new(project, &snapshot, keys, states);
-    for (met, cached) in found.keys.iter_mut().zip(outlook.deny_cached_for) {
-        met.deny_cached_for = cached;
-    }
-    found.keys.retain(|met| is_asked(&met.key.rule));
-    found.unmet = unmet.into_iter().filter(|unmet| is_asked(&unmet.rule)).collect();
-    found.left_out = if search.rule.is_empty() { left_out } else { 0 };
-    found.outlook = decided;
-    Ok(found)
+    unmet.collect()
 }
 
 async fn by_id(

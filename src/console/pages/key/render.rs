@@ -16,14 +16,9 @@ use crate::console::pages::audit;
 use crate::console::rule_words;
 use crate::console::text::{foreign, number, time, wait_text};
 use crate::control::{KeyGrant, KeyOverride};
-use crate::plan::{GrantSource, KeyPart};
+use crate::plan::GrantSource;
 use crate::proto_values::timestamp;
 use crate::rules::{Grant, Mode};
-
-/// Longest part of a key that is shown whole, in bytes: ids have up to 1,024.
-const MAX_UNFOLDED: usize = 200;
-/// Characters of a longer one that are shown before it is opened.
-const BEGINNING: usize = 40;
 
 /// The content of the page.
 #[derive(Debug)]
@@ -124,7 +119,7 @@ impl KeyPage {
         };
         html! {
             dl {
-                dt { "Key" } dd { (key(&met.key.parts)) }
+                dt { "Key" } dd { (rule_words::key_parts(&met.key.parts)) }
                 dt { "Limit" }
                 dd {
                     (rule_words::grant(grant, hit.algorithm))
@@ -152,27 +147,6 @@ impl KeyPage {
 
 fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
     rule_words::rule_link(found.project.as_str(), rule)
-}
-
-/// Shows the parts of a key.
-fn key(parts: &[KeyPart]) -> Markup {
-    let values = parts.iter().filter_map(|part| part.value.as_deref());
-    let longest = values.max_by_key(|value| value.len()).unwrap_or_default();
-    folded(longest, &rule_words::key_parts(parts))
-}
-
-/// Shows a text. One that is long is folded: its beginning says which it is.
-fn folded(text: &str, shown: &Markup) -> Markup {
-    let beginning: String = text.chars().take(BEGINNING).collect();
-    html! {
-        @if text.len() <= MAX_UNFOLDED { (shown) }
-        @else {
-            details {
-                summary { (foreign(&beginning)) "… " span.muted { (number(text.len() as u64)) " bytes" } }
-                (shown)
-            }
-        }
-    }
 }
 
 const fn origin(grant: Grant, from: GrantSource) -> &'static str {
@@ -216,7 +190,7 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
         }
         @for one in state.overrides.iter() { (key_override(met, one)) }
         dt { "Stored as" }
-        dd.mono { (folded(&state.storage_key, &foreign(&state.storage_key))) }
+        dd.mono { (foreign(&state.storage_key)) }
     }
 }
 

@@ -8,7 +8,6 @@
 //! | `description` | the rule in words |
 //! | `numbers` | its decisions, and those of its candidates |
 //! | `top` | the keys with the highest counts |
-//! | `tried` | a request that a visitor tries |
 //! | `mode` | its mode, and the form that sets it |
 
 mod description;
@@ -18,7 +17,6 @@ mod numbers;
 mod query;
 mod render;
 mod top;
-mod tried;
 
 pub(in crate::console) use mode::set_mode;
 pub(super) use named::{NamedRule, RuleSource};
@@ -117,11 +115,6 @@ async fn gather(
     let roles = caller.roles_in(&project);
     let is_operator = roles.intersects(OPERATE);
     let top = top::read(console, &project, &snapshot, &query, is_operator).await;
-    let tried = if is_operator && !query.tried.is_empty() {
-        Some(tried::run(console, &project, &query).await)
-    } else {
-        None
-    };
     let points = console.administrator.stats().recent(query.scope, 0);
     let page = RulePage {
         frame,
@@ -132,7 +125,6 @@ async fn gather(
         query,
         numbers: RuleNumbers::default(),
         top,
-        tried,
         draft: None,
     };
     Ok((page, CountedPoints { points, candidates }))

@@ -4,7 +4,6 @@ use crate::admin::StatsScope;
 use crate::console::fields::{FormFields, Link};
 use crate::console::page_error::PageError;
 use crate::console::pages::now::{scope_field, scope_of};
-use crate::console::request_fields::TypedRequest;
 use crate::telemetry::top_keys::{TopKind, Window};
 
 /// A rule, and how a visitor looks at it.
@@ -17,8 +16,6 @@ pub(super) struct RuleQuery {
     /// The keys that are shown.
     pub(super) top: TopKind,
     pub(super) window: Window,
-    /// The request that is tried.
-    pub(super) tried: TypedRequest,
 }
 
 /// The kinds of keys, with their fields and names. The first is the default.
@@ -47,7 +44,6 @@ impl RuleQuery {
             scope: scope_of(fields.one("of")?).map_err(PageError::invalid)?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
             window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
-            tried: TypedRequest::parse(fields)?,
         })
     }
 
@@ -57,7 +53,7 @@ impl RuleQuery {
         let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
         let link = link.with("of", scope_field(self.scope));
         let link = link.with("top", field_of(&KINDS, self.top));
-        self.tried.added_to(link.with("window", field_of(&WINDOWS, self.window)))
+        link.with("window", field_of(&WINDOWS, self.window))
     }
 
     /// Returns the fields in visible characters.

@@ -10,13 +10,13 @@ use super::named::NamedRule;
 use super::numbers::RuleNumbers;
 use super::query::RuleQuery;
 use super::top::TopTable;
-use super::tried::TriedRequest;
 use crate::console::ConsoleContext;
 use crate::console::chart;
 use crate::console::fields::Link;
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
 use crate::console::pages::now::{SPAN_NAME, Shown};
+use crate::console::request_fields::TypedRequest;
 use crate::console::rule_words;
 use crate::console::text::{foreign, time, visible};
 use crate::projects::ProjectId;
@@ -33,8 +33,6 @@ pub(super) struct RulePage {
     pub(super) query: RuleQuery,
     pub(super) numbers: RuleNumbers,
     pub(super) top: Result<TopTable, String>,
-    /// The outcome of the request that the visitor tries.
-    pub(super) tried: Option<Result<TriedRequest, PageError>>,
     /// The mode that was refused.
     pub(super) draft: Option<ModeDraft>,
     /// Whether the visitor may try requests.
@@ -80,7 +78,7 @@ impl RulePage {
             (chart::script())
             (self.facts(console, rule))
             (self.mode(rule))
-            @if let NamedRule::Flat(_) = rule { (self.tried()) }
+            @if let NamedRule::Flat(_) = rule { (self.request_form()) }
         };
         self.frame.page(&format!("Rule {}", visible(&self.query.name)), &content)
     }
@@ -104,6 +102,23 @@ impl RulePage {
                 " · " a href="#mode" { "Mode" }
                 " · " a href="#try" { "Try a request" }
                 @if self.is_admin { " · " a href=(of_rule.with("rule", &self.query.name)) { "Changes of the rule" } }
+            }
+        }
+    }
+
+    /// Shows the form of a request that is tried: the page of its key says what the rule decides.
+    fn request_form(&self) -> Markup {
+        html! {
+            h2 id="try" { "Try a request" }
+            @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
+            @else {
+                form.row method="get" action="key" {
+                    input type="hidden" name="project" value=(self.query.project);
+                    input type="hidden" name="rule" value=(self.query.name);
+                    (TypedRequest::default().inputs())
+                    button.primary { "Try" }
+                }
+                p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }
             }
         }
     }
