@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::fields::{UNNAMED, project_id};
+use super::fields::{FieldError, UNNAMED, project_id};
+use super::visitor::ConsoleVisitor;
 use super::{ConsoleContext, layout};
 use crate::api::auth::{Caller, Permission, Roles};
 use crate::projects::ProjectId;
@@ -45,6 +46,19 @@ pub(super) fn field_of(id: &ProjectId) -> &str {
 }
 
 impl ConsoleContext {
+    /// Returns the project that a form or a query has, or the response to a visitor who lacks the role.
+    pub(super) async fn admitted(
+        &self,
+        visitor: &ConsoleVisitor,
+        project: Result<&str, FieldError>,
+        required: Roles,
+    ) -> Result<ProjectId, Response> {
+        match admitted(&visitor.caller, project.unwrap_or_default(), required) {
+            Ok(id) => Ok(id),
+            Err(error) => Err(self.refuse_access(error).await),
+        }
+    }
+
     /// Returns the response to a visitor who may not see or change a project.
     pub(super) async fn refuse_access(&self, error: AccessError) -> Response {
         match error {

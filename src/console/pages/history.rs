@@ -15,7 +15,7 @@ use crate::console::change_form::{hidden, reason};
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
-use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, field_of};
 use crate::console::rule_diff::RuleDiff;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
@@ -56,31 +56,23 @@ pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
-) -> Response {
+) -> Result<Response, Response> {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let project = query.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, query.one("project"), OPERATE_OR_ADMIN).await?;
     let frame = console.frame_after_change(&visitor, "projects", &query);
     let field = |name| query.one(name).unwrap_or_default().to_owned();
     let compared = Compared { revision: field("revision"), base: field("base") };
-    respond(&console, &visitor, (id, frame, compared), None).await
+    Ok(respond(&console, &visitor, (id, frame, compared), None).await)
 }
 
 /// Makes the rules of a revision those of the project again.
 pub(in crate::console) async fn roll_back(
     State(console): State<Console>,
     action: Action,
-) -> Response {
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
-    match try_roll_back(&console, &visitor, &id, &fields).await {
+    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
+    Ok(match try_roll_back(&console, &visitor, &id, &fields).await {
         Ok(outcome) => {
             let link = Link::to("history").with("project", field_of(&id));
             console.done(&visitor, link, &outcome)
@@ -91,7 +83,7 @@ pub(in crate::console) async fn roll_back(
             let frame = console.frame(&visitor, "projects");
             respond(&console, &visitor, (id, frame, compared), Some((error, fields))).await
         }
-    }
+    })
 }
 
 async fn try_roll_back(

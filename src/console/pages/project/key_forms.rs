@@ -14,7 +14,7 @@ use crate::console::action::Action;
 use crate::console::fields::FormFields;
 use crate::console::layout::Frame;
 use crate::console::page_error::PageError;
-use crate::console::project_access::{ADMIN, admitted, field_of};
+use crate::console::project_access::{ADMIN, field_of};
 use crate::console::text::{foreign, time};
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::{ApiKey, Environment, InvalidProject, NewKey, Project, ProjectId};
@@ -34,13 +34,9 @@ pub(super) const GRACES: [(&str, &str); 6] = [
 pub(in crate::console) async fn create_key(
     State(console): State<Console>,
     action: Action,
-) -> Response {
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
     let created = match new_key(&fields) {
         Ok(key) => {
             let call = change_call(&visitor, "CreateKey", &fields);
@@ -48,26 +44,22 @@ pub(in crate::console) async fn create_key(
         }
         Err(error) => Err(error),
     };
-    match created {
+    Ok(match created {
         Ok(created) => {
             let frame = console.frame(&visitor, "projects");
             console.page(StatusCode::OK, move || secret_page(&frame, &id, &created, None)).await
         }
         Err(error) => refuse(&console, &visitor, id, (ProjectForm::CreateKey, fields, error)).await,
-    }
+    })
 }
 
 /// Replaces a key by a new one, and shows the secret of that.
 pub(in crate::console) async fn rotate_key(
     State(console): State<Console>,
     action: Action,
-) -> Response {
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
     let rotated = match grace(&fields) {
         Ok(grace) => {
             let call = change_call(&visitor, "RotateKey", &fields);
@@ -76,32 +68,28 @@ pub(in crate::console) async fn rotate_key(
         }
         Err(error) => Err(error),
     };
-    match rotated {
+    Ok(match rotated {
         Ok(RotatedKey { created, previous }) => {
             let frame = console.frame(&visitor, "projects");
             let render = move || secret_page(&frame, &id, &created, Some(&previous));
             console.page(StatusCode::OK, render).await
         }
         Err(error) => refuse(&console, &visitor, id, (ProjectForm::RotateKey, fields, error)).await,
-    }
+    })
 }
 
 /// Revokes a key.
 pub(in crate::console) async fn revoke_key(
     State(console): State<Console>,
     action: Action,
-) -> Response {
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
     let mut call = change_call(&visitor, "RevokeKey", &fields);
     // A key that is revoked again stays as it is.
     call.request_id = String::new();
     let key = fields.one("key").unwrap_or_default();
-    match console.projects.revoke_key(&call, &id, key).await {
+    Ok(match console.projects.revoke_key(&call, &id, key).await {
         Ok(key) => {
             let outcome = format!("API key {} was revoked.", key.id);
             console.done(&visitor, link(&id), &outcome)
@@ -110,7 +98,7 @@ pub(in crate::console) async fn revoke_key(
             let refused = (ProjectForm::RevokeKey, fields, error.into());
             refuse(&console, &visitor, id, refused).await
         }
-    }
+    })
 }
 
 async fn refuse(

@@ -35,7 +35,7 @@ use crate::console::change_form::REQUEST_ID;
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::Frame;
 use crate::console::page_error::PageError;
-use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, field_of};
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::ProjectId;
 use crate::projects::registry::ProjectState;
@@ -92,16 +92,11 @@ pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
-) -> Response {
+) -> Result<Response, Response> {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let id = query.one("id").unwrap_or_default();
-    match admitted(&visitor.caller, id, OPERATE_OR_ADMIN) {
-        Ok(id) => {
-            let frame = console.frame_after_change(&visitor, "projects", &query);
-            respond(&console, &visitor, (id, frame), StatusCode::OK, None).await
-        }
-        Err(error) => console.refuse_access(error).await,
-    }
+    let id = console.admitted(&visitor, query.one("id"), OPERATE_OR_ADMIN).await?;
+    let frame = console.frame_after_change(&visitor, "projects", &query);
+    Ok(respond(&console, &visitor, (id, frame), StatusCode::OK, None).await)
 }
 
 /// Returns the page of a project that the visitor may see.

@@ -11,20 +11,19 @@ use crate::console::action::Action;
 use crate::console::fields::{FormFields, Link};
 use crate::console::page_error::PageError;
 use crate::console::pages::projects::policy_named;
-use crate::console::project_access::{ADMIN, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::project_access::{ADMIN, OPERATE_OR_ADMIN, field_of};
 use crate::console::visitor::ConsoleVisitor;
 use crate::projects::{Etag, ProjectId};
 use crate::rules::Unmatched;
 
 /// Renames a project, or sets its policy.
-pub(in crate::console) async fn update(State(console): State<Console>, action: Action) -> Response {
+pub(in crate::console) async fn update(
+    State(console): State<Console>,
+    action: Action,
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
-    match save(&console, &visitor, &id, &fields).await {
+    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
+    Ok(match save(&console, &visitor, &id, &fields).await {
         Ok(()) => console.done(&visitor, link(&id), "The project was saved."),
         Err((error, is_stale)) => {
             let status = error.status;
@@ -32,7 +31,7 @@ pub(in crate::console) async fn update(State(console): State<Console>, action: A
             let frame = console.frame(&visitor, "projects");
             respond(&console, &visitor, (id, frame), status, Some(refused)).await
         }
-    }
+    })
 }
 
 /// Saves the properties of a project. Returns why not, and whether it has changed meanwhile.
@@ -81,15 +80,14 @@ fn is_as_typed(
 }
 
 /// Deletes a project.
-pub(in crate::console) async fn delete(State(console): State<Console>, action: Action) -> Response {
+pub(in crate::console) async fn delete(
+    State(console): State<Console>,
+    action: Action,
+) -> Result<Response, Response> {
     let Action { visitor, fields, .. } = action;
-    let project = fields.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, fields.one("project"), OPERATE_OR_ADMIN).await?;
     if !visitor.caller.has(Role::Admin) {
-        return console.lacks_role(Permission::ADMIN.roles()).await;
+        return Err(console.lacks_role(Permission::ADMIN.roles()).await);
     }
     let typed = fields.one("confirm").unwrap_or_default().trim();
     let deleted = if typed == field_of(&id) {
@@ -100,7 +98,7 @@ pub(in crate::console) async fn delete(State(console): State<Console>, action: A
         let text = format!("Id to confirm must be {id}: the project was not deleted.");
         Err(PageError::invalid(text))
     };
-    match deleted {
+    Ok(match deleted {
         Ok(()) => {
             let outcome = format!("Project {id} was deleted, with its rules, keys and usage.");
             console.done(&visitor, Link::to("projects"), &outcome)
@@ -112,5 +110,5 @@ pub(in crate::console) async fn delete(State(console): State<Console>, action: A
             let frame = console.frame(&visitor, "projects");
             respond(&console, &visitor, (id, frame), status, Some(refused)).await
         }
-    }
+    })
 }

@@ -13,7 +13,7 @@ use crate::console::Console;
 use crate::console::chart;
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{failure, notice};
-use crate::console::project_access::{AccessError, OPERATE_OR_ADMIN, admitted, field_of};
+use crate::console::project_access::{AccessError, OPERATE_OR_ADMIN, field_of};
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::number;
 use crate::console::visitor::ConsoleVisitor;
@@ -113,23 +113,19 @@ pub(in crate::console) async fn download(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
-) -> Response {
+) -> Result<Response, Response> {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let project = query.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
+    let id = console.admitted(&visitor, query.one("project"), OPERATE_OR_ADMIN).await?;
     if let Err(_none) = console.projects.project(&id) {
-        return console.refuse_access(AccessError::NoProject).await;
+        return Err(console.refuse_access(AccessError::NoProject).await);
     }
-    match MonthOfUsage::read(&console, &id, Deadline::within(MAX_TIME)).await.days {
+    Ok(match MonthOfUsage::read(&console, &id, Deadline::within(MAX_TIME)).await.days {
         Ok(days) => file(&id, &days),
         Err(problem) => {
             let detail = format!("The usage can't be read: {problem}. Try again.");
             console.page(StatusCode::SERVICE_UNAVAILABLE, move || notice("Usage", &detail)).await
         }
-    }
+    })
 }
 
 fn file(id: &ProjectId, days: &[DailyUsage]) -> Response {
