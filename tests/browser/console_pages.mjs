@@ -69,12 +69,12 @@ export const ACTIONS = [
     says: 'No change fits.',
   },
   {
-    name: 'choose the last 24 hours',
+    name: 'choose this instance',
     path: 'now',
     async act(page) {
-      await page.locator('main a[href*="range=24h"]').first().click();
+      await page.locator('main a[href*="of=instance"]').first().click();
     },
-    says: '24 hours',
+    says: 'of this instance only',
   },
   ...KEY_ACTIONS,
   ...PROJECT_ACTIONS,

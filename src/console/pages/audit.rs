@@ -15,6 +15,7 @@ use crate::clock::{Deadline, Micros, Timestamp};
 use crate::console::Console;
 use crate::console::fields::{FormFields, Link, project_id};
 use crate::console::layout::{Frame, failure};
+use crate::console::page_error::PageError;
 use crate::console::rule_words::rule_link;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
@@ -51,11 +52,10 @@ pub(in crate::console) async fn show(
     let search = AuditSearch::parse(query.unwrap_or_default().as_bytes());
     let found = match &search {
         Ok(search) => list(&console, &visitor.caller, search).await,
-        Err(problem) => Err((StatusCode::BAD_REQUEST, problem.clone())),
+        Err(error) => Err(error.clone()),
     };
-    let status = found.as_ref().err().map_or(StatusCode::OK, |(status, _)| *status);
+    let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     let search = search.unwrap_or_default();
-    let found = found.map_err(|(_, problem)| problem);
     console.page(status, move || render(&frame, &search, &found)).await
 }
 
@@ -63,9 +63,8 @@ async fn list(
     console: &Console,
     caller: &Caller,
     search: &AuditSearch,
-) -> Result<AuditPage, (StatusCode, String)> {
-    let invalid = |problem: String| (StatusCode::BAD_REQUEST, problem);
-    let projects = search.projects(console, caller).map_err(invalid)?;
+) -> Result<AuditPage, PageError> {
+    let projects = search.projects(console, caller)?;
     let token = Some(&*search.page).filter(|page| !page.is_empty());
     let token = token.map(str::parse::<PageToken>).transpose();
     let filter = AuditFilter {
@@ -73,22 +72,22 @@ async fn list(
         keys: None,
         target: &search.rule,
         actor: &search.actor,
-        since: day("from", &search.from).map_err(invalid)?,
-        until: day("to", &search.to).map_err(invalid)?.map(|day| day + DAY),
+        since: day("from", &search.from)?,
+        until: day("to", &search.to)?.map(|day| day + DAY),
     };
-    let token = token.map_err(|error| invalid(error.to_string()))?;
+    let token = token.map_err(PageError::invalid)?;
     let deadline = Deadline::within(MAX_TIME);
     let page = console.administrator.audit().list(&filter, PAGE_SIZE, token, deadline).await;
     page.map_err(|error| {
-        let problem = format!("The audit can't be read: {}.", AdminError::Store(error));
-        (StatusCode::SERVICE_UNAVAILABLE, problem)
+        let error = PageError::from(AdminError::Store(error));
+        PageError { problem: format!("The audit can't be read: {}.", error.problem), ..error }
     })
 }
 
 impl AuditSearch {
-    fn parse(query: &[u8]) -> Result<Self, String> {
-        let fields = FormFields::parse(query).map_err(|error| error.to_string())?;
-        let field = |name| fields.one(name).map(str::to_owned).map_err(|error| error.to_string());
+    fn parse(query: &[u8]) -> Result<Self, PageError> {
+        let fields = FormFields::parse(query)?;
+        let field = |name| fields.one(name).map(str::to_owned);
         Ok(Self {
             project: field("project")?,
             actor: field("actor")?,
@@ -106,7 +105,7 @@ impl AuditSearch {
         &self,
         console: &Console,
         caller: &Caller,
-    ) -> Result<Option<AuditedProjects>, String> {
+    ) -> Result<Option<AuditedProjects>, PageError> {
         let required = Permission::PROJECT_ADMIN.roles();
         let is_for_all = caller.has(Role::Admin);
         if self.project.is_empty() {
@@ -121,7 +120,8 @@ impl AuditSearch {
             let is_permitted = caller.roles_in(&id).intersects(required);
             console.projects.audited(&id).filter(|_| is_permitted)
         });
-        let audited = audited.ok_or("project must be one that you have the role admin for")?;
+        let unknown = || PageError::invalid("project must be one that you have the role admin for");
+        let audited = audited.ok_or_else(unknown)?;
         Ok(Some(AuditedProjects::from([audited])))
     }
 
@@ -143,11 +143,13 @@ impl AuditSearch {
 }
 
 /// Reads the beginning of a day, which is in UTC.
-fn day(field: &str, text: &str) -> Result<Option<Timestamp>, String> {
+fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid = || format!("{field} must be a day from 1970 to 9999, such as 2026-11-23");
+    let invalid = || {
+        PageError::invalid(format!("{field} must be a day from 1970 to 9999, such as 2026-11-23"))
+    };
     let is_day = text.len() == 10 && text.is_ascii();
     let at = format!("{text}T00:00:00Z").parse::<prost_types::Timestamp>();
     let at = at.ok().filter(|_| is_day).ok_or_else(invalid)?;
@@ -155,11 +157,11 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, String> {
     Ok(Some(Timestamp::EPOCH + Micros::from_secs(seconds)))
 }
 
-fn render(frame: &Frame, search: &AuditSearch, found: &Result<AuditPage, String>) -> Markup {
+fn render(frame: &Frame, search: &AuditSearch, found: &Result<AuditPage, PageError>) -> Markup {
     let content = html! {
         (form(search))
         @match found {
-            Err(problem) => (failure(problem)),
+            Err(error) => (failure(&error.problem)),
             Ok(page) => {
                 @if page.entries.is_empty() {
                     p.notice {
@@ -314,7 +316,7 @@ mod tests {
         for text in ["1970-1-2", "1969-12-31", "2026-13-01", "2026-11-23T00", "x", "２０２６-11-23"]
         {
             let problem = day("to", text).expect_err(text);
-            assert!(problem.starts_with("to must be a day"), "{problem}");
+            assert!(problem.problem.starts_with("to must be a day"), "{problem:?}");
         }
     }
 }

@@ -62,8 +62,7 @@ pub(in crate::console) async fn show(
             console.page(StatusCode::OK, render).await
         }
         Err(error) => {
-            let status = error.status();
-            console.page(status, move || frame.page(TITLE, &failure(&error.to_string()))).await
+            console.page(error.status, move || frame.page(TITLE, &failure(&error.problem))).await
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::view::ViewError;
 use crate::admin::StatsScope;
 use crate::clock::{Micros, Timestamp};
 use crate::console::fields::Link;
+use crate::console::page_error::PageError;
 use crate::console::text::{number, time};
 use crate::proto_values::timestamp;
 use crate::telemetry::stats::StatsCoverage;
@@ -80,10 +80,10 @@ pub(in crate::console::pages) const fn scope_field(scope: StatsScope) -> &'stati
 }
 
 /// Reads the field of a scope.
-pub(in crate::console::pages) fn scope_of(field: &str) -> Result<StatsScope, ViewError> {
+pub(in crate::console::pages) fn scope_of(field: &str) -> Result<StatsScope, PageError> {
     match field {
         "" | "fleet" => Ok(StatsScope::Fleet),
         "instance" => Ok(StatsScope::Instance),
-        _ => Err(ViewError::Scope),
+        _ => Err(PageError::invalid("of must be fleet or instance")),
     }
 }

@@ -1,12 +1,10 @@
 //! A view of a visitor: the fields of the query.
 
-use axum::http::StatusCode;
-use thiserror::Error;
-
 use super::shown::{scope_field, scope_of};
 use crate::admin::StatsScope;
 use crate::api::auth::{Caller, Permission, Role};
-use crate::console::fields::{FieldError, FormFields, Link, project_id};
+use crate::console::fields::{FormFields, Link, project_id};
+use crate::console::page_error::PageError;
 use crate::projects::ProjectId;
 use crate::telemetry::stats::StatsFilter;
 
@@ -22,34 +20,13 @@ pub(in crate::console) struct View {
     pub(in crate::console) has_instances: bool,
 }
 
-/// The reason why there is nothing to show.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(in crate::console) enum ViewError {
-    #[error(transparent)]
-    Fields(#[from] FieldError),
-    #[error("of must be fleet or instance")]
-    Scope,
-    /// There is no such project, or the visitor has no role in it.
-    #[error("project must be one that you have the role operate or admin for")]
-    Project,
-}
-
-impl ViewError {
-    pub(super) fn status(&self) -> StatusCode {
-        match self {
-            Self::Project => StatusCode::NOT_FOUND,
-            _ => StatusCode::BAD_REQUEST,
-        }
-    }
-}
-
 impl View {
     /// Reads a query of a visitor.
     pub(super) fn parse(
         query: &[u8],
         caller: &Caller,
         is_project: impl Fn(&str) -> bool,
-    ) -> Result<Self, ViewError> {
+    ) -> Result<Self, PageError> {
         let fields = FormFields::parse(query)?;
         let required = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
         let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
@@ -64,7 +41,12 @@ impl View {
                     (is_for_all || caller.roles_in(id).intersects(required))
                         && is_project(id.as_str())
                 };
-                let id = project_id(project).filter(is_shown).ok_or(ViewError::Project)?;
+                let unknown = || {
+                    let problem =
+                        format!("project must be one that you have the role {required} for");
+                    PageError::not_found(problem)
+                };
+                let id = project_id(project).filter(is_shown).ok_or_else(unknown)?;
                 Some([id.to_string()].into())
             }
         };

@@ -41,7 +41,7 @@ impl RuleQuery {
         Ok(Self {
             project: field("project")?,
             name,
-            scope: scope_of(fields.one("of")?).map_err(PageError::invalid)?,
+            scope: scope_of(fields.one("of")?)?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
             window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
         })
