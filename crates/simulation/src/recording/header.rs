@@ -1,7 +1,7 @@
 //! The header of a recording.
 
 use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::Part;
+use rlaas_core::rules::{HashedParts, KeyHasher, Part};
 use serde::{Deserialize, Serialize};
 
 use super::sample::KeySample;
@@ -60,26 +60,6 @@ pub struct SampleHeader {
 }
 
 impl Header {
-    /// Returns `true` if the values of a part are hashed. An entry of a descriptor is a part by its
-    /// key: `user_id`, `resource`, or the name of an attribute.
-    pub fn is_hashed(&self, part: &Part) -> bool {
-        let RecordedKeys::Hashed(hashed) = &self.keys else { return false };
-        match part {
-            Part::AttributeOrUserId(name) => {
-                let attribute = Part::Attribute(name.clone());
-                hashed.has(&Part::UserId) || hashed.has(&attribute)
-            }
-            part => hashed.has(part),
-        }
-    }
-
-    /// Returns `true` if the values of entries of descriptors with this key are hashed.
-    pub fn is_hashed_entry(&self, key: &str) -> bool {
-        let named = part(key).filter(|part| !matches!(part, Part::Attribute(_)));
-        named.is_some_and(|part| self.is_hashed(&part))
-            || self.is_hashed(&Part::Attribute(key.to_owned()))
-    }
-
     /// Returns `true` if only a share of keys was recorded.
     pub fn is_sampled(&self) -> bool {
         self.sample.as_ref().is_some_and(|sample| sample.share_ppm < KeySample::WHOLE)
@@ -89,32 +69,20 @@ impl Header {
     /// a key sees only a share of the requests of each key. `None` if it sees all of them.
     pub fn undercounted_for(&self, parts: &[Part]) -> Option<&str> {
         let sample = self.sample.as_ref().filter(|sample| sample.share_ppm < KeySample::WHOLE)?;
-        let has = |name: &&String| match part(name) {
-            Some(Part::Attribute(name)) => {
-                parts.iter().any(|part| matches!(part, Part::Attribute(other) if *other == name))
-            }
-            Some(wanted) => parts.contains(&wanted),
-            None => false,
-        };
+        let has = |name: &&String| parts.iter().any(|part| part.to_string() == **name);
         sample.by.iter().find(|name| !has(name)).map(String::as_str)
     }
 }
 
 impl HashedHeader {
-    fn has(&self, wanted: &Part) -> bool {
-        self.parts.iter().any(|name| part(name).as_ref() == Some(wanted))
-    }
-}
-
-/// Returns the part with this name: `user_id`, `resource`, or `attributes.NAME`.
-fn part(name: &str) -> Option<Part> {
-    match name {
-        "user_id" => Some(Part::UserId),
-        "resource" => Some(Part::Resource),
-        name => {
-            let name = name.strip_prefix("attributes.").filter(|name| !name.is_empty())?;
-            Some(Part::Attribute(name.to_owned()))
-        }
+    /// Returns the parts whose values are hashed, with the hash.
+    pub(super) fn hashed_parts(&self, hasher: KeyHasher) -> HashedParts {
+        let part = |name: &String| match name.as_str() {
+            "user_id" => Some(Part::UserId),
+            "resource" => Some(Part::Resource),
+            name => name.strip_prefix("attributes.").map(|name| Part::Attribute(name.to_owned())),
+        };
+        HashedParts::new(hasher, self.parts.iter().filter_map(part))
     }
 }
 

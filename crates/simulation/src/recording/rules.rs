@@ -8,7 +8,8 @@ use std::fmt;
 
 use rlaas_core::rules::descriptors::{Descriptor, Descriptors};
 use rlaas_core::rules::{
-    EnforcedShare, KeyHasher, Matcher, Mode, Pattern, Rule, RuleSet, TextPattern, Unmatched,
+    EnforcedShare, HashedParts, KeyHasher, Matcher, Mode, Pattern, Rule, RuleSet, TextPattern,
+    Unmatched,
 };
 use thiserror::Error;
 
@@ -85,22 +86,24 @@ pub fn rules_for_recordings(
     if headers.iter().any(|header| Some(&header.keys) != first) {
         return Err(KeyError::Differ);
     }
-    let Some((header, RecordedKeys::Hashed(hashed))) = headers.first().zip(first) else {
+    let Some(RecordedKeys::Hashed(hashed)) = first else {
         return Ok(RulesForRecording { rules: rules.clone(), undecidable: Vec::new() });
     };
     if key.is_some_and(|key| key_fingerprint(key) != hashed.key) {
         return Err(KeyError::OtherKey);
     }
-    Ok(Hashing { header, key }.rules(rules))
+    // Without the key nothing is hashed, but the parts are known.
+    let hasher = key.cloned().unwrap_or_else(|| KeyHasher::new(|_| [0; 16]));
+    Ok(Hashing { parts: hashed.hashed_parts(hasher), has_key: key.is_some() }.rules(rules))
 }
 
 /// What is hashed, and how.
-struct Hashing<'a> {
-    header: &'a Header,
-    key: Option<&'a KeyHasher>,
+struct Hashing {
+    parts: HashedParts,
+    has_key: bool,
 }
 
-impl Hashing<'_> {
+impl Hashing {
     fn rules(&self, rules: &RuleSet) -> RulesForRecording {
         let mut undecidable = Vec::new();
         let mut leaves_rest_open = false;
@@ -138,7 +141,7 @@ impl Hashing<'_> {
     }
 
     fn rule(&self, rule: &Rule) -> Result<Rule, Undecidable> {
-        let is_hashed = |part| self.header.is_hashed(part);
+        let is_hashed = |part| self.parts.hasher_of(part).is_some();
         if rule.enforce != EnforcedShare::ALL && rule.key_by.iter().any(is_hashed) {
             return Err(Undecidable::Share);
         }
@@ -153,20 +156,25 @@ impl Hashing<'_> {
     fn hash_matcher(&self, matcher: &mut Matcher) -> Result<(), Undecidable> {
         for (part, pattern) in &mut matcher.patterns {
             if let Pattern::OneOf(texts) = pattern
-                && self.header.is_hashed(part)
+                && let Some(hasher) = self.parts.hasher_of(part)
             {
                 for text in texts {
-                    *text = TextPattern::Exact(self.hashed(&part.to_string(), text)?);
+                    *text = TextPattern::Exact(self.hashed(hasher, &part.to_string(), text)?);
                 }
             }
         }
         Ok(())
     }
 
-    fn hashed(&self, part: &str, text: &TextPattern) -> Result<String, Undecidable> {
-        match (text, self.key) {
-            (TextPattern::Exact(exact), Some(key)) => Ok(key.shown(exact)),
-            (TextPattern::Exact(_), None) => Err(Undecidable::WithoutKey(part.to_owned())),
+    fn hashed(
+        &self,
+        hasher: &KeyHasher,
+        part: &str,
+        text: &TextPattern,
+    ) -> Result<String, Undecidable> {
+        match text {
+            TextPattern::Exact(exact) if self.has_key => Ok(hasher.shown(exact)),
+            TextPattern::Exact(_) => Err(Undecidable::WithoutKey(part.to_owned())),
             _ => Err(Undecidable::Pattern(part.to_owned())),
         }
     }
@@ -200,11 +208,11 @@ impl Hashing<'_> {
 
     /// Returns the value of a node as the recording has it.
     fn value(&self, node: &Descriptor) -> Result<Option<String>, Undecidable> {
-        match &node.value {
-            Some(value) if self.header.is_hashed_entry(&node.key) => {
-                self.hashed(&node.key, &TextPattern::new(value)).map(Some)
+        match (&node.value, self.parts.hasher_of_entry(&node.key)) {
+            (Some(value), Some(hasher)) => {
+                self.hashed(hasher, &node.key, &TextPattern::new(value)).map(Some)
             }
-            value => Ok(value.clone()),
+            (value, _) => Ok(value.clone()),
         }
     }
 }
