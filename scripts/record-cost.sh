@@ -37,7 +37,7 @@ rate() { # NAME: decisions per second
 }
 
 start off
-start on "telemetry.record.file=$folder/requests.rec"
+start on "telemetry.record.file=$folder/requests.jsonl"
 interleave "$rounds" "$folder"
 python3 - "$folder/off.rates" "$folder/on.rates" <<'END'
 import statistics, sys
