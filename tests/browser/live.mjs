@@ -54,6 +54,7 @@ await run({
     await pay(4, 1);
     made += 7;
     await shows([first, second], made);
+    assert.ok(await first.locator('.chart canvas').count(), 'the chart of the new numbers is drawn');
     await first.locator('details summary').first().click();
     await pay(1, 1);
     made += 1;

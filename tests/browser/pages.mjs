@@ -52,6 +52,19 @@ async function openWatched(page, entry) {
   assert.deepEqual(wrong, [], entry.name);
 }
 
+// Asserts that every table that is marked as a chart is drawn as one.
+async function assertCharts(page, name) {
+  const marked = await page.locator('figure[data-chart]:has(tr[data-at])').count();
+  await page.waitForFunction((marked) => document.querySelectorAll('.chart .uplot canvas').length === marked, marked);
+  const empty = await page.evaluate(() =>
+    [...document.querySelectorAll('.chart canvas')]
+      .filter((one) => !one.getContext('2d').getImageData(0, 0, one.width, one.height).data.some((byte) => byte > 0))
+      .map((one) => one.closest('figure').id),
+  );
+  assert.deepEqual(empty, [], name);
+  if (['now', 'rule', 'project'].includes(name)) assert.ok(marked > 0, `${name} has a chart`);
+}
+
 // Asserts that Tab reaches every control of a page that was just opened, and that the focus is seen.
 async function assertKeyboard(page, name) {
   const { first, count } = await page.evaluate((controls) => {
@@ -139,6 +152,7 @@ await run({
       await page.emulateMedia({ colorScheme: 'light' });
       await page.setViewportSize({ width: 1280, height: 900 });
       await openWatched(page, entry);
+      await assertCharts(page, entry.name);
       await picture(page, `${entry.name}-light-1280`);
       if (subject.book && entry.book) await takePictureOfBook(page, entry);
       if (isOwn) await assertKeyboard(page, entry.name);
@@ -199,6 +213,11 @@ await run({
     for (const entry of OWN_PAGES.filter((entry) => !entry.stranger)) {
       await open(page, entry);
       assert.ok((await page.locator('main').innerText()).length > 50, entry.name);
+      assert.equal(await page.locator('canvas').count(), 0, entry.name);
+      if (await page.locator('figure[data-chart]').count()) {
+        await page.locator('figure summary').first().click();
+        assert.ok(await page.locator('figure tr[data-at]').first().isVisible(), `${entry.name} has the table`);
+      }
     }
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.waitForURL(`${consoleUrl()}sign-in`);

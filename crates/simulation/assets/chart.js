@@ -1,5 +1,4 @@
 // Draws a chart above every table that is marked as one. The tables are complete without it.
-//
 //   <figure data-chart="areas" data-series="1 allowed, 4 refused right" data-range="0 900">
 //     data-chart   areas (parts of a whole), bars (the same, as bars) or lines
 //     data-series  for each series: its column, its tone (a variable of the styles), its axis
@@ -8,42 +7,40 @@
 //     data-zone    zone of its times; without it, that of the reader
 //   <tr data-at="1767614400" data-seconds="10">, with <data value="…"> in the cells of series
 const HEIGHT = 220;
-const DAY = 86_400;
 const number = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, notation: "compact" });
 const text = (value) => (value == null ? "–" : number.format(value));
 const plots = new Map();
 
 // Returns the times, and the values of each series. A value holds until the end of its interval; what was
 // not counted is a gap.
-function columnsOf(figure, series) {
-  const points = [...figure.querySelectorAll("tr[data-at]")].map((row) => {
+function columnsOf({ chart, per }, rows, series) {
+  const points = [...rows].map((row) => {
     const [at, seconds] = [Number(row.dataset.at), Number(row.dataset.seconds)];
-    const per = figure.dataset.per === "second" ? seconds : 1;
-    const values = series.map(({ column }) => row.cells[column].querySelector("data").value / per);
-    return { at, end: at + seconds, values };
+    const count = ({ column }) => Number(row.cells[column].querySelector("data").value);
+    return { at, end: at + seconds, values: series.map((one) => count(one) / (per === "second" ? seconds : 1)) };
   });
   points.sort((one, other) => one.at - other.at);
-  const rows = points.flatMap(({ at, end, values }, index) => {
-    const isFollowed = points[index + 1]?.at === end || figure.dataset.chart === "bars";
+  const lines = points.flatMap(({ at, end, values }, index) => {
+    const isFollowed = points[index + 1]?.at === end || chart === "bars";
     const gap = [[end, ...values], [end + 0.001, ...values.map(() => null)]];
     return [[at, ...values], ...(isFollowed ? [] : gap)];
   });
-  return rows[0].map((_, column) => rows.map((row) => row[column]));
+  return lines[0].map((_, column) => lines.map((line) => line[column]));
 }
 
-function options(figure, series, values) {
-  const { chart, zone: timeZone } = figure.dataset;
-  const range = figure.dataset.range.split(" ").map(Number);
-  const length = range[1] - range[0];
-  const time = { hour: "numeric", minute: "2-digit", second: length < 600 ? "2-digit" : undefined };
+function options({ chart, range, zone }, series, values) {
+  const [from, until] = range.split(" ").map(Number);
+  const timeZone = zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const time = { hour: "numeric", minute: "2-digit", second: until - from < 600 ? "2-digit" : undefined };
   const day = { month: "short", day: "numeric" };
-  const ofAxis = new Intl.DateTimeFormat(undefined, { ...(length > 2 * DAY ? day : time), timeZone });
-  const exact = new Intl.DateTimeFormat(undefined, { ...day, ...(length > 20 * DAY ? {} : time), timeZone });
+  const exact = new Intl.DateTimeFormat(undefined, { ...day, ...(chart === "bars" ? {} : time), timeZone });
+  const short = new Intl.DateTimeFormat(undefined, { ...(until - from > 172_800 ? day : time), timeZone });
   const styles = getComputedStyle(document.documentElement);
   const color = (tone) => styles.getPropertyValue(`--${tone}`);
-  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
-  const ofValues = { ...axis, size: 60, values: (_plot, ticks) => ticks.map(text) };
+  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false } };
+  const counts = { ...axis, size: 60, values: (_plot, ticks) => ticks.map(text) };
   const fromZero = { range: (_plot, _lowest, highest) => [0, highest > 0 ? highest * 1.05 : 1] };
+  const times = { label: "Time", value: (_plot, at) => (at == null ? "–" : exact.format(at * 1_000)) };
   const lines = series.map(({ label, tone, scale }, index) => ({
     label, scale, width: 2, stroke: color(tone), points: { show: false },
     paths: chart === "bars" ? uPlot.paths.bars({ align: 1, size: [0.8] }) : uPlot.paths.stepped({ align: 1 }),
@@ -53,28 +50,25 @@ function options(figure, series, values) {
     value: (_plot, _value, _series, row) => text(values[index][row]),
   }));
   return {
-    width: widthIn(figure),
-    height: HEIGHT,
-    tzDate: (at) => (timeZone ? uPlot.tzDate(new Date(at * 1_000), timeZone) : new Date(at * 1_000)),
-    cursor: { drag: { x: false } },
-    scales: { x: { range }, left: fromZero, right: fromZero },
+    height: HEIGHT, cursor: { drag: { x: false } }, series: [times, ...lines],
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), timeZone),
+    scales: { x: { range: [from, until] }, left: fromZero, right: fromZero },
     axes: [
-      { ...axis, space: 90, values: (_plot, ticks) => ticks.map((at) => ofAxis.format(at * 1_000)) },
-      { ...ofValues, scale: "left" },
-      { ...ofValues, scale: "right", side: 1, grid: {}, show: series.some((one) => one.scale === "right") },
+      { ...axis, space: 90, values: (_plot, ticks) => ticks.map((at) => short.format(at * 1_000)) },
+      { ...counts, scale: "left" },
+      { ...counts, scale: "right", side: 1, grid: {}, show: series.some((one) => one.scale === "right") },
     ],
-    series: [{ label: "Time", value: (_plot, at) => (at == null ? "–" : exact.format(at * 1_000)) }, ...lines],
   };
 }
 
 function draw(figure) {
-  const heads = figure.querySelectorAll("thead th");
+  const [heads, table] = [figure.querySelectorAll("thead th"), figure.querySelector("details")];
   const series = figure.dataset.series.split(",").map((of) => {
     const [column, tone, scale = "left"] = of.trim().split(" ");
     return { column, tone, scale, label: heads[column].textContent };
   });
-  const [at, ...values] = columnsOf(figure, series);
-  const settings = options(figure, series, values);
+  const [at, ...values] = columnsOf(figure.dataset, figure.querySelectorAll("tr[data-at]"), series);
+  const settings = { ...options(figure.dataset, series, values), width: table.clientWidth };
   let drawn = values;
   if (figure.dataset.chart !== "lines") {
     // Parts are drawn as sums: the highest first, and those below cover it.
@@ -84,27 +78,24 @@ function draw(figure) {
     settings.series = [settings.series[0], ...settings.series.slice(1).reverse()];
   }
   const plot = new uPlot(settings, [at, ...drawn]);
-  figure.querySelector("details").before(plot.root);
+  table.before(plot.root);
   const highest = series.map(({ label }, index) => `${label}: at most ${text(Math.max(...values[index]))}.`);
   const picture = plot.root.querySelector(".u-wrap");
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", `${figure.querySelector("figcaption").textContent}. ${highest.join(" ")}`);
-  return plot;
+  plots.set(table, plot);
+  resized.observe(table);
 }
 
-const widthIn = (figure) => Math.max(figure.querySelector("details").clientWidth, 100);
-const resized = new ResizeObserver((entries) => {
-  for (const { target } of entries) plots.get(target)?.setSize({ width: widthIn(target), height: HEIGHT });
+const resized = new ResizeObserver((tables) => {
+  for (const { target } of tables) plots.get(target)?.setSize({ width: target.clientWidth, height: HEIGHT });
 });
 
 function drawAll() {
   resized.disconnect();
   for (const plot of plots.values()) plot.destroy();
   plots.clear();
-  for (const figure of document.querySelectorAll("figure[data-chart]:has(tr[data-at])")) {
-    plots.set(figure, draw(figure));
-    resized.observe(figure);
-  }
+  for (const figure of document.querySelectorAll("figure[data-chart]:has(tr[data-at])")) draw(figure);
 }
 
 drawAll();
