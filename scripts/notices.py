@@ -13,9 +13,11 @@ import sys
 
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"]
 LICENSE_FILE = re.compile(r"(licen[cs]e|copying|copyright|notice|unlicense)([-._].*)?", re.IGNORECASE)
+# Sources of others in this repository that are part of the program, with their license.
+VENDORED = {"uPlot 1.6.32 (MIT), which draws charts": "crates/simulation/assets/uplot/LICENSE"}
 HEAD = """Third-party notices
 
-The program `rlaas` contains the crates that this file lists. Each text stands once, below the crates that
+The program `rlaas` contains the crates and scripts that this file lists. Each text stands once, below the crates that
 come with it. `scripts/notices.sh --update` writes this file.
 """
 
@@ -66,6 +68,8 @@ def main():
             lines = by_text.setdefault(text, [])
             if line not in lines:
                 lines.append(line)
+    for line, file in VENDORED.items():
+        by_text[pathlib.Path(file).read_text().strip()] = [line]
     print(HEAD)
     without_text = by_text.pop("", [])
     # Texts of many crates first.

@@ -50,11 +50,11 @@ function options({ chart, range, zone }, series, values) {
     value: (_plot, _value, _series, row) => text(values[index][row]),
   }));
   return {
-    height: HEIGHT, cursor: { drag: { x: false } }, series: [times, ...lines],
+    height: HEIGHT, padding: [8, 32, 0, 0], cursor: { drag: { x: false } }, series: [times, ...lines],
     tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), timeZone),
     scales: { x: { range: [from, until] }, left: fromZero, right: fromZero },
     axes: [
-      { ...axis, space: 90, values: (_plot, ticks) => ticks.map((at) => short.format(at * 1_000)) },
+      { ...axis, space: 90, size: 32, values: (_plot, ticks) => ticks.map((at) => short.format(at * 1_000)) },
       { ...counts, scale: "left" },
       { ...counts, scale: "right", side: 1, grid: {}, show: series.some((one) => one.scale === "right") },
     ],

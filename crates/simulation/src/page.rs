@@ -73,7 +73,7 @@ impl SimulationPage<'_> {
         html! {
             p {
                 @match span {
-                    Some(span) => { (number(all.requests)) " requests in " (length_text(span.length)) " from " (span.from) ": " },
+                    Some(span) => { (number(all.requests)) " requests in " (length_text(span.length)) " from " (time_text(span.from)) ": " },
                     None => "No request was decided: ",
                 }
                 strong { (number(all.refused)) " refused (" (share_text(all.refused, all.requests)) ")" }
@@ -168,7 +168,7 @@ impl SimulationPage<'_> {
     fn over_time(&self) -> Markup {
         let SimulationReport { over_time, is_compared, all, .. } = self.report;
         let bucket = over_time.bucket.as_micros() / 1_000_000;
-        let from = over_time.from_time.as_micros() / 1_000_000;
+        let from = over_time.from.as_micros() / 1_000_000;
         let until = from + bucket * over_time.buckets.len() as u64;
         let mut columns = vec!["From", "Requests", "Refused"];
         let mut series = "1 policy, 2 refused right".to_owned();

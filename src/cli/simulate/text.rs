@@ -36,7 +36,8 @@ fn summary(report: &SimulationReport) -> String {
     let SimulationReport { all, span, .. } = report;
     let mut text = format!("{} requests", all.requests);
     if let Some(span) = span {
-        let _infallible = write!(text, " in {} from {}", length_text(span.length), span.from);
+        let _infallible =
+            write!(text, " in {} from {}", length_text(span.length), time_text(span.from));
     }
     let _infallible = writeln!(
         text,

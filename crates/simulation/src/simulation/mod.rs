@@ -28,7 +28,6 @@ pub use report::{
 };
 pub use rules::TriedLimit;
 pub use text::{count_text, length_text, share_text, time_text};
-pub use timeline::MAX_BUCKETS;
 pub use verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };

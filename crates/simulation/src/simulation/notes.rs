@@ -6,7 +6,6 @@ use rlaas_core::clock::Micros;
 use rlaas_core::rules::Rule;
 
 use super::report::{RuleReport, SimulationReport};
-use super::rules::TriedLimit;
 use super::text::length_text;
 use crate::traffic::{TrafficCounts, UnreadLine};
 
@@ -34,12 +33,12 @@ impl SimulationReport {
     }
 
     fn note_rules(&self, notes: &mut Notes) {
-        let length = self.span.as_ref().map_or(Micros::ZERO, |span| span.length);
+        let length = self.span.map_or(Micros::ZERO, |span| span.length);
         let tried = || self.rules.iter().filter(|rule| rule.candidate.is_some());
         let is_idle = |rule: &&RuleReport| rule.counts.requests == 0 && rule.rule != Rule::DEFAULT;
         notes.list("no request matched", tried().filter(is_idle).map(|rule| rule.rule.clone()));
         let long = tried().filter_map(|rule| {
-            let window = rule.candidate.as_ref().map(TriedLimit::window)?;
+            let window = rule.candidate.as_ref()?.window;
             (window > length).then(|| format!("{} ({})", rule.rule, length_text(window)))
         });
         let of = format!("windows are longer than the traffic, which is {}", length_text(length));

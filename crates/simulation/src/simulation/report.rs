@@ -1,13 +1,12 @@
 //! The report of a simulation: plain data, which `rlaas simulate --json` prints.
 //!
-//! Names of fields are stable. Times are texts of RFC 3339 in UTC, lengths of time are seconds.
+//! Names of fields are stable.
 
 use rlaas_core::clock::{Micros, Timestamp};
 use serde::Serialize;
 
 use super::counted::Counted;
 use super::rules::TriedLimit;
-use super::text::{seconds, time_text};
 
 /// The report of a simulation.
 #[derive(Clone, Debug, Serialize)]
@@ -40,16 +39,13 @@ pub struct SimulationReport {
 }
 
 /// Times of the first and the last request.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SimulatedSpan {
     /// Time of the first request.
-    pub from: String,
-    /// Time of the last request.
-    pub until: String,
-    /// Time between them.
-    pub seconds: f64,
-    /// Time between them.
-    #[serde(skip)]
+    #[serde(rename = "fromUs")]
+    pub from: Timestamp,
+    /// Time between it and the last request.
+    #[serde(rename = "lengthUs")]
     pub length: Micros,
 }
 
@@ -121,19 +117,14 @@ pub struct HitKey {
 }
 
 /// Counts over time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TimeReport {
     /// Begin of the first bucket.
-    pub from: String,
-    /// Begin of the first bucket.
-    #[serde(skip)]
-    pub from_time: Timestamp,
+    #[serde(rename = "fromUs")]
+    pub from: Timestamp,
     /// Length of each bucket.
-    #[serde(skip)]
+    #[serde(rename = "bucketUs")]
     pub bucket: Micros,
-    /// Length of each bucket.
-    pub bucket_seconds: f64,
     /// Counts of each bucket.
     pub buckets: Vec<CountsReport>,
 }
@@ -147,12 +138,9 @@ impl SimulationReport {
         rules.sort_by_key(|rule| (rule.candidate.is_none(), rule.rule.clone()));
         Self {
             is_compared,
-            span: counted.span.map(|(from, until)| SimulatedSpan {
-                from: time_text(from),
-                until: time_text(until),
-                seconds: seconds(until.since(from)),
-                length: until.since(from),
-            }),
+            span: counted
+                .span
+                .map(|(from, until)| SimulatedSpan { from, length: until.since(from) }),
             warm_up_requests: counted.in_warm_up,
             all: counted.all,
             matched: counted.matched,

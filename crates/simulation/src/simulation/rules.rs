@@ -29,8 +29,9 @@ pub struct TriedLimit {
     pub algorithm: &'static str,
     /// Units per window; 0 refuses all. `None`: unlimited.
     pub limit: Option<u64>,
-    /// The window, in microseconds.
-    pub window_us: u64,
+    /// The window.
+    #[serde(rename = "windowUs")]
+    pub window: Micros,
     /// Most units at once, if the algorithm has a burst.
     pub burst: Option<u64>,
     /// Whether it is enforced: `enforced`, `shadow`, `quota`, `shadow quota` or `off`.
@@ -111,7 +112,7 @@ impl TriedLimit {
                 Grant::Banned => Some(0),
                 Grant::Unlimited => None,
             },
-            window_us: window.as_micros(),
+            window,
             burst,
             mode: match mode {
                 Mode::Enforced => "enforced",
@@ -123,11 +124,6 @@ impl TriedLimit {
             enforced_share: EnforcedShare::ALL.to_string(),
             overrides: 0,
         }
-    }
-
-    /// Returns the window.
-    pub fn window(&self) -> Micros {
-        Micros::from_micros(self.window_us)
     }
 }
 
@@ -149,7 +145,7 @@ impl From<&DescriptorRule> for TriedLimit {
 impl fmt::Display for TriedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
-            Some(limit) => write!(f, "{} per {}", count_text(limit), length_text(self.window()))?,
+            Some(limit) => write!(f, "{} per {}", count_text(limit), length_text(self.window))?,
             None => write!(f, "unlimited")?,
         }
         if let Some(burst) = self.burst.filter(|burst| Some(*burst) != self.limit) {

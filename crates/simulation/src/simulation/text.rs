@@ -73,12 +73,6 @@ pub fn time_text(at: Timestamp) -> String {
     time.map_or_else(|| format!("{} µs", at.as_micros()), |time| time.to_string())
 }
 
-/// Returns a length of time in seconds, for scripts.
-#[expect(clippy::cast_precision_loss, reason = "exact to the microsecond for 285 years")]
-pub(crate) fn seconds(length: Micros) -> f64 {
-    length.as_micros() as f64 / 1e6
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,9 @@
 use rlaas_core::clock::{Micros, Timestamp};
 
 use super::report::{CountsReport, TimeReport};
-use super::text::{seconds, time_text};
 
 /// Most buckets.
-pub const MAX_BUCKETS: usize = 240;
+const MAX_BUCKETS: usize = 240;
 
 const SECOND: u64 = 1_000_000;
 /// Widths in seconds. Beyond the last one the width doubles.
@@ -71,13 +70,9 @@ impl Timeline {
 
     /// Returns the counts of all buckets.
     pub(super) fn report(self) -> TimeReport {
-        let from_time = Timestamp::from_micros(self.first.unwrap_or_default());
-        let bucket = Micros::from_micros(self.width);
         TimeReport {
-            from: time_text(from_time),
-            from_time,
-            bucket,
-            bucket_seconds: seconds(bucket),
+            from: Timestamp::from_micros(self.first.unwrap_or_default()),
+            bucket: Micros::from_micros(self.width),
             buckets: self.buckets,
         }
     }
@@ -110,7 +105,7 @@ mod tests {
                 timeline.counts_at(Timestamp::from_micros(at)).requests += 1;
             }
             let report = timeline.report();
-            let (first, width) = (report.from_time.as_micros(), report.bucket.as_micros());
+            let (first, width) = (report.from.as_micros(), report.bucket.as_micros());
             prop_assert!(report.buckets.len() <= MAX_BUCKETS);
             prop_assert_eq!(first % width, 0);
             for (index, counts) in (0..).zip(&report.buckets) {
@@ -128,7 +123,7 @@ mod tests {
             timeline.counts_at(Timestamp::from_micros(micros)).requests += 1;
         }
         let report = timeline.report();
-        assert_eq!(report.from_time, Timestamp::from_micros(5_000_000));
+        assert_eq!(report.from, Timestamp::from_micros(5_000_000));
         assert_eq!(report.buckets.iter().map(|counts| counts.requests).collect::<Vec<_>>(), [3]);
     }
 }
