@@ -7,7 +7,7 @@
 pub enum RemovedKind {
     /// A setting, or a section with all below it, by its whole key.
     Setting,
-    /// A command, by all its words.
+    /// A command with all below it, by its words.
     Command,
     /// An option, after the words of its command.
     Flag,
@@ -26,14 +26,33 @@ pub struct RemovedName {
 
 /// All names that were removed.
 pub const REMOVED: &[RemovedName] = &[
+    setting("store.memory.journal.counters", "set store.memory.snapshot: 10s"),
+    setting(
+        "store.memory.journal.fsync",
+        "set store.memory.snapshot: 10s; changes are on disk before their reply",
+    ),
     setting("telemetry.preview", LIMITS_ON_TRIAL),
-    setting("store.memory.journal.counters", "use store.memory.snapshot"),
-    setting("store.memory.journal.fsync", "use store.memory.snapshot"),
-    command("plan", "rlaas simulate with two files says what a limit would have done"),
+    command(
+        "plan",
+        "see rlaas simulate: the limits to try in --config, those in force in --against",
+    ),
+    command("record", "recordings are JSON Lines: cat, zstdcat and jq print them"),
     command("rule preview", LIMITS_ON_TRIAL),
+    flag("bench --plot", "use --hdr FILE with HdrHistogram's plotter, or --json"),
+    flag("simulate --max-keys", "keys are never dropped in a simulation"),
+    flag("simulate --progress", "a simulation takes about a second for a million requests"),
+    flag("simulate --where", FILTER_BEFORE),
+    flag("simulate --skip-status", FILTER_BEFORE),
+    flag("simulate --stamp", TIMES),
+    flag("simulate --zone", TIMES),
+    flag("simulate --reorder", TIMES),
+    flag("simulate --max-gap", TIMES),
+    flag("simulate --envelope", "take lines out of it with jq -r .log, into --traffic -"),
 ];
 
 const LIMITS_ON_TRIAL: &str = "see \"Limits on trial\" in docs/rules.md";
+const FILTER_BEFORE: &str = "filter before with grep or jq, into --traffic -";
+const TIMES: &str = "see \"Times\" in docs/simulation.md";
 
 const fn setting(name: &'static str, instead: &'static str) -> RemovedName {
     RemovedName { kind: RemovedKind::Setting, name, instead }
@@ -41,6 +60,10 @@ const fn setting(name: &'static str, instead: &'static str) -> RemovedName {
 
 const fn command(name: &'static str, instead: &'static str) -> RemovedName {
     RemovedName { kind: RemovedKind::Command, name, instead }
+}
+
+const fn flag(name: &'static str, instead: &'static str) -> RemovedName {
+    RemovedName { kind: RemovedKind::Flag, name, instead }
 }
 
 /// Returns what to do instead of a name, if it was removed.

@@ -108,8 +108,8 @@ fn tried(
     let changed: HashSet<&str> =
         validated.changes.iter().map(|change| change.name.as_str()).collect();
     let applied = specs.into_iter().map(|spec| {
-        let changes = spec.name.value().is_some_and(|name| changed.contains(name.as_str()));
-        publish_as.apply(spec, changes)
+        let differs = spec.name.value().is_some_and(|name| changed.contains(name.as_str()));
+        publish_as.apply(spec, differs)
     });
     let specs: Vec<_> = applied.collect();
     Ok((validate(trial, specs.clone())?, specs))
