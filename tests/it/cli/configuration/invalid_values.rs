@@ -305,8 +305,9 @@ fn invalid_tls_files_are_reported_by_key_and_path() {
 #[test]
 fn snapshots_need_a_folder_and_a_valid_interval() {
     let reported = problems("store: {memory: {snapshot: 10s}}");
-    let requires = "requires state-dir or store.memory.journal.path";
-    assert_eq!(reported, [format!("store.memory.snapshot: {requires} (line 1)")]);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let requires = "store.memory.snapshot: requires state-dir or store.memory.journal.path";
+    assert!(reported[0].starts_with(requires), "{reported:?}");
     for interval in ["0s", "999ms", "61m", "often", "-1"] {
         let text = format!("state-dir: a\nstore: {{memory: {{snapshot: {interval}}}}}");
         let reported = problems(&text);
