@@ -105,8 +105,8 @@ export const KEY_ACTIONS = [
   {
     name: 'try a request',
     async act(page) {
-      await page.goto(`${consoleUrl()}rule?name=pay`);
-      for (const [resource, says] of [['/pay', 'The rule applies, and takes 1 unit'], ['/other', 'The rule does not apply']]) {
+      for (const [resource, says] of [['/pay', 'A request would be'], ['/other', 'Rules that it does not meet']]) {
+        await page.goto(`${consoleUrl()}rule?name=pay`);
         await page.getByLabel('User id').fill('nobody-has-this-id');
         await page.getByLabel('Resource').fill(resource);
         await page.getByRole('button', { name: 'Try' }).click();
