@@ -4,21 +4,24 @@
 -- All keys are in one slot, and none has a time to live. Those marked with * belong to a generation: a
 -- restored catalogue is written into keys of its own, which one step makes those of the catalogue.
 --
--- KEYS[1]   HASH  head: `epoch`, `revision`, `id` (of the revision), `documents`, `counted` and
---                 `generation`, which is missing in the first one
--- KEYS[2]*  ZSET  ids of the last revisions, by revision
--- KEYS[3]   HASH  epochs that were replaced, as names
--- KEYS[4]*  ZSET  names of documents, removed ones too, by the revision that changed them last
--- KEYS[5]*  HASH  index: for each document its revision and its number of counted fields
--- KEYS[6]*  HASH  fields of the document of the operation. A counted field that is a JSON object begins
+-- KEYS[1]   HASH  head: `format`, `epoch`, `revision`, `id` (of the revision), `lineage` (the last epochs
+--                 that this one has replaced, newest first, each with ':' and its revision then, between
+--                 spaces), `documents`, `counted`, `generation`, which is missing in the first one, and
+--                 `staged`, the generation that a restore writes
+-- KEYS[2]   ZSET  ids of the last revisions, by revision
+-- KEYS[3]*  ZSET  names of documents, removed ones too, by the revision that changed them last
+-- KEYS[4]*  HASH  index: for each document its revision and its number of counted fields
+-- KEYS[5]*  HASH  fields of the document of the operation. A counted field that is a JSON object begins
 --                 with the member `revision`: that of the write which has set it
--- KEYS[7]   LIST  history of that document, newest first: revision, a space, content. A long content is
+-- KEYS[6]   LIST  history of that document, newest first: revision, a space, content. A long content is
 --                 in pieces: revision, '/', number of the piece from 0, '/', number of pieces, a space,
 --                 and the piece
--- KEYS[8]   HASH  mark of a conflict: `since`, and `staged`, the generation that a restore writes
--- KEYS[9]   HASH  entries made beside the catalogue during a conflict
--- KEYS[10]  HASH  generations that are not those of the catalogue, as names
--- KEYS[11]  ZSET  names of removed documents, by the time of their removal in seconds
+-- KEYS[7]   HASH  marks of a conflict: for each epoch whose last revision the catalogue lacks the
+--                 instance that says so, this revision, the time in seconds, and the epoch's lineage
+-- KEYS[8]   HASH  generations that are not those of the catalogue, as names
+-- KEYS[9]   ZSET  names of removed documents, by the time of their removal in seconds
+-- KEYS[10]  ZSET  ended keys, by their number. It only grows, but for those that are forgotten
+-- KEYS[11]  ZSET  ids of the last additions to them, by the number of the last ended key of each
 -- ARGV[1]  nonce       text, unique for each call: echoed in the reply
 -- ARGV[2]  operation   text: a name in `operations`
 -- ARGV[3]  epoch       text: epoch of the caller's catalogue; empty if it has none
@@ -32,18 +35,20 @@
 --     keys are of another generation: then nothing was done
 --   'failed', the name of a command, and the error that it met. Earlier writes are not undone.
 
--- Ids of revisions that are kept.
-local MAX_IDS = 10000
+-- Of this script. The one before had no number.
+local FORMAT = '2'
+-- Ids of revisions, and of additions to the ended keys, that are kept.
+local MAX_IDS = 1000
+-- Ended keys, and marks, that are kept.
+local MAX_ENDED, MAX_MARKS = 100000, 16
 -- Length of a piece of a history in bytes, and pieces of a document that are kept.
 local PIECE_LEN, MAX_PIECES = 65536, 256
 -- Bytes after which a reading call ends, so that it takes less than a millisecond.
 local MAX_READ = 65536
 -- Length up to which a field is short.
 local SHORT = 4096
--- Entries beside the catalogue, and names of removed documents, that are kept.
-local MAX_ASIDE, MAX_REMOVED = 10000, 100000
--- Members of a set that one call removes.
-local MAX_CLEARED = 500
+-- Names of removed documents that are kept.
+local MAX_REMOVED = 100000
 -- Arguments of one command.
 local MAX_BATCH = 2000
 -- Begins the names of fields that are counted.
@@ -63,9 +68,9 @@ local function call(command, key, ...)
 end
 
 local keys = {
-  head = KEYS[1], ids = KEYS[2], replaced = KEYS[3], changes = KEYS[4], index = KEYS[5],
-  document = KEYS[6], history = KEYS[7], conflict = KEYS[8], aside = KEYS[9], unused = KEYS[10],
-  removed = KEYS[11],
+  head = KEYS[1], ids = KEYS[2], changes = KEYS[3], index = KEYS[4], document = KEYS[5],
+  history = KEYS[6], conflict = KEYS[7], unused = KEYS[8], removed = KEYS[9], ended = KEYS[10],
+  ended_ids = KEYS[11],
 }
 local own = { epoch = ARGV[3], revision = tonumber(ARGV[4]), id = ARGV[5] }
 local generation = ARGV[6]
@@ -86,37 +91,65 @@ local function is_marked()
   return call('HLEN', keys.conflict) > 0
 end
 
--- Marks a conflict, unless it is marked.
-local function mark()
-  if not is_marked() then
-    call('HSET', keys.conflict, 'since', whole(now()))
+-- Marks that the catalogue lacks the last revision of the caller's.
+local function mark(instance, lineage)
+  local marked = call('HGET', keys.conflict, own.epoch)
+  local revision = marked and tonumber(string.match(marked, '^%S+ (%d+)')) or -1
+  if revision < own.revision and (marked or call('HLEN', keys.conflict) < MAX_MARKS) then
+    local text = string.format('%s %.0f %.0f %s', instance, own.revision, now(), lineage)
+    call('HSET', keys.conflict, own.epoch, text)
   end
 end
 
--- Returns how the catalogue follows the caller's: 'missing', 'first' if the caller has none, 'same',
--- 'newer', 'replaced', or 'conflict' if it does not. Then `true` if it lacks a revision of the
--- caller's own epoch.
-local function relation()
-  local epoch = call('HGET', keys.head, 'epoch')
-  if not epoch then
-    return 'missing', own.epoch ~= ''
-  end
+-- Returns how the catalogue follows the caller's, which has this lineage: 'missing' if there is none,
+-- 'first' if the caller has none, 'same', 'newer', 'unchecked' (newer, and the caller's revision is
+-- older than the ids), 'replaced', 'lost' if it lacks the caller's revision, or 'foreign' if neither
+-- knows the other.
+local function relation(lineage)
+  local head = call('HMGET', keys.head, 'epoch', 'revision', 'lineage')
+  local epoch, revision = head[1], tonumber(head[2] or '0')
   if own.epoch == '' then
-    return 'first', false
+    return epoch and 'first' or 'missing'
+  elseif not epoch then
+    return 'lost'
+  elseif epoch ~= own.epoch then
+    if string.find(head[3], own.epoch, 1, true) then return 'replaced' end
+    return string.find(lineage, epoch, 1, true) and 'lost' or 'foreign'
+  elseif own.revision > revision then
+    return 'lost'
+  elseif tonumber(call('ZSCORE', keys.ids, own.id) or '-1') == own.revision then
+    return own.revision == revision and 'same' or 'newer'
   end
-  if epoch ~= own.epoch then
-    return call('HEXISTS', keys.replaced, own.epoch) == 1 and 'replaced' or 'conflict', false
+  local oldest = call('ZRANGE', keys.ids, 0, 0, 'WITHSCORES')[2]
+  return oldest and own.revision < tonumber(oldest) and 'unchecked' or 'lost'
+end
+
+-- Returns the id of the last addition to the ended keys, and its number; '' and 0 if there is none.
+local function last_ended()
+  local last = call('ZRANGE', keys.ended_ids, -1, -1, 'WITHSCORES')
+  return last[1] or '', tonumber(last[2] or '0')
+end
+
+-- Adds arguments to the ended keys, as far as there is room. Returns '1' if there is not enough.
+local function add_ended(first, last)
+  local _, before = last_ended()
+  local number, room, full = before, MAX_ENDED - call('ZCARD', keys.ended), '0'
+  for i = first, last do
+    if not call('ZSCORE', keys.ended, ARGV[i]) then
+      if number - before < room then
+        number = number + 1
+        call('ZADD', keys.ended, number, ARGV[i])
+      else
+        full = '1'
+      end
+    end
   end
-  local revision = head_number('revision')
-  local stands = tonumber(call('ZSCORE', keys.ids, own.id) or '-1') == own.revision
-  if not stands then
-    local oldest = call('ZRANGE', keys.ids, 0, 0, 'WITHSCORES')
-    stands = oldest[2] and own.revision < tonumber(oldest[2])
+  if number > before then
+    call('ZADD', keys.ended_ids, number, ARGV[1])
+    call('ZREMRANGEBYRANK', keys.ended_ids, 0, -MAX_IDS - 1)
+    call('PUBLISH', keys.head, 'ended')
   end
-  if not stands or own.revision > revision then
-    return 'conflict', true
-  end
-  return own.revision == revision and 'same' or 'newer', false
+  return full
 end
 
 -- Returns the revision of a document and its number of counted fields; 0 and 0 if there is none.
@@ -135,18 +168,49 @@ end
 
 local operations = {}
 
--- Argument: 1 if the caller has had the catalogue of this store in force, so that it marks a catalogue
--- that does not follow; it always marks one that lost a revision. Results: how the catalogue follows the
--- caller's; 1 if a conflict is marked; number of entries beside the catalogue; and unless it is missing
--- epoch, revision and id.
-function operations.head(in_step)
-  local follows, lost = relation()
-  if lost or follows == 'conflict' and in_step == '1' then
-    mark()
+-- Arguments: lineage of the caller's catalogue; id of the ended keys that it has; its name if it marks a
+-- catalogue that lacks its own, else empty; 1 if it also marks one of which neither knows the other.
+-- It marks nothing before it has all ended keys, and the store has its own. Results: how the catalogue
+-- follows the caller's; number of marks; id of the ended keys; and unless the catalogue is missing
+-- epoch, revision, id and lineage.
+function operations.head(lineage, ended, instance, marks_foreign)
+  local follows, newest = relation(lineage), last_ended()
+  local is_marked_now = follows == 'lost' or follows == 'foreign' and marks_foreign == '1'
+  if is_marked_now and instance ~= '' and ended == newest then
+    mark(instance, lineage)
   end
-  local head = call('HMGET', keys.head, 'epoch', 'revision', 'id')
-  local marked = is_marked() and '1' or '0'
-  return { follows, marked, whole(call('HLEN', keys.aside)), head[1], head[2], head[3] }
+  local head = call('HMGET', keys.head, 'epoch', 'revision', 'id', 'lineage')
+  local marks = whole(call('HLEN', keys.conflict))
+  return { follows, marks, newest, head[1], head[2], head[3], head[4] }
+end
+
+-- Arguments: id of the ended keys that the caller has; number of the last one that it has read since, or
+-- empty; how many at most. Results: id of the ended keys; 1 if the store does not know the caller's id,
+-- so that they begin anew; ended keys after those that the caller has, and their numbers, in turn.
+function operations.ended(id, number, count)
+  local known = call('ZSCORE', keys.ended_ids, id)
+  local since = known and (number ~= '' and number or known) or '0'
+  local found = call('ZRANGEBYSCORE', keys.ended, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+  local results = { last_ended(), known and '0' or '1' }
+  for i = 1, #found do
+    results[i + 2] = found[i]
+  end
+  return results
+end
+
+-- Arguments: ended keys to add. Results: 1 if there was not enough room.
+function operations.add_ended()
+  return { add_ended(7, #ARGV) }
+end
+
+-- Arguments: ended keys that no catalogue can bring back any more. Results: how many were removed.
+function operations.forget_ended()
+  return { whole(call('ZREM', keys.ended, unpack(ARGV, 7))) }
+end
+
+-- Results: epochs and their marks in turn.
+function operations.marks()
+  return call('HGETALL', keys.conflict)
 end
 
 -- Arguments: a revision, number. Results: name and revision of each document that has changed since,
@@ -258,19 +322,21 @@ end
 -- Writes a document. Arguments: its name; its revision as the caller knows it, 0 for none; id of the
 -- new revision; epoch for a new catalogue; most documents; most counted fields of all documents; an
 -- entry for the history, or empty; 1 to remove the document; seconds for which a removed one is not
--- made again; how many fields to set; their names and contents in turn; names of fields to delete.
--- Results: 'written' and the new revision; 'raced' and the document's revision; 'documents' or 'fields'
--- if there would be too many; 'removed' if it was; or 'conflict'.
-function operations.write(name, expected, id, epoch, documents, fields, entry, removes, rest, sets)
+-- made again; how many fields to set; how many keys have ended; names and contents of the fields in
+-- turn; the ended keys; names of fields to delete. Results: 'written' and the new revision; 'raced' and
+-- the document's revision; 'documents' or 'fields' if there would be too many; 'removed' if it was; or
+-- 'conflict'.
+function operations.write(name, expected, id, epoch, documents, fields, entry, removes, rest, sets, ended)
   -- Not arguments of the function, which may be 8,000 at most.
-  local first_set, first_delete = 17, 17 + sets * 2
-  local follows = relation()
+  local first_set, first_ended = 18, 18 + sets * 2
+  local first_delete = first_ended + ended
+  local follows = relation('')
   if is_marked() then
     return { 'conflict' }
   end
-  if follows == 'missing' and own.epoch == '' then
-    call('HSET', keys.head, 'epoch', epoch)
-  elseif follows ~= 'same' and follows ~= 'newer' then
+  if follows == 'missing' then
+    call('HSET', keys.head, 'format', FORMAT, 'epoch', epoch, 'lineage', '')
+  elseif follows ~= 'same' and follows ~= 'newer' and follows ~= 'unchecked' then
     return { 'conflict' }
   end
   local revision, before = document(name)
@@ -284,7 +350,7 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
       return { 'removed' }
     end
   end
-  local last_set, last_delete = first_delete - 1, #ARGV
+  local last_set, last_delete = first_ended - 1, #ARGV
   local in_all = head_number('documents') + (removes and 0 or 1) - (revision > 0 and 1 or 0)
   if not removes and revision == 0 and in_all > tonumber(documents) then
     return { 'documents' }
@@ -297,6 +363,7 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
     end
   end
 
+  add_ended(first_ended, first_delete - 1)
   local new = whole(head_number('revision') + 1)
   if removes then
     call('DEL', keys.document)
@@ -323,66 +390,20 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
   return { 'written', new }
 end
 
--- Arguments: cursor, about how many. Results: the next cursor, then names and contents of entries beside
--- the catalogue in turn.
-function operations.aside(cursor, count)
-  local page = call('HSCAN', keys.aside, cursor, 'COUNT', count)
-  local results = { page[1] }
-  for i = 1, #page[2] do
-    results[i + 1] = page[2][i]
-  end
-  return results
+-- Results: the generations that are not used, and nothing, in turn.
+function operations.unused()
+  return call('HGETALL', keys.unused)
 end
 
--- Sets entries beside the catalogue, all or none. Arguments: names and contents in turn. Results:
--- 'written', 'full', or 'no_conflict'.
-function operations.set_aside()
+-- Begins a restore into a generation; an earlier one can't go on. Marks the conflict. Arguments: the
+-- generation; the caller's name, and the lineage of its catalogue. Results: 'begun' or 'no_conflict'.
+function operations.begin(staged, instance, lineage)
+  local follows = relation(lineage)
+  if follows == 'lost' or follows == 'foreign' then mark(instance, lineage) end
   if not is_marked() then
     return { 'no_conflict' }
   end
-  local added = 0
-  for i = 7, #ARGV, 2 do
-    added = added + 1 - call('HEXISTS', keys.aside, ARGV[i])
-  end
-  if added > 0 and call('HLEN', keys.aside) + added > MAX_ASIDE then
-    return { 'full' }
-  end
-  for i = 7, #ARGV, 2 do
-    call('HSET', keys.aside, ARGV[i], ARGV[i + 1])
-  end
-  call('PUBLISH', keys.head, 'aside')
-  return { 'written' }
-end
-
--- Results: the epochs that were replaced.
-function operations.replaced()
-  local all = call('HGETALL', keys.replaced)
-  local results = {}
-  for i = 1, #all, 2 do
-    results[#results + 1] = all[i]
-  end
-  return results
-end
-
--- Results: the generations that are not used.
-function operations.unused()
-  local all = call('HGETALL', keys.unused)
-  local results = {}
-  for i = 1, #all, 2 do
-    results[#results + 1] = all[i]
-  end
-  return results
-end
-
--- Begins a restore into a generation; an earlier one can't go on. Argument: the generation. Results:
--- 'begun' or 'no_conflict'.
-function operations.begin(staged)
-  local follows = relation()
-  if not is_marked() and follows ~= 'conflict' and (follows ~= 'missing' or own.epoch == '') then
-    return { 'no_conflict' }
-  end
-  mark()
-  call('HSET', keys.conflict, 'staged', staged)
+  call('HSET', keys.head, 'staged', staged)
   call('HSET', keys.unused, staged, '')
   return { 'begun' }
 end
@@ -391,7 +412,7 @@ end
 local staging = {}
 
 local function is_staged()
-  return call('HGET', keys.conflict, 'staged') == generation
+  return is_marked() and call('HGET', keys.head, 'staged') == generation
 end
 
 -- Writes fields of a document. Arguments: its name, revision and number of counted fields; 1 to forget
@@ -411,93 +432,73 @@ function staging.stage(name, revision, counted, forgets)
   return { 'staged' }
 end
 
--- Forgets a document that the generation lacks. Argument: its name. Results: 'staged' or 'changed'.
-function staging.omit(name)
+-- Forgets the history of a document that the generation lacks. Results: 'staged' or 'changed'.
+function staging.omit()
   if not is_staged() then
     return { 'changed' }
   end
   call('DEL', keys.history)
-  call('ZADD', keys.removed, now(), name)
   return { 'staged' }
 end
 
--- Makes the generation that of the catalogue. The caller's catalogue is that which the store had when
--- it was read. Arguments: new epoch, revision and id; number of documents, and of counted fields; number
--- of entries beside the catalogue; epochs that are replaced. Results: 'switched' or 'changed'.
-function staging.switch(epoch, revision, id, documents, counted, aside)
+-- Ends a conflict. The caller's catalogue is that which the store had when it was read. Arguments: number
+-- of marks then; new epoch, revision, id and lineage; and if the generation becomes that of the
+-- catalogue, number of its documents, and of counted fields. Results: 'switched' or 'changed'.
+function staging.switch(marks, epoch, revision, id, lineage, documents, counted)
   local head = call('HMGET', keys.head, 'epoch', 'revision', 'id', 'generation')
   local is_seen = (head[1] or '') == own.epoch and tonumber(head[2] or '0') == own.revision
-    and (head[3] or '') == own.id
-  if not is_staged() or not is_seen or call('HLEN', keys.aside) ~= tonumber(aside) then
+    and (head[3] or '') == own.id and call('HLEN', keys.conflict) == tonumber(marks)
+  if not is_seen or documents and not is_staged() then
     return { 'changed' }
   end
-  for i = 13, #ARGV do
-    call('HSET', keys.replaced, ARGV[i], '')
+  if documents then
+    call('HSET', keys.unused, head[4] or '', '')
+    call('HDEL', keys.unused, generation)
+    call('HSET', keys.head, 'documents', documents, 'counted', counted, 'generation', generation)
   end
+  call('HSET', keys.head, 'format', FORMAT, 'epoch', epoch, 'revision', revision, 'id', id,
+    'lineage', lineage)
+  call('HDEL', keys.head, 'staged')
+  call('DEL', keys.ids)
   call('ZADD', keys.ids, revision, id)
-  call('HSET', keys.unused, head[4] or '', '')
-  call('HDEL', keys.unused, generation)
-  call('HSET', keys.head, 'epoch', epoch, 'revision', revision, 'id', id,
-    'documents', documents, 'counted', counted, 'generation', generation)
   call('DEL', keys.conflict)
-  call('DEL', keys.aside)
   call('PUBLISH', keys.head, 'restored')
   return { 'switched' }
 end
 
-local function may_clear()
-  return call('HEXISTS', keys.unused, generation) == 1 and not is_staged()
-end
-
--- Arguments: cursor, about how many. Results: the next cursor, then names of documents.
+-- Arguments: cursor, about how many. Results: the next cursor, and the index from there on.
 function staging.names(cursor, count)
-  local page = call('HSCAN', keys.index, cursor, 'COUNT', count)
-  local results = { page[1] }
-  for i = 1, #page[2], 2 do
-    results[#results + 1] = page[2][i]
-  end
-  return results
+  return call('HSCAN', keys.index, cursor, 'COUNT', count)
 end
 
--- Removes fields of a document that nobody reads. Arguments: its name, cursor, about how many. Results:
--- the next cursor.
-function staging.clear(name, cursor, count)
-  if not may_clear() then
-    return { '0' }
+-- Removes a document of a generation that nobody reads; without a name all that it has beside documents.
+function staging.clear(name)
+  if call('HEXISTS', keys.unused, generation) == 1 and not is_staged() then
+    if name then
+      call('UNLINK', keys.document)
+    else
+      call('UNLINK', keys.changes)
+      call('UNLINK', keys.index)
+      call('HDEL', keys.unused, generation)
+    end
   end
-  local next_cursor, found = scan(cursor, tonumber(count))
-  for i = 1, #found, 2 do
-    call('HDEL', keys.document, found[i])
-  end
-  if next_cursor == '0' then
-    call('HDEL', keys.index, name)
-  end
-  return { next_cursor }
-end
-
--- Removes some of what a generation has beside documents. Results: the number of members removed; 0:
--- nothing is left.
-function staging.forget()
-  if not may_clear() then
-    return { '0' }
-  end
-  local removed = call('ZREMRANGEBYRANK', keys.changes, 0, MAX_CLEARED - 1)
-  removed = removed + call('ZREMRANGEBYRANK', keys.ids, 0, MAX_CLEARED - 1)
-  if removed == 0 then
-    call('HDEL', keys.unused, generation)
-  end
-  return { whole(removed) }
+  return {}
 end
 
 local function run()
-  local current = call('HGET', keys.head, 'generation') or ''
+  local head = call('HMGET', keys.head, 'generation', 'format', 'epoch')
+  if head[3] and head[2] ~= FORMAT then
+    local text = 'FORMAT %s has format %s, this release reads %s: see docs/upgrading.md'
+    return { ARGV[1], 'failed', 'HMGET', string.format(text, keys.head, head[2] or '1', FORMAT) }
+  end
+  local current = head[1] or ''
   local reply = { ARGV[1], 'done', current }
   local operation = operations[ARGV[2]]
   if operation and current ~= generation then
     return reply
   end
   operation = operation or staging[ARGV[2]]
-  local results = operation(unpack(ARGV, 7, math.min(#ARGV, 16)))
+  local results = operation(unpack(ARGV, 7, math.min(#ARGV, 17)))
   for i = 1, #results do
     reply[i + 3] = results[i]
   end

@@ -90,6 +90,12 @@ impl KeyDigest {
         Self(bytes)
     }
 
+    /// Returns the first 16 bytes in hexadecimal digits: they name the key.
+    pub fn short(&self) -> String {
+        let number = self.0.iter().take(16).fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
+        format!("{number:032x}")
+    }
+
     /// Returns `true` if this is the digest of `key`. Takes the same time for every key.
     pub fn matches(&self, key: &ApiKeyText<'_>) -> bool {
         self.0.ct_eq(&Self::from_key(key).0).into()
@@ -223,25 +229,6 @@ impl Project {
             key.revoked_at = Some(now);
         }
         Ok(key)
-    }
-
-    /// Ends keys as another version of the project does: what either has revoked is revoked, and the
-    /// earlier end counts. Returns `true` if a key changed.
-    pub fn end_keys_as(&mut self, other: &Self) -> bool {
-        let before = self.keys.clone();
-        for key in &mut self.keys {
-            let is_same = |of: &&ApiKey| of.id == key.id && of.digest == key.digest;
-            let Some(other) = other.keys.iter().find(is_same) else { continue };
-            key.revoked_at = key.revoked_at.into_iter().chain(other.revoked_at).min();
-            key.expires_at = key.expires_at.into_iter().chain(other.expires_at).min();
-        }
-        self.keys != before
-    }
-
-    /// Revokes all keys that have not ended. Returns `true` if a key changed.
-    pub fn revoke_all_keys(&mut self, now: Timestamp) -> bool {
-        let active = self.keys.iter_mut().filter(|key| key.state(now) == ApiKeyState::Active);
-        active.map(|key| key.revoked_at = Some(now)).count() > 0
     }
 
     /// Returns the key of a text, if it is one of this project and active at `now`. Takes the same

@@ -61,8 +61,8 @@ struct SharedKeys {
     clock: Clock,
     /// Time by `clock` as of which the keys are known to be in force, in microseconds; 0 is never.
     confirmed_us: AtomicU64,
-    /// Whether other instances know of keys that have ended since.
-    is_outdated: AtomicBool,
+    /// Whether the store may not know the catalogue that the keys are of.
+    is_barred: AtomicBool,
 }
 
 /// Keys by id. Keys of different projects may have the same id.
@@ -140,15 +140,15 @@ impl Keyring {
         self.0.confirmed_us.fetch_max(confirmed_us.max(1), Ordering::Relaxed);
     }
 
-    /// Sets whether other instances know newer keys, which the store has lost. Then each key is
+    /// Sets whether the keys are of a catalogue that the store may not know. Then each key is
     /// [`KeyRefusal::Unavailable`] unless it is known to have ended.
-    pub fn set_outdated(&self, is_outdated: bool) {
-        self.0.is_outdated.store(is_outdated, Ordering::Relaxed);
+    pub fn set_barred(&self, is_barred: bool) {
+        self.0.is_barred.store(is_barred, Ordering::Relaxed);
     }
 
-    /// Returns `true` if other instances know newer keys, which the store has lost.
-    pub fn is_outdated(&self) -> bool {
-        self.0.is_outdated.load(Ordering::Relaxed)
+    /// Returns `true` if the keys are of a catalogue that the store may not know.
+    pub fn is_barred(&self) -> bool {
+        self.0.is_barred.load(Ordering::Relaxed)
     }
 
     /// Returns the time since the keys were last known to be in force; `None`: they never were.
@@ -181,11 +181,11 @@ impl Keyring {
         let of_id = shard.get(text.id()).map_or(&[][..], Vec::as_slice);
         let held = of_id.iter().find(|held| held.digest.matches(&text));
         // Others may know that the key was made, or has ended.
-        let is_outdated = self.is_outdated();
-        let unknown = if is_outdated { KeyRefusal::Unavailable } else { KeyRefusal::Unknown };
+        let is_barred = self.is_barred();
+        let unknown = if is_barred { KeyRefusal::Unavailable } else { KeyRefusal::Unknown };
         let held = held.ok_or(unknown)?;
         match held.state(now) {
-            ApiKeyState::Active if is_outdated => return Err(KeyRefusal::Unavailable),
+            ApiKeyState::Active if is_barred => return Err(KeyRefusal::Unavailable),
             ApiKeyState::Active => {}
             ApiKeyState::Expired => return Err(KeyRefusal::Expired),
             ApiKeyState::Revoked => return Err(KeyRefusal::Revoked),
@@ -249,8 +249,8 @@ impl Default for SharedKeys {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| RwLock::default());
         let (clock, confirmed_us) = (Clock::default(), AtomicU64::new(0));
-        let (projects, is_outdated) = (Mutex::default(), AtomicBool::new(false));
-        Self { shards, projects, clock, confirmed_us, is_outdated }
+        let (projects, is_barred) = (Mutex::default(), AtomicBool::new(false));
+        Self { shards, projects, clock, confirmed_us, is_barred }
     }
 }
 
@@ -353,18 +353,18 @@ mod tests {
     }
 
     #[test]
-    fn outdated_keys_are_unavailable_unless_they_have_ended() {
+    fn barred_keys_are_unavailable_unless_they_have_ended() {
         let (keyring, mut shop, first, second) = (keyring(), project("shop"), secret(), secret());
         shop.create_key(NewKey::default(), &first, START).expect("a key");
         shop.create_key(NewKey::default(), &second, START).expect("a key");
         shop.revoke_key(second.id(), START).expect("a key");
         keyring.replace(&shop.id, &shop.keys);
-        keyring.set_outdated(true);
+        keyring.set_barred(true);
         for unknown in [&first, &secret()] {
             assert_eq!(project_of(&keyring, unknown), Err(KeyRefusal::Unavailable));
         }
         assert_eq!(project_of(&keyring, &second), Err(KeyRefusal::Revoked));
-        keyring.set_outdated(false);
+        keyring.set_barred(false);
         assert_eq!(project_of(&keyring, &first), Ok("shop".to_owned()));
     }
 

@@ -103,7 +103,7 @@ pub struct Metrics {
     pub snapshot_time: Gauge,
     /// Seconds since the catalogue in force was last known to be that of the store.
     pub catalogue_age: Gauge,
-    /// 1 while the catalogue of the store is not taken because it does not follow the one in force.
+    /// 1 while the catalogue of the store conflicts with that of an instance.
     pub catalogue_conflict: Gauge,
     /// 1 if the store may lose the catalogue by its settings, else 0.
     pub catalogue_at_risk: Gauge,
@@ -251,7 +251,7 @@ impl Metrics {
             catalogue_conflict: add(
                 r,
                 "rlaas_catalogue_conflict",
-                "1 while the projects of the store are not taken because they conflict with those in force",
+                "1 while the projects of the store are not those that an instance knows, and nobody writes them",
             ),
             catalogue_at_risk: add(
                 r,

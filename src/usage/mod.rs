@@ -41,8 +41,6 @@ pub const KEPT_DAYS: u32 = 40;
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two looks at the clock: after a step it may take as long to notice another day.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time that the first call of a write may take.
-const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time that a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest time that the last write may take.
@@ -51,8 +49,6 @@ const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const HELD_STEP: Micros = Micros::from_secs(600);
 /// Time that usage stays in the store after the last write of a day: longer than it is shown.
 const TTL: Duration = Duration::from_hours(24 * 42);
-/// Time that it is known which instances count on a day.
-const INSTANCES_TTL: Duration = Duration::from_hours(72);
 /// Values of an instance's register: it goes on counting on the day, or has written all of it.
 const COUNTING: &[u8] = b"1";
 const FINISHED: &[u8] = b"2";
@@ -181,39 +177,11 @@ impl UsageRecorder {
 
     /// Writes everything that can be written, and returns the first error.
     async fn try_write(&self, phase: Phase, deadline: Deadline) -> Result<(), StoreError> {
-        let announced = self.announce().await;
         let removed = self.remove_removed(deadline).await;
         let written = self.write_totals(deadline).await;
         let used = self.write_last_uses(deadline).await;
         let closed = self.close_days(phase, deadline).await;
-        announced.and(removed).and(written).and(used).and(closed)
-    }
-
-    /// Writes that this instance counts on its open days. If the store no longer knows of one, it
-    /// has lost what was written.
-    async fn announce(&self) -> Result<(), StoreError> {
-        let days: Vec<_> = {
-            let state = self.state();
-            let days = state.totals.days().iter();
-            days.map(|open| (open.is_announced, register_of_day(open.day, &open.name, COUNTING)))
-                .collect()
-        };
-        let registers: Vec<_> = days.iter().map(|(_, register)| register.clone()).collect();
-        let deadline = Deadline::within(ANNOUNCE_TIMEOUT);
-        let held = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
-        let is_lost =
-            days.iter().zip(&held).any(|((known, _), held)| *known && matches!(held, Ok(false)));
-        let announced = registers.into_iter().zip(&held).filter(|(_, held)| held.is_ok());
-        let names: Vec<_> = announced.map(|(register, _)| register.name).collect();
-        let mut state = self.state();
-        if is_lost {
-            warn!("the store has lost usage of projects: what is in memory is written again");
-            state.totals.lost();
-            self.0.keyring.forget_reports();
-        }
-        state.totals.announced(&names);
-        drop(state);
-        held.into_iter().try_for_each(|held| held.map(drop))
+        removed.and(written).and(used).and(closed)
     }
 
     /// Removes the usage of projects that were removed. It is done when this instance writes no
@@ -230,14 +198,28 @@ impl UsageRecorder {
         Ok(())
     }
 
+    /// Writes totals, and that this instance counts on its open days. If the store does not know one of
+    /// which it had totals, it has lost what was written, and all is written again.
     async fn write_totals(&self, deadline: Deadline) -> Result<(), StoreError> {
-        let (write, unwritten) = self.state().totals.unwritten();
-        let registers: Vec<_> = unwritten.iter().map(|total| register(write, total)).collect();
-        let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
-        let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
-        let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).collect();
-        self.state().totals.written(&done);
-        raised.into_iter().try_for_each(|raised| raised.map(drop))
+        loop {
+            let (write, unwritten, counting) = self.state().totals.unwritten();
+            let of_day =
+                |(day, name, _): &(Day, String, bool)| register_of_day(*day, name, COUNTING);
+            let totals = unwritten.iter().map(|total| register(write, total));
+            let registers: Vec<_> = totals.chain(counting.iter().map(of_day)).collect();
+            let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
+            let mut days = counting.iter().zip(&raised[unwritten.len()..]);
+            if days.any(|((_, _, has_written), held)| *has_written && matches!(held, Ok(false))) {
+                warn!("the store has lost usage of projects: what is in memory is written again");
+                self.state().totals.lost();
+                self.0.keyring.forget_reports();
+                continue;
+            }
+            let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
+            let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).collect();
+            self.state().totals.written(&done);
+            return raised.into_iter().try_for_each(|raised| raised.map(drop));
+        }
     }
 
     /// Writes that this instance has written all of the days that are over for it.
@@ -248,7 +230,7 @@ impl UsageRecorder {
         };
         let registers = finished.iter().map(|(day, name)| register_of_day(*day, name, FINISHED));
         let registers: Vec<_> = registers.collect();
-        let raised = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
+        let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
         let closed = registers.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
         let names: Vec<_> = closed.map(|(register, _)| register.name).collect();
         self.state().totals.close(&names);

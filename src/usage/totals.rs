@@ -35,8 +35,6 @@ pub(super) struct OpenDay {
     pub(super) day: Day,
     /// Name of the instance's values of this day.
     pub(super) name: String,
-    /// Whether the store knows that this instance counts on the day.
-    pub(super) is_announced: bool,
     projects: HashMap<Arc<str>, Total>,
 }
 
@@ -117,17 +115,16 @@ impl Totals {
             }
             let name = format!("{}.{}", self.instance, self.opened);
             self.opened = self.opened.wrapping_add(1);
-            let (is_announced, projects) = (false, HashMap::new());
-            self.days.push(OpenDay { day, name, is_announced, projects });
+            self.days.push(OpenDay { day, name, projects: HashMap::new() });
             self.days.len() - 1
         });
         let total = self.days[position].projects.entry(Arc::clone(project)).or_default();
         total.counted = total.counted.plus(since);
     }
 
-    /// Begins a write, and returns its number and what is not written. Totals of the same day are
-    /// together.
-    pub(super) fn unwritten(&mut self) -> (u64, Vec<UnwrittenTotal>) {
+    /// Begins a write, and returns its number, what is not written, and the open days with their names,
+    /// and whether something of them was written.
+    pub(super) fn unwritten(&mut self) -> (u64, Vec<UnwrittenTotal>, Vec<(Day, String, bool)>) {
         self.writes += 1;
         let unwritten = self.days.iter().flat_map(|open| {
             let lacking = open.projects.iter().filter(|(_, total)| total.counted != total.written);
@@ -138,7 +135,12 @@ impl Totals {
                 total: total.counted,
             })
         });
-        (self.writes, unwritten.collect())
+        let is_written = |total: &Total| total.written != RequestUsage::default();
+        let days = self
+            .days
+            .iter()
+            .map(|open| (open.day, open.name.clone(), open.projects.values().any(is_written)));
+        (self.writes, unwritten.collect(), days.collect())
     }
 
     /// Records that totals are written.
@@ -156,7 +158,6 @@ impl Totals {
     /// Records that the store has lost what was written.
     pub(super) fn lost(&mut self) {
         for open in &mut self.days {
-            open.is_announced = false;
             open.projects.values_mut().for_each(|total| total.written = RequestUsage::default());
         }
     }
@@ -166,19 +167,10 @@ impl Totals {
         &self.days
     }
 
-    /// Records that the store knows that this instance counts on these days.
-    pub(super) fn announced(&mut self, names: &[String]) {
-        for open in &mut self.days {
-            open.is_announced |= names.contains(&open.name);
-        }
-    }
-
     /// Returns the days other than `current` of which everything is written.
     pub(super) fn finished(&self, current: Option<Day>) -> Vec<(Day, String)> {
-        let finished = self
-            .days
-            .iter()
-            .filter(|open| Some(open.day) != current && open.is_announced && open.is_written());
+        let finished =
+            self.days.iter().filter(|open| Some(open.day) != current && open.is_written());
         finished.map(|open| (open.day, open.name.clone())).collect()
     }
 

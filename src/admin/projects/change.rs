@@ -9,7 +9,7 @@ use crate::admin::request_ids::{Claim, Claimed, ClaimedId, MAX_WAIT, hash};
 use crate::admin::{AdminError, Intent, MAX_TIME};
 use crate::clock::Deadline;
 use crate::projects::ProjectId;
-use crate::projects::registry::{Change, ProjectState, run_blocking};
+use crate::projects::registry::{CallerScope, Change, ProjectState, SyncError, run_blocking};
 
 /// Who asks for a change, how, and why.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct ProjectCall {
     /// Names the change, so that a retry of the caller does not repeat it: up to 64 bytes. Empty:
     /// none.
     pub request_id: String,
+    /// Which projects the caller may change.
+    pub scope: CallerScope,
     /// The caller's.
     pub deadline: Deadline,
 }
@@ -63,11 +65,6 @@ impl PlannedChange {
     pub(super) fn of_project(id: &ProjectId, summary: String) -> Self {
         let (target, answer) = (String::new(), String::new());
         Self { id: id.clone(), target, summary, answer, fields: Vec::new() }
-    }
-
-    /// Plans the end of a key.
-    pub(super) fn revocation(id: &ProjectId, key: &str) -> Self {
-        Self::of_target(id, key, "revoke API key".to_owned())
     }
 
     /// The same, of a rule or a key.
@@ -177,15 +174,22 @@ impl ProjectAdministrator {
     {
         let PlannedChange { id, target, summary, .. } = planned;
         let deadline = call.deadline.or_within(MAX_TIME);
-        self.registry.sync(deadline).await?;
+        let is_conflict = match self.registry.sync(deadline).await {
+            Err(SyncError::Conflict) => true,
+            synced => synced.map(|()| false)?,
+        };
         let before = self.registry.project(&id);
         let mut apply = apply;
         let (apply, tried) = run_blocking(move || {
-            let tried = apply(before.as_deref()).map(|change| change.after.is_none());
+            let tried = apply(before.as_deref())
+                .map(|change| (change.after.is_none(), change.only_ends_keys(before.as_deref())));
             (apply, tried)
         })
         .await;
-        let deletes = tried?;
+        let (deletes, only_ends_keys) = tried?;
+        if is_conflict && !only_ends_keys {
+            return Err(SyncError::Conflict.into());
+        }
         let intent = Intent {
             actor: &call.actor,
             action: call.action,
@@ -198,7 +202,8 @@ impl ProjectAdministrator {
         };
         let pending = self.administrator.audit().begin(intent, deadline).await;
         let pending = pending.map_err(AdminError::from)?;
-        let written = self.registry.change(&id, Deadline::within(MAX_TIME), apply).await;
+        let deadline = Deadline::within(MAX_TIME);
+        let written = self.registry.change_as(call.scope, &id, deadline, apply).await;
         let written = written.map_err(ProjectError::from);
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
         match written.as_ref().map(|changed| changed.revision) {

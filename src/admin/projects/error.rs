@@ -82,9 +82,9 @@ pub enum WriteError {
     /// There are as many projects or rules as there may be, or the change is too large.
     #[error("{0}")]
     Bound(String),
-    /// The catalogue of the store is not the one in force.
+    /// The catalogue of the store conflicts with that of an instance.
     #[error(
-        "the catalogue of the store conflicts with the one in force: nothing was changed (see \
+        "the catalogue of the store conflicts with that of an instance: nothing was changed (see \
          RestoreCatalogue)"
     )]
     Conflict,
@@ -129,6 +129,7 @@ impl From<ChangeError<Self>> for ProjectError {
             ChangeError::TooManyProjects
             | ChangeError::TooManyRules
             | ChangeError::TooLarge
+            | ChangeError::TooManyEnded
             | ChangeError::LongField => WriteError::Bound(text),
             ChangeError::Deleted => return Self::DeletedBefore,
             ChangeError::Conflict => WriteError::Conflict,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::change::{Made, PlannedChange};
-use super::{ProjectAdministrator, ProjectCall, ProjectError, WriteError, named};
+use super::{ProjectAdministrator, ProjectCall, ProjectError, named};
 use crate::clock::Micros;
 use crate::projects::registry::Change;
 use crate::projects::{ApiKey, ApiKeyError, ApiKeySecret, Environment, NewKey, ProjectId};
@@ -103,8 +103,7 @@ impl ProjectAdministrator {
         }
     }
 
-    /// Revokes a key. Does nothing if it has ended already. While catalogues conflict, it is revoked
-    /// beside them.
+    /// Revokes a key, also while catalogues conflict. Does nothing if it has ended already.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ impl ProjectAdministrator {
         id: &ProjectId,
         key: &str,
     ) -> Result<ApiKey, ProjectError> {
-        let planned = PlannedChange::revocation(id, key);
+        let planned = PlannedChange::of_target(id, key, "revoke API key".to_owned());
         let (now, key_id) = (self.now(), key.to_owned());
         let made = self.change(call, planned, move |state| {
             let state = named(state)?;
@@ -123,12 +122,7 @@ impl ProjectAdministrator {
             let result = project.revoke_key(&key_id, now)?.clone();
             Ok(Change { after: Some((project, state.rules.clone())), revision: None, result })
         });
-        match made.await {
-            Err(ProjectError::Write(WriteError::Conflict)) => {
-                self.revoke_key_aside(call, id, key).await
-            }
-            made => Ok(made?.now()?.result),
-        }
+        Ok(made.await?.now()?.result)
     }
 
     pub(super) fn key(&self, id: &ProjectId, key: &str) -> Result<ApiKey, ProjectError> {

@@ -36,7 +36,7 @@ use tracing::debug;
 
 use super::{Administrator, MAX_TIME};
 use crate::clock::{Clock, Micros, Timestamp};
-use crate::projects::registry::{Change, ProjectState, Registry};
+use crate::projects::registry::{CallerScope, Change, ProjectState, Registry};
 use crate::projects::{ApiKeySecret, Etag, NewKey, Project, ProjectId, ProjectRules};
 use crate::rules::{RuleSet, Unmatched};
 use crate::usage::UsageRecorder;
@@ -83,6 +83,7 @@ impl ProjectAdministrator {
     /// recorder runs.
     pub fn new(administrator: Administrator, registry: Registry) -> Self {
         administrator.instances().report_projects(registry.clone());
+        registry.set_instance(administrator.instances().id());
         let usage = UsageRecorder::new(
             administrator.fleet().clone(),
             Arc::clone(&administrator.shared.metrics),
@@ -149,6 +150,12 @@ impl ProjectAdministrator {
     /// Returns the revision of the catalogue in force; 0 if there is none.
     pub fn catalogue_revision(&self) -> u64 {
         self.registry.revision()
+    }
+
+    /// Returns `true` if the end of a key by a caller of this scope is known whatever comes back from a
+    /// backup.
+    pub fn keeps_ends(&self, id: &ProjectId, scope: CallerScope) -> bool {
+        self.registry.keeps_ends(id, scope)
     }
 
     /// Creates a project.

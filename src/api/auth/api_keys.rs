@@ -97,10 +97,10 @@ impl ApiKeys {
         self.settings.mode != ApiKeyMode::Off
     }
 
-    /// Returns `true` if keys are ignored, or those in force are known.
+    /// Returns `true` if keys are ignored, or those in force are known; `false` while the store may not
+    /// know the projects in force.
     pub fn are_known(&self) -> bool {
-        let is_known = || self.keyring.is_known() && !self.keyring.is_outdated();
-        !self.are_on() || is_known()
+        !self.keyring.is_barred() && (!self.are_on() || self.keyring.is_known())
     }
 
     /// Completes when the keys in force become known, or are not any more.

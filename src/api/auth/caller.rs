@@ -8,6 +8,7 @@ use axum::http::Extensions;
 use super::grants::Grants;
 use super::roles::{Role, Roles};
 use crate::projects::ProjectId;
+use crate::projects::registry::CallerScope;
 
 /// Who makes an administrative call, and what it may do. Extension of the request: a call without
 /// it was not admitted, and must be refused.
@@ -46,6 +47,12 @@ impl Caller {
     /// Returns `true` if the caller has the role for all projects.
     pub fn has(&self, role: Role) -> bool {
         self.grants.everywhere().contains(role)
+    }
+
+    /// Returns which projects the caller may change.
+    pub fn scope(&self) -> CallerScope {
+        let is_of_all = self.has(Role::Admin);
+        if is_of_all { CallerScope::AllProjects } else { CallerScope::SomeProjects }
     }
 
     /// Returns the projects for which the caller has one of the roles, but for all projects at once.

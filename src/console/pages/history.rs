@@ -104,6 +104,7 @@ async fn try_roll_back(
         reason: fields.one("reason").map_err(PageError::invalid)?.to_owned(),
         // The revision lets a form be sent once.
         request_id: String::new(),
+        scope: visitor.caller.scope(),
         deadline: Deadline::within(MAX_WRITE_TIME),
     };
     match console.projects.roll_back(&call, id, number, Some(expected)).await {

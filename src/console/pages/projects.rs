@@ -323,6 +323,7 @@ impl NewProjectForm {
             action: "CreateProject",
             reason: self.reason.clone(),
             request_id: self.request_id.clone(),
+            scope: visitor.caller.scope(),
             deadline: Deadline::within(super::project::MAX_TIME),
         };
         Ok(console.projects.create(&call, new).await?)

@@ -6,11 +6,14 @@ use rlaas_limiter::fleet::{
     COUNTED_PREFIX, CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
 };
 use thiserror::Error;
+use tracing::warn;
 
+use super::conflict::is_conflict;
 use super::document::{document_name, encode, encode_revision};
+use super::ended_keys::{CallerScope, EndedKey};
 use super::sync::SyncError;
 use super::{ProjectState, Registry};
-use crate::clock::Deadline;
+use crate::clock::{Deadline, Timestamp};
 use crate::projects::{Project, ProjectId, ProjectRules, Revision};
 use crate::store::StoreError;
 
@@ -29,6 +32,19 @@ pub struct Change<T> {
     pub revision: Option<Revision>,
     /// Passed on to the caller.
     pub result: T,
+}
+
+impl<T> Change<T> {
+    /// Returns `true` if the change does nothing but end keys.
+    pub fn only_ends_keys(&self, before: Option<&ProjectState>) -> bool {
+        let (Some(before), Some((project, rules))) = (before, &self.after) else { return false };
+        let ended = EndedKey::of_change(Some(before), Some(project), Timestamp::EPOCH);
+        let mut expected = before.project.clone();
+        for key in &mut expected.keys {
+            ended.iter().for_each(|ended| ended.apply(key));
+        }
+        expected == *project && before.rules == *rules
+    }
 }
 
 /// A change that was made.
@@ -66,11 +82,14 @@ pub enum ChangeError<E> {
         "a rule, and a project with its API keys, must be at most {MAX_FIELD_LEN} bytes in JSON"
     )]
     LongField,
+    /// There is no room for the ends of more keys.
+    #[error("there are too many revoked API keys")]
+    TooManyEnded,
     /// A project of this id was deleted.
     #[error("a project with this id was deleted within the last 366 days")]
     Deleted,
-    /// The catalogue of the store is not the one in force.
-    #[error("the catalogue of the store conflicts with the one in force")]
+    /// The catalogue of the store conflicts with that of an instance.
+    #[error("the catalogue of the store conflicts with that of an instance")]
     Conflict,
     /// A later release has written the project, so that this one cannot read it.
     #[error("this release cannot read the project")]
@@ -90,6 +109,7 @@ impl<E> From<SyncError> for ChangeError<E> {
 struct Prepared {
     write: CatalogueWrite,
     after: Option<ProjectState>,
+    ended: Vec<EndedKey>,
 }
 
 impl Registry {
@@ -116,25 +136,58 @@ impl Registry {
         T: Send + 'static,
         E: Send + 'static,
     {
+        self.change_as(CallerScope::default(), id, deadline, change).await
+    }
+
+    /// Changes a project for a caller of this scope.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::change`].
+    pub async fn change_as<T, E, F>(
+        &self,
+        scope: CallerScope,
+        id: &ProjectId,
+        deadline: Deadline,
+        change: F,
+    ) -> Result<Changed<T>, ChangeError<E>>
+    where
+        F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         let mut change = change;
         for _ in 0..MAX_TRIES {
             let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
-            let synced = self.sync_locked(synced, deadline).await?;
+            let synced = match self.sync_locked(synced, deadline).await {
+                Err(SyncError::Conflict) => {
+                    return self.change_in_conflict(scope, id, deadline, change).await;
+                }
+                synced => synced?,
+            };
             let synced = self.await_new_catalogue(synced, deadline).await?;
             if synced.unreadable.contains(id) {
                 return Err(ChangeError::Unreadable);
             }
             let before = self.project(id);
-            let id = id.clone();
+            let owned = id.clone();
+            let now = self.0.clock.now();
             let (synced, returned, outcome) = super::run_blocking(move || {
                 let outcome = change(before.as_deref());
-                let outcome = outcome.map(|made| prepare(&id, before.as_deref(), made));
+                let outcome = outcome.map(|made| prepare(&owned, before.as_deref(), made, now));
                 (synced, change, outcome)
             })
             .await;
             change = returned;
             let (prepared, revision, result) = outcome.map_err(ChangeError::Refused)?;
             let Some(mut prepared) = prepared else { return Ok(Changed { revision, result }) };
+            if !self.ended().admits(id, prepared.ended.len(), scope)
+                && !std::mem::take(&mut prepared.ended).is_empty()
+            {
+                warn!(project = %id, "no room for more ends of API keys: an older backup of redis \
+                    would bring them back");
+            }
+            prepared.write.ended = prepared.ended.iter().map(EndedKey::text).collect();
             if prepared.write.history.len() > MAX_ENTRY_LEN {
                 return Err(ChangeError::TooLarge);
             }
@@ -145,9 +198,9 @@ impl Registry {
             let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;
             match written.map_err(ChangeError::Unavailable)? {
                 WriteOutcome::Written { head } => {
-                    let Prepared { write, after } = prepared;
+                    let Prepared { write, after, ended } = prepared;
                     let after = after.map(|after| as_stored(after, &write, head.revision));
-                    self.written(synced, &write.document, after, head).await;
+                    self.written(synced, &write.document, after, ended, head).await;
                     return Ok(Changed { revision: head.revision, result });
                 }
                 WriteOutcome::Raced { .. } => {}
@@ -158,6 +211,43 @@ impl Registry {
             }
         }
         Err(ChangeError::Raced)
+    }
+
+    /// Ends keys while catalogues conflict, if the change does nothing else.
+    async fn change_in_conflict<T, E, F>(
+        &self,
+        scope: CallerScope,
+        id: &ProjectId,
+        deadline: Deadline,
+        change: F,
+    ) -> Result<Changed<T>, ChangeError<E>>
+    where
+        F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
+    {
+        let mut change = change;
+        let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
+        let (synced, status) = self.united_status(synced, deadline).await?;
+        let before = self.project(id);
+        let made = change(before.as_deref()).map_err(ChangeError::Refused)?;
+        let shared = self.0.catalogue.shared().filter(|_| is_conflict(&synced, &status));
+        let only_ends_keys = made.only_ends_keys(before.as_deref());
+        let shared = shared.filter(|_| only_ends_keys).ok_or(ChangeError::Conflict)?;
+        let after = made.after.as_ref().map(|(project, _)| project);
+        let ended = EndedKey::of_change(before.as_deref(), after, self.0.clock.now());
+        let texts: Vec<String> = ended.iter().map(EndedKey::text).collect();
+        if !self.ended().admits(id, ended.len(), scope)
+            || !shared.add_ended(&texts, deadline).await.map_err(ChangeError::Unavailable)?
+        {
+            return Err(ChangeError::TooManyEnded);
+        }
+        let (registry, mut synced) = (self.clone(), synced);
+        let mut synced = super::run_blocking(move || {
+            registry.end_keys(&mut synced, ended);
+            synced
+        })
+        .await;
+        synced.flush().await;
+        Ok(Changed { revision: before.map_or(0, |before| before.revision), result: made.result })
     }
 
     fn bounds(&self, document: &str) -> CatalogueBounds {
@@ -184,10 +274,12 @@ fn prepare<T>(
     id: &ProjectId,
     before: Option<&ProjectState>,
     change: Change<T>,
+    now: Timestamp,
 ) -> (Option<Prepared>, u64, T) {
     let revision = before.map_or(0, |before| before.revision);
     let write = CatalogueWrite::new(document_name(id));
     let mut write = CatalogueWrite { expected: revision, rest: ID_REST, ..write };
+    let ended = EndedKey::of_change(before, change.after.as_ref().map(|(of, _)| of), now);
     let after = match change.after {
         Some((project, rules)) => {
             if before.is_some_and(|of| of.project == project && of.rules == rules) {
@@ -203,5 +295,5 @@ fn prepare<T>(
             None
         }
     };
-    (Some(Prepared { write, after }), revision, change.result)
+    (Some(Prepared { write, after, ended }), revision, change.result)
 }

@@ -1,29 +1,25 @@
-//! A conflict: the catalogue of the store is not the one that instances know.
+//! A conflict: the catalogue of the store is not the one that an instance knows.
 //!
-//! An instance that notices it goes on with its own catalogue and marks the conflict in the store, so
-//! that all instances refuse writes. Meanwhile keys are revoked beside the catalogue (`PROJECT KEY` with
-//! the time in Unix microseconds), which every instance obeys. Instances also write there the keys that
-//! they know as ended (`ended_keys.rs`).
+//! Nothing is merged. An instance that finds that the store has fallen back marks it there, under its own
+//! epoch, and all instances refuse writes until a person says which side is kept (`restore.rs`). All go on
+//! with the catalogue that they have, without the keys that are known to have ended (`ended_keys.rs`);
+//! keys can be revoked meanwhile.
 //!
 //! An instance that knows no catalogue, in a store that has none, can't know whether others have lost
 //! theirs. So it makes a new one only after [`NEW_CATALOGUE_DELAY`], within which others mark it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rlaas_limiter::fleet::{
-    CatalogueHead, CatalogueRelation, CatalogueStatus, CatalogueWrite, SetAside, WriteOutcome,
-};
+use rlaas_limiter::fleet::{CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
+use tracing::error;
 
-use super::document::{decode, document_name, encode};
-use super::sync::{CALL_TIMEOUT, ReadDocument, SyncError, Synced};
-use super::{ChangeError, ProjectState, Registry, run_blocking};
-use crate::clock::{Deadline, Micros, Timestamp};
-use crate::projects::{ApiKey, ApiKeyError, ProjectId};
-use crate::store::StoreError;
+use super::Registry;
+use super::sync::{CALL_TIMEOUT, MAX_TRIES, Stage, SyncError, Synced};
+use crate::clock::{Deadline, Micros};
+use crate::store::{Fate, StoreError};
 
 /// Time for which a store must be known to have no catalogue before this instance makes one: other
 /// instances look each second, and their connections may be broken.
@@ -31,33 +27,6 @@ pub(super) const NEW_CATALOGUE_DELAY: Micros = Micros::from_secs(3);
 
 /// Time between two looks at whether others have marked a conflict.
 const MARK_POLL: Duration = Duration::from_millis(250);
-
-/// A key that was revoked beside the catalogue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RevokedAside {
-    pub(super) project: ProjectId,
-    pub(super) key: String,
-    pub(super) at: Timestamp,
-}
-
-impl RevokedAside {
-    pub(super) fn new(project: &ProjectId, key: &str, at: Timestamp) -> Self {
-        Self { project: project.clone(), key: key.to_owned(), at }
-    }
-
-    /// Returns the name and content of its entry.
-    pub(super) fn entry(&self) -> (String, Vec<u8>) {
-        let Self { project, key, at } = self;
-        (format!("{project} {key}"), at.as_micros().to_string().into_bytes())
-    }
-
-    fn parse((name, content): (String, Vec<u8>)) -> Option<Self> {
-        let (project, key) = name.split_once(' ')?;
-        let at_us = str::from_utf8(&content).ok()?.parse().ok()?;
-        let (project, at) = (project.parse().ok()?, Timestamp::from_micros(at_us));
-        Some(Self { project, key: key.to_owned(), at })
-    }
-}
 
 impl Registry {
     /// Sets the time for which a store must be known to have no catalogue before this instance makes
@@ -67,136 +36,89 @@ impl Registry {
         self.0.new_catalogue_delay_us.store(delay_us, Ordering::Relaxed);
     }
 
-    /// Revokes a key beside the catalogue, on this instance at once, on the others within 2 s.
-    ///
-    /// # Errors
-    ///
-    /// [`ChangeError::Conflict`] if no conflict is marked in the store.
-    pub async fn revoke_aside(
-        &self,
-        id: &ProjectId,
-        key: &str,
-        deadline: Deadline,
-    ) -> Result<ApiKey, ChangeError<ApiKeyError>> {
-        let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
-        let find = || {
-            let state = self.stored(id)?;
-            state.project.keys.iter().find(|one| one.id == key).cloned()
-        };
-        find().ok_or(ChangeError::Refused(ApiKeyError::NotFound))?;
-        let at = self.0.clock.now();
-        let revoked = RevokedAside::new(id, key, at);
-        let set = self.0.catalogue.set_aside(&[revoked.entry()], deadline).await;
-        match set.map_err(ChangeError::Unavailable)? {
-            SetAside::Done => {}
-            SetAside::Full => return Err(ChangeError::TooLarge),
-            SetAside::NoConflict => return Err(ChangeError::Conflict),
-        }
-        drop(self.revoke(synced, vec![revoked]).await);
-        find().ok_or(ChangeError::Refused(ApiKeyError::NotFound))
-    }
-
-    /// Looks at the catalogue of the store.
+    /// Looks at the catalogue of the store. Marks one that lacks what this instance knows, if the ended
+    /// keys are united.
     pub(super) async fn status(
         &self,
         synced: &mut Synced,
         deadline: Deadline,
     ) -> Result<CatalogueStatus, StoreError> {
         let call_deadline = deadline.or_within(CALL_TIMEOUT);
-        let status = self.0.catalogue.status(synced.head, synced.in_step, call_deadline).await;
+        let status = match self.0.catalogue.shared() {
+            Some(shared) => {
+                let look = CatalogueLook {
+                    own: synced.head,
+                    lineage: &synced.lineage,
+                    ended: synced.united.as_deref().unwrap_or_default(),
+                    instance: if synced.united.is_some() { self.instance() } else { "" },
+                    marks_foreign: synced.stage == Stage::Deciding,
+                };
+                shared.look(look, call_deadline).await
+            }
+            None => {
+                let head = self.0.catalogue.head(synced.head, call_deadline).await;
+                head.map(|head| CatalogueStatus { head, ..CatalogueStatus::default() })
+            }
+        };
         let is_missing = status.as_ref().is_ok_and(|status| status.head.is_none());
         let since = synced.missing_since.unwrap_or_else(|| self.0.clock.now());
         synced.missing_since = is_missing.then_some(since);
         status
     }
 
-    /// Returns `true` if the catalogue of the store must not be taken.
-    pub(super) fn is_conflict(&self, synced: &Synced, status: CatalogueStatus) -> bool {
-        let lacks = lacks_own(synced, status);
-        let is_conflict = lacks || status.is_marked;
-        self.0.metrics.catalogue_conflict.set(is_conflict.into());
-        self.0.keyring.set_outdated(is_conflict && !lacks);
-        is_conflict
-    }
-
-    /// Revokes the keys that are revoked beside the catalogue, if there are others than before.
-    pub(super) async fn obey_aside(
+    /// Looks at the catalogue of the store when the ended keys are united. If it lacks what this instance
+    /// knows, that is marked then.
+    pub(super) async fn united_status(
         &self,
         synced: OwnedMutexGuard<Synced>,
-        count: u64,
         deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        if synced.aside == count {
-            return Ok(synced);
+    ) -> Result<(OwnedMutexGuard<Synced>, CatalogueStatus), SyncError> {
+        let mut synced = synced;
+        for _ in 0..MAX_TRIES {
+            let status = self.status(&mut synced, deadline).await?;
+            if synced.united.as_ref() == Some(&status.ended) || !self.0.fleet.is_shared() {
+                return Ok((synced, status));
+            }
+            synced = self.unite_ended_keys(synced, deadline).await?;
         }
-        let entries = self.revoked_aside(deadline).await?;
-        let mut synced = self.revoke(synced, entries).await;
-        synced.aside = count;
-        Ok(synced)
+        Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
     }
 
-    pub(super) async fn revoked_aside(
+    /// Decides what the catalogue of the store means for this instance, and says so.
+    pub(super) async fn judge(
         &self,
+        synced: &mut Synced,
+        status: &CatalogueStatus,
         deadline: Deadline,
-    ) -> Result<Vec<RevokedAside>, StoreError> {
-        let entries = self.0.catalogue.aside(deadline.or_within(CALL_TIMEOUT)).await?;
-        Ok(entries.into_iter().filter_map(RevokedAside::parse).collect())
-    }
-
-    /// Revokes keys on this instance alone.
-    async fn revoke(
-        &self,
-        synced: OwnedMutexGuard<Synced>,
-        revoked: Vec<RevokedAside>,
-    ) -> OwnedMutexGuard<Synced> {
-        let (registry, mut synced) = (self.clone(), synced);
-        let mut synced = run_blocking(move || {
-            for RevokedAside { project, key, at } in revoked {
-                let Some(state) = registry.stored(&project) else { continue };
-                let mut after = ProjectState::clone(&state);
-                if after.project.revoke_key(&key, at).is_ok() && after != *state {
-                    let changes = registry.put_in_force(&project, Some(after));
-                    synced.keep(changes);
-                }
+    ) -> Result<(), StoreError> {
+        if is_foreign(status) && synced.stage != Stage::Deciding {
+            if synced.stage != Stage::Barred {
+                error!(
+                    "state-dir has projects of another redis: not ready until it is emptied, or \
+                     rlaas project restore keeps either side"
+                );
             }
-            synced
-        })
-        .await;
-        synced.flush().await;
-        synced
-    }
-
-    /// Writes the ends of keys that this instance knows into a restored catalogue that lacks them, before
-    /// it is taken: somebody may have restored it who did not know them. Returns `true` if there were
-    /// any.
-    pub(super) async fn write_ended_keys(
-        &self,
-        head: CatalogueHead,
-        documents: &[ReadDocument],
-        deadline: Deadline,
-    ) -> Result<bool, SyncError> {
-        let mut writes = BTreeMap::new();
-        for (change, document) in documents {
-            let Some(Ok(taken)) = document.as_ref().map(decode) else { continue };
-            let Some(own) = self.stored(&taken.project.id) else { continue };
-            let mut project = taken.project.clone();
-            if project.end_keys_as(&own.project) {
-                let name = document_name(&taken.project.id);
-                let write = CatalogueWrite::new(name);
-                let mut write = CatalogueWrite { expected: change.revision, ..write };
-                encode(&mut write, Some(&taken), &project, &taken.rules);
-                writes.insert(name.to_owned(), write);
+            synced.stage = Stage::Barred;
+        } else if synced.head.is_some() || status.head.is_some() {
+            synced.stage = Stage::Deciding;
+        }
+        self.0.keyring.set_barred(synced.stage == Stage::Barred);
+        self.0.metrics.catalogue_conflict.set(is_conflict(synced, status).into());
+        if synced.marks == status.marks {
+            return Ok(());
+        }
+        let shared = self.0.catalogue.shared().into_iter();
+        for shared in shared.filter(|_| status.marks > 0) {
+            for mark in shared.marks(deadline.or_within(CALL_TIMEOUT)).await? {
+                let (instance, epoch, revision) = (mark.instance, mark.epoch, mark.revision);
+                error!(
+                    instance, %epoch, revision, since = ?mark.at,
+                    "the store lacks projects that an instance knows: see rlaas project restore"
+                );
             }
         }
-        for write in writes.values() {
-            let deadline = deadline.or_within(CALL_TIMEOUT);
-            let outcome = self.0.catalogue.write(Some(head), write, deadline).await?;
-            // It is read again after others have written it.
-            if !matches!(outcome, WriteOutcome::Written { .. } | WriteOutcome::Raced { .. }) {
-                return Err(SyncError::Conflict);
-            }
-        }
-        Ok(!writes.is_empty())
+        synced.marks = status.marks;
+        Ok(())
     }
 
     /// Waits until this instance may make a catalogue, if the store has none.
@@ -233,12 +155,21 @@ impl Registry {
     }
 }
 
-/// Returns `true` if the catalogue of the store lacks what this instance knows.
-pub(super) fn lacks_own(synced: &Synced, status: CatalogueStatus) -> bool {
+/// Returns `true` if the catalogue of the store must not be taken.
+pub(super) fn lacks_own(synced: &Synced, status: &CatalogueStatus) -> bool {
     match status.head {
         None => synced.head.is_some(),
-        Some((_, relation)) => relation == CatalogueRelation::Conflict,
+        Some((_, relation)) => relation == CatalogueRelation::Lost || is_foreign(status),
     }
+}
+
+/// Returns `true` if nobody may write the catalogue of the store, or this instance must not.
+pub(super) fn is_conflict(synced: &Synced, status: &CatalogueStatus) -> bool {
+    status.marks > 0 || lacks_own(synced, status)
+}
+
+fn is_foreign(status: &CatalogueStatus) -> bool {
+    status.head.is_some_and(|(_, relation)| relation == CatalogueRelation::Foreign)
 }
 
 #[expect(clippy::disallowed_methods, reason = "others may mark a conflict meanwhile")]

@@ -1,157 +1,401 @@
-//! API keys that have ended, which instances tell each other during a conflict.
+//! API keys that have ended, whatever a catalogue says: a set that only grows, beside the catalogue in the
+//! store and in `state-dir`.
 //!
-//! Several instances may each know revisions that the store has lost, and go on with their own keys. One
-//! of them may have revoked a key that another one has not heard of. So each writes the keys that it
-//! knows as ended to the list beside the catalogue, which all obey.
+//! A catalogue that comes back from a backup has keys that were revoked since. So each end of a key is also
+//! added here, in the same step that writes it to the catalogue, or alone while catalogues conflict.
+//! At each contact an instance unites its set with that of the store, before it takes or marks a catalogue;
+//! a key in it is refused in each project that is put in force.
+//!
+//! An end is kept until the key would have expired by itself, or for [`LIFE`].
 
-use std::cmp::Reverse;
-use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::collections::{HashMap, HashSet};
+use std::sync::{MutexGuard, PoisonError};
 
-use rlaas_limiter::fleet::{CatalogueStatus, SetAside};
+use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
+use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
-use super::conflict::RevokedAside;
-use super::sync::{CALL_TIMEOUT, Synced};
+use super::sync::{CALL_TIMEOUT, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
-use crate::clock::{Deadline, Timestamp};
-use crate::projects::{ApiKey, ApiKeyState, ProjectId};
-use crate::store::StoreError;
+use crate::clock::{Deadline, Micros, Timestamp};
+use crate::projects::{ApiKey, ApiKeyState, Project, ProjectId};
+use crate::store::{Fate, StoreError};
 
-/// Most ends of keys that an instance writes, the newest ones: the list is bounded, and keys are revoked
-/// there during the conflict, too.
-const MAX_WRITTEN: usize = 1_000;
-/// Ends that are written by one call.
-const BATCH: usize = 200;
+/// Time for which the end of a key that does not expire is kept: no backup is that old.
+const LIFE: Micros = Micros::from_secs(366 * 86_400);
+/// Most ends that are kept. `lua/catalogue.lua` has the same bound.
+const MAX_ENDED: usize = 100_000;
+/// Calls by which the ends of a store are read, unless others add some all the time.
+const MAX_CALLS: usize = 2 * MAX_ENDED / 200;
 
-/// Keys of projects that were deleted, the last ones.
+/// The end of a key, stored as JSON.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct EndedKey {
+    project: ProjectId,
+    key: String,
+    /// The beginning of the digest of its secret.
+    digest: String,
+    end: End,
+    /// Time from which the end need not be known.
+    until: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum End {
+    /// It was revoked, alone or with its project.
+    Revoked(Timestamp),
+    /// It was replaced, and is valid until then.
+    Replaced(Timestamp),
+}
+
+/// Whether a change is made by somebody who may change all projects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallerScope {
+    /// One who may change some.
+    #[default]
+    SomeProjects,
+    /// One who may change all: an eighth of the set is for them alone.
+    AllProjects,
+}
+
+/// The ends of keys that this instance knows.
 #[derive(Debug, Default)]
-pub(super) struct DeletedKeys(VecDeque<RevokedAside>);
+pub(super) struct EndedKeys {
+    by_digest: HashMap<String, Vec<EndedKey>>,
+    len: usize,
+}
 
-impl DeletedKeys {
-    fn add(&mut self, project: &ProjectState, at: Timestamp) {
-        let keys = &project.project.keys;
-        self.0.extend(keys.iter().map(|key| RevokedAside::new(&project.project.id, &key.id, at)));
-        let excess = self.0.len().saturating_sub(MAX_WRITTEN);
-        self.0.drain(..excess);
+impl EndedKey {
+    fn revoked(project: &ProjectId, key: &ApiKey, at: Timestamp) -> Self {
+        Self::new(project, key, End::Revoked(at), at)
+    }
+
+    fn new(project: &ProjectId, key: &ApiKey, end: End, at: Timestamp) -> Self {
+        Self {
+            project: project.clone(),
+            key: key.id.clone(),
+            digest: key.digest.short(),
+            end,
+            until: key.expires_at.unwrap_or(at + LIFE),
+        }
+    }
+
+    /// Returns the keys that a change of a project ends.
+    pub(super) fn of_change(
+        before: Option<&ProjectState>,
+        after: Option<&Project>,
+        now: Timestamp,
+    ) -> Vec<Self> {
+        let Some(before) = before.map(|before| &before.project) else { return Vec::new() };
+        let ended = before.keys.iter().filter_map(|key| {
+            let same = |after: &Project| after.keys.iter().find(|of| of.id == key.id).cloned();
+            let after = after.map(same);
+            match after {
+                // The project is deleted.
+                None if key.state(now) == ApiKeyState::Active => {
+                    Some(Self::revoked(&before.id, key, now))
+                }
+                Some(Some(after)) if after.revoked_at != key.revoked_at => {
+                    Some(Self::revoked(&before.id, key, after.revoked_at?))
+                }
+                Some(Some(after)) if after.replaced_by != key.replaced_by => {
+                    let end = after.expires_at?;
+                    Some(Self::new(&before.id, key, End::Replaced(end), end))
+                }
+                _ => None,
+            }
+        });
+        ended.collect()
+    }
+
+    /// Returns the text that is stored.
+    pub(super) fn text(&self) -> String {
+        serde_json::to_string(self).expect("the type has no maps")
+    }
+
+    /// Reads a text; `None` if a later release has written it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Ends the key in a version of its project.
+    pub(super) fn apply(&self, key: &mut ApiKey) {
+        if key.digest.short() != self.digest {
+            return;
+        }
+        match self.end {
+            End::Revoked(at) => key.revoked_at = key.revoked_at.into_iter().chain([at]).min(),
+            End::Replaced(at) => key.expires_at = key.expires_at.into_iter().chain([at]).min(),
+        }
+    }
+}
+
+impl EndedKeys {
+    /// Adds an end. Returns `true` if it was not known.
+    pub(super) fn add(&mut self, ended: EndedKey) -> bool {
+        let of_digest = self.by_digest.entry(ended.digest.clone()).or_default();
+        let is_new = !of_digest.contains(&ended);
+        if is_new {
+            of_digest.push(ended);
+            self.len += 1;
+        }
+        is_new
+    }
+
+    /// Returns `true` if there is room for ends of keys of a project that a caller ends.
+    pub(super) fn admits(&self, project: &ProjectId, more: usize, scope: CallerScope) -> bool {
+        let most = match scope {
+            CallerScope::SomeProjects => MAX_ENDED - MAX_ENDED / 8,
+            CallerScope::AllProjects => MAX_ENDED,
+        };
+        let of_project = || self.iter().filter(|ended| ended.project == *project).count();
+        self.len + more <= most
+            && (self.len + more <= MAX_ENDED / 2 || of_project() + more <= MAX_ENDED / 2)
+    }
+
+    /// Ends the keys of a project that are known to have ended.
+    pub(super) fn apply(&self, project: &mut Project) {
+        if self.len > 0 {
+            for key in &mut project.keys {
+                let ended = self.by_digest.get(&key.digest.short());
+                ended.into_iter().flatten().for_each(|ended| ended.apply(key));
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &EndedKey> {
+        self.by_digest.values().flatten()
+    }
+
+    /// Forgets the ends that need not be known any more, and returns them.
+    fn forget(&mut self, now: Timestamp) -> Vec<String> {
+        let over = self.iter().filter(|ended| ended.until <= now);
+        let over: Vec<String> = over.map(EndedKey::text).collect();
+        if !over.is_empty() {
+            self.by_digest.values_mut().for_each(|ended| ended.retain(|of| of.until > now));
+            self.by_digest.retain(|_, ended| !ended.is_empty());
+            self.len -= over.len();
+        }
+        over
     }
 }
 
 impl Registry {
-    /// Remembers the keys of a project that is deleted.
-    pub(super) fn remember_deleted(&self, project: &ProjectState) {
-        let now = self.0.clock.now();
-        let deleted = self.0.deleted_keys.lock();
-        deleted.unwrap_or_else(PoisonError::into_inner).add(project, now);
+    pub(super) fn ended(&self) -> MutexGuard<'_, EndedKeys> {
+        self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the keys that have ended since the last call beside the catalogue, if a conflict is
-    /// marked.
-    pub(super) async fn write_ends(
-        &self,
-        synced: &mut Synced,
-        status: CatalogueStatus,
-        deadline: Deadline,
-    ) -> Result<(), StoreError> {
-        if !status.is_marked {
-            return Ok(());
-        }
-        let (now, since, registry) = (self.0.clock.now(), synced.ends_written, self.clone());
-        let ended = run_blocking(move || registry.ended_keys(since, now)).await;
-        for batch in ended.chunks(BATCH) {
-            let entries: Vec<_> = batch.iter().map(RevokedAside::entry).collect();
-            let deadline = deadline.or_within(CALL_TIMEOUT);
-            match self.0.catalogue.set_aside(&entries, deadline).await? {
-                SetAside::Done => {}
-                SetAside::NoConflict => return Ok(()),
-                SetAside::Full => {
-                    warn!("ends of API keys can't be told to other instances: the list is full");
-                    break;
-                }
+    /// Adds ends of keys on this instance, and puts their projects in force that still have them.
+    pub(super) fn end_keys(&self, synced: &mut Synced, ended: impl IntoIterator<Item = EndedKey>) {
+        let (mut projects, mut changes) = (HashSet::new(), KeptChanges::default());
+        let mut all = self.ended();
+        for ended in ended {
+            let (project, text) = (ended.project.clone(), ended.text());
+            if all.add(ended) {
+                changes.set_ended(&text, true);
+                projects.insert(project);
             }
         }
-        synced.ends_written = Some(now);
-        Ok(())
+        drop(all);
+        if !projects.is_empty() {
+            // If they are new to the store, it may lose them before the next look.
+            synced.united = None;
+        }
+        synced.keep(changes);
+        for id in projects {
+            let Some(state) = self.stored(&id) else { continue };
+            let mut after = ProjectState::clone(&state);
+            self.ended().apply(&mut after.project);
+            if after != *state {
+                let changes = self.put_in_force(&id, Some(after));
+                synced.keep(changes);
+            }
+        }
     }
 
-    /// Returns keys that have ended by `now` and after `since`, the newest ones first.
-    fn ended_keys(&self, since: Option<Timestamp>, now: Timestamp) -> Vec<RevokedAside> {
-        let is_new = |of: &RevokedAside| since.is_none_or(|since| of.at > since);
-        let mut ended: Vec<_> = self
-            .projects()
-            .iter()
-            .flat_map(|state| ends(&state.project.id, &state.project.keys, now))
-            .filter(is_new)
-            .collect();
-        let deleted = self.0.deleted_keys.lock().unwrap_or_else(PoisonError::into_inner);
-        // A restored catalogue may have the project again.
-        let is_gone = |of: &&RevokedAside| self.stored(&of.project).is_none();
-        ended.extend(deleted.0.iter().filter(is_gone).filter(|of| is_new(of)).cloned());
-        drop(deleted);
-        ended.sort_unstable_by_key(|of| Reverse(of.at));
-        ended.truncate(MAX_WRITTEN);
-        ended
+    /// Returns `true` if there is room for the end of a key by a caller of this scope.
+    pub fn keeps_ends(&self, id: &ProjectId, scope: CallerScope) -> bool {
+        self.ended().admits(id, 1, scope)
     }
-}
 
-/// Returns the keys of a project that have ended by `now`.
-fn ends(
-    project: &ProjectId,
-    keys: &[ApiKey],
-    now: Timestamp,
-) -> impl Iterator<Item = RevokedAside> {
-    let has_ended = move |key: &&ApiKey| key.state(now) != ApiKeyState::Active;
-    let ended = move |key: &ApiKey| {
-        let at = key.end().filter(|end| *end <= now).unwrap_or(now);
-        RevokedAside::new(project, &key.id, at)
-    };
-    keys.iter().filter(has_ended).map(ended)
+    /// Adds ends of keys that were read. Forgets and returns those that are over.
+    fn end_read_keys(
+        &self,
+        synced: &mut Synced,
+        read: &HashSet<String>,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let read = read.iter().filter_map(|text| EndedKey::parse(text));
+        let (ended, over): (Vec<_>, Vec<_>) = read.partition(|ended| ended.until > now);
+        let mut over: Vec<String> = over.iter().map(EndedKey::text).collect();
+        over.extend(self.ended().forget(now));
+        let mut changes = KeptChanges::default();
+        over.iter().for_each(|text| changes.set_ended(text, false));
+        synced.keep(changes);
+        self.end_keys(synced, ended);
+        over
+    }
+
+    /// Unites the ends of keys that this instance and the store know.
+    pub(super) async fn unite_ended_keys(
+        &self,
+        synced: OwnedMutexGuard<Synced>,
+        deadline: Deadline,
+    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
+        let mut synced = synced;
+        let Some(shared) = self.0.catalogue.shared() else { return Ok(synced) };
+        let call_deadline = || deadline.or_within(CALL_TIMEOUT);
+        let (mut id, mut after) = (synced.united.take().unwrap_or_default(), String::new());
+        let (mut read, mut is_whole, mut is_full) = (HashSet::new(), false, false);
+        for _ in 0..MAX_CALLS {
+            let page = shared.ended(&id, &after, call_deadline()).await?;
+            if page.begins_anew {
+                read.clear();
+                is_whole = true;
+            }
+            read.extend(page.ended);
+            (id, after) = (page.id, page.last);
+            if !after.is_empty() {
+                continue;
+            }
+            if is_whole && !is_full {
+                let texts = self.ended().iter().map(EndedKey::text).collect::<Vec<_>>();
+                let lacking: Vec<String> =
+                    texts.into_iter().filter(|text| !read.contains(text)).collect();
+                if !lacking.is_empty() {
+                    is_full = !shared.add_ended(&lacking, call_deadline()).await?;
+                    if is_full {
+                        warn!("the store has no room for more ends of API keys");
+                    }
+                    // The store may have been replaced meanwhile: then all begins anew.
+                    is_whole = false;
+                    continue;
+                }
+            }
+            let (registry, now) = (self.clone(), self.0.clock.now());
+            let over;
+            (synced, over) = run_blocking(move || {
+                let over = registry.end_read_keys(&mut synced, &read, now);
+                (synced, over)
+            })
+            .await;
+            shared.forget_ended(&over, call_deadline()).await?;
+            synced.united = Some(id);
+            return Ok(synced);
+        }
+        Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Micros;
-    use crate::projects::{ApiKeySecret, Environment, NewKey, Project, ProjectRules};
+    use crate::projects::{ApiKeySecret, Environment, NewKey, ProjectRules};
 
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn secret() -> ApiKeySecret {
+        ApiKeySecret::generate(&Environment::default()).expect("random numbers")
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        START + Micros::from_secs(seconds)
+    }
 
     fn shop(keys: usize) -> Project {
         let mut shop = Project::new("shop".parse().expect("an id"), "", START).expect("a project");
         for _ in 0..keys {
-            let secret = ApiKeySecret::generate(&Environment::default()).expect("random numbers");
-            shop.create_key(NewKey::default(), &secret, START).expect("a key");
+            shop.create_key(NewKey::default(), &secret(), START).expect("a key");
         }
         shop
     }
 
-    #[test]
-    fn keys_have_ended_when_they_are_revoked_or_replaced_without_grace() {
-        let mut shop = shop(4);
-        let ids: Vec<String> = shop.keys.iter().map(|key| key.id.clone()).collect();
-        let at = |seconds| START + Micros::from_secs(seconds);
-        let secret = || ApiKeySecret::generate(&Environment::default()).expect("random numbers");
-        shop.revoke_key(&ids[0], at(1)).expect("a key");
-        shop.rotate_key(&ids[1], Micros::ZERO, &secret(), at(2)).expect("keys");
-        shop.rotate_key(&ids[2], Micros::from_secs(9), &secret(), at(2)).expect("keys");
-        let ended = |by| {
-            let ends = ends(&shop.id, &shop.keys, at(by));
-            ends.map(|end| (end.key, end.at)).collect::<Vec<_>>()
-        };
-        let mut expected = vec![(ids[0].clone(), at(1)), (ids[1].clone(), at(2))];
-        assert_eq!(ended(3), expected);
-        expected.push((ids[2].clone(), at(11)));
-        assert_eq!(ended(11), expected);
+    /// Returns the ends by a change.
+    fn ends(before: &Project, after: Option<&Project>, now: Timestamp) -> Vec<EndedKey> {
+        let (project, rules) = (before.clone(), ProjectRules::default());
+        EndedKey::of_change(Some(&ProjectState { project, rules, revision: 1 }), after, now)
     }
 
     #[test]
-    fn the_last_deleted_keys_are_remembered() {
-        let (mut deleted, rules) = (DeletedKeys::default(), ProjectRules::default());
-        let state = ProjectState { project: shop(8), rules, revision: 1 };
-        for second in 0..200 {
-            deleted.add(&state, START + Micros::from_secs(second));
+    fn keys_end_when_they_are_revoked_or_replaced_or_their_project_is_deleted() {
+        let before = shop(4);
+        let ids: Vec<String> = before.keys.iter().map(|key| key.id.clone()).collect();
+        let mut after = before.clone();
+        after.revoke_key(&ids[0], at(1)).expect("a key");
+        after.rotate_key(&ids[1], Micros::ZERO, &secret(), at(2)).expect("keys");
+        after.rotate_key(&ids[2], Micros::from_secs(9), &secret(), at(2)).expect("keys");
+        let found = ends(&before, Some(&after), at(3));
+        let found: Vec<_> = found.into_iter().map(|of| (of.key, of.end, of.until)).collect();
+        let expected = [
+            (ids[0].clone(), End::Revoked(at(1)), at(1) + LIFE),
+            (ids[1].clone(), End::Replaced(at(2)), at(2) + LIFE),
+            (ids[2].clone(), End::Replaced(at(11)), at(11) + LIFE),
+        ];
+        assert_eq!(found, expected);
+        // Of the others the end is known already.
+        let deleted: Vec<_> = ends(&after, None, at(3)).into_iter().map(|of| of.key).collect();
+        let replacing: Vec<_> = after.keys[4..].iter().map(|key| key.id.clone()).collect();
+        assert_eq!(deleted, [&ids[2..], &replacing[..]].concat());
+        assert_eq!(ends(&after, Some(&after), at(3)), []);
+    }
+
+    #[test]
+    fn ended_keys_end_in_an_older_version_of_the_project() {
+        let (before, mut known) = (shop(3), EndedKeys::default());
+        let mut after = before.clone();
+        after.revoke_key(&before.keys[0].id, at(1)).expect("a key");
+        after.rotate_key(&before.keys[1].id, Micros::from_secs(9), &secret(), at(1)).expect("keys");
+        for ended in ends(&before, Some(&after), at(1)) {
+            assert_eq!(EndedKey::parse(&ended.text()), Some(ended.clone()));
+            assert!(known.add(ended.clone()) && !known.add(ended));
         }
-        assert_eq!(deleted.0.len(), MAX_WRITTEN);
-        assert_eq!(deleted.0[0].at, START + Micros::from_secs(75));
+        let mut older = before.clone();
+        known.apply(&mut older);
+        let states = |now| older.keys.iter().map(|key| key.state(now)).collect::<Vec<_>>();
+        use ApiKeyState::{Active, Expired, Revoked};
+        assert_eq!(states(at(9)), [Revoked, Active, Active]);
+        assert_eq!(states(at(10)), [Revoked, Expired, Active]);
+        known.apply(&mut after);
+        assert_eq!(
+            after.keys[..3],
+            older
+                .keys
+                .iter()
+                .zip(&after.keys)
+                .map(|(older, after)| ApiKey {
+                    replaced_by: after.replaced_by.clone(),
+                    ..older.clone()
+                })
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(known.forget(at(2) + LIFE).len(), 1);
+        assert_eq!(known.forget(at(10) + LIFE).len(), 1);
+        assert_eq!((known.len, known.by_digest.len()), (0, 0));
+        assert_eq!(EndedKey::parse("{}"), None);
+    }
+
+    #[test]
+    fn no_project_has_more_than_half_and_an_eighth_is_for_those_of_all_projects() {
+        let (shop, other) = (shop(1), "other".parse::<ProjectId>().expect("an id"));
+        let mut known = EndedKeys::default();
+        let mut fill = |project: &ProjectId, count: usize| {
+            for number in 0..count {
+                let ended = EndedKey::revoked(project, &shop.keys[0], at(known.len as u64));
+                let digest = format!("{project}{number}");
+                assert!(known.add(EndedKey { digest, ..ended }));
+            }
+            let admits = |project, scope| known.admits(project, 1, scope);
+            [&shop.id, &other].map(|project| {
+                [CallerScope::SomeProjects, CallerScope::AllProjects].map(|of| admits(project, of))
+            })
+        };
+        assert_eq!(fill(&shop.id, MAX_ENDED / 2 - 1), [[true; 2]; 2]);
+        assert_eq!(fill(&"a".parse().expect("an id"), 1), [[true; 2]; 2]);
+        let mut more = |project: &str, count| fill(&project.parse().expect("an id"), count);
+        assert_eq!(more("b", MAX_ENDED * 3 / 8 - 1), [[true; 2]; 2]);
+        assert_eq!(more("c", 1), [[false, true]; 2]);
+        assert_eq!(more("d", MAX_ENDED / 8), [[false; 2]; 2]);
     }
 }

@@ -17,6 +17,7 @@ mod state_dir;
 mod sync;
 
 pub use change::{Change, ChangeError, Changed, ID_REST};
+pub use ended_keys::CallerScope;
 pub use restore::{CatalogueSource, RestoreError};
 pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
@@ -26,7 +27,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use rlaas_limiter::Limiter;
@@ -36,7 +37,7 @@ use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
 use self::document::{decode_history, document_name, kept_changes};
-use self::ended_keys::DeletedKeys;
+use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -54,6 +55,8 @@ pub struct Registry(Arc<RegistryState>);
 
 #[derive(Debug)]
 struct RegistryState {
+    /// Name of this process in marks of a conflict.
+    instance: OnceLock<String>,
     fleet: Fleet,
     catalogue: Catalogue,
     limiter: Limiter,
@@ -62,7 +65,8 @@ struct RegistryState {
     keyring: Keyring,
     /// Those that are stored, the unnamed one too.
     projects: RwLock<HashMap<ProjectId, Arc<ProjectState>>>,
-    deleted_keys: Mutex<DeletedKeys>,
+    /// Locked for a moment, without other locks.
+    ended: Mutex<EndedKeys>,
     files: ArcSwap<FileRules>,
     /// Locked while rules are put in force.
     putting: Mutex<()>,
@@ -98,6 +102,7 @@ impl Registry {
         let synced = Synced::new(clock.now());
         let files = FileRules::from(limiter.snapshot().rules.clone());
         Self(Arc::new(RegistryState {
+            instance: OnceLock::new(),
             catalogue: fleet.catalogue(),
             fleet,
             limiter,
@@ -105,7 +110,7 @@ impl Registry {
             clock,
             keyring: Keyring::default(),
             projects: RwLock::default(),
-            deleted_keys: Mutex::default(),
+            ended: Mutex::default(),
             files: ArcSwap::from_pointee(files),
             putting: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
@@ -125,15 +130,24 @@ impl Registry {
         let mut synced = Arc::clone(&self.0.synced).lock_owned().await;
         run_blocking(move || {
             let (state_dir, kept) = StateDir::open(&path)?;
-            if let Some(kept) = kept {
+            if kept.head.is_some() {
                 info!(path = %path.display(), projects = kept.documents.len(), "last catalogue in force");
-                let age = StateDir::age_of(&kept);
-                registry.restore(&mut synced, kept, age);
             }
+            let age = StateDir::age_of(&kept);
+            registry.restore(&mut synced, kept, age);
             synced.state_dir = Some(state_dir);
             Ok(())
         })
         .await
+    }
+
+    /// Sets the name of this process in marks of a conflict, unless it has one.
+    pub fn set_instance(&self, name: &str) {
+        self.0.instance.get_or_init(|| name.replace(char::is_whitespace, "-"));
+    }
+
+    fn instance(&self) -> &str {
+        self.0.instance.get().map_or("unnamed", String::as_str)
     }
 
     /// Returns the revision of the catalogue in force; 0 if there is none.
@@ -272,12 +286,12 @@ impl Registry {
     fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
         let _putting = self.putting();
         let files = self.0.files.load_full();
-        let before = self.stored(id);
-        let changes = kept_changes(id, before.as_deref(), state.as_ref());
-        let is_removed = state.is_none();
-        if let Some(before) = before.filter(|_| is_removed) {
-            self.remember_deleted(&before);
+        let mut state = state;
+        if let Some(state) = &mut state {
+            self.ended().apply(&mut state.project);
         }
+        let changes = kept_changes(id, self.stored(id).as_deref(), state.as_ref());
+        let is_removed = state.is_none();
         // Nobody has a key of a project before its rules, or after them.
         if !is_removed && !id.is_unnamed() {
             self.put_named_in_force(id, state.as_ref(), &files);

@@ -1,39 +1,33 @@
-//! The end of a conflict: a person decides which catalogue is kept, that of this instance or that of the
-//! store.
+//! The end of a conflict: a person decides which catalogue is kept whole, that of this instance or that of
+//! the store.
 //!
-//! While it lasts the store refuses writes, so neither side changes but for keys that are revoked. Both
-//! are read, and the kept one is written with the ends of keys that the other one knows: first step by
-//! step into keys that nobody reads, each step less than a millisecond of the store's time, and last by
-//! one step that makes these the catalogue, in a new epoch, and ends the conflict. That step is refused
-//! if the store is not the one that was read. So an instance sees the catalogue before that step or after
-//! it; if this process ends before, the conflict stays and the restore can be repeated. Then this
-//! instance takes the restored catalogue like all others: because it replaces their epochs.
-//!
-//! | document | revision in the restored catalogue |
-//! | --- | --- |
-//! | only one side has it, or both have the same | as it is in the kept one |
-//! | the sides differ, or keys were ended | a new one, above all of both; so have its rules that differ |
+//! That of the store stays as it is; that of the instance is written step by step into keys that nobody
+//! reads, each step less than a millisecond of the store's time. One last step makes it the catalogue, in a
+//! new epoch whose lineage has the epochs of both sides and of all marks, and removes the marks. It is
+//! refused if the store is not the one that was seen. So an instance sees the catalogue before that step or
+//! after it; if this process ends before, the conflict stays and the restore can be repeated. Then this
+//! instance takes the restored catalogue like all others: because it replaces their epochs. Keys that have
+//! ended stay so: they are beside the catalogue.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rlaas_limiter::fleet::{
-    COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRestore, CatalogueStatus, CatalogueWrite,
-    Document, RestoreStep,
+    CatalogueHead, CatalogueId, CatalogueMark, CatalogueStatus, CatalogueSwitch, CatalogueWrite,
+    Document, Lineage, RestoreStep, SharedCatalogue, StagedCatalogue,
 };
 use thiserror::Error;
+use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 
-use super::conflict::{RevokedAside, lacks_own};
-use super::document::{decode, document_name, encode, project_of};
+use super::conflict::is_conflict;
+use super::document::{decode, document_name, encode};
 use super::sync::{CALL_TIMEOUT, READS, SyncError, Synced};
-use super::{ProjectState, Registry, run_blocking};
-use crate::clock::{Deadline, Timestamp};
-use crate::projects::ProjectId;
+use super::{Registry, run_blocking};
+use crate::clock::Deadline;
 use crate::store::StoreError;
 
-/// Times that a restore is tried while keys are revoked.
+/// Times that a restore is tried while others mark the conflict.
 const MAX_TRIES: u32 = 3;
 
 /// The catalogue that a restore keeps.
@@ -71,16 +65,13 @@ pub enum RestoreError {
     Store(#[from] StoreError),
 }
 
-/// Both sides of a conflict.
-struct Sides {
-    kept: CatalogueSource,
-    own_head: Option<CatalogueHead>,
-    own: BTreeMap<ProjectId, Arc<ProjectState>>,
-    store_head: Option<CatalogueHead>,
-    /// Documents of the store; `None`: it was removed.
-    store: BTreeMap<String, Option<Document>>,
-    revoked: Vec<RevokedAside>,
-    now: Timestamp,
+impl From<SyncError> for RestoreError {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::Store(error) => Self::Store(error),
+            SyncError::Conflict => Self::Changed,
+        }
+    }
 }
 
 /// A document to write.
@@ -89,15 +80,9 @@ struct StagedDocument {
     keeps_history: bool,
 }
 
-/// What a restore writes.
-struct Merged {
-    documents: BTreeMap<String, StagedDocument>,
-    revision: u64,
-}
-
 impl Registry {
-    /// Ends a conflict: keeps the catalogue of one side, and takes the ends of keys from both. It must
-    /// have the revision `expected`. Returns the revision of the restored catalogue.
+    /// Ends a conflict: keeps the catalogue of one side, which must have the revision `expected`. Returns
+    /// the revision of the restored catalogue.
     ///
     /// # Errors
     ///
@@ -108,33 +93,45 @@ impl Registry {
         expected: u64,
         deadline: Deadline,
     ) -> Result<u64, RestoreError> {
-        let mut synced = self.locked(deadline).await?;
+        let shared = self.0.catalogue.shared().ok_or(RestoreError::NoConflict)?;
         for _ in 0..MAX_TRIES {
-            self.check(&mut synced, kept, expected, deadline).await?;
-            let catalogue = &self.0.catalogue;
-            let begun = catalogue.begin_restore(synced.head, deadline).await?;
-            let generation = begun.ok_or(RestoreError::NoConflict)?;
-            // From here on the store does not change.
-            let status = self.check(&mut synced, kept, expected, deadline).await?;
-            let Some(head) =
-                self.write_restored(&synced, status, kept, generation, deadline).await?
-            else {
-                continue;
+            let (synced, status, head) = self.check(kept, expected, deadline).await?;
+            let switch = match kept {
+                CatalogueSource::Store => {
+                    self.switch(&synced, status, head, None, deadline).await?
+                }
+                CatalogueSource::Instance => {
+                    let (instance, lineage) = (self.instance(), &synced.lineage);
+                    let begun = shared.begin_restore(synced.head, lineage, instance, deadline);
+                    let generation = begun.await?.ok_or(RestoreError::NoConflict)?;
+                    // From here on the store does not change, but for marks and other restores.
+                    let heads = status.head.map(|(head, _)| head).into_iter().chain([head]);
+                    let newest = heads.map(|head| head.revision).max().unwrap_or_default();
+                    let (staged, newest) =
+                        self.stage(&shared, generation, newest, deadline).await?;
+                    let mut switch =
+                        self.switch(&synced, status, head, Some(staged), deadline).await?;
+                    switch.head.revision = switch.head.revision.max(newest + 1);
+                    switch
+                }
             };
-            info!(revision = head.revision, epoch = %head.epoch, ?kept, "catalogue restored");
-            let taken = self.sync_locked(synced, deadline).await;
-            if let Err(error @ SyncError::Conflict) = taken {
+            if shared.switch(&switch, deadline).await? == RestoreStep::Changed {
+                continue;
+            }
+            let CatalogueHead { epoch, revision, .. } = switch.head;
+            info!(revision, %epoch, ?kept, "catalogue restored");
+            if let Err(error @ SyncError::Conflict) = self.sync_locked(synced, deadline).await {
                 warn!(%error, "restored catalogue not taken yet");
             }
-            if let Err(error) = catalogue.tidy(deadline).await {
+            if let Err(error) = shared.tidy(deadline).await {
                 warn!(%error, "keys of the replaced catalogue stay until the next restore");
             }
-            return Ok(head.revision);
+            return Ok(revision);
         }
         Err(RestoreError::Changed)
     }
 
-    /// Returns whether a restore is possible now, and changes nothing.
+    /// Returns whether a restore is possible now, and changes nothing but marks.
     ///
     /// # Errors
     ///
@@ -145,19 +142,19 @@ impl Registry {
         expected: u64,
         deadline: Deadline,
     ) -> Result<(), RestoreError> {
-        let mut synced = self.locked(deadline).await?;
-        self.check(&mut synced, kept, expected, deadline).await.map(drop)
+        self.check(kept, expected, deadline).await.map(drop)
     }
 
+    /// Returns the catalogue to keep, with the state of the store.
     async fn check(
         &self,
-        synced: &mut Synced,
         kept: CatalogueSource,
         expected: u64,
         deadline: Deadline,
-    ) -> Result<CatalogueStatus, RestoreError> {
-        let status = self.status(synced, deadline).await?;
-        if !status.is_marked && !lacks_own(synced, status) {
+    ) -> Result<(OwnedMutexGuard<Synced>, CatalogueStatus, CatalogueHead), RestoreError> {
+        let synced = self.locked(deadline).await?;
+        let (synced, status) = self.united_status(synced, deadline).await?;
+        if !is_conflict(&synced, &status) {
             return Err(RestoreError::NoConflict);
         }
         let head = match kept {
@@ -167,151 +164,104 @@ impl Registry {
             CatalogueSource::Instance => synced.head,
             CatalogueSource::Store => status.head.map(|(head, _)| head),
         };
-        match head.map(|head| head.revision) {
+        match head {
             None => Err(RestoreError::Nothing),
-            Some(revision) if revision != expected => Err(RestoreError::Stale { revision }),
-            Some(_) => Ok(status),
+            Some(CatalogueHead { revision, .. }) if revision != expected => {
+                Err(RestoreError::Stale { revision })
+            }
+            Some(head) => Ok((synced, status, head)),
         }
     }
 
-    /// Writes the kept catalogue; `None`: the store has changed meanwhile.
-    async fn write_restored(
+    /// Returns the last step of a restore.
+    async fn switch(
         &self,
         synced: &Synced,
         status: CatalogueStatus,
-        kept: CatalogueSource,
-        generation: CatalogueId,
+        kept: CatalogueHead,
+        staged: Option<StagedCatalogue>,
         deadline: Deadline,
-    ) -> Result<Option<CatalogueHead>, RestoreError> {
-        let revoked = self.revoked_aside(deadline).await?;
-        let store = self.read_documents(0, false, deadline).await?;
-        let projects = self.projects().into_iter().filter(|state| state.revision > 0);
-        let sides = Sides {
-            kept,
-            own_head: synced.head,
-            own: projects.map(|state| (state.project.id.clone(), state)).collect(),
-            store_head: status.head.map(|(head, _)| head),
-            store: store.into_iter().map(|(change, document)| (change.name, document)).collect(),
-            revoked,
-            now: self.0.clock.now(),
+    ) -> Result<CatalogueSwitch, StoreError> {
+        let shared = self.0.catalogue.shared().into_iter();
+        let mut marks: Vec<CatalogueMark> = Vec::new();
+        for shared in shared {
+            marks = shared.marks(deadline.or_within(CALL_TIMEOUT)).await?;
+        }
+        let seen = status.head.map(|(head, _)| head);
+        let heads = [synced.head, seen].into_iter().flatten();
+        let replaced = heads.map(|head| (head.epoch, head.revision));
+        let replaced: Vec<_> =
+            replaced.chain(marks.iter().map(|mark| (mark.epoch, mark.revision))).collect();
+        let newest = replaced.iter().map(|(_, revision)| *revision).max().unwrap_or_default();
+        let lineages = match staged {
+            Some(_) => [&synced.lineage, &status.lineage],
+            None => [&status.lineage, &synced.lineage],
         };
-        let seen = sides.store_head;
-        let merged = run_blocking(move || sides.merged()).await;
+        let lineages = lineages.into_iter().chain(marks.iter().map(|mark| &mark.lineage));
+        let lineage =
+            Lineage::replacing(kept, replaced.into_iter().chain(lineages.flat_map(Lineage::iter)));
+        let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
+        let head = CatalogueHead { epoch, revision: newest + 1, id };
+        Ok(CatalogueSwitch { seen, marks: marks.len() as u64, head, lineage, staged })
+    }
+
+    /// Writes the catalogue of this instance beside that of the store, both of which have revisions up to
+    /// `newest`. Also returns the newest one that was written.
+    async fn stage(
+        &self,
+        shared: &SharedCatalogue,
+        generation: CatalogueId,
+        newest: u64,
+        deadline: Deadline,
+    ) -> Result<(StagedCatalogue, u64), RestoreError> {
+        let store = self.read_documents(0, false, deadline).await?;
+        let store = store.into_iter().map(|(change, document)| (change.name, document)).collect();
+        let registry = self.clone();
+        let (documents, newest) = run_blocking(move || registry.staged(store, newest)).await;
         let write = |(name, staged): (&String, &StagedDocument)| {
             let (name, document) = (name.clone(), staged.document.clone());
             let (keeps, deadline) = (staged.keeps_history, deadline.or_within(CALL_TIMEOUT));
-            async move {
-                let document = (name.as_str(), document.as_ref());
-                self.0.catalogue.stage(generation, document, keeps, deadline).await
-            }
+            async move { shared.stage(generation, (&name, document.as_ref()), keeps, deadline).await }
         };
-        let writes = stream::iter(&merged.documents).map(write).buffer_unordered(READS);
+        let writes = stream::iter(&documents).map(write).buffer_unordered(READS);
         let steps: Vec<RestoreStep> = writes.try_collect().await?;
         if steps.contains(&RestoreStep::Changed) {
             return Err(RestoreError::Changed);
         }
-        let mut replaced = synced.replaced.clone();
-        replaced.extend([synced.head, seen].into_iter().flatten().map(|head| head.epoch));
-        let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
-        let head = CatalogueHead { epoch, revision: merged.revision, id };
-        let aside = status.aside;
-        let (documents, counted) = merged.counts();
-        let restore =
-            CatalogueRestore { generation, seen, aside, head, documents, counted, replaced };
-        let ended = self.0.catalogue.end_restore(&restore, deadline).await?;
-        Ok((ended == RestoreStep::Done).then_some(head))
-    }
-}
-
-impl Sides {
-    fn merged(mut self) -> Merged {
-        let own = self.own.values().map(|state| state.revision);
-        let heads = self.own_head.into_iter().chain(self.store_head).map(|head| head.revision);
-        let store = self.store.values().flatten().map(|document| document.revision);
-        let mut newest = own.chain(heads).chain(store).max().unwrap_or_default();
-        let names: BTreeSet<String> = match self.kept {
-            CatalogueSource::Instance => {
-                self.own.keys().map(|id| document_name(id).to_owned()).collect()
-            }
-            CatalogueSource::Store => {
-                let stored = self.store.iter().filter(|(_, document)| document.is_some());
-                stored.map(|(name, _)| name.clone()).collect()
-            }
-        };
-        let mut documents = BTreeMap::new();
-        for name in &names {
-            documents.insert(name.clone(), self.staged(name, &mut newest));
-        }
-        let own = self.own.keys().map(|id| document_name(id).to_owned());
-        let omitted = own.chain(std::mem::take(&mut self.store).into_keys());
-        for name in omitted.filter(|name| !names.contains(name)) {
-            documents.insert(name, StagedDocument { document: None, keeps_history: false });
-        }
-        Merged { documents, revision: newest + 1 }
+        let kept = documents.values().filter_map(|staged| staged.document.as_ref());
+        let (count, counted) =
+            kept.fold((0, 0), |(count, counted), of| (count + 1, counted + of.counted_fields()));
+        Ok((StagedCatalogue { generation, documents: count, counted }, newest))
     }
 
-    /// Returns a document of the kept side with the ends of keys of both.
-    fn staged(&self, name: &str, newest: &mut u64) -> StagedDocument {
-        let stored = self.store.get(name);
-        let raw = stored.and_then(Option::as_ref);
-        let of_store = raw.and_then(|document| decode(document).ok());
-        let of_own = project_of(name).and_then(|id| self.own.get(&id));
-        let (kept, other) = match self.kept {
-            CatalogueSource::Instance => (of_own.map(|state| ProjectState::clone(state)), of_store),
-            CatalogueSource::Store => (of_store, of_own.map(|state| ProjectState::clone(state))),
-        };
-        // What this release cannot read stays as it is.
-        let Some(mut kept) = kept else {
-            return StagedDocument { document: raw.cloned(), keeps_history: true };
-        };
-        let is_deleted = match self.kept {
-            CatalogueSource::Instance => stored.is_some_and(Option::is_none),
-            CatalogueSource::Store => other.is_none() && self.has_deleted(&kept),
-        };
-        let mut is_changed = match &other {
-            Some(other) => {
-                let is_other = (&other.project, &other.rules) != (&kept.project, &kept.rules);
-                kept.project.end_keys_as(&other.project) || is_other
+    /// Returns the documents of this instance. Where the store has another one, it and the rules that
+    /// differ get a new revision: callers, and limits by which keys were counted, may know the other's.
+    fn staged(
+        &self,
+        store: BTreeMap<String, Option<Document>>,
+        newest: u64,
+    ) -> (BTreeMap<String, StagedDocument>, u64) {
+        let mut newest = newest;
+        let gone = |name| (name, StagedDocument { document: None, keeps_history: false });
+        let mut documents: BTreeMap<_, _> = store.keys().cloned().map(gone).collect();
+        for state in self.projects().into_iter().filter(|state| state.revision > 0) {
+            let name = document_name(&state.project.id);
+            let of_store = store.get(name).and_then(Option::as_ref);
+            let stored = of_store.and_then(|document| decode(document).ok());
+            let keeps_history = stored.as_ref().is_some_and(|stored| stored.rules == state.rules);
+            let (mut rules, mut revision) = (state.rules.clone(), state.revision);
+            if of_store.is_some() && stored.as_ref() != Some(&*state) {
+                newest += 1;
+                revision = newest;
+                if let Some(stored) = stored {
+                    rules.set_revision_beside(&stored.rules, revision);
+                }
             }
-            None => is_deleted && kept.project.revoke_all_keys(self.now),
-        };
-        let id = kept.project.id.clone();
-        for revoked in self.revoked.iter().filter(|of| of.project == id) {
-            let before = kept.project.clone();
-            let _unknown_key = kept.project.revoke_key(&revoked.key, revoked.at);
-            is_changed |= before != kept.project;
+            let mut write = CatalogueWrite::new(name);
+            encode(&mut write, None, &state.project, &rules);
+            let document = Some(Document { revision, fields: write.set });
+            documents.insert(name.to_owned(), StagedDocument { document, keeps_history });
         }
-        if is_changed {
-            *newest += 1;
-            kept.revision = *newest;
-            if let Some(other) = &other {
-                kept.rules.set_revision_beside(&other.rules, *newest);
-            }
-        }
-        let keeps_history = match self.kept {
-            CatalogueSource::Instance => other.is_some_and(|other| other.rules == kept.rules),
-            CatalogueSource::Store => true,
-        };
-        let mut write = CatalogueWrite::new(name);
-        encode(&mut write, None, &kept.project, &kept.rules);
-        let document = Document { revision: kept.revision, fields: write.set };
-        StagedDocument { document: Some(document), keeps_history }
-    }
-
-    /// Returns `true` if this instance has seen a project of the store, and its end.
-    fn has_deleted(&self, project: &ProjectState) -> bool {
-        self.own_head.zip(self.store_head).is_some_and(|(own, store)| {
-            own.epoch == store.epoch && project.revision <= own.revision
-        })
-    }
-}
-
-impl Merged {
-    /// Returns the number of documents, and of their counted fields.
-    fn counts(&self) -> (u64, u64) {
-        let documents = self.documents.values().filter_map(|staged| staged.document.as_ref());
-        let is_counted = |field: &&String| field.starts_with(COUNTED_PREFIX);
-        let counted = |of: &Document| of.fields.keys().filter(is_counted).count() as u64;
-        documents.fold((0, 0), |(count, all), of| (count + 1, all + counted(of)))
+        (documents, newest)
     }
 }

@@ -5,12 +5,13 @@
 //! does not make API keys younger than they are.
 //!
 //! The folder is a journal, without histories. Damage loses the whole catalogue, not a part of it:
-//! otherwise an API key could be accepted again that was revoked later.
+//! otherwise an API key could be accepted again that was revoked later. The ends of keys beside it are
+//! each used as far as they can be read.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rlaas_limiter::fleet::{CatalogueHead, KeptAge, KeptCatalogue, KeptChanges};
+use rlaas_limiter::fleet::{CatalogueHead, KeptAge, KeptCatalogue, KeptChanges, Lineage};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_limiter::observer::NoObserver;
 use tracing::{error, info};
@@ -37,24 +38,25 @@ pub(super) struct StateDir {
 }
 
 impl StateDir {
-    /// Opens a folder, and returns the catalogue in it.
+    /// Opens a folder, and returns what is in it: without a head only the ends of keys count.
     ///
     /// # Errors
     ///
     /// [`JournalError`] if another process uses the folder, or it can't be used.
-    pub(super) fn open(path: &Path) -> Result<(Self, Option<KeptCatalogue>), JournalError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, KeptCatalogue), JournalError> {
         let settings = JournalSettings::new(path);
         let journal = Journal::open(&settings, Clock::default(), Arc::new(NoObserver))?;
-        let (kept, deleting) = journal.take_restored_catalogue();
-        let head = kept.head.filter(|_| !journal.is_damaged());
-        let (kept, pending) = match head {
-            Some(_) => (Some(kept), KeptChanges::default()),
-            None => (None, deleting),
-        };
-        if kept.is_none() && !pending.is_empty() {
+        let (mut kept, mut pending) = journal.take_restored_catalogue();
+        kept.head = kept.head.filter(|_| !journal.is_damaged());
+        let is_lost = kept.head.is_none() && (journal.is_damaged() || !kept.documents.is_empty());
+        if is_lost && !pending.is_empty() {
             error!(path = %path.display(), "state-dir is damaged: its catalogue is not used");
+            kept.ended.iter().for_each(|ended| pending.set_ended(ended, true));
+        } else {
+            pending = KeptChanges::default();
         }
         let (clock, age_set_at, is_failing) = (Clock::default(), None, false);
+        let head = kept.head;
         Ok((Self { journal, pending, head, clock, age_set_at, is_failing }, kept))
     }
 
@@ -81,11 +83,11 @@ impl StateDir {
 
     /// Writes what the folder lacks of the catalogue with this head. A failure is logged; then it is
     /// tried again with the next change.
-    pub(super) async fn flush(&mut self, head: Option<CatalogueHead>) {
+    pub(super) async fn flush(&mut self, head: Option<CatalogueHead>, lineage: &Lineage) {
         if self.pending.is_empty() && self.head == head {
             return;
         }
-        let written = self.write(head).await;
+        let written = self.write(head, lineage).await;
         match &written {
             Ok(()) => {
                 self.pending = KeptChanges::default();
@@ -101,18 +103,22 @@ impl StateDir {
     }
 
     /// Writes all changes at once, or in parts. Without the head, which is last, no part counts.
-    async fn write(&self, head: Option<CatalogueHead>) -> Result<(), JournalError> {
+    async fn write(
+        &self,
+        head: Option<CatalogueHead>,
+        lineage: &Lineage,
+    ) -> Result<(), JournalError> {
         let mut parts = self.pending.parts(MAX_LEN);
         let mut last = parts.pop().unwrap_or_default();
         if !parts.is_empty() {
             let mut none = KeptChanges::default();
-            none.set_head(None);
+            none.set_head(None, lineage);
             self.journal.write_catalogue(&none).await?;
         }
         for part in &parts {
             self.journal.write_catalogue(part).await?;
         }
-        last.set_head(head);
+        last.set_head(head, lineage);
         self.journal.write_catalogue(&last).await
     }
 }

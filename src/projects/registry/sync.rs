@@ -1,26 +1,28 @@
 //! Following the catalogue of the store.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rlaas_limiter::fleet::{
-    Catalogue, CatalogueHead, CatalogueId, CatalogueRelation, Document, DocumentChange, FleetEvent,
-    KeptCatalogue, KeptChanges, MAX_CHANGES,
+    Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
+    Document, DocumentChange, FleetEvent, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES,
 };
 use thiserror::Error;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
+use super::conflict::{is_conflict, lacks_own};
 use super::document::{decode, project_of};
+use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::projects::ProjectId;
-use crate::store::StoreError;
+use crate::store::{Fate, StoreError};
 
 /// Message on the topic of the catalogue: modes were set, which lie beside it.
 pub(crate) const MODES_SET: &[u8] = b"modes";
@@ -32,6 +34,8 @@ const DENIED_INTERVAL: Duration = Duration::from_mins(1);
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Documents that are read at the same time.
 pub(super) const READS: usize = 16;
+/// Times that a catalogue is read which changes meanwhile.
+pub(super) const MAX_TRIES: u32 = 8;
 
 /// What this process knows of the catalogue. It is locked by whoever reads or writes it, so that
 /// changes are put in force in their order.
@@ -41,14 +45,14 @@ pub(super) struct Synced {
     pub(super) head: Option<CatalogueHead>,
     /// Projects that this release cannot read.
     pub(super) unreadable: HashSet<ProjectId>,
-    /// Epochs that the catalogue in force replaces.
-    pub(super) replaced: BTreeSet<CatalogueId>,
-    /// Whether this process has had the catalogue of the store in force.
-    pub(super) in_step: bool,
-    /// Number of entries beside the catalogue that are obeyed.
-    pub(super) aside: u64,
-    /// Time up to which the ends of keys are written beside the catalogue; `None`: there is no conflict.
-    pub(super) ends_written: Option<Timestamp>,
+    /// Epochs that the catalogue in force has replaced.
+    pub(super) lineage: Lineage,
+    /// Whether this process decides by it.
+    pub(super) stage: Stage,
+    /// Id of the ends of keys that this process and the store have in common; `None`: it is not known.
+    pub(super) united: Option<String>,
+    /// Number of marks of a conflict that were logged.
+    pub(super) marks: u64,
     /// Time since which the store is known to have no catalogue.
     pub(super) missing_since: Option<Timestamp>,
     /// Time of the last answer by which the catalogue in force is that of the store; at first that
@@ -65,10 +69,10 @@ impl Synced {
         Self {
             head: None,
             unreadable: HashSet::new(),
-            replaced: BTreeSet::new(),
-            in_step: false,
-            aside: 0,
-            ends_written: None,
+            lineage: Lineage::default(),
+            stage: Stage::Starting,
+            united: None,
+            marks: 0,
             missing_since: None,
             confirmed_at: now,
             failure: None,
@@ -93,9 +97,20 @@ impl Synced {
     pub(super) async fn flush(&mut self) {
         let head = self.head;
         if let Some(state_dir) = &mut self.state_dir {
-            state_dir.flush(head).await;
+            state_dir.flush(head, &self.lineage).await;
         }
     }
+}
+
+/// Whether an instance decides by its catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has not heard from the store, nor missed its answer.
+    Starting,
+    /// It must not: it started with a catalogue that the store does not know.
+    Barred,
+    /// It does.
+    Deciding,
 }
 
 /// The reason why the catalogue of the store is not in force.
@@ -104,8 +119,8 @@ pub enum SyncError {
     /// The store did not answer.
     #[error(transparent)]
     Store(StoreError),
-    /// The catalogue of the store does not follow the one in force.
-    #[error("the catalogue of the store conflicts with the one in force")]
+    /// The catalogue of the store conflicts with that of an instance.
+    #[error("the catalogue of the store conflicts with that of an instance")]
     Conflict,
 }
 
@@ -183,11 +198,20 @@ impl Registry {
                     warn!(%error, "redis denies access to projects");
                 }
                 Ok(()) => info!("catalogue of the store in force"),
+                Err(SyncError::Store(error @ StoreError::Refused { code, .. }))
+                    if code == "FORMAT" =>
+                {
+                    error!(%error, "projects are of another release: nothing was changed");
+                }
                 // The store's own log says when it is away.
                 Err(SyncError::Store(error)) => debug!(%error, "catalogue can't be read"),
                 Err(error) => error!(%error, "catalogue not taken"),
             }
             synced.failure = failure;
+        }
+        if synced.stage == Stage::Starting && matches!(outcome, Err(SyncError::Store(_))) {
+            synced.stage = Stage::Deciding;
+            self.0.keyring.set_barred(false);
         }
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
         self.0.metrics.catalogue_age.set(age.cast_signed());
@@ -209,54 +233,79 @@ impl Registry {
         synced: OwnedMutexGuard<Synced>,
         deadline: Deadline,
     ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        let catalogue = &self.0.catalogue;
         let mut synced = synced;
-        let call_deadline = || deadline.or_within(CALL_TIMEOUT);
-        let found = loop {
-            let status = self.status(&mut synced, deadline).await?;
-            synced = self.obey_aside(synced, status.aside, deadline).await?;
-            if self.is_conflict(&synced, status) {
-                self.write_ends(&mut synced, status, deadline).await?;
-                return Err(SyncError::Conflict);
-            }
-            synced.ends_written = None;
-            let unseen = status.head.filter(|(_, of)| *of != CatalogueRelation::Same);
-            let Some((head, relation)) = unseen else { break status.head };
-            let is_whole = relation != CatalogueRelation::Newer;
-            let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
-            let documents = self.read_documents(since, !is_whole, deadline).await?;
-            if is_whole {
-                synced.replaced.extend(catalogue.replaced(call_deadline()).await?);
-            }
-            if relation == CatalogueRelation::Replaced
-                && self.write_ended_keys(head, &documents, deadline).await?
-            {
+        for _ in 0..MAX_TRIES {
+            let status;
+            (synced, status) = self.united_status(synced, deadline).await?;
+            self.judge(&mut synced, &status, deadline).await?;
+            let is_taken;
+            (synced, is_taken) = self.take(synced, &status, deadline).await?;
+            if !is_taken {
                 continue;
             }
-            // Another server may have answered meanwhile.
-            let status = catalogue.status(Some(head), false, call_deadline()).await?;
-            match status.head {
-                Some((_, CatalogueRelation::Same | CatalogueRelation::Newer))
-                    if !status.is_marked => {}
-                _ => return Err(SyncError::Conflict),
+            let is_conflict = is_conflict(&synced, &status);
+            let is_known = match synced.head {
+                Some(_) => synced.stage == Stage::Deciding,
+                None => !is_conflict && self.new_catalogue_delay_left(&synced).is_zero(),
+            };
+            if is_known {
+                if !lacks_own(&synced, &status) {
+                    synced.confirmed_at = self.0.clock.now();
+                }
+                self.0.keyring.confirm();
+                synced.set_age(self.0.keyring.age());
             }
-            let registry = self.clone();
-            synced = run_blocking(move || {
-                registry.install(&mut synced, documents, is_whole);
-                registry.set_head(&mut synced, head);
-                synced
-            })
-            .await;
-            break Some((head, relation));
-        };
-        synced.in_step |= found.is_some();
-        if found.is_some() || self.new_catalogue_delay_left(&synced).is_zero() {
-            synced.confirmed_at = self.0.clock.now();
-            self.0.keyring.confirm();
-            synced.set_age(self.0.keyring.age());
+            synced.flush().await;
+            return if is_conflict { Err(SyncError::Conflict) } else { Ok(synced) };
         }
-        synced.flush().await;
-        Ok(synced)
+        Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
+    }
+
+    /// Puts the catalogue of the store in force, unless it lacks what this instance knows. Returns `false`
+    /// if it has changed meanwhile.
+    async fn take(
+        &self,
+        synced: OwnedMutexGuard<Synced>,
+        status: &CatalogueStatus,
+        deadline: Deadline,
+    ) -> Result<(OwnedMutexGuard<Synced>, bool), SyncError> {
+        let mut synced = synced;
+        let taken = status.head.filter(|(_, relation)| {
+            *relation != CatalogueRelation::Same && !lacks_own(&synced, status)
+        });
+        let Some((head, relation)) = taken else { return Ok((synced, true)) };
+        let is_whole = relation != CatalogueRelation::Newer;
+        let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
+        let documents = self.read_documents(since, !is_whole, deadline).await?;
+        if !self.stands(head, status, deadline).await? {
+            return Ok((synced, false));
+        }
+        log_taken(&synced, status, relation);
+        let (registry, lineage) = (self.clone(), status.lineage.clone());
+        let synced = run_blocking(move || {
+            registry.install(&mut synced, documents, is_whole);
+            synced.lineage = lineage;
+            registry.set_head(&mut synced, head);
+            synced
+        })
+        .await;
+        Ok((synced, true))
+    }
+
+    /// Returns `true` if the store still has a revision, and no more keys that have ended: others may have
+    /// written meanwhile, or another server answers.
+    async fn stands(
+        &self,
+        head: CatalogueHead,
+        status: &CatalogueStatus,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let Some(shared) = self.0.catalogue.shared() else { return Ok(true) };
+        let look = CatalogueLook::of(Some(head), &status.lineage);
+        let now = shared.look(look, deadline.or_within(CALL_TIMEOUT)).await?;
+        let is_there =
+            |(_, relation)| matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer);
+        Ok(now.head.is_some_and(is_there) && now.ended == status.ended)
     }
 
     fn set_head(&self, synced: &mut Synced, head: CatalogueHead) {
@@ -288,6 +337,7 @@ impl Registry {
         synced: OwnedMutexGuard<Synced>,
         document: &str,
         after: Option<ProjectState>,
+        ended: Vec<EndedKey>,
         head: CatalogueHead,
     ) {
         let (registry, id, mut synced) = (self.clone(), project_of(document), synced);
@@ -297,6 +347,8 @@ impl Registry {
                 let changes = registry.put_in_force(&id, after);
                 synced.keep(changes);
             }
+            registry.end_keys(&mut synced, ended);
+            synced.stage = Stage::Deciding;
             // Else others have written too, and the next look reads that.
             if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
                 registry.set_head(&mut synced, head);
@@ -307,20 +359,23 @@ impl Registry {
         synced.flush().await;
     }
 
-    /// Puts the catalogue of a folder in force. Its age goes on; if that is not known, the API keys are
-    /// older than any bound.
+    /// Puts the catalogue of a folder in force, and the ends of keys. Its age goes on; if that is not
+    /// known, the API keys are older than any bound.
     pub(super) fn restore(&self, synced: &mut Synced, kept: KeptCatalogue, age: Option<Micros>) {
         let documents = kept.documents.into_iter().map(|(name, document)| {
             let revision = document.revision;
             (DocumentChange { name, revision }, Some(document))
         });
+        let ended = kept.ended.iter().filter_map(|text| EndedKey::parse(text));
+        ended.for_each(|ended| _ = self.ended().add(ended));
+        let Some(head) = kept.head else { return };
         self.install(synced, documents.collect(), false);
-        synced.replaced = kept.replaced;
-        if let Some(head) = kept.head {
-            self.set_head(synced, head);
-        }
+        synced.lineage = kept.lineage;
+        self.set_head(synced, head);
         let age = age.unwrap_or(Micros::from_micros(u64::MAX));
         self.0.keyring.confirm_as_of(age);
+        // Until the store says whether it knows this catalogue, or does not answer.
+        self.0.keyring.set_barred(true);
     }
 
     /// Returns all changes since a revision.
@@ -372,9 +427,24 @@ impl Registry {
             let changes = self.put_in_force(&id, None);
             synced.keep(changes);
         }
-        let mut changes = KeptChanges::default();
-        changes.add_replaced(&synced.replaced);
-        synced.keep(changes);
+    }
+}
+
+/// Logs what is not known of a catalogue that is taken, or dropped by it.
+fn log_taken(synced: &Synced, status: &CatalogueStatus, relation: CatalogueRelation) {
+    let Some(own) = synced.head else { return };
+    if relation == CatalogueRelation::Unchecked {
+        warn!(
+            revision = own.revision,
+            "the store has too many newer revisions to check that it has this one: they are taken"
+        );
+    }
+    let replaced = status.lineage.revision_of(own.epoch);
+    if let Some(replaced) = replaced.filter(|replaced| own.revision > *replaced) {
+        warn!(
+            revision = own.revision,
+            replaced, "projects were restored without later revisions that are known here: dropped"
+        );
     }
 }
 

@@ -10,6 +10,7 @@ mod compat_export;
 mod conflict;
 mod edits;
 mod failover;
+mod fallen_back;
 mod files;
 mod foreign_keys;
 mod get_config;

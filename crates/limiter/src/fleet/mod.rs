@@ -45,10 +45,15 @@ pub use capped_log::ProjectEntryId;
 pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
-    CatalogueRestore, CatalogueRisks, CatalogueStatus, CatalogueWrite, ChangedWhileRead, Document,
-    DocumentChange, FieldTooLong, HistoryEntry, HistoryReader, InvalidCatalogueId, KeptAge,
-    KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY,
-    MAX_REMOVED, MAX_REVISION_IDS, RestoreStep, SetAside, WriteOutcome,
+    CatalogueRisks, CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong,
+    HistoryEntry, HistoryReader, InvalidCatalogueId, KeptAge, KeptCatalogue, KeptChanges, Lineage,
+    MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, MAX_REVISION_IDS,
+    WriteOutcome,
+};
+#[cfg(feature = "redis")]
+pub use catalogue::{
+    CatalogueLook, CatalogueMark, CatalogueStatus, CatalogueSwitch, EndedPage, RestoreStep,
+    SharedCatalogue, StagedCatalogue,
 };
 pub use log::{EntryId, InvalidEntryId, LogEntry, LogRange, NewEntry, ProjectLog};
 pub use memory::{FleetJournal, MemoryFleet, OnRecorded};

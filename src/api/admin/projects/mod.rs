@@ -13,6 +13,7 @@ mod usage;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 pub(in crate::api) use self::errors::project_status;
@@ -21,7 +22,7 @@ pub(super) use self::request::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted};
 
 use self::errors::status;
 use self::request::{change_call, end, others, project_update, specs, unmatched};
-use super::caller;
+use super::{WARNING, caller};
 use crate::admin::projects::{
     NewProject, ProjectAdministrator, ProjectError, RevisionDiff, RuleSelection, RulesGiven,
     RulesWritten,
@@ -29,7 +30,7 @@ use crate::admin::projects::{
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
-use crate::projects::registry::{CatalogueSource, ProjectState, run_blocking};
+use crate::projects::registry::{CallerScope, CatalogueSource, ProjectState, run_blocking};
 use crate::projects::{
     ApiKey, Environment, Etag, InvalidProject, NewKey, Project, ProjectId, RuleWriteError,
 };
@@ -37,6 +38,9 @@ use crate::proto_values::micros;
 use crate::rule_messages;
 use crate::rules::spec::RuleSpec;
 
+/// Warning in the response to a change that ends keys.
+const ENDS_NOT_KEPT: &str =
+    "there are too many revoked keys: an older backup of redis would bring back those that end now";
 /// Time that a replaced key stays valid unless the request says otherwise.
 const DEFAULT_GRACE: Micros = Micros::from_secs(86_400);
 
@@ -58,6 +62,15 @@ impl Projects {
 
     fn key(&self, id: &ProjectId, key: &ApiKey) -> proto::ApiKey {
         messages::key(id, key, self.administrator.clock().now())
+    }
+
+    /// Returns the response to a change that ends keys, with a warning if their ends may not be kept.
+    fn ended<T>(&self, message: T, id: &ProjectId, scope: CallerScope) -> Response<T> {
+        let mut response = Response::new(message);
+        if !self.administrator.keeps_ends(id, scope) {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(ENDS_NOT_KEPT));
+        }
+        response
     }
 }
 
@@ -145,7 +158,7 @@ impl ProjectService for Projects {
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
         let deleted = self.administrator.delete(&call, &id, Etag::quoted(etag)).await;
         deleted.map_err(|error| status(&error, ""))?;
-        Ok(Response::new(proto::DeleteProjectResponse {}))
+        Ok(self.ended(proto::DeleteProjectResponse {}, &id, call.scope))
     }
 
     async fn create_key(
@@ -208,12 +221,13 @@ impl ProjectService for Projects {
         let rotated = rotated.map_err(|error| status(&error, ""))?;
         let replayed = rotated.created.secret.is_none();
         let secret = rotated.created.secret.map(|secret| secret.expose().to_owned());
-        Ok(Response::new(proto::RotateKeyResponse {
+        let response = proto::RotateKeyResponse {
             key: Some(self.key(&id, &rotated.created.key)),
             secret: secret.unwrap_or_default(),
             replayed,
             previous: Some(self.key(&id, &rotated.previous)),
-        }))
+        };
+        Ok(self.ended(response, &id, call.scope))
     }
 
     async fn revoke_key(
@@ -226,7 +240,7 @@ impl ProjectService for Projects {
         let key = self.administrator.revoke_key(&call, &id, key_id).await;
         let key = key.map_err(|error| status(&error, ""))?;
         let key = Some(self.key(&id, &key));
-        Ok(Response::new(proto::RevokeKeyResponse { key }))
+        Ok(self.ended(proto::RevokeKeyResponse { key }, &id, call.scope))
     }
 
     async fn create_rule(

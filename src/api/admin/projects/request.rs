@@ -52,11 +52,13 @@ pub(super) fn change_call<T>(
     reason: &str,
     request_id: &str,
 ) -> Result<ProjectCall, Status> {
+    let caller = caller(request)?;
     Ok(ProjectCall {
-        actor: caller(request)?.actor().to_owned(),
+        actor: caller.actor().to_owned(),
         action,
         reason: reason.to_owned(),
         request_id: request_id.to_owned(),
+        scope: caller.scope(),
         deadline: deadline(request.metadata()),
     })
 }

@@ -192,6 +192,7 @@ impl ManagementCall {
             action,
             reason: String::new(),
             request_id: String::new(),
+            scope: self.caller.scope(),
             deadline: Deadline::NEVER,
         }
     }

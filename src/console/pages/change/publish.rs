@@ -67,6 +67,7 @@ async fn try_publish(
         reason: form.reason.clone(),
         // The revision lets a form be published once.
         request_id: String::new(),
+        scope: visitor.caller.scope(),
         deadline: Deadline::within(MAX_TIME),
     };
     let mut attempts = 0;

@@ -159,6 +159,7 @@ fn change_call(visitor: &ConsoleVisitor, action: &'static str, fields: &FormFiel
         action,
         reason: fields.one("reason").unwrap_or_default().to_owned(),
         request_id: fields.one(REQUEST_ID).unwrap_or_default().to_owned(),
+        scope: visitor.caller.scope(),
         deadline: Deadline::within(MAX_TIME),
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! | name | value |
 //! | --- | --- |
-//! | `head` | epoch, revision and id of the catalogue, as texts with spaces between them |
+//! | `head` | epoch, revision, id and lineage of the catalogue, as texts with spaces between them |
 //! | `d`, document | revision of the document: 8 bytes, big-endian |
 //! | `f`, length of the name in 2 bytes, document, field | content of a field |
 //! | `h`, length of the name in 2 bytes, document, revision in 8 bytes | entry of a history |
 //! | `r`, document | time of its removal, in Unix microseconds: 8 bytes, big-endian |
-//! | `p`, epoch | empty: the catalogue replaces this epoch |
+//! | `e`, ended key | empty |
 //! | `confirmed` | wall time in Unix microseconds, and age of the catalogue by then in microseconds: 8 bytes each, big-endian |
 //!
 //! Changes that are written together are restored together or not at all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{CatalogueHead, CatalogueId, CatalogueWrite, Document, HistoryEntry};
+use super::{CatalogueHead, CatalogueWrite, Document, HistoryEntry, Lineage};
 use crate::clock::{Micros, Timestamp};
 
 const HEAD: &[u8] = b"head";
@@ -23,7 +23,7 @@ const DOCUMENT: u8 = b'd';
 const FIELD: u8 = b'f';
 const HISTORY: u8 = b'h';
 const REMOVED: u8 = b'r';
-const REPLACED: u8 = b'p';
+const ENDED: u8 = b'e';
 
 /// A catalogue that a journal held when it was opened.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +36,10 @@ pub struct KeptCatalogue {
     pub histories: HashMap<String, Vec<HistoryEntry>>,
     /// Documents that were removed, with the time.
     pub removed: HashMap<String, Timestamp>,
-    /// Epochs that the catalogue replaces.
-    pub replaced: BTreeSet<CatalogueId>,
+    /// Epochs that the catalogue has replaced.
+    pub lineage: Lineage,
+    /// Ended keys.
+    pub ended: BTreeSet<String>,
     /// How old the catalogue was at a time; `None` if that was not written.
     pub age: Option<KeptAge>,
 }
@@ -68,7 +70,7 @@ impl KeptCatalogue {
     pub fn read(values: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>) -> (Self, KeptChanges) {
         let (mut head, mut documents) = (None, HashMap::<String, Document>::new());
         let mut histories = HashMap::<String, Vec<HistoryEntry>>::new();
-        let (mut removed, mut replaced, mut age) = (HashMap::new(), BTreeSet::new(), None);
+        let (mut removed, mut ended, mut age) = (HashMap::new(), BTreeSet::new(), None);
         let mut deleting = KeptChanges::default();
         for (name, value) in values {
             deleting.set(name.to_vec(), None);
@@ -93,9 +95,8 @@ impl KeptCatalogue {
                 }
                 continue;
             }
-            if *kind == REPLACED {
-                let epoch = str::from_utf8(name).ok().and_then(|epoch| epoch.parse().ok());
-                replaced.extend::<Option<CatalogueId>>(epoch);
+            if *kind == ENDED {
+                ended.extend(str::from_utf8(name).map(str::to_owned));
                 continue;
             }
             let Some((document, rest)) = split_name(name) else { continue };
@@ -116,14 +117,17 @@ impl KeptCatalogue {
         for history in histories.values_mut() {
             history.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.revision));
         }
-        (Self { head, documents, histories, removed, replaced, age }, deleting)
+        let (head, lineage) = head.unzip();
+        let lineage = lineage.unwrap_or_default();
+        (Self { head, documents, histories, removed, lineage, ended, age }, deleting)
     }
 }
 
 impl KeptChanges {
     /// Sets the revision of the catalogue; `None`: there is none until it is set again.
-    pub fn set_head(&mut self, head: Option<CatalogueHead>) {
-        let text = |head: CatalogueHead| format!("{} {} {}", head.epoch, head.revision, head.id);
+    pub fn set_head(&mut self, head: Option<CatalogueHead>, lineage: &Lineage) {
+        let text =
+            |head: CatalogueHead| format!("{} {} {} {lineage}", head.epoch, head.revision, head.id);
         self.set(HEAD.to_vec(), head.map(|head| text(head).into_bytes()));
     }
 
@@ -169,12 +173,9 @@ impl KeptChanges {
         self.set(name, at.map(|at| at.as_micros().to_be_bytes().to_vec()));
     }
 
-    /// Adds epochs that the catalogue replaces.
-    pub fn add_replaced(&mut self, epochs: &BTreeSet<CatalogueId>) {
-        for epoch in epochs {
-            let name = [&[REPLACED], epoch.to_string().as_bytes()].concat();
-            self.set(name, Some(Vec::new()));
-        }
+    /// Adds or forgets an ended key.
+    pub fn set_ended(&mut self, ended: &str, is_kept: bool) {
+        self.set([&[ENDED], ended.as_bytes()].concat(), is_kept.then(Vec::new));
     }
 
     /// Adds changes that are made later.
@@ -241,9 +242,10 @@ fn parse_age(value: &[u8]) -> Option<KeptAge> {
     })
 }
 
-fn parse_head(value: &[u8]) -> Option<CatalogueHead> {
-    let mut parts = str::from_utf8(value).ok()?.split(' ');
+fn parse_head(value: &[u8]) -> Option<(CatalogueHead, Lineage)> {
+    let mut parts = str::from_utf8(value).ok()?.splitn(4, ' ');
     let epoch = parts.next()?.parse().ok()?;
     let revision = parts.next()?.parse().ok()?;
-    Some(CatalogueHead { epoch, revision, id: parts.next()?.parse().ok()? })
+    let id = parts.next()?.parse().ok()?;
+    Some((CatalogueHead { epoch, revision, id }, parts.next()?.parse().ok()?))
 }

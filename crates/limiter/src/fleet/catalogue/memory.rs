@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::history::kept_entries;
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
-    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, MAX_CHANGES, MAX_REMOVED,
+    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES, MAX_REMOVED,
     MAX_REVISION_IDS, WriteOutcome,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -200,8 +200,10 @@ impl StoredCatalogue {
         let Some(own) = own else { return CatalogueRelation::First };
         let oldest = self.ids.front().map_or(0, |(revision, _)| *revision);
         let stands = self.ids.contains(&(own.revision, own.id)) || own.revision < oldest;
-        if own.epoch != head.epoch || !stands || own.revision > head.revision {
-            CatalogueRelation::Conflict
+        if own.epoch != head.epoch {
+            CatalogueRelation::Foreign
+        } else if !stands || own.revision > head.revision {
+            CatalogueRelation::Lost
         } else if own.revision == head.revision {
             CatalogueRelation::Same
         } else {
@@ -293,7 +295,7 @@ impl StoredCatalogue {
         if is_added {
             changes.set_history(&write.document, head.revision, Some(&write.history));
         }
-        changes.set_head(Some(head));
+        changes.set_head(Some(head), &Lineage::default());
         changes
     }
 

@@ -6,7 +6,7 @@
 //!
 //! A catalogue has a random epoch, and each revision a random id. With them an instance notices a
 //! catalogue that is not the one it knows: an empty or restored store, or a replica that lost
-//! writes ([`CatalogueRelation::Conflict`]).
+//! writes ([`CatalogueRelation::Lost`]).
 //!
 //! ```
 //! use std::time::Duration;
@@ -32,9 +32,11 @@
 
 mod history;
 mod kept;
+mod lineage;
 mod memory;
-mod restore;
 mod risks;
+#[cfg(feature = "redis")]
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,9 +50,14 @@ use thiserror::Error;
 pub(crate) use self::history::HistoryPiece;
 pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
 pub use self::kept::{KeptAge, KeptCatalogue, KeptChanges};
+pub use self::lineage::Lineage;
 pub(super) use self::memory::MemoryCatalogue;
-pub use self::restore::{CatalogueRestore, CatalogueStatus, RestoreStep, SetAside};
 pub use self::risks::CatalogueRisks;
+#[cfg(feature = "redis")]
+pub use self::shared::{
+    CatalogueLook, CatalogueMark, CatalogueStatus, CatalogueSwitch, EndedPage, RestoreStep,
+    SharedCatalogue, StagedCatalogue,
+};
 use super::check_name;
 use crate::clock::Deadline;
 #[cfg(feature = "redis")]
@@ -60,7 +67,7 @@ use crate::store::{Fate, StoreError};
 /// Most bytes of a field: Redis is read in steps of less than a millisecond, which have whole fields.
 pub const MAX_FIELD_LEN: usize = 128 * 1024;
 /// Ids of revisions that a catalogue keeps.
-pub const MAX_REVISION_IDS: usize = 10_000;
+pub const MAX_REVISION_IDS: usize = 1_000;
 /// Begins the names of fields that are counted against [`CatalogueBounds::fields`].
 pub const COUNTED_PREFIX: &str = "rule:";
 /// Removed documents whose names a catalogue keeps.
@@ -103,11 +110,14 @@ pub enum CatalogueRelation {
     Same,
     /// It has the instance's revision, and newer ones.
     Newer,
+    /// It has newer revisions, more than [`MAX_REVISION_IDS`]: whether it has the instance's is not known.
+    Unchecked,
     /// It replaces the epoch that the instance knows: somebody has restored it.
     Replaced,
-    /// It lacks the instance's revision: it was restored from a backup, or lost writes; or there is
-    /// none any more.
-    Conflict,
+    /// It lacks the instance's revision: it was restored from a backup, or lost writes.
+    Lost,
+    /// Neither knows the epoch of the other.
+    Foreign,
 }
 
 /// A document.
@@ -155,6 +165,8 @@ pub struct CatalogueWrite {
     pub history: Vec<u8>,
     /// Bounds that must not be exceeded.
     pub bounds: CatalogueBounds,
+    /// Ended keys that are added in the same step, as far as there is room. Only Redis keeps them.
+    pub ended: Vec<String>,
     /// Time for which a document that was removed is not made again. The names of the last
     /// [`MAX_REMOVED`] are kept.
     pub rest: Duration,
@@ -208,7 +220,15 @@ impl Catalogue {
         own: Option<CatalogueHead>,
         deadline: Deadline,
     ) -> Result<Option<(CatalogueHead, CatalogueRelation)>, StoreError> {
-        Ok(self.status(own, false, deadline).await?.head)
+        match &self.0 {
+            CatalogueBackend::Memory(catalogue) => catalogue.head(own, deadline),
+            #[cfg(feature = "redis")]
+            CatalogueBackend::Redis(fleet) => {
+                let lineage = Lineage::default();
+                let look = CatalogueLook::of(own, &lineage);
+                Ok(fleet.catalogue_look(look, deadline).await?.head)
+            }
+        }
     }
 
     /// Returns documents that have changed since a revision, removed ones too, in the order of
@@ -282,6 +302,7 @@ impl CatalogueWrite {
             removes: false,
             history: Vec::new(),
             bounds: CatalogueBounds { documents: u64::MAX, fields: u64::MAX },
+            ended: Vec::new(),
             rest: Duration::ZERO,
         }
     }

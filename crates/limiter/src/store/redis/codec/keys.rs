@@ -95,16 +95,16 @@ impl KeyFormat {
         let of_generation = |name: &str| below(&format!("{generation}{separator}{name}"));
         [
             head.clone(),
-            of_generation("revisions"),
-            below("replaced"),
+            below("revisions"),
             of_generation("changes"),
             of_generation("documents"),
             of_generation(&format!("document:{document}")),
             below(&format!("history:{document}")),
             below("conflict"),
-            below("aside"),
             below("unused"),
             below("removed"),
+            below("ended"),
+            below("ended-ids"),
         ]
     }
 

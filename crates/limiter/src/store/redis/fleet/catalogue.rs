@@ -9,8 +9,8 @@ use super::call::FleetCall;
 use super::{RedisFleet, bytes, check_deadline, text};
 use crate::clock::Deadline;
 use crate::fleet::{
-    CatalogueHead, CatalogueId, CatalogueRelation, CatalogueStatus, CatalogueWrite,
-    ChangedWhileRead, Document, DocumentChange, HistoryPiece, MAX_CHANGES, WriteOutcome,
+    CatalogueHead, CatalogueId, CatalogueLook, CatalogueRelation, CatalogueStatus, CatalogueWrite,
+    ChangedWhileRead, Document, DocumentChange, HistoryPiece, Lineage, MAX_CHANGES, WriteOutcome,
 };
 use crate::store::redis::codec::scripts::Script;
 use crate::store::{Fate, StoreError};
@@ -24,35 +24,41 @@ const FIELDS_PER_CALL: &str = "200";
 const MAX_READS: u32 = 8;
 
 impl RedisFleet {
-    pub(crate) async fn catalogue_status(
+    pub(crate) async fn catalogue_look(
         &self,
-        own: Option<CatalogueHead>,
-        in_step: bool,
+        look: CatalogueLook<'_>,
         deadline: Deadline,
     ) -> Result<CatalogueStatus, StoreError> {
-        let in_step = u8::from(in_step).to_string();
-        let call = CatalogueCall { own, arguments: &[in_step.as_bytes()], ..HEAD };
+        let CatalogueLook { own, lineage, ended, instance, marks_foreign } = look;
+        let (lineage, foreign) = (lineage.to_string(), u8::from(marks_foreign).to_string());
+        let arguments = [&lineage, ended, instance, &foreign].map(str::as_bytes);
+        let call = CatalogueCall {
+            operation: "head",
+            own,
+            arguments: &arguments,
+            ..CatalogueCall::default()
+        };
         let mut results = self.catalogue_call(&call, deadline).await?.results.into_iter();
-        let mut next = || results.next().ok_or(StoreError::Garbled);
-        let (relation, is_marked, aside) = (text(next()?)?, text(next()?)?, text(next()?)?);
+        let mut next = || text(results.next().ok_or(StoreError::Garbled)?);
+        let (relation, marks, ended) = (next()?, number(&next()?)?, next()?);
         let relation = match relation.as_str() {
-            "missing" => None,
-            "first" => Some(CatalogueRelation::First),
-            "same" => Some(CatalogueRelation::Same),
-            "newer" => Some(CatalogueRelation::Newer),
-            "replaced" => Some(CatalogueRelation::Replaced),
-            "conflict" => Some(CatalogueRelation::Conflict),
+            "first" => CatalogueRelation::First,
+            "same" => CatalogueRelation::Same,
+            "newer" => CatalogueRelation::Newer,
+            "unchecked" => CatalogueRelation::Unchecked,
+            "replaced" => CatalogueRelation::Replaced,
+            "missing" | "lost" => CatalogueRelation::Lost,
+            "foreign" => CatalogueRelation::Foreign,
             _ => return Err(StoreError::Garbled),
         };
-        let head = match relation {
-            None => None,
-            Some(relation) => {
-                let (epoch, revision, id) = (text(next()?)?, text(next()?)?, text(next()?)?);
-                let (epoch, id) = (parsed_id(&epoch)?, parsed_id(&id)?);
-                Some((CatalogueHead { epoch, revision: number(&revision)?, id }, relation))
-            }
+        let epoch = results.next().filter(|epoch| *epoch != Value::Nil);
+        let Some(epoch) = epoch.map(text).transpose()? else {
+            return Ok(CatalogueStatus { marks, ended, ..CatalogueStatus::default() });
         };
-        Ok(CatalogueStatus { head, is_marked: is_marked == "1", aside: number(&aside)? })
+        let mut next = || text(results.next().ok_or(StoreError::Garbled)?);
+        let (epoch, revision, id) = (parsed_id(&epoch)?, number(&next()?)?, parsed_id(&next()?)?);
+        let head = Some((CatalogueHead { epoch, revision, id }, relation));
+        Ok(CatalogueStatus { head, lineage: parsed_lineage(&next()?)?, marks, ended })
     }
 
     pub(crate) async fn catalogue_changes(
@@ -153,8 +159,17 @@ impl RedisFleet {
         deadline: Deadline,
     ) -> Result<WriteOutcome, StoreError> {
         let (id, new_epoch) = (CatalogueId::random(), CatalogueId::random());
-        let CatalogueWrite { document, expected, set, delete, removes, history, bounds, rest } =
-            write;
+        let CatalogueWrite {
+            document,
+            expected,
+            set,
+            delete,
+            removes,
+            history,
+            bounds,
+            ended,
+            rest,
+        } = write;
         // Numbers of Lua are exact up to 2^53.
         let bound = |most: u64| most.min(1 << 53).to_string();
         let numbers = [
@@ -166,8 +181,10 @@ impl RedisFleet {
             u8::from(*removes).to_string(),
             rest.as_secs().to_string(),
             if *removes { 0 } else { set.len() }.to_string(),
+            ended.len().to_string(),
         ];
-        let [expected, id_text, epoch, documents, fields, removes_text, rest, sets] = &numbers;
+        let [expected, id_text, epoch, documents, fields, removes_text, rest, sets, ends] =
+            &numbers;
         let mut arguments = vec![
             document.as_bytes(),
             expected.as_bytes(),
@@ -179,10 +196,14 @@ impl RedisFleet {
             removes_text.as_bytes(),
             rest.as_bytes(),
             sets.as_bytes(),
+            ends.as_bytes(),
         ];
         if !removes {
             arguments
                 .extend(set.iter().flat_map(|(name, content)| [name.as_bytes(), &content[..]]));
+        }
+        arguments.extend(ended.iter().map(String::as_bytes));
+        if !removes {
             arguments.extend(delete.iter().map(String::as_bytes));
         }
         let call = CatalogueCall {
@@ -271,10 +292,6 @@ pub(super) struct CatalogueCall<'a> {
     pub(super) staged: Option<&'a str>,
 }
 
-/// A look at the head.
-const HEAD: CatalogueCall<'_> =
-    CatalogueCall { document: "", operation: "head", own: None, arguments: &[], staged: None };
-
 /// Results of an operation.
 #[derive(Debug)]
 pub(super) struct CatalogueReply {
@@ -296,6 +313,10 @@ enum Whole {
 }
 
 pub(super) fn parsed_id(text: &str) -> Result<CatalogueId, StoreError> {
+    text.parse().map_err(|_| StoreError::Garbled)
+}
+
+pub(super) fn parsed_lineage(text: &str) -> Result<Lineage, StoreError> {
     text.parse().map_err(|_| StoreError::Garbled)
 }
 

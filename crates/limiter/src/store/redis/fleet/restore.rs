@@ -1,101 +1,148 @@
-//! A restore of the catalogue in Redis: into keys of a generation of its own, some fields a call.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Ended keys, marks of a conflict, and its end: into keys of a generation of its own, some fields a call.
 
 use deadpool_redis::redis::Value;
 
-use super::catalogue::{CatalogueCall, CatalogueReply, number, parsed_id};
-use super::{RedisFleet, bytes, text};
-use crate::clock::Deadline;
+use super::catalogue::{CatalogueCall, CatalogueReply, number, parsed_id, parsed_lineage};
+use super::{RedisFleet, parsed, text};
+use crate::clock::{Deadline, Timestamp};
 use crate::fleet::{
-    COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRestore, Document, RestoreStep, SetAside,
+    COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueLook, CatalogueMark, CatalogueStatus,
+    CatalogueSwitch, Document, EndedPage, Lineage, RestoreStep, SharedCatalogue,
 };
 use crate::store::StoreError;
 
-/// Fields, entries or names that one call reads or writes, about: less than a millisecond of Redis'
+/// Fields, ended keys or names that one call reads or writes, about: less than a millisecond of Redis'
 /// time.
 const FIELDS_PER_CALL: usize = 200;
 /// Bytes of fields that one call writes, unless one is larger.
 const BYTES_PER_CALL: usize = 64 * 1024;
 
-impl RedisFleet {
-    pub(crate) async fn catalogue_replaced(
+impl SharedCatalogue {
+    /// Returns the catalogue as it is. Marks a conflict if it lacks the caller's, unless ended keys are
+    /// not united yet.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store does not answer before the deadline.
+    pub async fn look(
         &self,
+        look: CatalogueLook<'_>,
         deadline: Deadline,
-    ) -> Result<BTreeSet<CatalogueId>, StoreError> {
-        let call = CatalogueCall { operation: "replaced", ..CatalogueCall::default() };
-        let epochs = self.catalogue_call(&call, deadline).await?.texts()?;
-        epochs.iter().map(|epoch| parsed_id(epoch)).collect()
+    ) -> Result<CatalogueStatus, StoreError> {
+        self.0.catalogue_look(look, deadline).await
     }
 
-    pub(crate) async fn catalogue_aside(
-        &self,
-        deadline: Deadline,
-    ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let mut entries = BTreeMap::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let call = CatalogueCall { operation: "aside", ..CatalogueCall::default() };
-            let results = self.scan(call, &[], &mut cursor, deadline).await?;
-            let mut results = results.into_iter();
-            while let (Some(name), Some(content)) = (results.next(), results.next()) {
-                entries.insert(text(name)?, bytes(content)?);
-            }
-            if cursor == "0" {
-                return Ok(entries.into_iter().collect());
-            }
+    /// Returns the marks of a conflict.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn marks(&self, deadline: Deadline) -> Result<Vec<CatalogueMark>, StoreError> {
+        let mut texts = self.call("marks", None, &[], deadline).await?.texts()?.into_iter();
+        let mut marks = Vec::new();
+        while let (Some(epoch), Some(mark)) = (texts.next(), texts.next()) {
+            let mut words = mark.splitn(4, ' ');
+            let mut next = || words.next().ok_or(StoreError::Garbled);
+            marks.push(CatalogueMark {
+                instance: next()?.to_owned(),
+                epoch: parsed_id(&epoch)?,
+                revision: number(next()?)?,
+                at: Timestamp::from_millis(number(next()?)?.saturating_mul(1_000)),
+                lineage: parsed_lineage(next()?)?,
+            });
         }
+        Ok(marks)
     }
 
-    pub(crate) async fn catalogue_set_aside(
+    /// Returns ended keys that were added since the id `known`, after the last one of the page before.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn ended(
         &self,
-        entries: &[(String, Vec<u8>)],
+        known: &str,
+        after: &str,
         deadline: Deadline,
-    ) -> Result<SetAside, StoreError> {
-        let arguments = entries.iter().flat_map(|(name, content)| [name.as_bytes(), content]);
-        let arguments: Vec<&[u8]> = arguments.collect();
-        let call = CatalogueCall {
-            operation: "set_aside",
-            arguments: &arguments,
-            ..CatalogueCall::default()
+    ) -> Result<EndedPage, StoreError> {
+        let count = FIELDS_PER_CALL.to_string();
+        let arguments = [known, after, &count].map(str::as_bytes);
+        let texts = self.call("ended", None, &arguments, deadline).await?.texts()?;
+        let [id, begins_anew, found @ ..] = texts.as_slice() else {
+            return Err(StoreError::Garbled);
         };
-        match outcome(self.catalogue_call(&call, deadline).await?)?.as_str() {
-            "written" => Ok(SetAside::Done),
-            "full" => Ok(SetAside::Full),
-            "no_conflict" => Ok(SetAside::NoConflict),
-            _ => Err(StoreError::Garbled),
-        }
+        let ended: Vec<String> = found.iter().step_by(2).cloned().collect();
+        let is_full = ended.len() == FIELDS_PER_CALL;
+        let last = found.last().filter(|_| is_full).cloned().unwrap_or_default();
+        Ok(EndedPage { id: id.clone(), begins_anew: begins_anew == "1", ended, last })
     }
 
-    pub(crate) async fn catalogue_begin(
+    /// Adds ended keys. Returns `false` if there is no room for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn add_ended(
+        &self,
+        ended: &[String],
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let mut have_room = true;
+        for some in ended.chunks(FIELDS_PER_CALL) {
+            let arguments: Vec<&[u8]> = some.iter().map(String::as_bytes).collect();
+            let added = self.call("add_ended", None, &arguments, deadline).await?;
+            have_room &= outcome(added)? == "0";
+        }
+        Ok(have_room)
+    }
+
+    /// Removes ended keys that are over.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn forget_ended(
+        &self,
+        ended: &[String],
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        for some in ended.chunks(FIELDS_PER_CALL) {
+            let arguments: Vec<&[u8]> = some.iter().map(String::as_bytes).collect();
+            self.call("forget_ended", None, &arguments, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins a restore of the caller's catalogue, and marks the conflict. Returns the generation to
+    /// write; `None` if there is no conflict.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn begin_restore(
         &self,
         own: Option<CatalogueHead>,
+        lineage: &Lineage,
+        instance: &str,
         deadline: Deadline,
     ) -> Result<Option<CatalogueId>, StoreError> {
         let generation = CatalogueId::random();
-        let text = generation.to_string();
-        let call = CatalogueCall {
-            operation: "begin",
-            own,
-            arguments: &[text.as_bytes()],
-            ..CatalogueCall::default()
-        };
-        match outcome(self.catalogue_call(&call, deadline).await?)?.as_str() {
+        let (name, lineage) = (generation.to_string(), lineage.to_string());
+        let arguments = [name.as_str(), instance, &lineage].map(str::as_bytes);
+        match outcome(self.call("begin", own, &arguments, deadline).await?)?.as_str() {
             "begun" => Ok(Some(generation)),
             "no_conflict" => Ok(None),
             _ => Err(StoreError::Garbled),
         }
     }
 
-    pub(crate) async fn catalogue_tidy(&self, deadline: Deadline) -> Result<(), StoreError> {
-        let call = CatalogueCall { operation: "unused", ..CatalogueCall::default() };
-        for generation in self.catalogue_call(&call, deadline).await?.texts()? {
-            self.remove_generation(&generation, deadline).await?;
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn catalogue_stage(
+    /// Writes a document of a restore; `None`: the restored catalogue lacks it. Its history is kept only
+    /// with `keeps_history`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn stage(
         &self,
         generation: CatalogueId,
         (name, document): (&str, Option<&Document>),
@@ -103,20 +150,16 @@ impl RedisFleet {
         deadline: Deadline,
     ) -> Result<RestoreStep, StoreError> {
         let generation = generation.to_string();
-        let staged = Some(generation.as_str());
-        let Some(document) = document else {
-            let arguments = [name.as_bytes()];
-            let call = CatalogueCall {
-                document: name,
-                operation: "omit",
-                own: None,
-                arguments: &arguments,
-                staged,
-            };
-            return step(self.catalogue_call(&call, deadline).await?, "staged");
+        let staged = |operation| CatalogueCall {
+            document: name,
+            operation,
+            staged: Some(&generation),
+            ..CatalogueCall::default()
         };
-        let is_counted = |field: &&String| field.starts_with(COUNTED_PREFIX);
-        let counted = document.fields.keys().filter(is_counted).count().to_string();
+        let Some(document) = document else {
+            return step(self.0.catalogue_call(&staged("omit"), deadline).await?, "staged");
+        };
+        let counted = document.counted_fields().to_string();
         let revision = document.revision.to_string();
         let mut forgets = if keeps_history { "0" } else { "1" };
         let mut fields = document.fields.iter().peekable();
@@ -134,37 +177,37 @@ impl RedisFleet {
                 arguments.extend([field.as_bytes(), content]);
                 (count, len) = (count + 1, len + field.len() + content.len());
             }
-            let call = CatalogueCall {
-                document: name,
-                operation: "stage",
-                own: None,
-                arguments: &arguments,
-                staged,
-            };
-            let made = step(self.catalogue_call(&call, deadline).await?, "staged")?;
+            let call = CatalogueCall { arguments: &arguments, ..staged("stage") };
+            let made = step(self.0.catalogue_call(&call, deadline).await?, "staged")?;
             if made == RestoreStep::Changed || fields.peek().is_none() {
                 return Ok(made);
             }
         }
     }
 
-    pub(crate) async fn catalogue_switch(
+    /// Ends a conflict: the catalogue that is kept has a new epoch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Catalogue::write`](crate::fleet::Catalogue::write).
+    pub async fn switch(
         &self,
-        restore: &CatalogueRestore,
+        switch: &CatalogueSwitch,
         deadline: Deadline,
     ) -> Result<RestoreStep, StoreError> {
-        let CatalogueRestore { generation, seen, aside, head, documents, counted, replaced } =
-            restore;
-        let generation = generation.to_string();
+        let CatalogueSwitch { seen, marks, head, lineage, staged } = switch;
         let mut texts = vec![
+            marks.to_string(),
             head.epoch.to_string(),
             head.revision.to_string(),
             head.id.to_string(),
-            documents.to_string(),
-            counted.to_string(),
-            aside.to_string(),
+            lineage.to_string(),
         ];
-        texts.extend(replaced.iter().map(ToString::to_string));
+        let mut generation = String::new();
+        if let Some(staged) = staged {
+            generation = staged.generation.to_string();
+            texts.extend([staged.documents.to_string(), staged.counted.to_string()]);
+        }
         let arguments: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
         let call = CatalogueCall {
             document: "",
@@ -173,65 +216,70 @@ impl RedisFleet {
             arguments: &arguments,
             staged: Some(&generation),
         };
-        step(self.catalogue_call(&call, deadline).await?, "switched")
+        step(self.0.catalogue_call(&call, deadline).await?, "switched")
     }
 
+    /// Removes the keys of generations that are not that of the catalogue, and not being written.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedCatalogue::look`].
+    pub async fn tidy(&self, deadline: Deadline) -> Result<(), StoreError> {
+        let unused = self.call("unused", None, &[], deadline).await?.texts()?;
+        for generation in unused.iter().step_by(2) {
+            self.0.remove_generation(generation, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn call(
+        &self,
+        operation: &'static str,
+        own: Option<CatalogueHead>,
+        arguments: &[&[u8]],
+        deadline: Deadline,
+    ) -> Result<CatalogueReply, StoreError> {
+        let call = CatalogueCall { operation, own, arguments, ..CatalogueCall::default() };
+        self.0.catalogue_call(&call, deadline).await
+    }
+}
+
+impl Document {
+    /// Returns the number of its counted fields.
+    pub fn counted_fields(&self) -> u64 {
+        self.fields.keys().filter(|field| field.starts_with(COUNTED_PREFIX)).count() as u64
+    }
+}
+
+impl RedisFleet {
     /// Removes the keys of a generation that is not that of the catalogue.
     async fn remove_generation(
         &self,
         generation: &str,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        let staged = Some(generation);
-        let (mut names, mut cursor) = (BTreeSet::new(), "0".to_owned());
+        let (of, count) = (Some(generation), FIELDS_PER_CALL.to_string());
+        let clear = CatalogueCall { operation: "clear", staged: of, ..CatalogueCall::default() };
+        let mut cursor = "0".to_owned();
         loop {
-            let call = CatalogueCall { operation: "names", staged, ..CatalogueCall::default() };
-            let page = self.scan(call, &[], &mut cursor, deadline).await?;
-            names.extend(page.into_iter().map(text).collect::<Result<Vec<_>, _>>()?);
+            let arguments = [cursor.as_bytes(), count.as_bytes()];
+            let call = CatalogueCall { operation: "names", arguments: &arguments, ..clear };
+            let mut page = self.catalogue_call(&call, deadline).await?.results.into_iter();
+            let (Some(next), Some(index)) = (page.next(), page.next()) else {
+                return Err(StoreError::Garbled);
+            };
+            let index: Vec<Value> = parsed(index)?;
+            for name in index.into_iter().step_by(2) {
+                let name = text(name)?;
+                let arguments = [name.as_bytes()];
+                let call = CatalogueCall { document: &name, arguments: &arguments, ..clear };
+                self.catalogue_call(&call, deadline).await?;
+            }
+            cursor = text(next)?;
             if cursor == "0" {
-                break;
+                return self.catalogue_call(&clear, deadline).await.map(drop);
             }
         }
-        for name in &names {
-            let document = name.as_str();
-            loop {
-                let call = CatalogueCall {
-                    document,
-                    operation: "clear",
-                    staged,
-                    ..CatalogueCall::default()
-                };
-                self.scan(call, &[name.as_bytes()], &mut cursor, deadline).await?;
-                if cursor == "0" {
-                    break;
-                }
-            }
-        }
-        loop {
-            let call = CatalogueCall { operation: "forget", staged, ..CatalogueCall::default() };
-            if number(&outcome(self.catalogue_call(&call, deadline).await?)?)? == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Calls an operation that goes on at a cursor, and returns its other results.
-    async fn scan(
-        &self,
-        call: CatalogueCall<'_>,
-        first: &[&[u8]],
-        cursor: &mut String,
-        deadline: Deadline,
-    ) -> Result<Vec<Value>, StoreError> {
-        let count = FIELDS_PER_CALL.to_string();
-        let arguments = [first, &[cursor.as_bytes(), count.as_bytes()]].concat();
-        let call = CatalogueCall { arguments: &arguments, ..call };
-        let mut results = self.catalogue_call(&call, deadline).await?.results;
-        if results.is_empty() {
-            return Err(StoreError::Garbled);
-        }
-        *cursor = text(results.remove(0))?;
-        Ok(results)
     }
 }
 
