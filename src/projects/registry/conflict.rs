@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tracing::error;
 
 use super::Registry;
-use super::sync::{CALL_TIMEOUT, MAX_TRIES, Stage, SyncError, Synced};
+use super::sync::{CALL_TIMEOUT, CatalogueUse, MAX_TRIES, SyncError, Synced};
 use crate::clock::{Deadline, Micros};
 use crate::store::{Fate, StoreError};
 
@@ -51,7 +51,7 @@ impl Registry {
                     lineage: &synced.lineage,
                     ended: synced.united.as_deref().unwrap_or_default(),
                     instance: if synced.united.is_some() { self.instance() } else { "" },
-                    marks_foreign: synced.stage == Stage::Deciding,
+                    marks_foreign: synced.catalogue_use == CatalogueUse::Deciding,
                 };
                 shared.look(look, call_deadline).await
             }
@@ -91,24 +91,23 @@ impl Registry {
         status: &CatalogueStatus,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        if is_foreign(status) && synced.stage != Stage::Deciding {
-            if synced.stage != Stage::Barred {
+        if is_foreign(status) && synced.catalogue_use != CatalogueUse::Deciding {
+            if synced.catalogue_use != CatalogueUse::Barred {
                 error!(
                     "state-dir has projects of another redis: not ready until it is emptied, or \
                      rlaas project restore keeps either side"
                 );
             }
-            synced.stage = Stage::Barred;
+            synced.catalogue_use = CatalogueUse::Barred;
         } else if synced.head.is_some() || status.head.is_some() {
-            synced.stage = Stage::Deciding;
+            synced.catalogue_use = CatalogueUse::Deciding;
         }
-        self.0.keyring.set_barred(synced.stage == Stage::Barred);
+        self.0.keyring.set_barred(synced.catalogue_use == CatalogueUse::Barred);
         self.0.metrics.catalogue_conflict.set(is_conflict(synced, status).into());
         if synced.marks == status.marks {
             return Ok(());
         }
-        let shared = self.0.catalogue.shared().into_iter();
-        for shared in shared.filter(|_| status.marks > 0) {
+        if let Some(shared) = self.0.catalogue.shared().filter(|_| status.marks > 0) {
             for mark in shared.marks(deadline.or_within(CALL_TIMEOUT)).await? {
                 let (instance, epoch, revision) = (mark.instance, mark.epoch, mark.revision);
                 error!(

@@ -98,7 +98,8 @@ impl Registry {
             let (synced, status, head) = self.check(kept, expected, deadline).await?;
             let switch = match kept {
                 CatalogueSource::Store => {
-                    self.switch(&synced, status, head, None, deadline).await?
+                    let marks = shared.marks(deadline.or_within(CALL_TIMEOUT)).await?;
+                    last_step(&synced, &status, &marks, head, None)
                 }
                 CatalogueSource::Instance => {
                     let (instance, lineage) = (self.instance(), &synced.lineage);
@@ -109,8 +110,8 @@ impl Registry {
                     let newest = heads.map(|head| head.revision).max().unwrap_or_default();
                     let (staged, newest) =
                         self.stage(&shared, generation, newest, deadline).await?;
-                    let mut switch =
-                        self.switch(&synced, status, head, Some(staged), deadline).await?;
+                    let marks = shared.marks(deadline.or_within(CALL_TIMEOUT)).await?;
+                    let mut switch = last_step(&synced, &status, &marks, head, Some(staged));
                     switch.head.revision = switch.head.revision.max(newest + 1);
                     switch
                 }
@@ -173,38 +174,6 @@ impl Registry {
         }
     }
 
-    /// Returns the last step of a restore.
-    async fn switch(
-        &self,
-        synced: &Synced,
-        status: CatalogueStatus,
-        kept: CatalogueHead,
-        staged: Option<StagedCatalogue>,
-        deadline: Deadline,
-    ) -> Result<CatalogueSwitch, StoreError> {
-        let shared = self.0.catalogue.shared().into_iter();
-        let mut marks: Vec<CatalogueMark> = Vec::new();
-        for shared in shared {
-            marks = shared.marks(deadline.or_within(CALL_TIMEOUT)).await?;
-        }
-        let seen = status.head.map(|(head, _)| head);
-        let heads = [synced.head, seen].into_iter().flatten();
-        let replaced = heads.map(|head| (head.epoch, head.revision));
-        let replaced: Vec<_> =
-            replaced.chain(marks.iter().map(|mark| (mark.epoch, mark.revision))).collect();
-        let newest = replaced.iter().map(|(_, revision)| *revision).max().unwrap_or_default();
-        let lineages = match staged {
-            Some(_) => [&synced.lineage, &status.lineage],
-            None => [&status.lineage, &synced.lineage],
-        };
-        let lineages = lineages.into_iter().chain(marks.iter().map(|mark| &mark.lineage));
-        let lineage =
-            Lineage::replacing(kept, replaced.into_iter().chain(lineages.flat_map(Lineage::iter)));
-        let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
-        let head = CatalogueHead { epoch, revision: newest + 1, id };
-        Ok(CatalogueSwitch { seen, marks: marks.len() as u64, head, lineage, staged })
-    }
-
     /// Writes the catalogue of this instance beside that of the store, both of which have revisions up to
     /// `newest`. Also returns the newest one that was written.
     async fn stage(
@@ -264,4 +233,28 @@ impl Registry {
         }
         (documents, newest)
     }
+}
+
+/// Returns the last step of a restore: the lineage has all epochs that instances may know.
+fn last_step(
+    synced: &Synced,
+    status: &CatalogueStatus,
+    marks: &[CatalogueMark],
+    kept: CatalogueHead,
+    staged: Option<StagedCatalogue>,
+) -> CatalogueSwitch {
+    let seen = status.head.map(|(head, _)| head);
+    let heads = [synced.head, seen].into_iter().flatten();
+    let heads = heads.map(|head| (head.epoch, head.revision));
+    let replaced = heads.chain(marks.iter().map(|mark| (mark.epoch, mark.revision)));
+    let newest = replaced.clone().map(|(_, revision)| revision).max().unwrap_or_default();
+    let lineages = match staged {
+        Some(_) => [&synced.lineage, &status.lineage],
+        None => [&status.lineage, &synced.lineage],
+    };
+    let lineages = lineages.into_iter().chain(marks.iter().map(|mark| &mark.lineage));
+    let lineage = Lineage::replacing(kept, replaced.chain(lineages.flat_map(Lineage::iter)));
+    let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
+    let head = CatalogueHead { epoch, revision: newest + 1, id };
+    CatalogueSwitch { seen, marks: marks.len() as u64, head, lineage, staged }
 }

@@ -48,7 +48,7 @@ pub(super) struct Synced {
     /// Epochs that the catalogue in force has replaced.
     pub(super) lineage: Lineage,
     /// Whether this process decides by it.
-    pub(super) stage: Stage,
+    pub(super) catalogue_use: CatalogueUse,
     /// Id of the ends of keys that this process and the store have in common; `None`: it is not known.
     pub(super) united: Option<String>,
     /// Number of marks of a conflict that were logged.
@@ -70,7 +70,7 @@ impl Synced {
             head: None,
             unreadable: HashSet::new(),
             lineage: Lineage::default(),
-            stage: Stage::Starting,
+            catalogue_use: CatalogueUse::Starting,
             united: None,
             marks: 0,
             missing_since: None,
@@ -104,7 +104,7 @@ impl Synced {
 
 /// Whether an instance decides by its catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum CatalogueUse {
     /// It has not heard from the store, nor missed its answer.
     Starting,
     /// It must not: it started with a catalogue that the store does not know.
@@ -209,8 +209,10 @@ impl Registry {
             }
             synced.failure = failure;
         }
-        if synced.stage == Stage::Starting && matches!(outcome, Err(SyncError::Store(_))) {
-            synced.stage = Stage::Deciding;
+        if synced.catalogue_use == CatalogueUse::Starting
+            && matches!(outcome, Err(SyncError::Store(_)))
+        {
+            synced.catalogue_use = CatalogueUse::Deciding;
             self.0.keyring.set_barred(false);
         }
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
@@ -245,7 +247,7 @@ impl Registry {
             }
             let is_conflict = is_conflict(&synced, &status);
             let is_known = match synced.head {
-                Some(_) => synced.stage == Stage::Deciding,
+                Some(_) => synced.catalogue_use == CatalogueUse::Deciding,
                 None => !is_conflict && self.new_catalogue_delay_left(&synced).is_zero(),
             };
             if is_known {
@@ -301,7 +303,7 @@ impl Registry {
         deadline: Deadline,
     ) -> Result<bool, StoreError> {
         let Some(shared) = self.0.catalogue.shared() else { return Ok(true) };
-        let look = CatalogueLook::of(Some(head), &status.lineage);
+        let look = CatalogueLook::without_marks(Some(head), &status.lineage);
         let now = shared.look(look, deadline.or_within(CALL_TIMEOUT)).await?;
         let is_there =
             |(_, relation)| matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer);
@@ -348,7 +350,7 @@ impl Registry {
                 synced.keep(changes);
             }
             registry.end_keys(&mut synced, ended);
-            synced.stage = Stage::Deciding;
+            synced.catalogue_use = CatalogueUse::Deciding;
             // Else others have written too, and the next look reads that.
             if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
                 registry.set_head(&mut synced, head);

@@ -22,15 +22,15 @@ fn call(redis: &RedisServer, script: &str, operation: &str, arguments: &[&str]) 
     let below = |name: &str| format!("{{rlaas:catalog}}:{name}");
     let names = [
         "revisions",
-        "replaced",
         "changes",
         "documents",
         "document:large",
         "history:large",
         "conflict",
-        "aside",
         "unused",
         "removed",
+        "ended",
+        "ended-ids",
     ];
     let names = names.map(below);
     let mut words = vec!["EVAL", script, "11", "rlaas:catalog"];

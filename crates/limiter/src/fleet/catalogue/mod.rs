@@ -225,7 +225,7 @@ impl Catalogue {
             #[cfg(feature = "redis")]
             CatalogueBackend::Redis(fleet) => {
                 let lineage = Lineage::default();
-                let look = CatalogueLook::of(own, &lineage);
+                let look = CatalogueLook::without_marks(own, &lineage);
                 Ok(fleet.catalogue_look(look, deadline).await?.head)
             }
         }

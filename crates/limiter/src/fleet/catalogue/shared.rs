@@ -43,7 +43,7 @@ pub struct CatalogueLook<'a> {
 
 impl<'a> CatalogueLook<'a> {
     /// Returns a look that marks nothing.
-    pub fn of(own: Option<CatalogueHead>, lineage: &'a Lineage) -> Self {
+    pub fn without_marks(own: Option<CatalogueHead>, lineage: &'a Lineage) -> Self {
         Self { own, lineage, ended: "", instance: "", marks_foreign: false }
     }
 }
