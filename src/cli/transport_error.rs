@@ -30,8 +30,6 @@ enum ConnectionFailure {
     NoGrpc,
     NoTls,
     Tls(String),
-    CertificateRequired,
-    CertificateRefused(AlertDescription),
     NotTrusted(String),
 }
 
@@ -39,7 +37,7 @@ impl Peer {
     /// Explains a failed connection.
     pub(super) fn explain_connect_error(&self, error: &(dyn Error + 'static)) -> String {
         let causes = causes(error);
-        let failure = self.tls_failure(&causes).unwrap_or_else(|| {
+        let failure = tls_failure(&causes).unwrap_or_else(|| {
             if causes.iter().any(|cause| is_timeout(*cause)) {
                 return ConnectionFailure::TimedOut;
             }
@@ -72,7 +70,7 @@ impl Peer {
             };
         };
         let causes = causes(source);
-        let failure = self.tls_failure(&causes).unwrap_or_else(|| {
+        let failure = tls_failure(&causes).unwrap_or_else(|| {
             let has_timed_out = causes.iter().any(|cause| is_timeout(*cause));
             if has_timed_out { ConnectionFailure::TimedOut } else { ConnectionFailure::NoGrpc }
         });
@@ -91,10 +89,12 @@ impl Peer {
                 format!("no response from {addr} within {timeout} (--timeout)")
             }
             ConnectionFailure::NoGrpc => {
-                let remedy = if addr.starts_with("https://") {
-                    "with --cert and --key if it requires a client certificate".to_owned()
-                } else {
-                    format!("https://{bare} with --ca if it requires TLS")
+                let remedy = match (addr.starts_with("https://"), &self.args.cert) {
+                    (false, _) => format!("https://{bare} with --ca if it requires TLS"),
+                    (true, None) => {
+                        "with --cert and --key if it requires a client certificate".to_owned()
+                    }
+                    (true, Some(_)) => "and --cert a certificate that it accepts".to_owned(),
                 };
                 format!(
                     "{addr} does not answer gRPC: --addr must be an address of server.listen, {remedy}"
@@ -102,62 +102,49 @@ impl Peer {
             }
             ConnectionFailure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
             ConnectionFailure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
-            ConnectionFailure::CertificateRequired => {
-                format!("{addr} requires a client certificate: use --cert and --key")
-            }
-            ConnectionFailure::CertificateRefused(alert) => {
-                format!("{addr} rejected the client certificate of --cert: {alert:?}")
-            }
             ConnectionFailure::NotTrusted(reason) => {
                 format!("the certificate of {addr} is not trusted: {reason}")
             }
         }
     }
+}
 
-    /// Returns the failure for the TLS error among the causes, if there is one.
-    fn tls_failure(&self, causes: &[&(dyn Error + 'static)]) -> Option<ConnectionFailure> {
-        let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
-        Some(match error {
-            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-                ConnectionFailure::NoTls
+/// Returns the failure for the TLS error among the causes, if there is one.
+fn tls_failure(causes: &[&(dyn Error + 'static)]) -> Option<ConnectionFailure> {
+    let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
+    Some(match error {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            ConnectionFailure::NoTls
+        }
+        rustls::Error::InvalidCertificate(error) => ConnectionFailure::NotTrusted(match error {
+            CertificateError::UnknownIssuer => {
+                "unknown issuer, --ca must name the file of its authority".to_owned()
             }
-            rustls::Error::InvalidCertificate(error) => {
-                ConnectionFailure::NotTrusted(match error {
-                    CertificateError::UnknownIssuer => {
-                        "unknown issuer, --ca must name the file of its authority".to_owned()
-                    }
-                    CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                        "it has expired".to_owned()
-                    }
-                    CertificateError::NotValidForName
-                    | CertificateError::NotValidForNameContext { .. } => {
-                        "it is for another host name".to_owned()
-                    }
-                    other => other.to_string(),
-                })
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "it has expired".to_owned()
             }
-            rustls::Error::AlertReceived(alert) => match alert {
-                AlertDescription::CertificateRequired => ConnectionFailure::CertificateRequired,
-                AlertDescription::BadCertificate
-                | AlertDescription::UnsupportedCertificate
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::UnknownCA
-                | AlertDescription::AccessDenied
-                | AlertDescription::DecryptError => {
-                    if self.args.cert.is_some() {
-                        ConnectionFailure::CertificateRefused(*alert)
-                    } else {
-                        ConnectionFailure::CertificateRequired
-                    }
-                }
-                AlertDescription::NoApplicationProtocol => ConnectionFailure::NoGrpc,
-                other => ConnectionFailure::Tls(format!("{other:?}")),
-            },
-            other => ConnectionFailure::Tls(other.to_string()),
-        })
-    }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "it is for another host name".to_owned()
+            }
+            other => other.to_string(),
+        }),
+        // Whether a connection that is closed for lack of a certificate ends with its alert or with
+        // a broken pipe is a race.
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
+            | AlertDescription::NoApplicationProtocol,
+        ) => ConnectionFailure::NoGrpc,
+        rustls::Error::AlertReceived(other) => ConnectionFailure::Tls(format!("{other:?}")),
+        other => ConnectionFailure::Tls(other.to_string()),
+    })
 }
 
 fn is_closed(cause: &(dyn Error + 'static)) -> bool {

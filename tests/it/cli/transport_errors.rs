@@ -134,8 +134,9 @@ fn tls_errors_are_explained() {
     assert_explained(&options, &no_grpc(&url));
     let cert = path(certificates.certificate(Certificate::ForeignClient));
     let key = path(certificates.key(Certificate::ForeignClient));
+    let refused = "must be an address of server.listen, and --cert a certificate that it accepts";
     assert_explained(
         &[&options[..], &["--cert", &cert, "--key", &key]].concat(),
-        &format!("{url} rejected the client certificate of --cert: UnknownCA"),
+        &format!("{url} does not answer gRPC: --addr {refused}"),
     );
 }

@@ -179,9 +179,12 @@ impl Load {
     pub async fn start(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
         settings.validate()?;
         let mut threads = Threads::spawn(client, settings)?;
-        threads.connected().await?;
+        let starts = threads.connected().await?;
         let schedule = Arc::new(Schedule::start(settings.plan));
-        threads.start(&schedule);
+        for start in starts {
+            // A panic of the thread is reported when it is joined.
+            let _ended = start.send(Arc::clone(&schedule));
+        }
         minimize_timer_slack();
         let pacing = Arc::clone(&schedule);
         thread::Builder::new().name("pace".to_owned()).spawn(move || pacing.pace())?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::schedule::{Length, LoadPlan, ScheduledCall};
+use super::schedule::{Length, LoadPlan};
 
 /// Time after the end of measuring in which queued calls are still started.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -20,14 +20,12 @@ const GRACE_PERIOD: Duration = Duration::from_secs(1);
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The calls of a load, numbered from the first one of the warm-up on.
+/// The calls of the warm-up or of the measured part.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     rate: NonZeroU32,
-    /// Intended start of the first measured call, since the start of the load.
-    warm_up: Duration,
-    warm_up_calls: u64,
-    /// Calls in all.
+    /// Intended start of the first call, since the start of the load.
+    begins: Duration,
     calls: u64,
     /// End of the time in which calls are started, since the start of the load.
     closes: Option<Duration>,
@@ -38,50 +36,46 @@ pub(super) struct OpenLoop {
 }
 
 impl OpenLoop {
-    pub(super) fn new(rate: NonZeroU32, plan: &LoadPlan) -> Self {
-        let warm_up_calls = calls_within(plan.warm_up, rate);
-        let (measured_calls, closes) = match plan.length {
+    /// Creates the loop of the warm-up. Calls that are queued when measuring begins are dropped,
+    /// because they would delay measured calls.
+    pub(super) fn warm_up(rate: NonZeroU32, plan: &LoadPlan) -> Self {
+        let calls = calls_within(plan.warm_up, rate);
+        Self::new(rate, Duration::ZERO, calls, Some(plan.warm_up))
+    }
+
+    /// Creates the loop of the measured part.
+    pub(super) fn measured(rate: NonZeroU32, plan: &LoadPlan) -> Self {
+        let (calls, closes) = match plan.length {
             Length::Calls(calls) => (calls, None),
             Length::Duration(duration) => {
                 (calls_within(duration, rate), Some(plan.warm_up + duration + GRACE_PERIOD))
             }
         };
-        Self {
-            rate,
-            warm_up: plan.warm_up,
-            warm_up_calls,
-            calls: warm_up_calls.saturating_add(measured_calls),
-            closes,
-            due: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            permits: Semaphore::new(0),
-        }
+        Self::new(rate, plan.warm_up, calls, closes)
     }
 
-    /// Waits for a call that is due, and returns the oldest one; `None` if no further call starts.
-    /// Calls of the warm-up that are queued when measuring begins are dropped, because they would
-    /// delay measured calls.
-    pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<ScheduledCall> {
-        loop {
-            self.permits.acquire().await.ok()?.forget();
-            let now = elapsed();
-            if self.closes.is_some_and(|closes| now > closes) {
-                self.stop();
-                return None;
-            }
-            let number = self.taken.fetch_add(1, Ordering::Relaxed);
-            if number + 1 == self.calls {
-                self.stop();
-            }
-            let intended = self.intended(number);
-            match number.checked_sub(self.warm_up_calls) {
-                Some(number) => return Some(ScheduledCall { number, is_measured: true, intended }),
-                None if now <= self.warm_up => {
-                    return Some(ScheduledCall { number, is_measured: false, intended });
-                }
-                None => {}
-            }
+    fn new(rate: NonZeroU32, begins: Duration, calls: u64, closes: Option<Duration>) -> Self {
+        let permits = Semaphore::new(0);
+        if calls == 0 {
+            permits.close();
         }
+        let (due, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { rate, begins, calls, closes, due, taken, permits }
+    }
+
+    /// Waits for a call that is due, and returns the number and the intended start of the oldest
+    /// one; `None` if no further call starts.
+    pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<(u64, Duration)> {
+        self.permits.acquire().await.ok()?.forget();
+        if self.closes.is_some_and(|closes| elapsed() > closes) {
+            self.stop();
+            return None;
+        }
+        let number = self.taken.fetch_add(1, Ordering::Relaxed);
+        if number + 1 == self.calls {
+            self.stop();
+        }
+        Some((number, self.intended(number)))
     }
 
     /// Adds a permit for each call when it is due, up to the last one. Blocks the thread.
@@ -106,31 +100,25 @@ impl OpenLoop {
         self.permits.close();
     }
 
-    /// Returns the number of measured calls that have been due so far.
+    /// Returns the number of calls that have been due so far.
     pub(super) fn due(&self) -> u64 {
-        self.due.load(Ordering::Relaxed).saturating_sub(self.warm_up_calls)
+        self.due.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of measured calls that [`Self::next`] has returned.
+    /// Returns the number of calls that [`Self::next`] has returned.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed).saturating_sub(self.warm_up_calls)
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Returns the number of calls with an intended start up to `now`.
     fn due_at(&self, now: Duration) -> u64 {
         let later = now.saturating_add(Duration::from_nanos(1));
-        let of_warm_up = calls_within(later, self.rate).min(self.warm_up_calls);
-        let measured = calls_within(later.saturating_sub(self.warm_up), self.rate);
-        of_warm_up.saturating_add(measured).min(self.calls)
+        calls_within(later.saturating_sub(self.begins), self.rate).min(self.calls)
     }
 
     fn intended(&self, number: u64) -> Duration {
-        let (begins, number) = match number.checked_sub(self.warm_up_calls) {
-            Some(measured) => (self.warm_up, measured),
-            None => (Duration::ZERO, number),
-        };
         let nanos = u128::from(number) * NANOS_PER_SECOND / u128::from(self.rate.get());
-        begins + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.begins + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
@@ -152,23 +140,17 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    fn open_loop(rate: u32, warm_up: Duration, length: Length) -> OpenLoop {
+    fn plan(rate: u32, warm_up: Duration, length: Length) -> (NonZeroU32, LoadPlan) {
         let rate = NonZeroU32::new(rate).expect("a rate");
-        OpenLoop::new(rate, &LoadPlan { rate: Some(rate), warm_up, length })
-    }
-
-    /// Returns number, phase and intended start of the next call.
-    async fn next(open: &OpenLoop, now: Duration) -> Option<(u64, bool, Duration)> {
-        let call = open.next(|| now).await;
-        call.map(|call| (call.number, call.is_measured, call.intended))
+        (rate, LoadPlan { rate: Some(rate), warm_up, length })
     }
 
     #[test]
     fn call_is_due_from_its_intended_start_on() {
         for rate in [1, 3, 7, 999, 1_000, 30_011, 10_000_000] {
-            let open = open_loop(rate, MILLI, Length::Calls(u64::MAX));
+            let (rate, plan) = plan(rate, MILLI, Length::Calls(u64::MAX));
+            let open = OpenLoop::measured(rate, &plan);
             for number in [0, 1, 2, 10, 1_001, 123_456_789] {
-                let number = open.warm_up_calls + number;
                 let at = open.intended(number);
                 assert_eq!(open.due_at(at), number + 1, "{rate}");
                 assert_eq!(open.due_at(at.saturating_sub(Duration::from_nanos(1))), number);
@@ -178,38 +160,38 @@ mod tests {
 
     #[tokio::test]
     async fn queued_call_keeps_its_intended_start() {
-        let open = open_loop(1_000, Duration::ZERO, Length::Calls(3));
-        let late = MILLI * 100;
-        open.pace(|| late);
+        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(3));
+        let open = OpenLoop::measured(rate, &plan);
+        let late = || MILLI * 100;
+        open.pace(late);
         assert_eq!(open.due(), 3);
-        for expected in [(0, true, Duration::ZERO), (1, true, MILLI), (2, true, MILLI * 2)] {
-            assert_eq!(next(&open, late).await, Some(expected));
+        for expected in [(0, MILLI * 10), (1, MILLI * 11), (2, MILLI * 12)] {
+            assert_eq!(open.next(late).await, Some(expected));
         }
-        assert_eq!((next(&open, late).await, open.taken()), (None, 3));
+        assert_eq!(open.next(late).await, None);
     }
 
     #[tokio::test]
     async fn queued_calls_of_the_warm_up_are_dropped() {
-        let open = open_loop(1_000, MILLI * 10, Length::Calls(1));
-        open.pace(|| MILLI * 11);
-        assert_eq!((open.due(), open.taken()), (1, 0));
-        assert_eq!(next(&open, MILLI * 10).await, Some((0, false, Duration::ZERO)));
-        assert_eq!(next(&open, MILLI * 11).await, Some((0, true, MILLI * 10)));
-        assert_eq!(next(&open, MILLI * 11).await, None);
+        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(1));
+        let open = OpenLoop::warm_up(rate, &plan);
+        open.pace(|| MILLI * 9);
+        assert_eq!(open.due(), 10);
+        assert_eq!(open.next(|| MILLI * 10).await, Some((0, Duration::ZERO)));
+        assert_eq!(open.next(|| MILLI * 11).await, None);
     }
 
     #[tokio::test]
     async fn no_call_starts_after_the_grace_period_or_a_stop() {
-        let open = || {
-            let open = open_loop(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
-            open.pace(|| MILLI * 10);
-            open
-        };
-        let closed = open();
-        assert!(next(&closed, GRACE_PERIOD + MILLI * 10).await.is_some());
-        assert_eq!(next(&closed, GRACE_PERIOD + MILLI * 11).await, None);
-        let stopped = open();
-        stopped.stop();
-        assert_eq!(next(&stopped, MILLI).await, None);
+        let (rate, plan) = plan(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
+        let open = OpenLoop::measured(rate, &plan);
+        open.pace(|| MILLI * 10);
+        assert!(open.next(|| GRACE_PERIOD + MILLI * 10).await.is_some());
+        assert_eq!(open.next(|| GRACE_PERIOD + MILLI * 11).await, None);
+        let open = OpenLoop::measured(rate, &plan);
+        open.pace(|| MILLI * 10);
+        open.stop();
+        assert_eq!(open.next(|| MILLI).await, None);
+        assert_eq!(OpenLoop::warm_up(rate, &plan).next(|| MILLI).await, None);
     }
 }

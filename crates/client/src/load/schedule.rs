@@ -35,6 +35,13 @@ pub enum Length {
     Calls(u64),
 }
 
+impl Length {
+    /// Returns `true` if the measured part is over after `calls` calls.
+    fn is_over(self, calls: u64) -> bool {
+        matches!(self, Self::Calls(most) if calls >= most)
+    }
+}
+
 /// A call to be started now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScheduledCall {
@@ -57,7 +64,7 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 enum Pace {
     Closed { warm_up_calls: AtomicU64, calls: AtomicU64 },
-    Open(OpenLoop),
+    Open { warm_up: OpenLoop, measured: OpenLoop },
 }
 
 impl Schedule {
@@ -65,7 +72,10 @@ impl Schedule {
     pub(super) fn start(plan: LoadPlan) -> Self {
         let pace = match plan.rate {
             None => Pace::Closed { warm_up_calls: AtomicU64::new(0), calls: AtomicU64::new(0) },
-            Some(rate) => Pace::Open(OpenLoop::new(rate, &plan)),
+            Some(rate) => Pace::Open {
+                warm_up: OpenLoop::warm_up(rate, &plan),
+                measured: OpenLoop::measured(rate, &plan),
+            },
         };
         Self { began: now(), plan, stopped: OnceLock::new(), pace }
     }
@@ -91,27 +101,35 @@ impl Schedule {
                 let is_measured = intended >= self.plan.warm_up;
                 let counter = if is_measured { calls } else { warm_up_calls };
                 let number = counter.fetch_add(1, Ordering::Relaxed);
-                let is_over = is_measured
-                    && matches!(self.plan.length, Length::Calls(most) if number >= most);
+                let is_over = is_measured && self.plan.length.is_over(number);
                 (!is_over).then_some(ScheduledCall { number, is_measured, intended })
             }
-            Pace::Open(open) => open.next(|| self.elapsed()).await,
+            Pace::Open { warm_up, measured } => {
+                let elapsed = || self.elapsed();
+                if let Some((number, intended)) = warm_up.next(elapsed).await {
+                    return Some(ScheduledCall { number, is_measured: false, intended });
+                }
+                let (number, intended) = measured.next(elapsed).await?;
+                Some(ScheduledCall { number, is_measured: true, intended })
+            }
         }
     }
 
     /// Releases the calls of an open loop when they are due, up to the last one. Blocks the thread.
     /// Returns at once for a closed loop.
     pub(super) fn pace(&self) {
-        if let Pace::Open(open) = &self.pace {
-            open.pace(|| self.elapsed());
+        if let Pace::Open { warm_up, measured } = &self.pace {
+            warm_up.pace(|| self.elapsed());
+            measured.pace(|| self.elapsed());
         }
     }
 
     /// Stops early: no further call starts.
     pub(super) fn stop(&self) {
         let _first_time_counts = self.stopped.set(self.elapsed());
-        if let Pace::Open(open) = &self.pace {
-            open.stop();
+        if let Pace::Open { warm_up, measured } = &self.pace {
+            warm_up.stop();
+            measured.stop();
         }
     }
 
@@ -135,7 +153,7 @@ impl Schedule {
                 // The counter also counts attempts after the last call.
                 if let Length::Calls(calls) = self.plan.length { taken.min(calls) } else { taken }
             }
-            Pace::Open(open) => open.taken(),
+            Pace::Open { measured, .. } => measured.taken(),
         }
     }
 
@@ -143,7 +161,7 @@ impl Schedule {
     pub(super) fn due(&self) -> Option<u64> {
         match &self.pace {
             Pace::Closed { .. } => None,
-            Pace::Open(open) => Some(open.due()),
+            Pace::Open { measured, .. } => Some(measured.due()),
         }
     }
 }

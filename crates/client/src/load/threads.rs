@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::requests::{Requests, ServiceClient};
@@ -19,11 +19,12 @@ use crate::client::{ClientBuilder, ConnectError};
 pub(super) struct Threads {
     handles: Vec<JoinHandle<()>>,
     all_stats: Vec<Arc<Mutex<LoadStats>>>,
-    /// What each thread says once it is connected. Closed when all threads have ended.
-    connected: mpsc::Receiver<Result<(), ConnectError>>,
-    /// `None` until the threads may start.
-    schedule: watch::Sender<Option<Arc<Schedule>>>,
+    ready: mpsc::Receiver<Result<Start, ConnectError>>,
+    running: mpsc::Receiver<()>,
 }
+
+/// Starts a thread that has established its connections.
+pub(super) type Start = oneshot::Sender<Arc<Schedule>>;
 
 impl Threads {
     pub(super) fn spawn(
@@ -31,9 +32,9 @@ impl Threads {
         settings: &LoadSettings,
     ) -> Result<Self, LoadError> {
         let requests = Arc::new(Requests::new(settings));
-        let (to_report, connected) = mpsc::channel(usize::from(settings.threads));
-        let schedule = watch::Sender::new(None);
-        let mut threads = Self { handles: Vec::new(), all_stats: Vec::new(), connected, schedule };
+        let (to_start, ready) = mpsc::channel(usize::from(settings.threads));
+        let (alive, running) = mpsc::channel(1);
+        let mut threads = Self { handles: Vec::new(), all_stats: Vec::new(), ready, running };
         for number in 0..settings.threads {
             let stats = Arc::new(Mutex::new(LoadStats::default()));
             threads.all_stats.push(Arc::clone(&stats));
@@ -43,34 +44,30 @@ impl Threads {
                 streams: settings.streams,
                 requests: Arc::clone(&requests),
                 stats,
-                connected: to_report.clone(),
-                schedule: threads.schedule.subscribe(),
+                _alive: alive.clone(),
             };
             let runtime = Builder::new_current_thread().enable_all().build()?;
+            let to_start = to_start.clone();
             let handle = thread::Builder::new()
                 .name(format!("load-{number}"))
-                .spawn(move || runtime.block_on(thread.run()))?;
+                .spawn(move || runtime.block_on(thread.run(to_start)))?;
             threads.handles.push(handle);
         }
         Ok(threads)
     }
 
     /// Waits until all connections are established.
-    pub(super) async fn connected(&mut self) -> Result<(), LoadError> {
-        for _ in &self.handles {
-            let connected = self.connected.recv().await.ok_or(LoadError::Panicked)?;
-            connected.map_err(LoadError::Connect)?;
+    pub(super) async fn connected(&mut self) -> Result<Vec<Start>, LoadError> {
+        let mut starts = Vec::new();
+        while starts.len() < self.handles.len() {
+            let start = self.ready.recv().await.ok_or(LoadError::Panicked)?;
+            starts.push(start.map_err(LoadError::Connect)?);
         }
-        Ok(())
-    }
-
-    /// Starts the calls.
-    pub(super) fn start(&self, schedule: &Arc<Schedule>) {
-        self.schedule.send_replace(Some(Arc::clone(schedule)));
+        Ok(starts)
     }
 
     pub(super) async fn finished(&mut self) -> Result<(), LoadError> {
-        let _all_gone = self.connected.recv().await;
+        let _all_gone = self.running.recv().await;
         for handle in self.handles.drain(..) {
             handle.join().map_err(|_| LoadError::Panicked)?;
         }
@@ -97,25 +94,25 @@ struct Thread {
     streams: u16,
     requests: Arc<Requests>,
     stats: Arc<Mutex<LoadStats>>,
-    connected: mpsc::Sender<Result<(), ConnectError>>,
-    schedule: watch::Receiver<Option<Arc<Schedule>>>,
+    /// Dropped at the end of the thread, which closes the channel after the last one.
+    _alive: mpsc::Sender<()>,
 }
 
 impl Thread {
-    async fn run(mut self) {
+    async fn run(self, ready: mpsc::Sender<Result<Start, ConnectError>>) {
         let mut clients = Vec::new();
         for _ in 0..self.connections {
             match self.client.clone().connect().await {
                 Ok(client) => clients.push(RateLimitServiceClient::new(client.channel())),
                 Err(error) => {
-                    let _nobody_waits = self.connected.send(Err(error)).await;
+                    let _nobody_waits = ready.send(Err(error)).await;
                     return;
                 }
             }
         }
-        let _nobody_waits = self.connected.send(Ok(())).await;
-        let started = self.schedule.wait_for(Option::is_some).await;
-        let Some(schedule) = started.ok().and_then(|schedule| schedule.clone()) else { return };
+        let (start, schedule) = oneshot::channel();
+        let _nobody_waits = ready.send(Ok(start)).await;
+        let Ok(schedule) = schedule.await else { return };
         let mut workers = JoinSet::new();
         // In this order the first calls are spread over all connections.
         for _ in 0..self.streams {
