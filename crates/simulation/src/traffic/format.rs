@@ -14,22 +14,25 @@ use thiserror::Error;
 /// Bytes that a compiled expression may take.
 const MAX_COMPILED: usize = 8 << 20;
 
-/// The Common Log Format, as Apache writes it.
+/// The Common Log Format, as Apache writes it, with the parts of the request line.
 ///
 /// **Source:** <https://httpd.apache.org/docs/2.4/logs.html#accesslog>.
-const COMMON: &str = r#"^(?<host>\S+) (?<ident>\S+) (?<user>.*?) \[(?<time>[^\]]+)\] "(?<request>(?:[^"\\]|\\.)*)" (?<status>\d+|-) (?<bytes>\d+|-)"#;
+const COMMON: &str = concat!(
+    r#"^(?<host>\S+) (?<ident>\S+) (?<user>.*?) \[(?<time>[^\]]+)\] "(?<request>"#,
+    r#"(?<method>[^ "\\]+) (?<uri>(?:[^"\\]|\\.)*?)(?: (?<protocol>HTTP/[^ "]+))?"#,
+    r#"|(?:[^"\\]|\\.)*)" (?<status>\d+|-) (?<bytes>\d+|-)"#,
+);
 /// What the Combined Log Format has behind it.
 const COMBINED: &str = r#" "(?<referer>(?:[^"\\]|\\.)*)" "(?<user_agent>(?:[^"\\]|\\.)*)""#;
 /// What follows the fields is left out, such as a last field of nginx's `main` format.
 const REST: &str = "(?: .*)?$";
 
 /// Formats that were removed, and what to use instead.
-const REMOVED: [(&str, &str); 5] = [
+const REMOVED: [(&str, &str); 4] = [
     ("vhost_common", "cut -d' ' -f2- makes common of it"),
     ("vhost_combined", "cut -d' ' -f2- makes combined of it"),
     ("nginx", "use combined, or jsonl with a log_format of escape=json, or regex:EXPRESSION"),
     ("w3c", "use regex:EXPRESSION, or make JSON of it"),
-    ("docker", "jq -r .log takes the lines out"),
 ];
 
 /// Format of the lines of a log.
@@ -73,18 +76,8 @@ pub enum FormatError {
 pub(super) enum FieldPlace {
     /// A group of the expression.
     Group(usize),
-    /// A part of the request line, which is a group.
-    RequestPart(usize, RequestPart),
     /// A key of the JSON, or keys within keys, with points between them.
     Key(Box<str>),
-}
-
-/// A part of a request line, `GET /path?query HTTP/1.1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestPart {
-    Method,
-    Target,
-    Protocol,
 }
 
 /// The fields of a line.
@@ -142,23 +135,23 @@ impl LogFormat {
 
     /// Returns the names of the fields; `None` if only the lines have them.
     pub(super) fn field_names(&self) -> Option<Vec<&str>> {
-        let FormatKind::Text { expression, is_escaped } = &self.kind else { return None };
-        let parts = if *is_escaped { &RequestPart::NAMES[..] } else { &[] };
-        let parts = parts.iter().map(|(name, _)| *name);
-        Some(expression.capture_names().flatten().chain(parts).collect())
+        match &self.kind {
+            FormatKind::Text { expression, .. } => {
+                Some(expression.capture_names().flatten().collect())
+            }
+            FormatKind::Json => None,
+        }
     }
 
     /// Returns the place of a field; `None` if the format has no field of this name.
     pub(super) fn place(&self, field: &str) -> Option<FieldPlace> {
-        let FormatKind::Text { expression, is_escaped } = &self.kind else {
-            return Some(FieldPlace::Key(field.into()));
-        };
-        let group = |wanted: &str| expression.capture_names().position(|name| name == Some(wanted));
-        if let Some(group) = group(field) {
-            return Some(FieldPlace::Group(group));
+        match &self.kind {
+            FormatKind::Text { expression, .. } => {
+                let group = expression.capture_names().position(|name| name == Some(field));
+                group.map(FieldPlace::Group)
+            }
+            FormatKind::Json => Some(FieldPlace::Key(field.into())),
         }
-        let (_, part) = RequestPart::NAMES.iter().find(|(name, _)| *name == field)?;
-        group("request").filter(|_| *is_escaped).map(|group| FieldPlace::RequestPart(group, *part))
     }
 
     /// Returns the names of what requests are made of, with the fields of this format that have it.
@@ -206,9 +199,6 @@ impl LineFields<'_> {
             (Self::Text { groups, is_escaped }, FieldPlace::Group(group)) => {
                 unescaped(groups.get(*group)?.as_str(), *is_escaped)
             }
-            (Self::Text { groups, is_escaped }, FieldPlace::RequestPart(group, part)) => {
-                unescaped(part.of(groups.get(*group)?.as_str())?, *is_escaped)
-            }
             (Self::Json(object), FieldPlace::Key(path)) => match json_value(object, path)? {
                 Value::Null => return None,
                 Value::String(text) => Cow::Borrowed(&**text),
@@ -226,24 +216,6 @@ fn json_value<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         let (key, rest) = path.split_once('.')?;
         json_value(object.get(key)?, rest)
     })
-}
-
-impl RequestPart {
-    /// The fields of Common and Combined Log that are parts of the request line.
-    const NAMES: [(&str, Self); 3] =
-        [("method", Self::Method), ("uri", Self::Target), ("protocol", Self::Protocol)];
-
-    /// Returns this part of a request line; `None` if it is no line of HTTP.
-    fn of(self, line: &str) -> Option<&str> {
-        let (method, rest) = line.split_once(' ')?;
-        let is_protocol = |(_, last): &(&str, &str)| last.starts_with("HTTP/");
-        let (target, protocol) = rest.rsplit_once(' ').filter(is_protocol).unwrap_or((rest, ""));
-        Some(match self {
-            Self::Method => method,
-            Self::Target => target,
-            Self::Protocol => protocol,
-        })
-    }
 }
 
 /// Undoes the escapes of Apache and nginx: `\xHH`, `\n`, `\t`, `\r`, and `\` before other characters.
@@ -302,6 +274,18 @@ mod tests {
         );
         let more = format!("{combined} \"192.0.2.1, 10.0.0.1\" 0.003");
         assert_eq!(values("combined", &more, &["uri"]), some(&["/a b?c"]), "nginx's main");
+        for (request, expected) in [
+            ("GET /a", [Some("GET"), Some("/a"), None]),
+            ("GET /a/ HTTP/2.0", [Some("GET"), Some("/a/"), Some("HTTP/2.0")]),
+            (r"GET /\x22 HTTP/1.0", [Some("GET"), Some("/\""), Some("HTTP/1.0")]),
+            ("GET", [None; 3]),
+            ("-", [None; 3]),
+        ] {
+            let line = common.replace("GET /a b?c HTTP/1.1", request);
+            let found = values("common", &line, &["method", "uri", "protocol"]);
+            let found: Vec<_> = found.iter().map(Option::as_deref).collect();
+            assert_eq!(found, expected, "{request}");
+        }
         let garbage = r#"192.0.2.7 - - [17/May/2026:10:05:03 +0000] "\x16\x03\x01" 400 0 "-" "-""#;
         assert_eq!(
             values("combined", garbage, &["uri", "host"]),
@@ -332,7 +316,7 @@ mod tests {
         assert_eq!(values(format, "17 ann", &fields)[2], None);
         let format: LogFormat = format.parse().expect("a format");
         assert!(format.fields("none").is_err());
-        assert!(format.place("uri").is_none(), "a part of a request line of the other formats");
+        assert!(format.place("uri").is_none());
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Lines {
         Self { reader, line: Vec::new(), is_cut: false, number: 0, is_peeked: false, damage: None }
     }
 
-    /// Reads the first line, which [`Self::advance`] returns again. Empty if there is none.
+    /// Looks at the next line, which [`Self::advance`] returns again. Empty if there is none.
     pub(super) fn peek(&mut self) -> &[u8] {
         self.is_peeked = self.advance();
         &self.line
@@ -121,7 +121,7 @@ impl Lines {
         if std::mem::take(&mut self.is_peeked) {
             return true;
         }
-        loop {
+        while self.damage.is_none() {
             self.line.clear();
             match self.read() {
                 Ok(0) => return false,
@@ -129,7 +129,6 @@ impl Lines {
                 Err(error) => {
                     self.line.clear();
                     self.damage = Some(error);
-                    return false;
                 }
             }
             self.line.truncate(self.line.trim_ascii_end().len());
@@ -137,6 +136,7 @@ impl Lines {
                 return true;
             }
         }
+        false
     }
 
     /// Reads a line with its end, or its beginning. Returns how many bytes these are.

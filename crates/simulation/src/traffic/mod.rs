@@ -81,7 +81,7 @@ impl Traffic {
                     headers.push(header);
                     SourceKind::Recording { project: settings.project.as_str().into() }
                 }
-                None if log.is_some() => SourceKind::Log,
+                None if log.is_some() || lines.peek().is_empty() => SourceKind::Log,
                 None => return Err(TrafficError::NoFormat { input: input.to_string() }),
             };
             sources.push(OrderedSource::new(Source::new(input.to_string(), lines, kind)));
