@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rlaas_simulation::simulation::{
     CountsReport, GateCheck, HitKey, RuleReport, SimulationReport, UnmatchedReport, length_text,
-    share_text,
+    share_text, time_text,
 };
 
 use super::output::SimulateOutput;
