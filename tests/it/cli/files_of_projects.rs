@@ -29,7 +29,7 @@ fn folder() -> TempDir {
 fn tried(dir: &TempDir, command: &str, options: &[&str]) -> (String, String) {
     let path = |name: &str| dir.path(name).display().to_string();
     let (base, shop, blog) = (path("base.yaml"), path("shop.yaml"), path("blog.yaml"));
-    let (log, map) = (path("access.log"), "user_id=ip($remote_addr)");
+    let (log, map) = (path("access.log"), "user_id=host");
     let files = ["--config", &base, "--config", &shop, "--config", &blog];
     let traffic = ["--traffic", &log, "--format", "combined", "--map", map];
     let (code, out, error) = run(&[&[command], &files[..], &traffic, options].concat());

@@ -123,7 +123,8 @@ async fn two_instances_are_watched_while_redis_comes_and_goes() {
         "none missing",
         "circuit breakers closed",
         "id=\"decisions\"",
-        "<path",
+        "data-chart=\"areas\"",
+        "<tr data-at=",
     ] {
         assert!(html.contains(text), "{text}: {html}");
     }
