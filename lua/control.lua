@@ -63,10 +63,20 @@ local function load_overrides(hit)
   }
 end
 
--- Sets the limit by which a hit is decided. Debt stays that of the rule, up to the units.
+-- Returns the most units of debt that can be kept beside the limit of a hit. Twin of
+-- `Algorithm::max_debt`.
+local function most_debt(hit)
+  local count = hit.algorithm.max_count
+  if count then return count - hit.units end
+  local paid_back = units_in(hit, MAX_WINDOW, 0)
+  return min(paid_back, MAX_IN_USE - hit.shared_burst)
+end
+
+-- Sets the limit by which a hit is decided. Debt stays that of the rule, up to the most that its
+-- algorithm accepts.
 local function set_limit(hit, units, burst, shared_burst, shared_units)
   hit.units, hit.burst, hit.shared_burst, hit.shared_units = units, burst, shared_burst, shared_units
-  hit.max_debt = hit.own_debt < 0 and -1 or min(hit.own_debt, units)
+  hit.max_debt = hit.own_debt < 0 and -1 or min(hit.own_debt, most_debt(hit))
   local debt = max(hit.max_debt, 0)
   hit.least, hit.max_in_use = 0 - debt, shared_burst + debt
 end

@@ -96,6 +96,12 @@ local function take_remaining(hit, number)
 end
 
 -- Executes a refund, a credit or a reset.
+-- Returns the time after which nothing that was taken can be refunded, in µs.
+local function spent_after(hit)
+  if not hit.algorithm.pays_back then return 2 * hit.window end
+  return max(2 * hit.window, fill_time(hit))
+end
+
 local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
   --@control
@@ -245,7 +251,7 @@ local function save_all()
   for i = 1, count do
     local hit = hits[i]
     if hit.action == RESET then
-      save_numbers(hit.record, hit.now, max(2 * hit.window, fill_time(hit)), 'reset %.0f', hit.now)
+      save_numbers(hit.record, hit.now, spent_after(hit), 'reset %.0f', hit.now)
       wrote = true
     end
   end

@@ -123,6 +123,7 @@ end
 
 algorithms.fixed_window = {
   load = load, decide = decide, commit = commit, save = save, take_one = take_one,
+  max_count = MAX_COUNT,
 }
 
 --@coupled

@@ -106,7 +106,9 @@ local function save(state)
     tat, part, at, state.units, state.window)
 end
 
-algorithms.gcra = { load = load, decide = decide, commit = commit, save = save }
+algorithms.gcra = {
+  load = load, decide = decide, commit = commit, save = save, pays_back = true,
+}
 
 --@coupled
 

@@ -66,7 +66,9 @@ local function save(state)
     state.level, state.part, state.at)
 end
 
-algorithms.leaky_bucket = { load = load, decide = decide, commit = commit, save = save }
+algorithms.leaky_bucket = {
+  load = load, decide = decide, commit = commit, save = save, pays_back = true,
+}
 
 --@coupled
 

@@ -103,7 +103,7 @@ local function changed_limit(history, hit)
   if not latest then return end
   local converts = must_convert(history, hit)
   if not converts and is_same(latest, hit) then return end
-  -- With as much debt as may be stored, if the limit of the hit has any.
+  -- With debt up to the units per window, if the limit of the hit has any.
   local debt = hit.max_debt < 0 and 0 or latest.units
   local from = {
     units = latest.units, burst = latest.burst, shared_burst = latest.burst, window = latest.window,

@@ -21,6 +21,8 @@ local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 --   save      writes the state; called once, after all decisions
 --   take_one  optional: decides on one unit and commits, in fewer commands
 --   max_cost  optional: most units that one request may take
+--   max_count  optional: the largest count, if it is not MAX_IN_USE
+--   pays_back  optional: true if units become available again at the rate of the limit
 local algorithms = {}
 
 -- Text, unique for each call.
@@ -31,6 +33,9 @@ local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
 
 -- The longest time in which a burst may become available again, in µs: 100 years.
 local MAX_FILL = 3162240000000000
+
+-- The most units in use of a bucket, and the largest count of a sliding window counter: see `divide`.
+local MAX_IN_USE = 68719476735
 
 -- Outcomes of decisions.
 local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2

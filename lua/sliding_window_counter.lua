@@ -33,7 +33,7 @@ end
 local function load(hit)
   local start, current, previous = load_numbers(hit.key, '^counter (%d+) (%d+) (%d+)$')
   -- A value that no limit can have written counts as no state.
-  if start and max(current, previous) > MAX_UNITS then start = nil end
+  if start and max(current, previous) > MAX_IN_USE then start = nil end
   return {
     key = hit.key, start = start, current = current, previous = previous, now = 0, until_left = 0,
     dirty = false,
@@ -129,7 +129,7 @@ local function charge(state, limit, now, cost)
   local start, current, previous = rolled(state, limit, now)
   local estimate = weighted(previous, limit.window - max(now - start, 0), limit) + current
   local room = max(limit.units - limit.least - estimate, 0)
-  local counted = min(cost, room, max(MAX_UNITS - current, 0))
+  local counted = min(cost, room)
   if counted == 0 then return end
   set_state(state, limit, now, start, current + counted, previous)
 end
@@ -144,7 +144,7 @@ end
 -- Counts `used` units in a window that starts now, up to the largest count, unless the windows have as
 -- many already.
 local function convert(state, from, limit, now, used)
-  used = min(used, MAX_UNITS)
+  used = min(used, MAX_IN_USE)
   local is_same = from.window == limit.window and decide(state, limit, now, 0).current_count == used
   if not is_same then set_state(state, limit, now, now, used, 0) end
 end

@@ -89,7 +89,9 @@ local function save(state)
   end
 end
 
-algorithms.token_bucket = { load = load, decide = decide, commit = commit, save = save }
+algorithms.token_bucket = {
+  load = load, decide = decide, commit = commit, save = save, pays_back = true,
+}
 
 --@coupled
 

@@ -24,7 +24,10 @@ pub(super) fn grant(grant: Grant, algorithm: Algorithm) -> String {
 pub(super) fn limit(limit: &Limit, algorithm: Algorithm) -> String {
     let has_burst = algorithm.has_burst() && limit.burst() != limit.units();
     let burst = has_burst.then(|| format!(", at most {} at once", grouped(limit.burst())));
-    let debt = limit.max_debt().map(|debt| format!(", at most {} of debt", grouped(debt)));
+    let debt = limit.max_debt().map(|debt| match algorithm.max_debt(limit) {
+        most if debt == most => ", with debt".to_owned(),
+        _ => format!(", at most {} of debt", grouped(debt)),
+    });
     let (units, window) = (grouped(limit.units()), exact_span_text(limit.window()));
     format!("{units} per {window}{}{}", burst.unwrap_or_default(), debt.unwrap_or_default())
 }

@@ -275,7 +275,7 @@ impl KeyGrant {
     /// Returns the grant in the window of a rule and by its algorithm.
     ///
     /// The rule may have changed since the override was set: units and burst are cut to the most
-    /// that its algorithm accepts. Debt stays that of the rule, up to the units. Twin of `grant` in
+    /// that its algorithm accepts. Debt stays that of the rule, up to the most that it accepts. Twin of `grant` in
     /// `lua/control.lua`.
     pub fn within(self, frame: LimitFrame) -> Grant {
         let LimitFrame { algorithm, window, max_debt } = frame;
@@ -290,7 +290,8 @@ impl KeyGrant {
         let most = limit.most_burst();
         let burst = if algorithm.has_burst() { burst.min(most) } else { units };
         let limit = limit.with_burst(burst.max(1)).unwrap_or(limit);
-        let with_debt = |debt: u64| limit.with_max_debt(debt.min(units)).unwrap_or(limit);
+        let with_debt =
+            |debt: u64| limit.with_max_debt(debt.min(algorithm.max_debt(&limit))).unwrap_or(limit);
         Grant::Limited(max_debt.map_or(limit, with_debt))
     }
 }
@@ -341,7 +342,7 @@ mod tests {
                     let frame = frame(*algorithm, max_debt);
                     let Grant::Limited(limit) = grant.within(frame) else { panic!("{grant:?}") };
                     assert!(algorithm.accepts(&limit).is_ok(), "{algorithm:?} {limit:?}");
-                    let debt = max_debt.map(|debt| debt.min(limit.units()));
+                    let debt = max_debt.map(|debt| debt.min(algorithm.max_debt(&limit)));
                     assert_eq!(limit.max_debt(), debt);
                 }
             }

@@ -66,7 +66,7 @@ impl CountedLimit {
         (self.units, self.burst, self.window) == (limit.units(), limit.burst(), limit.window())
     }
 
-    /// Returns the limit, with debt if `to` has any: as much as may be stored.
+    /// Returns the limit, with debt if `to` has any: up to the units per window.
     fn limit(&self, to: &Limit) -> Option<Limit> {
         let limit = Limit::new(self.units, self.window).ok()?.with_burst(self.burst).ok()?;
         let limit = match to.shared_units() {

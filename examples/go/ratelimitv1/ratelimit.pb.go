@@ -1414,7 +1414,8 @@ type Rule struct {
 	// are in use, in ppm: 1 to 1,000,000. 0: never.
 	NearLimitPpm uint32 `protobuf:"varint,19,opt,name=near_limit_ppm,json=nearLimitPpm,proto3" json:"near_limit_ppm,omitempty"`
 	// Most units of debt, which costs that are reported after the fact may cause:
-	// 0 to `max_requests`. Unset: the rule keeps no debt. Envoy's files only.
+	// as many as the algorithm can keep, unless the file says fewer. Unset: the rule keeps no debt.
+	// Envoy's files only.
 	MaxDebt *int64 `protobuf:"varint,21,opt,name=max_debt,json=maxDebt,proto3,oneof" json:"max_debt,omitempty"`
 	// True if overrides and bans of single keys can be set at run time
 	// (AdminService.SetOverride).

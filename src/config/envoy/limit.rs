@@ -10,10 +10,12 @@ use crate::config::rules::{NEAR_LIMIT, store_failure};
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::values::{self, Invalid, Read};
-use crate::rules::Coupling;
 use crate::rules::descriptors::{DescriptorRule, DescriptorSpec};
 use crate::rules::spec::{Field, RateSpec};
+use crate::rules::{Coupling, Grant};
 
+/// Windows of a limit; if fewer can be counted above it, that is told.
+const FEW_WINDOWS: u64 = 10;
 /// Units of time in seconds. A month has 30 days and a year 365, as in envoyproxy/ratelimit.
 const UNITS: [(&str, u64); 7] = [
     ("second", 1),
@@ -50,7 +52,7 @@ const POST_PAID: Setting = Setting::new(
 );
 const MAX_DEBT: Setting = Setting::new(
     "max-debt",
-    "Most units that post_paid may count above the limit. Not in envoyproxy/ratelimit.",
+    "Most units that may be counted above the limit. Not in envoyproxy/ratelimit.",
 );
 
 const OVERRIDABLE: Setting = Setting::new(
@@ -100,8 +102,23 @@ pub(super) fn read(
         }
         section.refuse_fields(problems);
     });
+    if let Ok(rule) = &rule {
+        warn_of_little_debt(rule, &mut section);
+    }
     section.close();
     rule.ok()
+}
+
+/// Warns of a limit above which few units can be counted, though no `max_debt` says so.
+fn warn_of_little_debt(rule: &DescriptorRule, section: &mut Section<'_>) {
+    let Grant::Limited(limit) = &rule.grant else { return };
+    let most = rule.algorithm.max_debt(limit);
+    if rule.is_post_paid && rule.max_debt.is_none() && most < FEW_WINDOWS * limit.units() {
+        section.warn(
+            "post-paid",
+            "debt ends at the units of 366 days: less than 10 windows of this limit",
+        );
+    }
 }
 
 /// Reads the window: `unit` with `unit_multiplier`, or `window`. After it reported a problem it

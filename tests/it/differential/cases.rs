@@ -145,7 +145,10 @@ impl Shape {
         let limit =
             if algorithm.has_burst() { limit.with_burst(burst).unwrap_or(limit) } else { limit };
         match self.debt_percent {
-            Some(percent) => limit.with_max_debt(limit.units() * percent / 100),
+            Some(percent) => {
+                let most = self.algorithm().max_debt(&limit).max(limit.units());
+                limit.with_max_debt((limit.units() * percent / 100).min(most))
+            }
             None => Ok(limit),
         }
         .expect("at most one limit")
@@ -221,7 +224,8 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         4 => prop::sample::select(vec![1, 2, 7, 100, 1_000, 60_000, DAY_MS, 366 * DAY_MS]),
         1 => 1..=366 * DAY_MS,
     ];
-    let debt_percent = prop::sample::select(vec![None, None, Some(0), Some(50), Some(100)]);
+    let debt_percent =
+        prop::sample::select(vec![None, None, Some(0), Some(50), Some(100), Some(1_000_000_000)]);
     (0..Algorithm::ALL.len(), units(), window_ms, burst_percent(), debt_percent).prop_map(
         |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
             algorithm,

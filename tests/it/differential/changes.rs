@@ -75,7 +75,14 @@ pub(super) fn case_of_changes(
     with_refunds: bool,
 ) -> impl Strategy<Value = ChangeCase> {
     let place = Algorithm::ALL.iter().position(|one| *one == algorithm).expect("an algorithm");
-    let shape = move || shape().prop_map(move |shape| Shape { algorithm: place, ..shape });
+    // The limits that are kept carry at most one limit of debt over.
+    let shape = move || {
+        shape().prop_map(move |shape| Shape {
+            algorithm: place,
+            debt_percent: shape.debt_percent.map(|percent| percent.min(100)),
+            ..shape
+        })
+    };
     // Half of the histories change nothing but the units.
     let same_window = (shape(), prop::collection::vec(shape(), 1..=3)).prop_map(|(first, more)| {
         let Shape { window_ms, debt_percent, .. } = first;

@@ -38,6 +38,7 @@ pub(super) enum Granted {
 #[derive(Debug)]
 pub(super) struct Grants {
     algorithm: Algorithm,
+    window_us: i128,
     rule: LimitNumbers,
     by_file: HashMap<u8, Grant>,
     bans: HashMap<u8, Timestamp>,
@@ -46,19 +47,28 @@ pub(super) struct Grants {
 
 impl Grants {
     pub(super) fn new(algorithm: Algorithm, limit: &Limit) -> Self {
-        let rule = LimitNumbers::new(limit);
+        let (rule, window_us) = (LimitNumbers::new(limit), limit.window().as_micros().into());
         let (by_file, bans, of_keys) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { algorithm, rule, by_file, bans, of_keys }
+        Self { algorithm, window_us, rule, by_file, bans, of_keys }
     }
 
     /// Replaces the limit of the rule.
     pub(super) fn set_rule(&mut self, limit: &Limit) {
-        self.rule = LimitNumbers::new(limit);
+        (self.rule, self.window_us) = (LimitNumbers::new(limit), limit.window().as_micros().into());
     }
 
     /// Returns the limit of the rule.
     pub(super) fn rule(&self) -> LimitNumbers {
         self.rule
+    }
+
+    /// Returns the most units of debt beside a limit.
+    fn most_debt(&self, units: i128, burst: i128) -> i128 {
+        match self.algorithm {
+            Algorithm::FixedWindow => 9_007_199_254_740_000 - units,
+            Algorithm::SlidingWindowLog => 0,
+            _ => ((1 << 36) - 1 - burst).min(units * 366 * 86_400_000_000 / self.window_us),
+        }
     }
 
     pub(super) fn override_by_file(&mut self, id: u8, grant: Grant) {
@@ -110,11 +120,12 @@ impl Grants {
             Some((KeyGrant::Limited { units, burst }, ends_at)) if *ends_at > time => {
                 let units = i128::from(*units);
                 let burst = if self.algorithm.has_burst() { (*burst).into() } else { units };
-                // The debt stays, up to the units. A grant that is no limit keeps none.
+                // The debt stays, up to the most of the algorithm. A grant that is no limit keeps none.
                 let Granted::Limited(LimitNumbers { max_debt, .. }) = own else {
                     return Granted::Limited(LimitNumbers { units, burst, max_debt: None });
                 };
-                let max_debt = max_debt.map(|debt| debt.min(units));
+                let most = self.most_debt(units, burst);
+                let max_debt = max_debt.map(|debt| debt.min(most));
                 Granted::Limited(LimitNumbers { units, burst, max_debt })
             }
             _ => own,

@@ -227,7 +227,7 @@ impl Model {
             }
             Algorithm::SlidingWindowCounter => {
                 // The largest count of a window.
-                let used = used.min(Limit::MAX_UNITS.into());
+                let used = used.min((1 << 36) - 1);
                 if is_moved || self.used(&state, now) != used {
                     state.counter = Some((now, used, 0));
                 }

@@ -14,8 +14,6 @@ use super::kept_limits::KeptLimits;
 
 /// Longer than any wait: 300 years.
 const FOREVER_US: i128 = 300 * 366 * 86_400 * 1_000_000;
-/// Maximum units of a limit, and so of a counter.
-const MAX_UNITS: i128 = 1_000_000_000;
 /// Maximum number of entries that one request may write to a log.
 const MAX_WRITTEN: i128 = 10_000;
 
@@ -205,7 +203,7 @@ impl Model {
             }
             Algorithm::SlidingWindowCounter => {
                 let (start, current, previous) = self.rolled(&after, now);
-                let counted = cost.min(available).min((MAX_UNITS - current).max(0));
+                let counted = cost.min(available);
                 if counted > 0 {
                     after.counter = Some((start, current + counted, previous));
                 }

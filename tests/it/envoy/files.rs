@@ -102,6 +102,18 @@ fn invalid_descriptors_are_rejected_by_key() {
 }
 
 #[test]
+fn a_long_window_warns_that_little_debt_can_be_kept() {
+    let limit = |window: &str| {
+        let rate = "requests_per_unit: 5, algorithm: gcra, post_paid: true";
+        problems(&descriptor(&format!("key: k\nrate_limit: {{ window: {window}, {rate} }}")))
+    };
+    assert_eq!(limit("36d"), (0, String::new()));
+    let warning = "warning: descriptors[0].rate_limit.post_paid: debt ends at the units of 366 days: less \
+                   than 10 windows of this limit\n";
+    assert_eq!(limit("37d"), (0, warning.to_owned()));
+}
+
+#[test]
 fn invalid_debt_settings_are_rejected_by_key() {
     let minute = "key: k\nrate_limit: { unit: minute, requests_per_unit: 1";
     for (rules, expected) in [
@@ -110,18 +122,21 @@ fn invalid_debt_settings_are_rejected_by_key() {
             "descriptors[0].rate_limit.max_debt: only with post_paid: true, or for a fixed window",
         ),
         (
-            descriptor(&format!("{minute}, post_paid: true, max_debt: 2 }}")),
-            "descriptors[0].rate_limit.max_debt: must be 0 to 1",
+            descriptor(&format!("{minute}, post_paid: true, max_debt: 9007199254740000 }}")),
+            "descriptors[0].rate_limit.max_debt: must be a whole number from 0 to 9007199254739999",
+        ),
+        (
+            descriptor(&format!(
+                "{minute}, post_paid: true, max_debt: 527041, algorithm: token-bucket }}"
+            )),
+            "descriptors[0].rate_limit.max_debt: must be a whole number from 0 to 527040",
         ),
         (
             descriptor(&format!(
                 "{minute}, post_paid: true, max_debt: 1, algorithm: sliding-window-log }}"
             )),
-            "descriptors[0].rate_limit.max_debt: must be 0 to 0 for sliding-window-log, which keeps no",
-        ),
-        (
-            descriptor(&format!("{minute}0001, post_paid: true, algorithm: sliding-window-log }}")),
-            "descriptors[0].rate_limit.requests_per_unit: must be 0 to 10000 for sliding-window-log",
+            "descriptors[0].rate_limit.post_paid: not with sliding-window-log, which can't be in debt; use \
+             token-bucket or fixed-window",
         ),
         (
             descriptor(&format!("{minute}, post_paid: often }}")),

@@ -12,7 +12,7 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MARGIN, NEVER, Outcome, TakenUnits, is_from_the_future,
+    Cost, Decision, Limit, LimitChange, MARGIN, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
     stored,
 };
 use crate::clock::{Micros, Timestamp};
@@ -59,7 +59,7 @@ impl State {
         let product = u128::from(ahead) * u128::from(self.units);
         let in_use = product.checked_div(window.into());
         self.at == NEVER
-            || self.part < self.units && in_use.is_some_and(|units| units <= u32::MAX.into())
+            || self.part < self.units && in_use.is_some_and(|units| units <= MAX_IN_USE.into())
     }
 }
 

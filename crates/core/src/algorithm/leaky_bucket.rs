@@ -5,8 +5,8 @@
 //! leave a queue.
 
 use super::{
-    Cost, Decision, Limit, LimitChange, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future,
-    outstanding, stored, time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_COUNT, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
+    outstanding, time_to_live,
 };
 use crate::clock::Timestamp;
 
@@ -23,7 +23,7 @@ pub struct State {
     part: u64,
     at: Timestamp,
     expires_at: Timestamp,
-    level: u32,
+    level: u64,
 }
 
 impl Default for State {
@@ -38,7 +38,7 @@ impl State {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        self.part <= MAX_COUNT
+        self.part <= MAX_COUNT && self.level <= MAX_IN_USE
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn commit(
     }
     let (level, part, at) = leaked(state, limit, now);
     let expires_at = time_to_live(now, decision.reset_after);
-    *state = State { level: stored(level + cost.units()), part, at, expires_at };
+    *state = State { level: level + cost.units(), part, at, expires_at };
 }
 
 /// Adds the cost to the level, up to the burst and the debt.
@@ -87,7 +87,7 @@ pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cos
     let (level, most) = (level + cost.units(), limit.max_in_use());
     let (level, part) = if level > most { (most, 0) } else { (level, part) };
     let expires_at = time_to_live(now, limit.time_for(level, part));
-    *state = State { level: stored(level), part, at, expires_at };
+    *state = State { part, at, expires_at, level };
 }
 
 /// Subtracts the units that have not drained yet; see [`super::outstanding`].
@@ -99,7 +99,7 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     let part = (part + rest) % window;
     *state = if level > 0 {
         let until_empty = limit.time_for(level, part);
-        State { level: stored(level), part, at, expires_at: time_to_live(now, until_empty) }
+        State { level, part, at, expires_at: time_to_live(now, until_empty) }
     } else {
         State::default()
     };
@@ -123,7 +123,7 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
     };
     *state = if level > 0 {
         let expires_at = time_to_live(now, limit.time_for(level, part));
-        State { part, at, expires_at, level: stored(level) }
+        State { part, at, expires_at, level }
     } else {
         State::default()
     };
@@ -133,7 +133,7 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let (_, _, at) = leaked(state, change.from, now);
     let expires_at = time_to_live(now, change.to.time_for(used, 0));
-    *state = State { part: 0, at, expires_at, level: stored(used) };
+    *state = State { part: 0, at, expires_at, level: used };
 }
 
 /// Returns the level, the fraction of its topmost unit that has drained, and the time to which they
@@ -149,6 +149,6 @@ fn leaked(state: &State, limit: &Limit, now: Timestamp) -> (u64, u64, Timestamp)
     let elapsed = now.since(state.at).min(limit.fill_time());
     let part = state.part.min(limit.window().as_micros() - 1);
     let (gone, part) = limit.units_in(elapsed, part);
-    let level = limit.max_in_use().min(state.level.into()).saturating_sub(gone);
+    let level = limit.max_in_use().min(state.level).saturating_sub(gone);
     (level, if level == 0 { 0 } else { part }, state.at.max(now))
 }

@@ -38,7 +38,7 @@ pub struct Limit {
     /// `None`: the limit decides alone on its state.
     shared: Option<SharedMost>,
     /// Most units of debt. `None`: the limit keeps no debt.
-    max_debt: Option<u32>,
+    max_debt: Option<u64>,
     /// Derived from the fields above, so that a decision needs no division.
     times: Times,
 }
@@ -74,6 +74,9 @@ impl Limit {
     pub const MIN_WINDOW: Micros = Micros::from_millis(1);
     /// The longest window: 366 days.
     pub const MAX_WINDOW: Micros = Micros::from_secs(366 * 24 * 60 * 60);
+
+    /// The most debt that any algorithm keeps: that of a fixed window, beside the least limit.
+    pub const MAX_DEBT: u64 = super::MAX_WINDOW_COUNT - 1;
 
     /// The longest time in which a burst may become available again: 100 years. Keeps all points in
     /// time far below 2^53 µs, up to which Lua's numbers are exact.
@@ -194,12 +197,21 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// [`LimitError::Debt`] unless `units` is from 0 to the units per window.
+    /// [`LimitError::Debt`] unless `units` is from 0 to [`Limit::MAX_DEBT`]. An algorithm may keep
+    /// less: [`Algorithm::max_debt`](super::Algorithm::max_debt).
     pub fn with_max_debt(self, units: u64) -> Result<Self, LimitError> {
-        let most = self.units();
-        let max_debt = u32::try_from(units).ok().filter(|_| units <= most);
-        let max_debt = max_debt.ok_or(LimitError::Debt { most })?;
-        Ok(Self { max_debt: Some(max_debt), ..self })
+        if units > Self::MAX_DEBT {
+            return Err(LimitError::Debt { most: Self::MAX_DEBT });
+        }
+        Ok(Self { max_debt: Some(units), ..self })
+    }
+
+    /// Returns the most debt that is paid back at the rate of the limit, within
+    /// [`Limit::MAX_WINDOW`]: fewer than 2^36 units are then in use, up to which Lua's numbers are
+    /// exact in every product with a time.
+    pub(super) fn most_paid_back(&self) -> u64 {
+        let (paid_back, _) = self.units_in(Self::MAX_WINDOW, 0);
+        paid_back.min(super::MAX_IN_USE - self.shared_burst())
     }
 
     /// Returns a part of the limit, in millionths: at least one unit. Used by an instance that
@@ -208,8 +220,7 @@ impl Limit {
     pub fn share(&self, millionths: u32) -> Self {
         let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
         let units = Self::count(of(self.units())).unwrap_or(self.units);
-        let debt = |debt: u32| u64::from(debt) * u64::from(millionths) / 1_000_000;
-        let max_debt = self.max_debt.and_then(|owed| u32::try_from(debt(owed)).ok());
+        let max_debt = self.max_debt.map(|debt| divide(debt, millionths.into(), 0, 1_000_000).0);
         let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
         // A burst that would take too long to become available is cut to the largest valid one.
         let share = share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
@@ -237,18 +248,15 @@ impl Limit {
         self.burst.get() as u64
     }
 
-    /// Returns the most units of debt: 0 to the units per window. `None`: the limit keeps no debt.
+    /// Returns the most units of debt. `None`: the limit keeps no debt.
     pub const fn max_debt(&self) -> Option<u64> {
-        match self.max_debt {
-            Some(units) => Some(units as u64),
-            None => None,
-        }
+        self.max_debt
     }
 
     /// Returns the most units of debt; 0 if the limit keeps none.
     pub(super) const fn debt(&self) -> u64 {
         match self.max_debt {
-            Some(units) => units as u64,
+            Some(units) => units,
             None => 0,
         }
     }
@@ -343,10 +351,10 @@ pub enum LimitError {
         /// The largest burst that is available again within [`Limit::MAX_FILL`].
         most: u64,
     },
-    /// More debt than units per window.
+    /// More debt than can be kept.
     #[error("must be a whole number from 0 to {most}")]
     Debt {
-        /// The units per window.
+        /// The most units of debt.
         most: u64,
     },
     /// A burst for an algorithm that has none.

@@ -74,7 +74,7 @@ macro_rules! registry {
             ///
             /// # Errors
             ///
-            /// [`LimitError::TooMany`] or [`LimitError::NoBurst`].
+            /// [`LimitError::TooMany`], [`LimitError::NoBurst`] or [`LimitError::Debt`].
             pub fn accepts(self, limit: &Limit) -> Result<(), LimitError> {
                 let (algorithm, max) = (self.name(), self.max_units());
                 if limit.units() > max {
@@ -83,7 +83,21 @@ macro_rules! registry {
                 if limit.burst() != limit.units() && !self.has_burst() {
                     return Err(LimitError::NoBurst { algorithm });
                 }
+                let most = self.max_debt(limit);
+                if limit.debt() > most {
+                    return Err(LimitError::Debt { most });
+                }
                 Ok(())
+            }
+
+            /// Returns the most units of debt that the algorithm can keep beside a limit.
+            pub fn max_debt(self, limit: &Limit) -> u64 {
+                match self {
+                    Self::FixedWindow => MAX_WINDOW_COUNT - limit.units(),
+                    // A log has no entries above the limit.
+                    Self::SlidingWindowLog => 0,
+                    _ => limit.most_paid_back(),
+                }
             }
 
             /// Returns `true` if the burst may differ from the units per window.
@@ -322,6 +336,10 @@ registry! {
 const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 /// The highest count that is kept exactly everywhere.
 const MAX_COUNT: u64 = 1 << 53;
+/// The largest count of a fixed window: with a cost added it is below [`MAX_COUNT`].
+const MAX_WINDOW_COUNT: u64 = 9_007_199_254_740_000;
+/// The most units in use of a bucket, and the largest count of a sliding window counter.
+const MAX_IN_USE: u64 = (1 << 36) - 1;
 
 /// Converts a number of units, which the bounds of a limit keep small, to the type of the state.
 #[inline]

@@ -8,7 +8,7 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, Outcome, TakenUnits, is_from_the_future, time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_IN_USE, Outcome, TakenUnits, is_from_the_future, time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
 
@@ -40,7 +40,7 @@ impl State {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        u32::try_from(self.windows.current.max(self.windows.previous)).is_ok()
+        self.windows.current.max(self.windows.previous) <= MAX_IN_USE
     }
 }
 
@@ -99,13 +99,13 @@ pub(super) fn commit(
     state.expires_at = time_to_live(now, decision.reset_after);
 }
 
-/// Adds the cost to the current window, up to the limit and its debt, and up to the largest count.
+/// Adds the cost to the current window, up to the limit and its debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let mut windows = rolled(&state.windows, limit, now);
     let left = limit.window() - now.since(windows.start);
     let estimate = weighted(windows.previous, left, limit) + windows.current;
     let room = (limit.units() + limit.debt()).saturating_sub(estimate);
-    let counted = cost.units().min(room).min(MAX_UNITS.saturating_sub(windows.current));
+    let counted = cost.units().min(room);
     if counted == 0 {
         return;
     }
@@ -141,7 +141,7 @@ pub(super) fn carry(_state: &mut State, _change: &LimitChange<'_>, _now: Timesta
 /// Counts `used` units in a window that starts now, up to the largest count, unless the windows have
 /// as many already.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
-    let (limit, used) = (change.to, used.min(MAX_UNITS));
+    let (limit, used) = (change.to, used.min(MAX_IN_USE));
     if !change.changes_window() && decide(state, limit, now, Cost::NONE).current_count == used {
         return;
     }

@@ -5,7 +5,7 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MAX_COUNT, NEVER, Outcome, TakenUnits, is_from_the_future,
+    Cost, Decision, Limit, LimitChange, MAX_COUNT, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
     outstanding, time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
@@ -24,7 +24,7 @@ pub struct State {
     at: Timestamp,
     expires_at: Timestamp,
     /// Negative: debt.
-    tokens: i32,
+    tokens: i64,
 }
 
 impl Default for State {
@@ -43,7 +43,7 @@ impl State {
         }
         let until_full = limit.time_for(in_use(limit, tokens), part);
         let expires_at = time_to_live(now, until_full.max(until_largest_full(limit, tokens)));
-        Self { part, at, expires_at, tokens: stored(tokens) }
+        Self { part, at, expires_at, tokens }
     }
 
     pub(super) fn expires_at(&self) -> Timestamp {
@@ -51,7 +51,7 @@ impl State {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        self.part <= MAX_COUNT
+        self.part <= MAX_COUNT && self.tokens.unsigned_abs() <= MAX_IN_USE
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) fn commit(
     let (tokens, part, at) = refilled(state, limit, now);
     let tokens = tokens - cost.units().cast_signed();
     let expires_at = time_to_live(now, decision.reset_after.max(until_largest_full(limit, tokens)));
-    *state = State { part, at, expires_at, tokens: stored(tokens) };
+    *state = State { part, at, expires_at, tokens };
 }
 
 /// Removes the cost from the tokens, down to the debt.
@@ -148,7 +148,7 @@ fn refilled(state: &State, limit: &Limit, now: Timestamp) -> (i64, u64, Timestam
     let elapsed = now.since(state.at).min(limit.fill_time());
     let part = state.part.min(limit.window().as_micros() - 1);
     let (gained, part) = limit.units_in(elapsed, part);
-    let tokens = i64::from(state.tokens).max(least) + gained.cast_signed();
+    let tokens = state.tokens.max(least) + gained.cast_signed();
     let (tokens, part) = if tokens >= burst { (burst, 0) } else { (tokens, part) };
     (tokens, part, state.at.max(now))
 }
@@ -167,9 +167,4 @@ fn until_largest_full(limit: &Limit, tokens: i64) -> Micros {
     let missing = (limit.shared_burst().cast_signed() - tokens).cast_unsigned();
     let (whole, rest) = divide(missing, limit.window().as_micros(), 0, units);
     Micros::from_micros(whole + u64::from(rest > 0))
-}
-
-/// Converts a number of tokens, which the bounds of a limit keep small, to the type of the state.
-fn stored(tokens: i64) -> i32 {
-    i32::try_from(tokens).expect("a limit has at most 10⁹ units, and as much debt")
 }

@@ -134,7 +134,8 @@ impl<S: Slot> Entry<'_, S> {
                 // The reset must be known while a refund of units taken before it could have an
                 // effect: up to two windows (sliding window counter), or the time to fill.
                 let window = limit.window();
-                self.slot.record_reset(now + (window + window).max(limit.fill_time()));
+                let fills_in = if algorithm.has_burst() { limit.fill_time() } else { window };
+                self.slot.record_reset(now + (window + window).max(fills_in));
             }
             Action::Refund(TakenUnits { cost: Cost::NONE, .. }) | Action::Credit(Cost::NONE) => {
                 return;

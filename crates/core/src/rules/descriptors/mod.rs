@@ -34,7 +34,7 @@ use self::placed::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
 use super::{Coupling, Grant, HashedParts, Hashing, Key, Mode, RuleInfo, RuleMode, TextPattern};
-use crate::algorithm::{Algorithm, LimitError};
+use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timestamp};
 
 /// The descriptor rules in force, by domain.
@@ -237,12 +237,7 @@ impl Descriptors {
         };
         let algorithm = self.rule_at(found.position, found.is_override).algorithm;
         if let Grant::Limited(limit) = &found.grant {
-            // A report above the maximum cost would be counted in part only.
-            let max = u64::from(algorithm.max_cost());
-            let is_reported_whole = limit.max_debt().is_none() || limit.units() <= max;
-            let too_many = LimitError::TooMany { algorithm: algorithm.name(), max };
-            let accepted = if is_reported_whole { algorithm.accepts(limit) } else { Err(too_many) };
-            accepted.map_err(|error| InvalidDescriptor::Limit { index, error })?;
+            algorithm.accepts(limit).map_err(|error| InvalidDescriptor::Limit { index, error })?;
         }
         if matches!(descriptor.hits, HitsAddend::Credit(_))
             && algorithm == Algorithm::SlidingWindowLog

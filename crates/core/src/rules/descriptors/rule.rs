@@ -40,7 +40,8 @@ pub struct DescriptorRule {
     /// Whether hits are reports of costs that were incurred already, counted even if too few units
     /// are left.
     pub is_post_paid: bool,
-    /// Most units of debt. `None`: the units per window.
+    /// Most units of debt. `None`: as many as the algorithm keeps if the rule is post-paid, else the
+    /// units per window.
     pub max_debt: Option<u64>,
     /// Metadata for callers.
     pub metadata: Option<Arc<Metadata>>,
@@ -98,12 +99,11 @@ impl DescriptorRule {
         if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
             return grant;
         }
-        let most = match self.algorithm {
-            // A log has no entries above the limit.
-            Algorithm::SlidingWindowLog => 0,
-            _ => limit.units(),
-        };
-        let max_debt = self.max_debt.unwrap_or(most).min(most);
+        // What is paid for later must be paid in full, however late: a ceiling of one limit would let
+        // who overspends pay for one limit only.
+        let most = self.algorithm.max_debt(&limit);
+        let unless_set = if self.is_post_paid { most } else { limit.units() };
+        let max_debt = self.max_debt.unwrap_or(unless_set).min(most);
         Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
     }
 }

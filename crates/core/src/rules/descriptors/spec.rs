@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use super::{DescriptorRule, Metadata};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
 use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec};
 use crate::rules::{Coupling, Grant, Mode, Share};
 
 /// Most units per window. Those above [`Limit::MAX_UNITS`] are cut to it.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
-const DEBT: &str = "must be 0 to 1000000000";
+
+const NO_DEBT: &str =
+    "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
 
 /// A rule for descriptors, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,8 @@ pub struct DescriptorSpec {
     /// Whether hits are reports of costs that were incurred already, counted even if too few units
     /// are left.
     pub post_paid: bool,
-    /// Most units of debt; by default the units per window.
+    /// Most units of debt; by default [as many as can be kept](Algorithm::max_debt) if `post_paid`,
+    /// else the units per window.
     pub max_debt: Field<u64>,
     /// Part of the limit from which a key is near it; by default never.
     pub near_limit: Field<Share>,
@@ -52,14 +55,14 @@ impl DescriptorSpec {
     ///
     /// # Errors
     ///
-    /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `max-debt`,
-    /// `near-limit`, `overridable`, or one of [`StoreFailureSpec`].
+    /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `post-paid`,
+    /// `max-debt`, `near-limit`, `overridable`, or one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
         let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
-        let max_debt = self.max_debt(rate, coupling, &mut problems);
+        let max_debt = self.max_debt(rate, grant, coupling, &mut problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
         if self.overridable && self.unlimited {
             problems.add("overridable", "not with unlimited: true, which has no window");
@@ -93,30 +96,26 @@ impl DescriptorSpec {
     fn max_debt(
         &self,
         rate: Option<Rate>,
+        grant: Option<Grant>,
         coupling: Coupling,
         problems: &mut Problems,
     ) -> Option<u64> {
-        let max_debt =
-            problems.check("max-debt", &self.max_debt, DEBT, |units| *units <= Limit::MAX_UNITS);
-        let max_debt = max_debt.ok()?.copied();
+        let is_debt = |units: &u64| *units <= Limit::MAX_DEBT;
+        let error = LimitError::Debt { most: Limit::MAX_DEBT };
+        let max_debt = problems.check("max-debt", &self.max_debt, error, is_debt).ok()?.copied();
         let algorithm = rate?.algorithm;
-        let units = self.rate.limit.value().map(|units| *units.min(&Limit::MAX_UNITS));
-        let most_reported = u64::from(algorithm.max_cost());
-        if self.post_paid && units.is_some_and(|units| units > most_reported) {
-            let name = algorithm.name();
-            problems
-                .add("limit", format!("must be 0 to {most_reported} for {name} with post_paid"));
+        if self.post_paid && algorithm == Algorithm::SlidingWindowLog {
+            problems.add("post-paid", NO_DEBT);
+            return None;
         }
-        let is_log = algorithm == Algorithm::SlidingWindowLog;
-        let most = if is_log { 0 } else { units.unwrap_or(Limit::MAX_UNITS) };
         let is_counted = coupling == Coupling::EachAlone && algorithm == Algorithm::FixedWindow;
+        let most = grant.as_ref().and_then(Grant::limit).map(|limit| algorithm.max_debt(limit));
         if max_debt.is_some() && (self.unlimited || !(self.post_paid || is_counted)) {
             let beside =
                 "only with post_paid: true, or for a fixed window with envoy.count-refused";
             problems.add("max-debt", beside);
-        } else if max_debt.is_some_and(|units| units > most) {
-            let why = if is_log { " for sliding-window-log, which keeps no debt" } else { "" };
-            problems.add("max-debt", format!("must be 0 to {most}{why}"));
+        } else if let Some(most) = most.filter(|most| max_debt.is_some_and(|units| units > *most)) {
+            problems.add("max-debt", LimitError::Debt { most });
         }
         max_debt
     }
