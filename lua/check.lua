@@ -171,7 +171,10 @@ local function execute_plain(request)
     apply_record(hit, load_overrides(hit))
     if hit.fixed then
       hit.decision = hit.fixed
-      return true
+      if not shows_count(hit) then return true end
+      local state = hit.algorithm.load(hit, hit.now)
+      if state.key then show_count(hit, state) end
+      return state.key and true or false
     end
   end
   --@end

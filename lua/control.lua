@@ -126,6 +126,16 @@ local function apply_record(hit, record)
   }
 end
 
+-- Returns true if the reply shows what a banned key has used: to those who look, if a limit counts beneath.
+local function shows_count(hit)
+  return hit.fixed and hit.counts and hit.shows
+end
+
+-- Sets the count of a banned key.
+local function show_count(hit, state)
+  hit.fixed.current_count = hit.algorithm.decide(state, hit, hit.now, 0).current_count
+end
+
 -- Appends the record in force to the reply, and its notes to those who look.
 local function append_record(hit, reply, length)
   local record = hit.shown

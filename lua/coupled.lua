@@ -47,6 +47,7 @@ local function decide(hit, cost)
   --@control
   if hit.fixed then
     hit.decision = hit.fixed
+    if shows_count(hit) then show_count(hit, hit.state) end
     return
   end
   --@end
@@ -95,13 +96,13 @@ local function take_remaining(hit, number)
   decide(hit, hit.cost)
 end
 
--- Executes a refund, a credit or a reset.
 -- Returns the time after which nothing that was taken can be refunded, in µs.
 local function spent_after(hit)
   if not hit.algorithm.pays_back then return 2 * hit.window end
   return max(2 * hit.window, fill_time(hit))
 end
 
+-- Executes a refund, a credit or a reset.
 local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
   --@control

@@ -276,8 +276,16 @@ impl<S: Slots> AtomicStep<'_, S> {
         HitReply::new(decision, 0)
     }
 
-    /// Returns the decision by a grant that is no limit. A ban by an override ends.
+    /// Returns the decision by a grant that is no limit. A ban by an override ends; those who look
+    /// at the key see what it has used.
     fn uncounted(&mut self, at: usize) -> Decision {
+        let hit = &self.hits[at];
+        let shown = self.overridden.get(at).filter(|_| hit.action.shows_control());
+        let beneath = shown.and_then(|one| one.as_ref()?.beneath);
+        let used = beneath.map_or(0, |limit| {
+            let entry = Entry { hit, limit: &limit, on_change: None, slot: self.slots.slot(at) };
+            entry.peek(Cost::NONE).current_count
+        });
         let ban_ends_at = self.overridden.get(at).and_then(|one| one.as_ref()?.ends_at());
         let is_unlimited = *self.grant(at) == Grant::Unlimited;
         let slot = self.slots.slot(at);
@@ -288,7 +296,8 @@ impl<S: Slots> AtomicStep<'_, S> {
             None => Outcome::Impossible,
         };
         let reset_after = wait.filter(|_| !is_unlimited).unwrap_or_default();
-        Decision { at: slot.now(), reset_after, ..Decision::uncounted(outcome) }
+        let at = slot.now();
+        Decision { at, reset_after, current_count: used, ..Decision::uncounted(outcome) }
     }
 
     /// Returns the grant that decides a hit.

@@ -133,7 +133,15 @@ impl Model {
             Granted::Banned { until: Some(until) } => {
                 let wait = until.since(time);
                 let denied = uncounted(Outcome::Denied { retry_after: wait });
-                return Decision { reset_after: wait, ..denied };
+                let current_count = match (action, self.grants.below_ban(id, time)) {
+                    // Those who look see what was used.
+                    (Action::Peek(_), Granted::Limited(limit)) => {
+                        self.decide_by(limit);
+                        self.check(id, now, Action::Peek(Cost::NONE)).current_count
+                    }
+                    _ => 0,
+                };
+                return Decision { reset_after: wait, current_count, ..denied };
             }
         }
         let mut decision = match action {

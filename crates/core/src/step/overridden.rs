@@ -15,6 +15,8 @@ pub(super) struct Overridden {
     pub(super) grant: Grant,
     /// The limit by which units are returned and states removed; `None` if nothing is returned.
     pub(super) returns: Option<Limit>,
+    /// The limit beneath a ban, by which the state of the key counts.
+    pub(super) beneath: Option<Limit>,
 }
 
 impl Overridden {
@@ -37,7 +39,9 @@ impl Overridden {
             Box::new(Applied { grant: one.grant.within(hit.frame()), ends_at: one.ends_at, record })
         });
         let grant = applied.as_ref().map_or(*hit.grant, |applied| applied.grant);
-        Self { applied, grant, returns: returning_limit(hit, &below_ban) }
+        let is_banned = applied.is_some() && grant == Grant::Banned;
+        let beneath = below_ban.limit().filter(|_| is_banned).copied();
+        Self { applied, grant, returns: returning_limit(hit, &below_ban), beneath }
     }
 
     /// Returns the time when the override ends, if one decides.

@@ -80,6 +80,7 @@ macro_rules! conformance_cases {
         $($call)+! { $with overrides;
             all {
                 a_ban_denies_until_it_ends(overrides::three)
+                a_ban_hides_no_used_units(overrides::three)
                 a_grant_replaces_the_limit(overrides::three)
                 an_unlimited_grant_counts_nothing(overrides::three)
                 a_ban_decides_before_a_grant(overrides::three)

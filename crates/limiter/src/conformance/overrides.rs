@@ -97,6 +97,22 @@ pub(super) async fn a_ban_denies_until_it_ends(on: Subject) {
     assert_eq!(in_force(&inspect(&on, "alice").await), []);
 }
 
+pub(super) async fn a_ban_hides_no_used_units(on: Subject) {
+    for _ in 0..2 {
+        assert!(on.check("alice").await.is_allowed());
+    }
+    assert_eq!(inspect(&on, "alice").await.decision.current_count, 2);
+    let banned = set(&on, "alice", KeyGrant::Banned, 10).await;
+    for reply in [banned, inspect(&on, "alice").await] {
+        assert_eq!((reply.decision.current_count, reply.decision.remaining), (2, 0));
+        assert_eq!(retry_after(&reply.decision), Some(span(10.0)));
+    }
+    let reset = act(&on, "alice", Action::Reset, None).await;
+    assert_eq!((reset.decision.current_count, reset.decision.is_allowed()), (0, false));
+    let cleared = clear(&on, "alice", OverrideKind::Both).await;
+    assert_eq!((cleared.decision.current_count, cleared.decision.remaining), (0, 3));
+}
+
 pub(super) async fn a_grant_replaces_the_limit(on: Subject) {
     for _ in 0..3 {
         assert!(on.check("alice").await.is_allowed());
