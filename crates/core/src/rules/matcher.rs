@@ -1,6 +1,6 @@
 //! Matchers: the conditions of a rule or an override.
 
-use super::pattern::{Fit, Pattern};
+use super::pattern::{Fit, Pattern, ValueStart};
 use super::{Part, Request};
 
 /// The conditions of a rule or an override, all of which a request must meet. Without conditions it
@@ -19,8 +19,13 @@ impl Matcher {
         })
     }
 
-    /// Returns a part that must have one of some exact values, with these values, for an index.
-    pub(super) fn exact(&self) -> Option<(&Part, Vec<&str>)> {
-        self.patterns.iter().find_map(|(part, pattern)| Some((part, pattern.exact()?)))
+    /// Returns a part whose value must have one of some starts, with these starts, for an index:
+    /// if there is one, a part that must have one of some exact values.
+    pub(super) fn starts(&self) -> Option<(&Part, Vec<ValueStart<'_>>)> {
+        let of_parts =
+            self.patterns.iter().filter_map(|(part, pattern)| Some((part, pattern.starts()?)));
+        of_parts.min_by_key(|(_, starts)| {
+            starts.iter().any(|start| matches!(start, ValueStart::Prefix(_)))
+        })
     }
 }

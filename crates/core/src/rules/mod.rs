@@ -7,6 +7,7 @@ mod attributes;
 mod candidate;
 pub mod descriptors;
 mod enforcement;
+mod index;
 mod key;
 mod matcher;
 mod modes;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use self::descriptors::Descriptors;
+use self::index::ValueIndex;
 use self::key::KeyProject;
 use crate::clock::Timestamp;
 
@@ -48,9 +50,9 @@ pub struct RuleSet {
     default: Rule,
     /// Sorted by name, so that the order in a file has no effect.
     named: Vec<Rule>,
-    /// Positions of the rules that need an exact value of some part, by part and value. Each rule
-    /// is under one part only.
-    by_value: HashMap<Part, HashMap<String, Vec<usize>>>,
+    /// Positions of the rules that need a value of some part, or a beginning of it. Each rule is
+    /// under one part only.
+    by_value: HashMap<Part, ValueIndex>,
     /// Positions of the other rules, which are matched against every request.
     others: Vec<usize>,
     unmatched: Unmatched,
@@ -96,20 +98,14 @@ impl RuleSet {
     pub fn new(mut default: Rule, mut named: Vec<Rule>) -> Self {
         named.iter_mut().chain([&mut default]).for_each(Rule::share_states);
         named.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut by_value: HashMap<Part, HashMap<String, Vec<usize>>> = HashMap::new();
+        let mut by_value: HashMap<Part, ValueIndex> = HashMap::new();
         let mut others = Vec::new();
         for (index, rule) in named.iter().enumerate() {
-            let Some((part, values)) = rule.matcher.exact() else {
-                others.push(index);
-                continue;
-            };
-            let of_part = by_value.entry(part.clone()).or_default();
-            for value in values {
-                let of_value = of_part.entry(value.to_owned()).or_default();
-                // The same value may be given twice.
-                if of_value.last() != Some(&index) {
-                    of_value.push(index);
+            match rule.matcher.starts() {
+                Some((part, starts)) => {
+                    by_value.entry(part.clone()).or_default().insert(&starts, index);
                 }
+                None => others.push(index),
             }
         }
         let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());
@@ -292,9 +288,9 @@ impl RuleSet {
         let looked_up = self
             .by_value
             .iter()
-            .filter_map(|(part, by_value)| by_value.get(part.value_in(request)?));
+            .filter_map(|(part, by_value)| Some(by_value.find(part.value_in(request)?)));
         let mut candidates: SmallVec<[usize; 8]> =
-            looked_up.flatten().chain(&self.others).copied().collect();
+            looked_up.flatten().chain(self.others.iter().copied()).collect();
         candidates.sort_unstable();
         candidates.into_iter().for_each(try_rule);
     }
@@ -318,10 +314,8 @@ impl RuleSet {
 
     /// Returns an upper bound of the rules that one request can match.
     pub fn max_matches(&self) -> usize {
-        let longest = |by_value: &HashMap<String, Vec<usize>>| {
-            by_value.values().map(Vec::len).max().unwrap_or_default()
-        };
-        1 + self.others.len() + self.by_value.values().map(longest).sum::<usize>()
+        let of_parts = self.by_value.values().map(ValueIndex::max_matches);
+        1 + self.others.len() + of_parts.sum::<usize>()
     }
 
     /// Returns the default rule, which applies if no other rule matches, or those that do are in

@@ -22,6 +22,26 @@ pub enum TextPattern {
     Wildcard(Wildcard),
 }
 
+/// What a value that matches is, or begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueStart<'a> {
+    /// It is this text.
+    Exact(&'a str),
+    /// It begins with this text, which is not empty.
+    Prefix(&'a str),
+}
+
+impl ValueStart<'_> {
+    /// Returns `true` if this is another start, which every value with `other` has too.
+    pub(super) fn covers(self, other: ValueStart<'_>) -> bool {
+        let Self::Prefix(prefix) = self else { return false };
+        match other {
+            ValueStart::Exact(text) => text.starts_with(prefix),
+            ValueStart::Prefix(text) => text.len() > prefix.len() && text.starts_with(prefix),
+        }
+    }
+}
+
 /// How closely a request matches: the more specific the patterns, the closer. Compares field by
 /// field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,11 +93,11 @@ impl Pattern {
         }
     }
 
-    /// Returns the values that match, if the pattern has exact texts only.
-    pub(super) fn exact(&self) -> Option<Vec<&str>> {
+    /// Returns one of which each value that matches has; `None` if it may begin with anything.
+    pub(super) fn starts(&self) -> Option<Vec<ValueStart<'_>>> {
         match self {
             Self::Present => None,
-            Self::OneOf(texts) => texts.iter().map(TextPattern::exact).collect(),
+            Self::OneOf(texts) => texts.iter().map(TextPattern::start).collect(),
         }
     }
 }
@@ -122,11 +142,13 @@ impl TextPattern {
         })
     }
 
-    fn exact(&self) -> Option<&str> {
-        match self {
-            Self::Exact(exact) => Some(exact),
-            Self::Prefix(_) | Self::Wildcard(_) => None,
-        }
+    fn start(&self) -> Option<ValueStart<'_>> {
+        let prefix = match self {
+            Self::Exact(exact) => return Some(ValueStart::Exact(exact)),
+            Self::Prefix(prefix) => prefix,
+            Self::Wildcard(wildcard) => wildcard.literals().first()?,
+        };
+        (!prefix.is_empty()).then_some(ValueStart::Prefix(prefix))
     }
 }
 
@@ -144,9 +166,11 @@ mod tests {
         assert_eq!(pattern.fit(None), None);
         assert_eq!(Pattern::one("*").fit(None), None);
         assert!(Pattern::one("*").fit(Some("")).is_some());
-        assert_eq!(pattern.exact(), None);
-        assert_eq!(Pattern::one("abc").exact(), Some(vec!["abc"]));
-        assert_eq!(Pattern::one(r"a\*").exact(), Some(vec!["a*"]));
+        assert_eq!(Pattern::one("*").starts(), None);
+        assert_eq!(Pattern::one("*a").starts(), None);
+        assert_eq!(Pattern::one("abc").starts(), Some(vec![ValueStart::Exact("abc")]));
+        assert_eq!(Pattern::one(r"a\*").starts(), Some(vec![ValueStart::Exact("a*")]));
+        assert_eq!(Pattern::one("a*b*").starts(), Some(vec![ValueStart::Prefix("a")]));
     }
 
     #[test]
