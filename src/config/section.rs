@@ -148,7 +148,8 @@ impl<'a> Section<'a> {
 
     /// Returns the items of a list. An item that is not a section is `None` and adds a problem.
     pub(super) fn items(&mut self, setting: Setting) -> Vec<Option<Section<'a>>> {
-        const VALID: Invalid = Invalid::new("must be a list of sections");
+        const LIST: Invalid = Invalid::new("must be a list of sections");
+        const ITEM: Invalid = Invalid::new("must be a section");
         let key = self.declare(setting, Kind::List);
         let path = self.join(key);
         if self.tree.survey.is_some() {
@@ -161,7 +162,7 @@ impl<'a> Section<'a> {
             Some(Value::Array(_, items)) => items.as_slice(),
             Some(Value::Empty(..)) | None => &[],
             Some(other) => {
-                self.tree.refuse(tag_of(other), &path, VALID, Some(other));
+                self.tree.refuse(tag_of(other), &path, LIST, Some(other));
                 &[]
             }
         };
@@ -169,7 +170,7 @@ impl<'a> Section<'a> {
             let path = format!("{path}[{index}]");
             let dict = item.as_dict();
             if dict.is_none() {
-                self.tree.refuse(tag_of(item), &path, VALID, Some(item));
+                self.tree.refuse(tag_of(item), &path, ITEM, Some(item));
             }
             dict.map(|dict| Section::new(self.tree, path, Some(dict), tag_of(item)))
         });

@@ -67,7 +67,7 @@ fn invalid_descriptors_are_rejected_by_key() {
         ("domain: [a]".to_owned(), "domain: must be a string"),
         ("domain: a\nrules: []".to_owned(), "rules: unknown key"),
         ("domain: a\ndescriptors: 1".to_owned(), "descriptors: must be a list of sections"),
-        ("domain: a\ndescriptors: [1]".to_owned(), "descriptors[0]: must be a list of sections"),
+        ("domain: a\ndescriptors: [1]".to_owned(), "descriptors[0]: must be a section"),
         ("domain: a\ndescriptors: [{key: [1]}]".to_owned(), "descriptors[0].key: must be a string"),
         ("domain: [".to_owned(), "line 1"),
         ("a: 'b".to_owned(), "line 1"),

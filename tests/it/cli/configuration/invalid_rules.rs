@@ -9,7 +9,7 @@ fn invalid_rules_are_rejected_by_key() {
     let with = |more: &str| format!("rules: [{{name: a, limit: 5, window: 1s{more}}}]");
     let cases = [
         ("rules: 5".to_owned(), "rules: must be a list of sections"),
-        ("rules: [5]".to_owned(), "rules[0]: must be a list of sections"),
+        ("rules: [5]".to_owned(), "rules[0]: must be a section"),
         ("rules: [{limit: 5, window: 1s}]".to_owned(), "rules[0].name: missing"),
         ("rules: [{name: a, window: 1s}]".to_owned(), "rules[0].limit: missing"),
         ("rules: [{name: a, limit: 5}]".to_owned(), "rules[0].window: missing"),
@@ -53,6 +53,11 @@ fn invalid_rules_are_rejected_by_key() {
         assert_eq!(reported.len(), 1, "{text}: {reported:?}");
         assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
     }
+    let reported = problems("rules: [a, b]");
+    let expected = ["rules[0]: must be a section (line 1", "rules[1]: must be a section (line 1"];
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    let is_told = |(text, expected): (&String, &str)| text.starts_with(expected);
+    assert!(reported.iter().zip(expected).all(is_told), "{reported:?}");
 }
 
 #[test]
@@ -68,13 +73,13 @@ fn problems_of_every_rule_are_reported_once() {
     assert_eq!(
         reported,
         [
-            "rules[0]: must be a list of sections (line 2: found 5)",
+            "rules[0]: must be a section (line 2: found 5)",
             "rules[1].burst: must be a whole number from 1 to 1000000000 (line 3: found 0)",
             "rules[1].limit: must be a whole number from 0 to 1000000000 (line 3: found many)",
             "rules[1].shadow: must be true or false (line 3: found 2)",
             "rules[2].limit: missing (line 4)",
             "rules[2].name: another rule has this name (line 4: found a)",
-            "rules[2].overrides[0]: must be a list of sections (line 4: found 6)",
+            "rules[2].overrides[0]: must be a section (line 4: found 6)",
             "rules[2].overrides[1].match: must be a section with keys of its own (line 4)",
             "rules[2].overrides[2].limit: must be a whole number from 0 to 1000000000 (line 4: found -1)",
             "rules[2].overrides[2].match.user: unknown key, did you mean \

@@ -113,7 +113,7 @@ fn invalid_token_settings_are_rejected_by_key() {
     let cases = [
         ("auth: 1".to_owned(), "auth: must be a section"),
         ("auth: {tokens: s3cret}".to_owned(), "auth.tokens: must be a list of sections"),
-        ("auth: {tokens: [s3cret]}".to_owned(), "auth.tokens[0]: must be a list of sections"),
+        ("auth: {tokens: [s3cret]}".to_owned(), "auth.tokens[0]: must be a section"),
         (format!("auth: {{token: [{{{one}}}]}}"), "auth.token: unknown key, did you mean"),
         (of(&format!("sha256: {hash}, roles: [check]")), "auth.tokens[0].name: missing"),
         (of("name: a, roles: [check]"), "auth.tokens[0].sha256: missing"),
