@@ -23,7 +23,18 @@ use super::caller::{Caller, PeerLocality};
 use super::roles::Roles;
 
 /// Headers that proxies add, and the beginnings of their names.
-const PROXY_HEADERS: [&str; 3] = ["forwarded", "via", "x-real-ip"];
+const PROXY_HEADERS: [&str; 10] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "client-ip",
+    "fastly-client-ip",
+    "cdn-loop",
+];
 const PROXY_PREFIXES: [&str; 2] = ["x-forwarded-", "x-envoy-"];
 
 /// The names of hosts under which local callers reach the server, beside `localhost` and loopback
@@ -38,9 +49,7 @@ pub enum NotLocal {
     #[error("this one is not on loopback or a Unix domain socket")]
     Remote,
     /// A proxy has added a header.
-    #[error(
-        "this one has a header of a proxy (forwarded, via, x-forwarded-*, x-real-ip or x-envoy-*)"
-    )]
+    #[error("this one has a header of a proxy (such as forwarded, via or x-forwarded-for)")]
     Proxied,
     /// The name of the server is missing or not local.
     #[error("its Host (or :authority) must be localhost, a loopback address or one of http.hosts")]
@@ -239,6 +248,13 @@ mod tests {
             "x-forwarded-client-cert",
             "X-Real-IP",
             "x-envoy-external-address",
+            "CF-Connecting-IP",
+            "True-Client-IP",
+            "X-Client-IP",
+            "X-Cluster-Client-IP",
+            "Client-IP",
+            "Fastly-Client-IP",
+            "CDN-Loop",
         ] {
             let request = request(&[("host", "localhost"), (name, "")]);
             for peer in [PeerLocality::Loopback, PeerLocality::UnixSocket] {
