@@ -110,6 +110,7 @@ impl AnyCodeConsole {
         let (nonce, callback) = self.begin(jar).await;
         let mut claims = claims(&self.issuer.name);
         claims["aud"] = json!(["console", "other"]);
+        claims["azp"] = json!("console");
         claims["nonce"] = json!(nonce);
         change(&mut claims);
         let token = SigningKey::new("known").token(&claims);
@@ -184,6 +185,8 @@ async fn an_id_token_is_for_the_console_and_its_client_alone() {
     for (claim, value, status) in [
         ("azp", json!("console"), 303),
         ("azp", json!("other"), 401),
+        // With further audiences it must be given.
+        ("azp", json!(null), 401),
         ("aud", json!("rlaas"), 401),
         ("iss", json!("http://localhost:1"), 401),
         ("exp", json!(1), 401),

@@ -3,6 +3,7 @@
 //! **Source:** OpenID Connect Core 1.0, sections 2 and 3.1.3.7.
 
 use serde::Deserialize;
+use serde_json::Value;
 use subtle::ConstantTimeEq;
 
 use super::TokenError;
@@ -11,6 +12,7 @@ use super::compact::UnverifiedToken;
 #[derive(Debug, Deserialize)]
 struct IdTokenClaims {
     nonce: Option<String>,
+    aud: Value,
     /// The client that the token was issued to, if the audience has others.
     azp: Option<String>,
 }
@@ -27,8 +29,10 @@ pub(super) fn check(token: &[u8], client_id: &str, nonce: &str) -> Result<(), To
     if nonce.is_empty() || !bool::from(shown.as_bytes().ct_eq(nonce.as_bytes())) {
         return Err(TokenError::Nonce);
     }
-    if claims.azp.is_some_and(|azp| azp != client_id) {
-        return Err(TokenError::Audience);
+    let is_for_others = claims.aud.as_array().is_some_and(|all| all.len() > 1);
+    match claims.azp {
+        Some(azp) if azp == client_id => Ok(()),
+        None if !is_for_others => Ok(()),
+        _ => Err(TokenError::Audience),
     }
-    Ok(())
 }
