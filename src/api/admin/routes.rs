@@ -149,7 +149,7 @@ pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
     of_projects("GetProject", SHOW, Verb::Get, "/v1/projects/{projectId}"),
     of_projects("ListProjects", SHOW, Verb::Get, "/v1/projects"),
     of_projects("UpdateProject", CHANGE, Verb::Patch, "/v1/projects/{project.id}"),
-    of_projects("DeleteProject", Permission::ADMIN, Verb::Delete, "/v1/projects/{projectId}"),
+    of_projects("DeleteProject", CHANGE, Verb::Delete, "/v1/projects/{projectId}"),
     of_projects("CreateKey", CHANGE, Verb::Post, "/v1/projects/{projectId}/keys"),
     of_projects("ListKeys", SHOW, Verb::Get, "/v1/projects/{projectId}/keys"),
     of_projects("RotateKey", CHANGE, Verb::Post, "/v1/projects/{projectId}/keys/{keyId}:rotate"),

@@ -157,11 +157,7 @@ async fn every_method_is_tried() {
     // Those are for callers with a role for all projects, or list what the caller may see.
     let others: [(_, _, &[&str]); 2] = [
         ("AdminService", of_keys, &["explain_descriptors", "list_instances"]),
-        (
-            "ProjectService",
-            of_projects,
-            &["create_project", "delete_project", "list_projects", "restore_catalogue"],
-        ),
+        ("ProjectService", of_projects, &["create_project", "list_projects", "restore_catalogue"]),
     ];
     for (service, tried, others) in others {
         let name = format!("ratelimit.admin.v1.{service}");

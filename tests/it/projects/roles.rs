@@ -64,6 +64,7 @@ pub(super) async fn refusals(
     }
     call!(get_project, GetProjectRequest { project_id: project_id() });
     call!(update_project, UpdateProjectRequest { project: of(project) });
+    call!(delete_project, DeleteProjectRequest { project_id: project_id() });
     call!(create_key, CreateKeyRequest { project_id: project_id() });
     call!(list_keys, ListKeysRequest { project_id: project_id() });
     call!(rotate_key, RotateKeyRequest { project_id: project_id(), key_id: "k".to_owned() });
@@ -85,6 +86,7 @@ pub(super) async fn refusals(
 const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "", ""),
     ("PATCH", "", r#"{"project":{"displayName":"x"}}"#),
+    ("DELETE", "", ""),
     ("POST", "/keys", "{}"),
     ("GET", "/keys", ""),
     ("POST", "/keys/k:rotate", "{}"),
@@ -144,11 +146,11 @@ async fn foreign_project_does_not_exist() {
         assert!(answers.iter().all(|body| *body == answers[0]), "{method} {path}: {answers:?}");
     }
     // For all projects alone.
+    let request =
+        proto::DeleteProjectRequest { project_id: "shop".to_owned(), ..Default::default() };
+    let refused = team.delete_project(request).await.expect_err("a refusal");
+    assert_eq!(refused.code(), Code::PermissionDenied);
     for project in ["blog", "shop", "nothing"] {
-        let request =
-            proto::DeleteProjectRequest { project_id: project.to_owned(), ..Default::default() };
-        let refused = team.delete_project(request).await.expect_err("a refusal");
-        assert_eq!(refused.code(), Code::PermissionDenied, "{project}");
         let project = Some(proto::Project { id: project.to_owned(), ..Default::default() });
         let request = proto::CreateProjectRequest { project, ..Default::default() };
         let refused = team.create_project(request).await.expect_err("a refusal");

@@ -27,6 +27,7 @@ use crate::admin::projects::{
     NewProject, ProjectAdministrator, ProjectError, RevisionDiff, RuleSelection, RulesGiven,
     RulesWritten,
 };
+use crate::api::auth::Role;
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
@@ -155,7 +156,11 @@ impl ProjectService for Projects {
     ) -> Result<Response<proto::DeleteProjectResponse>, Status> {
         let proto::DeleteProjectRequest { project_id, etag, reason } = request.get_ref();
         let call = change_call(&request, "DeleteProject", reason, "")?;
-        let id = admitted(caller(&request)?, project_id, ADMIN)?;
+        let caller = caller(&request)?;
+        let id = admitted(caller, project_id, ADMIN)?;
+        if !caller.has(Role::Admin) {
+            return Err(forbidden(ADMIN));
+        }
         let deleted = self.administrator.delete(&call, &id, Etag::quoted(etag)).await;
         deleted.map_err(|error| status(&error, ""))?;
         Ok(self.ended(proto::DeleteProjectResponse {}, &id, call.scope))
