@@ -31,6 +31,9 @@ pub enum WebError {
     /// A page of another origin makes the request.
     #[error("Origin must be absent or that of this server (its Host)")]
     Origin,
+    /// A request has more than one `Host`: two readers might take different ones.
+    #[error("Host must be given once")]
+    Hosts,
 }
 
 const JSON: &str = "application/json";

@@ -73,6 +73,7 @@ const fn reason_of(refusal: AuthError) -> &'static str {
         },
         AuthError::Web(WebError::Origin) => "foreign origin",
         AuthError::Web(WebError::ContentType(_)) => "content type",
+        AuthError::Web(WebError::Hosts) => "two hosts",
     }
 }
 

@@ -148,6 +148,9 @@ fn refusal(error: AuthError) -> Response {
     }
 }
 
+        AuthError::Web(WebError::Hosts) => {
+            ProblemDocument::new(StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        }
 /// Returns the response to a request whose handler panicked.
 pub fn internal_error() -> Response {
     ProblemDocument::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()

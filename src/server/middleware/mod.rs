@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::header::HOST;
 use axum::http::{Request, Response};
 use futures_util::FutureExt;
 use futures_util::future::Either;
@@ -43,7 +44,7 @@ use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
 use crate::api::auth::{
     Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
-    RequestKind, StreamAccess,
+    RequestKind, StreamAccess, WebError,
 };
 use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
@@ -158,6 +159,9 @@ impl Middleware {
         peer: PeerLocality,
     ) -> Result<Option<StreamAccess>, NotAdmitted> {
         let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
+        if self.protocol != Protocol::Grpc && request.headers().get_all(HOST).iter().count() > 1 {
+            return Err(NotAdmitted::Refused(WebError::Hosts.into()));
+        }
         let admission = self.auth.admit_or_wait(request, permission, origin)?;
         Ok(self.attach(request, admission, (permission, origin)))
     }

@@ -115,6 +115,22 @@ async fn oversized_body_is_rejected_with_or_without_a_content_length() {
 }
 
 #[tokio::test]
+async fn two_host_headers_are_a_bad_request() {
+    let server = Rlaas::start(&[]);
+    for path in ["/livez", "/check?userId=alice", "/v1/admin/audit", "/unknown"] {
+        for host in ["test", "localhost"] {
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nHost: localhost\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            );
+            let answer = send_raw(&server, request.as_bytes()).await;
+            assert_eq!(answer.status, 400, "{path} {host}: {answer:?}");
+            assert!(answer.body.contains("Host"), "{answer:?}");
+        }
+    }
+    assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));
+}
+
+#[tokio::test]
 async fn missing_body_times_out() {
     let server = Rlaas::start(&["server.limits.request-time=1s"]);
     let head = |path: &str| {
