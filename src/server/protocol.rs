@@ -1,7 +1,7 @@
 //! The protocols of listeners, and the differences between them.
 
 use axum::body::Body;
-use axum::http::{Method, Request, Response};
+use axum::http::{HeaderValue, Method, Request, Response};
 use tonic::Status;
 
 use crate::api::auth::{AuthError, Permission, RequestKind};
@@ -91,6 +91,20 @@ impl Protocol {
                 _ => Status::from(error).into_http(),
             },
             Self::Http | Self::Console => api::http::refuse(error, request).await,
+        }
+    }
+
+    /// Corrects the status of a gRPC response to a message that can't be decoded: tonic calls it
+    /// an internal error, but it is the caller's.
+    pub(super) fn correct_status(self, response: &mut Response<Body>) {
+        const UNDECODABLE: &[u8] = b"failed%20to%20decode%20Protobuf%20message";
+        let headers = response.headers_mut();
+        let starts = |text: &HeaderValue| text.as_bytes().starts_with(UNDECODABLE);
+        let is_undecodable = self == Self::Grpc
+            && headers.get(Status::GRPC_STATUS).is_some_and(|code| code == "13")
+            && headers.get(Status::GRPC_MESSAGE).is_some_and(starts);
+        if is_undecodable {
+            headers.insert(Status::GRPC_STATUS, HeaderValue::from_static("3"));
         }
     }
 

@@ -120,6 +120,7 @@ impl ConnectionContext {
             has_response.store(true, Ordering::Relaxed);
             let middleware = &context.middleware;
             let Ok(mut response) = response.unwrap_or_else(|_panic| Ok(middleware.panicked()));
+            middleware.protocol.correct_status(&mut response);
             let trace = trace.and_then(|trace| middleware.record_response(trace, &mut response));
             if let Some(cors) = cors {
                 cors.add_to(response.headers_mut());
