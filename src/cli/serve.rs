@@ -312,10 +312,12 @@ fn log_serving(server: &Server, limiter: &Limiter) {
     let (grpc, http) = (server.grpc_addresses(), server.http_addresses());
     let console = server.console_addresses();
     let console = (!console.is_empty()).then(|| display(listed(console)));
+    let metrics = server.metrics_addresses();
+    let metrics = (!metrics.is_empty()).then(|| display(listed(metrics)));
     let snapshot = limiter.snapshot();
     let rule = snapshot.rules.default_rule();
     info!(
-        grpc = %listed(grpc), http = %listed(http), console,
+        grpc = %listed(grpc), http = %listed(http), console, metrics,
         version = env!("CARGO_PKG_VERSION"),
         store = limiter.store().name(),
         algorithm = rule.algorithm.name(),

@@ -42,7 +42,8 @@ const ROLES: Setting = Setting::new(
     "roles",
     "check may request decisions; operate may see and repair the state of keys (inspect, reset, \
      refund, explain, watch); admin may decide about keys (overrides, bans) and read the audit. \
-     operate and admin may read the configuration (GetConfig). None includes another.",
+     operate and admin may read the configuration (GetConfig); metrics sees the names of projects in \
+     /metrics, where others do not. None includes another.",
 )
 .example("[check]");
 const PROJECTS: Setting = Setting::new(
@@ -174,7 +175,7 @@ fn hash(value: &Value) -> Read<TokenHash> {
 }
 
 fn roles(value: &Value) -> Read<Roles> {
-    let invalid = || Invalid::new("must be a list of check, operate and admin");
+    let invalid = || Invalid::new("must be a list of check, operate, admin and metrics");
     let texts = values::texts(value).map_err(|_| invalid())?;
     let role = |text: &String| Role::ALL.into_iter().find(|role| role.name() == text);
     let roles: Option<Roles> = texts.iter().map(role).collect();

@@ -45,7 +45,7 @@ const CA: Setting = Setting::new(
 .example("/etc/rlaas/issuer-ca.crt");
 const ROLES_CLAIM: Setting = Setting::new(
     "roles-claim",
-    "Claim with the list of roles: check, operate, admin; others are ignored. Dots lead into \
+    "Claim with the list of roles: check, operate, admin, metrics; others are ignored. Dots lead into \
      objects; as a list the names may contain dots. Default: roles.",
 )
 .example("realm_access.roles");

@@ -23,6 +23,12 @@ const HTTP: Setting = Setting::new(
 );
 const CONSOLE: Setting =
     Setting::new("console", "Addresses of the console: pages for people, at /console.");
+const METRICS: Setting = Setting::new(
+    "metrics",
+    "Addresses of /metrics alone, which is then not on server.http. Without it, /metrics on server.http \
+     counts all projects as other if another machine can reach an address of server.http, except for \
+     callers with the role metrics.",
+);
 const WORKERS: Setting =
     Setting::new("workers", "Number of worker threads. auto is one for each core.");
 const DRAIN: Setting = Setting::new("drain", "The end of the server, after SIGTERM or SIGINT.");
@@ -99,7 +105,8 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let mut section = root.section(SERVER);
     let listen = section.read(LISTEN, "127.0.0.1:50051", values::addresses);
     let http = section.read(HTTP, "127.0.0.1:8080", values::addresses);
-    let console = section.read(CONSOLE, "off", console);
+    let console = section.read(CONSOLE, "off", or_off);
+    let metrics = section.read(METRICS, "off", or_off);
     let workers = section.read(WORKERS, "auto", values::workers);
     let tls = tls::read(&mut section);
     let connection = connection(&mut section);
@@ -121,6 +128,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         listen,
         http,
         console,
+        metrics,
         rules_format: rules_file::FORMAT,
         tls,
         workers,
@@ -135,7 +143,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     }
 }
 
-fn console(value: &Value) -> Read<Vec<ListenAddress>> {
+fn or_off(value: &Value) -> Read<Vec<ListenAddress>> {
     const VALID: &str = "must be off or host:port, such as 127.0.0.1:8081, or unix:/path of up to 107 \
                          bytes; or a list of addresses";
     match value {

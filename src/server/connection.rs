@@ -127,8 +127,10 @@ impl ConnectionHandler {
             .keep_alive_timeout(self.settings.keepalive_timeout);
         match (self.middleware.protocol, io) {
             (Protocol::Grpc, _) => builder.http2_only(),
-            (Protocol::Http | Protocol::Console, Either::Left(_)) => builder.http1_only(),
-            (Protocol::Http | Protocol::Console, Either::Right(_)) => builder,
+            (Protocol::Http | Protocol::Console | Protocol::Metrics, Either::Left(_)) => {
+                builder.http1_only()
+            }
+            (Protocol::Http | Protocol::Console | Protocol::Metrics, Either::Right(_)) => builder,
         }
     }
 }

@@ -54,7 +54,7 @@ use self::workers::{Handlers, WorkerQueues};
 use crate::admin::Administrator;
 use crate::admin::projects::ProjectAdministrator;
 use crate::api::auth::Auth;
-use crate::api::http::HttpState;
+use crate::api::http::{HttpState, Scrapes};
 use crate::api::{self, ApiSettings};
 use crate::console::{self, ConsoleContext, OpenStreams, Sessions};
 use crate::projects::registry::Registry;
@@ -74,6 +74,7 @@ pub struct Server {
     grpc: Vec<Listener>,
     http: Vec<Listener>,
     console: Vec<Listener>,
+    scraped: Vec<Listener>,
 }
 
 /// The error for an address that can't be bound.
@@ -102,10 +103,21 @@ impl Server {
         let grpc = bind_all("server.listen", &mut settings.listen).await?;
         let http = bind_all("server.http", &mut settings.http).await?;
         let console = bind_all("server.console", &mut settings.console).await?;
+        let scraped = bind_all("server.metrics", &mut settings.metrics).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
         let fleet = Fleet::new(limiter.store());
         let registry = Registry::new(limiter.clone(), fleet, Arc::clone(&metrics));
-        Ok(Self { settings, limiter, metrics, registry, api_settings, grpc, http, console })
+        Ok(Self {
+            settings,
+            limiter,
+            metrics,
+            registry,
+            api_settings,
+            grpc,
+            http,
+            console,
+            scraped,
+        })
     }
 
     /// Returns the projects. The server follows those of other instances while it serves.
@@ -138,6 +150,11 @@ impl Server {
         &self.settings.console
     }
 
+    /// Returns the bound addresses of metrics.
+    pub fn metrics_addresses(&self) -> &[ListenAddress] {
+        &self.settings.metrics
+    }
+
     /// Serves until `stop` completes, then drains: health reports `NOT_SERVING`, no connection is
     /// accepted after `server.drain.delay`, and calls in flight finish within
     /// `server.drain.timeout`.
@@ -149,7 +166,7 @@ impl Server {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
-        let console_drain = CancellationToken::new();
+        let (console_drain, metrics_drain) = (CancellationToken::new(), CancellationToken::new());
         let (sessions, streams) = (Arc::<Sessions>::default(), OpenStreams::default());
         let outbound = Handle::current();
         let administrator = Administrator::new(
@@ -181,13 +198,16 @@ impl Server {
                     grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
                     http: self.handler(Protocol::Http, http, &http_drain),
                     console: self.handler(Protocol::Console, console, &console_drain),
+                    metrics: self.handler(
+                        Protocol::Metrics,
+                        api::http::metrics_router(self.http_state(limiter, &background)),
+                        &metrics_drain,
+                    ),
                 }
             })?;
-        let ConnectionSettings { connections, connections_per_address, request_time, .. } =
+        let ConnectionSettings { connections_per_address, request_time, .. } =
             self.settings.connection;
-        let listeners =
-            ListenerCounts { api: self.grpc.len() + self.http.len(), console: self.console.len() };
-        let budget = ConnectionBudget::reserve(connections, listeners, self.settings.workers.get());
+        let budget = self.connection_budget();
         let acceptor = |protocol, connections, drain| Acceptor {
             protocol,
             workers: workers.clone(),
@@ -204,6 +224,8 @@ impl Server {
         let mut http = AcceptLoops::start(self.http, http);
         let console = acceptor(Protocol::Console, budget.console, console_drain);
         let mut console = AcceptLoops::start(self.console, console);
+        let scraped = acceptor(Protocol::Metrics, budget.console, metrics_drain);
+        let mut scraped = AcceptLoops::start(self.scraped, scraped);
 
         let mut background_tasks =
             background_tasks(&self.limiter, &self.registry, &administrator, &usage);
@@ -217,6 +239,7 @@ impl Server {
             Some(ended) = grpc.ended() => error!(?ended, "accept loop of gRPC ended"),
             Some(ended) = http.ended() => error!(?ended, "accept loop of HTTP ended"),
             Some(ended) = console.ended() => error!(?ended, "accept loop of the console ended"),
+            Some(ended) = scraped.ended() => error!(?ended, "accept loop of metrics ended"),
         }
         info!("draining");
         store_watcher.shutdown().await;
@@ -228,7 +251,7 @@ impl Server {
         let drained = async {
             tokio::join!(grpc.drain(), console.drain());
             // Last, so that probes are answered as long as calls are.
-            http.drain().await;
+            tokio::join!(http.drain(), scraped.drain());
             // Callers may have left before their changes ended.
             administrator.finish_changes().await;
         };
@@ -241,6 +264,22 @@ impl Server {
         }
         tokio::join!(usage.stop(), administrator.stats().stop());
         Ok(())
+    }
+
+    /// Returns the numbers of connections that are allowed. Visitors of the console and scrapers
+    /// share theirs.
+    fn connection_budget(&self) -> ConnectionBudget {
+        let listeners = ListenerCounts {
+            api: self.grpc.len() + self.http.len(),
+            console: self.console.len() + self.scraped.len(),
+        };
+        let wanted = self.settings.connection.connections;
+        let workers = self.settings.workers.get();
+        let mut budget = ConnectionBudget::reserve(wanted, listeners, workers);
+        if !self.console.is_empty() && !self.scraped.is_empty() {
+            budget.console = budget.console.div_ceil(2);
+        }
+        budget
     }
 
     fn grpc_services(
@@ -261,12 +300,29 @@ impl Server {
         health: &HealthReports,
         background: &BackgroundThread,
     ) -> Router {
-        let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
-        let state = HttpState::new(limiter.clone(), metrics, headers, background.handle())
+        let state = self
+            .http_state(limiter, background)
             .with_auth(self.auth())
             .with_envoy(self.api_settings.envoy)
-            .with_traces(self.api_settings.traces.as_ref());
+            .with_traces(self.api_settings.traces.as_ref())
+            .with_scrapes(self.scrapes());
         api::http::router(state, administrator, projects, health.ready())
+    }
+
+    fn http_state(&self, limiter: &Limiter, background: &BackgroundThread) -> HttpState {
+        let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
+        HttpState::new(limiter.clone(), metrics, headers, background.handle())
+    }
+
+    /// Returns what `/metrics` of HTTP shows.
+    fn scrapes(&self) -> Scrapes {
+        if !self.settings.metrics.is_empty() {
+            Scrapes::Elsewhere
+        } else if self.settings.http.iter().all(ListenAddress::is_local) {
+            Scrapes::Everything
+        } else {
+            Scrapes::ProjectsByRole
+        }
     }
 
     /// Returns the handler for the connections of one protocol on one worker.
@@ -281,7 +337,7 @@ impl Server {
             services,
             auth: self.auth(),
             cors: match protocol {
-                Protocol::Grpc | Protocol::Console => None,
+                Protocol::Grpc | Protocol::Console | Protocol::Metrics => None,
                 Protocol::Http => self.settings.http_cors.clone(),
             },
             traces: self.api_settings.traces.clone(),

@@ -19,6 +19,8 @@ pub(super) enum Protocol {
     Http,
     /// HTTP for browsers: the pages of the console, which admits its visitors itself.
     Console,
+    /// HTTP for scrapers: `/metrics` alone.
+    Metrics,
 }
 
 impl Protocol {
@@ -28,6 +30,7 @@ impl Protocol {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Console => "console",
+            Self::Metrics => "metrics",
         }
     }
 
@@ -36,7 +39,7 @@ impl Protocol {
         match self {
             Self::Grpc => api::permission_of(path),
             Self::Http => api::http::permission_of(method, path),
-            Self::Console => None,
+            Self::Console | Self::Metrics => None,
         }
     }
 
@@ -50,7 +53,7 @@ impl Protocol {
         match self {
             Self::Grpc => api::is_stream(path),
             Self::Http => api::http::is_stream(path),
-            Self::Console => false,
+            Self::Console | Self::Metrics => false,
         }
     }
 
@@ -58,10 +61,8 @@ impl Protocol {
     pub(super) fn kind_of<B>(self, request: &Request<B>) -> RequestKind {
         match self {
             Self::Grpc => RequestKind::Grpc,
-            Self::Http | Self::Console if request.extensions().get::<OverTls>().is_some() => {
-                RequestKind::Https
-            }
-            Self::Http | Self::Console => RequestKind::Http,
+            _ if request.extensions().get::<OverTls>().is_some() => RequestKind::Https,
+            Self::Http | Self::Console | Self::Metrics => RequestKind::Http,
         }
     }
 
@@ -70,7 +71,7 @@ impl Protocol {
     pub(super) fn trace<B>(self, traces: &Traces, request: &Request<B>) -> Option<RequestTrace> {
         match self {
             Self::Grpc => RequestTrace::start_grpc(traces, request),
-            Self::Console => None,
+            Self::Console | Self::Metrics => None,
             Self::Http => {
                 let permission = self.permission_of(request.method(), request.uri().path());
                 let scheme = request.extensions().get::<OverTls>().map_or("http", |_| "https");
@@ -90,7 +91,7 @@ impl Protocol {
                 }
                 _ => Status::from(error).into_http(),
             },
-            Self::Http | Self::Console => api::http::refuse(error, request).await,
+            Self::Http | Self::Console | Self::Metrics => api::http::refuse(error, request).await,
         }
     }
 
@@ -112,7 +113,7 @@ impl Protocol {
     pub(super) fn internal_error(self) -> Response<Body> {
         match self {
             Self::Grpc => Status::from(Interruption::Panic).into_http(),
-            Self::Http => api::http::internal_error(),
+            Self::Http | Self::Metrics => api::http::internal_error(),
             Self::Console => console::internal_error(),
         }
     }

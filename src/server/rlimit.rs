@@ -22,7 +22,7 @@ const MAX_CONSOLE_CONNECTIONS: u32 = 256;
 pub(super) struct ListenerCounts {
     /// For gRPC and HTTP.
     pub(super) api: usize,
-    /// For the console.
+    /// For the console and for metrics.
     pub(super) console: usize,
 }
 

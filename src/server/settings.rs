@@ -19,6 +19,8 @@ pub struct ServerSettings {
     pub http: Vec<ListenAddress>,
     /// Addresses of the console; none switches it off.
     pub console: Vec<ListenAddress>,
+    /// Addresses of `/metrics` alone; none leaves it on those of HTTP.
+    pub metrics: Vec<ListenAddress>,
     /// Rules files, as the console shows and reads them.
     pub rules_format: RulesFormat,
     /// TLS for TCP connections; `None` serves without encryption.

@@ -43,6 +43,7 @@ pub(super) struct Handlers {
     pub(super) grpc: Arc<ConnectionHandler>,
     pub(super) http: Arc<ConnectionHandler>,
     pub(super) console: Arc<ConnectionHandler>,
+    pub(super) metrics: Arc<ConnectionHandler>,
 }
 
 /// The queues of the workers, used in rotation. Clones share the rotation. The threads end when the
@@ -96,6 +97,7 @@ async fn serve(mut accepted: mpsc::Receiver<AcceptedConnection>, handlers: Handl
             Protocol::Grpc => Arc::clone(&handlers.grpc),
             Protocol::Http => Arc::clone(&handlers.http),
             Protocol::Console => Arc::clone(&handlers.console),
+            Protocol::Metrics => Arc::clone(&handlers.metrics),
         };
         tokio::spawn(async move {
             let _held = (permit, open);

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus_client::encoding::prometheus_protobuf;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,7 +28,10 @@ use super::top_keys::TopKeys;
 /// The metrics of one server.
 #[derive(Debug)]
 pub struct Metrics {
+    /// All metrics but those of projects.
     registry: Registry,
+    projects: Registry,
+    unnamed_projects: Registry,
     /// Requests that no enforced rule matched, by outcome.
     pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
@@ -269,18 +272,22 @@ impl Metrics {
                 "1 if the last reload of the configuration succeeded, 0 if it failed",
             ),
             registry: Registry::default(),
+            projects: Registry::default(),
+            unnamed_projects: Registry::default(),
         };
         r.register(
             "rlaas_build",
             "Version of the service",
             Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
-        registry.register_collector(Box::new(metrics.by_project.clone()));
         registry.register_collector(Box::new(ProcessCollector));
         metrics.declare();
         // No reload has failed yet. Without TLS it stays 1.
         metrics.tls_last_reload_successful.set(1);
-        Self { registry, ..metrics }
+        let (mut projects, mut unnamed_projects) = (Registry::default(), Registry::default());
+        projects.register_collector(Box::new(metrics.by_project.clone()));
+        unnamed_projects.register_collector(Box::new(metrics.by_project.unnamed()));
+        Self { registry, projects, unnamed_projects, ..metrics }
     }
 
     /// Returns how long decisions took so far, over all APIs.
@@ -350,7 +357,10 @@ impl Metrics {
     ///
     /// Never: collecting in memory does not fail.
     pub(super) fn collect(&self) -> Vec<MetricFamily> {
-        prometheus_protobuf::encode(&self.registry).expect("collecting in memory does not fail")
+        let all = [&self.registry, &self.projects].map(|registry| {
+            prometheus_protobuf::encode(registry).expect("collecting in memory does not fail")
+        });
+        all.concat()
     }
 
     /// Renders all metrics.
@@ -359,8 +369,24 @@ impl Metrics {
     ///
     /// Never: writing to a string does not fail.
     pub fn render(&self, exposition: Exposition) -> String {
+        self.render_with(&self.projects, exposition)
+    }
+
+    /// Renders all metrics, with all projects as others.
+    ///
+    /// # Panics
+    ///
+    /// Never: writing to a string does not fail.
+    pub fn render_without_projects(&self, exposition: Exposition) -> String {
+        self.render_with(&self.unnamed_projects, exposition)
+    }
+
+    fn render_with(&self, projects: &Registry, exposition: Exposition) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        let written = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, projects))
+            .and_then(|()| encode_eof(&mut text));
+        written.expect("writing to a string does not fail");
         match exposition {
             Exposition::OpenMetrics => text,
             Exposition::Text => as_text(&text),

@@ -61,6 +61,11 @@ impl ProjectMetrics {
         self.lock().counters(project)
     }
 
+    /// Returns the same counts, with all projects as others.
+    pub(super) fn unnamed(&self) -> UnnamedProjects {
+        UnnamedProjects(self.clone())
+    }
+
     /// Removes a project and its series.
     pub(super) fn forget(&self, project: &str) {
         let mut projects = self.lock();
@@ -137,18 +142,39 @@ impl CountedProjects {
 }
 
 impl Collector for ProjectMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let series = self.lock().series();
-        let (name, help) = ("rlaas_project_decisions", "Decided requests of projects");
-        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (project, counts) in series {
-            for (outcome, count) in OUTCOMES.into_iter().zip(counts) {
-                let labels = ProjectLabels { project: project.clone(), outcome };
-                ConstCounter::new(count).encode(encoder.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+        encode(series, encoder)
     }
+}
+
+/// The requests of all projects together.
+#[derive(Debug)]
+pub(super) struct UnnamedProjects(ProjectMetrics);
+
+impl Collector for UnnamedProjects {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let series = self.0.lock().series().into_iter().map(|(_, counts)| counts);
+        let sum = series.reduce(|[allowed, denied], counts| {
+            [allowed.wrapping_add(counts[0]), denied.wrapping_add(counts[1])]
+        });
+        encode(sum.map(|counts| (OTHER.to_owned(), counts)), encoder)
+    }
+}
+
+fn encode(
+    series: impl IntoIterator<Item = (String, [u64; 2])>,
+    mut encoder: DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let (name, help) = ("rlaas_project_decisions", "Decided requests of projects");
+    let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (project, counts) in series {
+        for (outcome, count) in OUTCOMES.into_iter().zip(counts) {
+            let labels = ProjectLabels { project: project.clone(), outcome };
+            ConstCounter::new(count).encode(encoder.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 impl ProjectObserver for RequestCounters {

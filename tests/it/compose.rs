@@ -147,7 +147,7 @@ fn start_rlaas(redis: &RedisServer) -> Rlaas {
         command.env(name, format!("{before}{hash}{after}"));
     }
     let (own, console) = (format!("store.redis.url={}", redis.url()), "server.console=127.0.0.1:0");
-    Rlaas::start_with(command, &[&own, console])
+    Rlaas::start_with(command, &[&own, console, "server.metrics=127.0.0.1:0"])
 }
 
 #[tokio::test]
@@ -202,9 +202,10 @@ async fn prometheus_scrapes_rlaas_and_has_the_alerts() {
     dir.write("alerts.yaml", &text("config/prometheus/alerts.yaml"));
     promtool(&["check", "config", &file.display().to_string()], std::process::Stdio::null());
 
-    let server = Rlaas::start(&[]);
+    let server = Rlaas::start(&["server.metrics=127.0.0.1:0"]);
     let file = project("config/compose/prometheus.yaml");
-    let prometheus = Prometheus::start_from(&file, "rlaas:8080", server.http());
+    let address = server.metrics_address();
+    let prometheus = Prometheus::start_from(&file, "rlaas:9090", &address);
     let is_scraped = async || {
         let up = prometheus.query("up{job=\"rlaas\"} and on(instance) rlaas_build_info").await;
         up.is_ok_and(|values| values == [1.0])

@@ -16,6 +16,7 @@ const VALUES: &[(&str, &str)] = &[
     ("server.listen", "127.0.0.1:1"),
     ("server.http", "[127.0.0.1:2, 127.0.0.1:3]"),
     ("server.console", "127.0.0.1:8081"),
+    ("server.metrics", "127.0.0.1:9090"),
     ("server.workers", "3"),
     ("server.tls.cert", "CERT"),
     ("server.tls.key", "KEY"),

@@ -99,6 +99,17 @@ impl Rlaas {
         text(&self.log)
     }
 
+    /// Returns the address of `server.metrics`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn metrics_address(&self) -> String {
+        let log = self.log();
+        let serving = log.lines().find(|line| line.contains(" serving "));
+        field(serving.expect("a server that serves"), "metrics")
+    }
+
     /// Opens a connection.
     pub async fn channel(&self) -> Channel {
         connect(&self.grpc).await

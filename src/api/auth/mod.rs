@@ -255,6 +255,14 @@ impl Auth {
         })
     }
 
+    /// Returns `true` if the caller is listed with the role `metrics`, for all projects. A token whose
+    /// key is not known yet does not count.
+    pub fn has_role_metrics<B>(&self, request: &Request<B>) -> bool {
+        let Policy::Listed(in_force) = &self.policy else { return false };
+        let names = certificate_names(request).unwrap_or_default();
+        in_force.load().caller(request, names, Permission::Metrics).is_ok()
+    }
+
     /// Returns `true` if a call may show its API key in its body and shows none in its headers: it is
     /// admitted when the body was read, by [`Self::admit_with_body`].
     pub fn awaits_body<B>(&self, request: &Request<B>) -> bool {

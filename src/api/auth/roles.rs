@@ -13,6 +13,8 @@ pub enum Role {
     Operate,
     /// Decide about keys: overrides, bans and the audit. Also reads the configuration.
     Admin,
+    /// See the names of projects in metrics, where others do not.
+    Metrics,
 }
 
 /// A set of roles. None implies another.
@@ -26,6 +28,8 @@ pub enum Permission {
     Decisions,
     /// The same for decisions by descriptors, which take no API keys.
     Descriptors,
+    /// The role `metrics`.
+    Metrics,
     /// The role `operate` or `admin`. While `auth` lists nobody, every caller may read the
     /// configuration.
     Configuration,
@@ -41,7 +45,7 @@ pub enum Permission {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 3] = [Self::Check, Self::Operate, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Check, Self::Operate, Self::Admin, Self::Metrics];
 
     /// Returns the name of the role in settings.
     pub const fn name(self) -> &'static str {
@@ -49,14 +53,17 @@ impl Role {
             Self::Check => "check",
             Self::Operate => "operate",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
         }
     }
 }
 
 impl Roles {
     /// Every role.
-    pub const ALL: Self =
-        Self::only(Role::Check).with(Self::only(Role::Operate)).with(Self::only(Role::Admin));
+    pub const ALL: Self = Self::only(Role::Check)
+        .with(Self::only(Role::Operate))
+        .with(Self::only(Role::Admin))
+        .with(Self::only(Role::Metrics));
 
     /// Creates the set of one role.
     pub const fn only(role: Role) -> Self {
@@ -124,6 +131,7 @@ impl Permission {
     pub const fn roles(self) -> Roles {
         match self {
             Self::Decisions | Self::Descriptors => Roles::only(Role::Check),
+            Self::Metrics => Roles::only(Role::Metrics),
             Self::Configuration | Self::ProjectConfiguration => Self::OPERATORS,
             Self::Administration(roles) | Self::Projects(roles) => roles,
         }
@@ -140,9 +148,11 @@ impl Permission {
     pub(super) fn is_met_by(self, grants: &Grants) -> bool {
         let held = match self {
             Self::Projects(_) | Self::ProjectConfiguration => grants.anywhere(),
-            Self::Decisions | Self::Descriptors | Self::Configuration | Self::Administration(_) => {
-                grants.everywhere()
-            }
+            Self::Decisions
+            | Self::Descriptors
+            | Self::Metrics
+            | Self::Configuration
+            | Self::Administration(_) => grants.everywhere(),
         };
         held.intersects(self.roles())
     }

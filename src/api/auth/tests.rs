@@ -172,7 +172,7 @@ fn without_listed_callers_only_local_ones_administer() {
             let local = caller(&open, &request, permission, (RequestKind::Grpc, peer));
             let local = local.expect("a local call").expect("an administrative call");
             let roles = Role::ALL.map(|role| local.has(role));
-            assert_eq!((local.actor(), roles), ("local", [true; 3]));
+            assert_eq!((local.actor(), roles), ("local", [true; 4]));
         }
     }
     // A certificate is required where one is asked for, and names the caller; it makes nobody local.

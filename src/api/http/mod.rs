@@ -28,6 +28,7 @@ mod query;
 mod rejection;
 
 pub use cors::{Cors, PageOrigin, PageOriginError};
+pub use probes::Scrapes;
 
 use std::sync::Arc;
 
@@ -94,6 +95,11 @@ pub fn router(
         .method_not_allowed_fallback(other_method)
 }
 
+/// Returns the route of metrics alone.
+pub fn metrics_router(state: HttpState) -> Router {
+    probes::metrics_router(state).fallback(unknown_path).method_not_allowed_fallback(other_method)
+}
+
 /// Returns what a request requires of its caller; `None` if it requires nothing or the path is unknown.
 pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     let reads = [Method::GET, Method::HEAD].contains(method);
@@ -142,15 +148,15 @@ fn refusal(error: AuthError) -> Response {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             ProblemDocument::new(status, error.to_string()).into_response()
         }
+        AuthError::Web(WebError::Hosts) => {
+            ProblemDocument::new(StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        }
         AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(WebError::Origin) => {
             ProblemDocument::new(StatusCode::FORBIDDEN, error.to_string()).into_response()
         }
     }
 }
 
-        AuthError::Web(WebError::Hosts) => {
-            ProblemDocument::new(StatusCode::BAD_REQUEST, error.to_string()).into_response()
-        }
 /// Returns the response to a request whose handler panicked.
 pub fn internal_error() -> Response {
     ProblemDocument::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error").into_response()
@@ -174,6 +180,8 @@ pub struct HttpState {
     background: Handle,
     /// Whether responses carry a [`TracedDecision`].
     is_traced: bool,
+    /// What `/metrics` shows.
+    scrapes: Scrapes,
 }
 
 impl HttpState {
@@ -188,13 +196,29 @@ impl HttpState {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
         let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
-        Self { limiter, metrics, timing, headers, envoy, auth: None, background, is_traced: false }
+        Self {
+            limiter,
+            metrics,
+            timing,
+            headers,
+            envoy,
+            auth: None,
+            background,
+            is_traced: false,
+            scrapes: Scrapes::Everything,
+        }
     }
 
     /// Sets what admits calls with an API key in the body.
     #[must_use]
     pub fn with_auth(self, auth: Arc<Auth>) -> Self {
         Self { auth: Some(auth), ..self }
+    }
+
+    /// Sets what `/metrics` shows.
+    #[must_use]
+    pub fn with_scrapes(self, scrapes: Scrapes) -> Self {
+        Self { scrapes, ..self }
     }
 
     /// Sets the settings of `POST /json`.

@@ -1,8 +1,8 @@
 //! Metrics and probes.
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
@@ -10,28 +10,53 @@ use tokio::sync::watch;
 use super::{HttpState, envoy};
 use crate::telemetry::exposition::Exposition;
 
+/// What `/metrics` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scrapes {
+    /// All metrics.
+    Everything,
+    /// All metrics, with names of projects for callers who have the role `metrics` alone.
+    ProjectsByRole,
+    /// Nothing: it has an address of its own.
+    Elsewhere,
+}
+
 /// Returns the routes `/metrics`, `/livez`, `/readyz` and `/healthcheck`.
 pub(super) fn router(state: &HttpState, ready: watch::Receiver<bool>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
         .route("/healthcheck", get(envoy::healthcheck))
         .with_state(ready);
-    Router::new()
-        .route("/metrics", get(render))
-        .with_state(state.clone())
-        .route("/livez", get("ok\n"))
-        .merge(probes)
+    let router = Router::new().route("/livez", get("ok\n")).merge(probes);
+    if state.scrapes == Scrapes::Elsewhere {
+        return router;
+    }
+    router.merge(metrics_router(state.clone()))
+}
+
+/// Returns the route `/metrics`.
+pub(super) fn metrics_router(state: HttpState) -> Router {
+    Router::new().route("/metrics", get(render)).with_state(state)
 }
 
 /// `GET /metrics`. With many rules this takes long, so it does not run on a worker thread.
 async fn render(
     State(state): State<HttpState>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<impl IntoResponse, StatusCode> {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let names_projects = state.scrapes != Scrapes::ProjectsByRole
+        || state.auth.is_some_and(|auth| auth.has_role_metrics(&request));
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let exposition = Exposition::from_accept(accept.unwrap_or_default());
     let metrics = state.metrics;
-    let text = state.background.spawn_blocking(move || metrics.render(exposition)).await;
+    let text = state.background.spawn_blocking(move || {
+        if names_projects {
+            metrics.render(exposition)
+        } else {
+            metrics.render_without_projects(exposition)
+        }
+    });
+    let text = text.await;
     // The task was cancelled because the process is shutting down.
     let text = text.map_err(|_cancelled| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(([(header::CONTENT_TYPE, exposition.content_type())], text))

@@ -159,10 +159,10 @@ impl Middleware {
         request: &mut Request<B>,
         peer: PeerLocality,
     ) -> Result<Option<StreamAccess>, NotAdmitted> {
-        let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
         if self.protocol != Protocol::Grpc && request.headers().get_all(HOST).iter().count() > 1 {
             return Err(NotAdmitted::Refused(WebError::Hosts.into()));
         }
+        let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
         let admission = self.auth.admit_or_wait(request, permission, origin)?;
         Ok(self.attach(request, admission, (permission, origin)))
     }
@@ -240,7 +240,9 @@ impl Middleware {
     ) -> Option<Box<RequestTrace>> {
         trace.record_decision(response.extensions_mut().remove());
         match self.protocol {
-            Protocol::Http | Protocol::Console => trace.record_http_status(response.status()),
+            Protocol::Http | Protocol::Console | Protocol::Metrics => {
+                trace.record_http_status(response.status());
+            }
             Protocol::Grpc if trace.record_grpc_status(response.headers()) => {}
             Protocol::Grpc => return Some(trace),
         }

@@ -116,7 +116,7 @@ impl Tls {
         let loaded = self.loaded.load_full();
         let config = match protocol {
             Protocol::Grpc => &loaded.grpc,
-            Protocol::Http | Protocol::Console => &loaded.http,
+            Protocol::Http | Protocol::Console | Protocol::Metrics => &loaded.http,
         };
         let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream);
         let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await??;
@@ -168,7 +168,9 @@ fn server_config(
             let verifier = WebPkiClientVerifier::builder(Arc::clone(roots));
             let verifier = match protocol {
                 Protocol::Grpc => verifier,
-                Protocol::Http | Protocol::Console => verifier.allow_unauthenticated(),
+                Protocol::Http | Protocol::Console | Protocol::Metrics => {
+                    verifier.allow_unauthenticated()
+                }
             };
             let verifier =
                 verifier.build().expect("there is an authority, and there are no revocation lists");
@@ -184,7 +186,9 @@ fn server_config(
     }
     config.alpn_protocols = match protocol {
         Protocol::Grpc => vec![b"h2".to_vec()],
-        Protocol::Http | Protocol::Console => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        Protocol::Http | Protocol::Console | Protocol::Metrics => {
+            vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+        }
     };
     Ok(config)
 }

@@ -84,7 +84,7 @@ impl Container {
         let is_url = |variable: &&Value| variable["valueFrom"]["secretKeyRef"]["key"] == "url";
         let url = variables.iter().find(is_url).expect("the URL of Redis");
         command.env(text(&url["name"]).expect("a name"), redis.url());
-        Rlaas::start_with(command, &["store.redis.timeout=10s"])
+        Rlaas::start_with(command, &["store.redis.timeout=10s", "server.metrics=127.0.0.1:0"])
     }
 }
 
@@ -205,10 +205,10 @@ fn selectors_and_ports_match_the_shared_deployment() {
         list.as_array().expect("a list").iter().map(|one| one[field].clone()).collect()
     };
     let named = ports(&deployment["spec"]["template"]["spec"]["containers"][0]["ports"], "name");
-    assert_eq!(named, ["grpc", "http"]);
+    assert_eq!(named, ["grpc", "http", "metrics"]);
     assert_eq!(ports(&service["spec"]["ports"], "targetPort"), named);
     let admitted = policy["spec"]["ingress"].as_array().expect("a list").iter();
     let admitted: Vec<Value> = admitted.map(|one| one["ports"][0]["port"].clone()).collect();
-    assert_eq!(admitted, named);
-    assert_eq!(monitor["spec"]["endpoints"][0]["port"], "http");
+    assert_eq!(admitted, ["grpc", "metrics"]);
+    assert_eq!(monitor["spec"]["endpoints"][0]["port"], "metrics");
 }

@@ -14,7 +14,8 @@ fn tls_variant_answers_its_own_probes() {
     let mut command = rlaas(&["serve", "--config"]);
     command.arg(project("config/kubernetes/shared/rlaas.yaml"));
     command.arg("--config").arg(with_secret(&folder.join("tls.yaml"), &secret));
-    let server = Rlaas::start_with(command, &["store.backend=memory"]);
+    let server =
+        Rlaas::start_with(command, &["store.backend=memory", "server.metrics=127.0.0.1:0"]);
 
     let patch = document(&folder.join("deployment.yaml"));
     let container = &patch["spec"]["template"]["spec"]["containers"][0];

@@ -20,6 +20,7 @@ mod keys;
 mod kills;
 mod last_use;
 mod max_age;
+mod metrics;
 mod neighbours;
 mod registry;
 mod restore;

@@ -128,7 +128,7 @@ fn invalid_token_settings_are_rejected_by_key() {
         ),
         (
             of(&format!("name: a, sha256: {hash}, roles: [root]")),
-            "auth.tokens[0].roles: must be a list of check, operate and admin",
+            "auth.tokens[0].roles: must be a list of check, operate, admin and metrics",
         ),
         (of(&format!("name: a, sha256: {hash}, roles: []")), "auth.tokens[0].roles: must be"),
         (of(&format!("{one}, token: s3cret")), "auth.tokens[0].token: unknown key"),
