@@ -3,7 +3,6 @@
 //! `tests/mixed/REF` names the older commit. `MIXED=1` builds it in a worktree below `target/mixed`,
 //! which takes minutes; without it, or without that commit in the history, the tests are skipped.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -19,7 +18,7 @@ use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::process::{Client, Rlaas, check, request, rlaas};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::T0;
-use rlaas_testkit::tools::{finish, skipped};
+use rlaas_testkit::tools::{finish, left_out, skipped};
 
 const COMMIT: &str = include_str!("../mixed/REF");
 const LIMIT: i64 = 10;
@@ -31,8 +30,8 @@ const EVERY: &str = "/every";
 fn older_program(what: &str) -> Option<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if std::env::var_os("MIXED").is_none() {
-        // Not by `skipped`: it takes minutes, so NO_SKIP does not ask for it.
-        let _closed = writeln!(std::io::stderr(), "SKIPPED mixed_fleet::{what}: MIXED is not set");
+        // It takes minutes, so NO_SKIP does not ask for it.
+        left_out(&format!("mixed_fleet::{what}"), "MIXED is not set");
         return None;
     }
     match BUILT.get_or_init(build) {

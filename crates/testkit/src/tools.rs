@@ -22,6 +22,11 @@ const TIMEOUT: &str = "300";
 /// If `NO_SKIP` is set in the environment.
 pub fn skipped(what: &str, why: &str) {
     assert!(std::env::var_os("NO_SKIP").is_none(), "NO_SKIP is set, but {what} can't run: {why}");
+    left_out(what, why);
+}
+
+/// Reports a test that is run only if it is asked for, as [`skipped`] does, whatever `NO_SKIP` says.
+pub fn left_out(what: &str, why: &str) {
     let why: Vec<&str> = why.lines().take(LINES).collect();
     let line = format!("SKIPPED {what}: {}\n", why.join("\n  "));
     let _ignored = std::io::stderr().write_all(line.as_bytes());

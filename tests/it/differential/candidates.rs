@@ -178,6 +178,11 @@ impl CandidateCase {
         self.candidates.iter().copied().chain([self.live])
     }
 
+    /// Returns the number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Takes each step on both stores.
     pub(super) async fn run(self, server: &Arc<RedisServer>) -> TestCaseResult {
         server.query::<()>(&["FLUSHALL"]);

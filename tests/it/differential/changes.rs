@@ -278,6 +278,11 @@ pub(super) fn case_of_two_instances() -> impl Strategy<Value = TwoInstances> {
 }
 
 impl TwoInstances {
+    /// Returns the number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Once both instances have counted the key, no more passes than the larger limit allows.
     pub(super) async fn run(&self, server: &Arc<RedisServer>) -> TestCaseResult {
         server.query::<()>(&["FLUSHALL"]);

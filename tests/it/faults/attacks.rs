@@ -20,6 +20,7 @@ use rlaas_testkit::http2::{
 };
 use rlaas_testkit::process::{Rlaas, check, rlaas, run, signal};
 use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::tools::skipped;
 
 const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
 const SOON: Duration = Duration::from_secs(20);
@@ -275,7 +276,8 @@ async fn idle_connections_cost_only_memory() {
     const IDLE: usize = 10_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     if limit.current.is_some_and(|limit| limit < 2 * IDLE as u64) {
-        eprintln!("skipped: ulimit -n is below {}", 2 * IDLE);
+        let why = format!("ulimit -n is below {}", 2 * IDLE);
+        skipped("faults::attacks::idle_connections_cost_only_memory", &why);
         return;
     }
     let settings =

@@ -2,7 +2,7 @@
 //! in Go, from `tests/collector`, which `COLLECTOR=1` builds once, in about a minute.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,7 +13,7 @@ use super::traces::{TIMEOUT, count_five_checks};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::free_port;
 use rlaas_testkit::tls::{Certificate, Certificates};
-use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
+use rlaas_testkit::tools::{cache_dir, fetch, finish, left_out, skipped};
 use rlaas_testkit::{TempDir, eventually};
 
 const TOKEN: &str = "Bearer s3cret-token";
@@ -86,8 +86,8 @@ impl Drop for CollectorProcess {
 fn program() -> Option<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if std::env::var_os("COLLECTOR").is_none() {
-        // Not by `skipped`: the build is long, so NO_SKIP does not ask for it.
-        let _closed = writeln!(std::io::stderr(), "SKIPPED collector: COLLECTOR is not set");
+        // The build is long, so NO_SKIP does not ask for it.
+        left_out("tests/collector", "COLLECTOR is not set");
         return None;
     }
     match BUILT.get_or_init(build) {
