@@ -28,3 +28,4 @@ mod public_api;
 mod reference;
 mod sources;
 mod telemetry;
+mod workflows;
