@@ -49,7 +49,7 @@ impl View {
                     @if self.has_instances { (store_tile(health, store, instances_known)) }
                     @if let Some(listed) = instances_known { (latency(&listed.instances)) (fleet(listed, traffic)) }
                 }
-                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (self.charts(traffic)) }
+                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (Self::charts(traffic)) }
                 (rules(traffic))
                 (projects(self, traffic))
                 @match listed {
@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    fn charts(&self, traffic: &Traffic) -> Markup {
+    fn charts(traffic: &Traffic) -> Markup {
         let until = traffic.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
         let range = (until - SPAN, until);
         let series = |name: &str, tone, count: fn(&DecisionCounts) -> u64| Series {

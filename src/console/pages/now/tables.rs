@@ -32,9 +32,8 @@ const COUNTS: [PageColumn; 6] = [
 /// Shows the busiest rules.
 pub(super) fn rules(traffic: &Traffic) -> Markup {
     let caption = format!(
-        "Decisions of the last {}, busiest rules first (at most {MAX_RULES}). A request counts once for \
-         each rule that it meets.",
-        SPAN_NAME
+        "Decisions of the last {SPAN_NAME}, busiest rules first (at most {MAX_RULES}). A request counts once for \
+         each rule that it meets."
     );
     let columns = [&[PageColumn::Text("Rule"), PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {
@@ -66,8 +65,7 @@ pub(super) fn projects(view: &View, traffic: &Traffic) -> Markup {
     let is_shown =
         view.project.is_none() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
-        "Decisions of the last {}, busiest projects first (at most {MAX_PROJECTS})",
-        SPAN_NAME
+        "Decisions of the last {SPAN_NAME}, busiest projects first (at most {MAX_PROJECTS})"
     );
     let columns = [&[PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {

@@ -142,9 +142,8 @@ impl RuleNumbers {
             PageColumn::Number("Units taken"),
         ];
         let caption = format!(
-            "The rule and its candidates, in the last {}. Candidates refuse nothing: this is what they \
-             would refuse in the place of the rule.",
-            SPAN_NAME
+            "The rule and its candidates, in the last {SPAN_NAME}. Candidates refuse nothing: this is what they \
+             would refuse in the place of the rule."
         );
         let rows = html! {
             (row("The rule", &self.total(0)))
