@@ -38,6 +38,7 @@ pub use stats::{
     FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
     StatsWatchError,
 };
+pub(crate) use stats::{counters, rule_stats};
 pub use top_keys::{FleetCounts, FleetTopKeys, TopKeysError};
 
 use std::sync::Arc;

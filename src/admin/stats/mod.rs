@@ -2,7 +2,7 @@
 //!
 //! Each instance reads the counters of its rules every 10 s of wall time, and writes what they have
 //! counted since as a named value of the fleet. A second later it adds the reports of the others to
-//! its own: so any instance has the history of all. A report has the last three points; each is
+//! its own: so any instance has the history of all. A report has the last two points; each is
 //! added once, also if it comes late, to the point of that moment. While the store is away, a point
 //! is that of this instance, and its coverage says so.
 
@@ -10,6 +10,7 @@ mod message;
 mod reading;
 mod watch;
 
+pub(crate) use message::{counters, rule_stats};
 pub use reading::StatsReading;
 pub use watch::{MAX_STATS_WATCHERS, StatsWatch, StatsWatchError};
 

@@ -13,15 +13,14 @@ use tonic::{Code, Status};
 use super::lists::EVERY_PROJECT;
 use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
 use crate::admin::{
-    Administrator, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError,
+    Administrator, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError, counters,
+    rule_stats,
 };
 use crate::api::auth::{Caller, Role, StreamAccess};
 use crate::api::status::{invalid_field, with_reason};
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::{micros, timestamp};
-use crate::telemetry::stats::{
-    DecisionCounts, SelectedStats, StatsCoverage, StatsFilter, StatsKey, StatsPoint, StatsSum,
-};
+use crate::telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 
 /// Rules of a point if the request does not say how many, and the most.
 const DEFAULT_RULES: usize = 100;
@@ -227,16 +226,10 @@ impl StatsStream {
         let selected = point.select(&self.reader.selected.filter, self.query.max_rules);
         let SelectedStats { rules, others } = selected;
         let names = |ids: &BTreeSet<Arc<str>>| ids.iter().map(ToString::to_string).collect();
-        let rule = |(key, counts): &(Arc<StatsKey>, DecisionCounts)| proto::RuleStats {
-            project_id: key.project.to_string(),
-            rule: key.rule.to_string(),
-            candidate: key.candidate,
-            ..counters(counts)
-        };
         proto::WatchStatsResponse {
             since: Some(timestamp(point.since)),
             until: Some(timestamp(point.until)),
-            rules: rules.iter().map(rule).collect(),
+            rules: rules.iter().map(|(key, counts)| rule_stats(key, counts)).collect(),
             others: others.as_ref().map(counters),
             coverage: Some(proto::Coverage {
                 instances: names(&point.coverage.instances),
@@ -312,21 +305,6 @@ impl Reader {
         };
         self.selected = selected(&self.administrator, &caller, &request)?;
         Ok(())
-    }
-}
-
-fn counters(counts: &DecisionCounts) -> proto::RuleStats {
-    let DecisionCounts { allowed, near_limit, denied, shadow_denied, units, degraded, fail_open } =
-        *counts;
-    proto::RuleStats {
-        allowed,
-        near_limit,
-        denied,
-        shadow_denied,
-        units,
-        degraded,
-        fail_open,
-        ..proto::RuleStats::default()
     }
 }
 
