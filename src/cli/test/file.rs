@@ -11,7 +11,7 @@ use serde_saphyr::{Spanned, UserMessageFormatter};
 use super::one_or::OneOr;
 use super::request::{CheckFields, DescriptorsFields};
 use super::rule_names::{RuleNames, RuleSources};
-use super::step::{MAX_REQUESTS, Problem, StepReader, TestStep, for_each_request};
+use super::step::{MAX_REQUESTS, PlacedProblem, StepReader, TestStep, for_each_request};
 use super::value::StartTime;
 use crate::config::{Config, Sources};
 
@@ -140,7 +140,7 @@ fn load(sources: &RuleSources, test_file: &str) -> Result<Config, String> {
 }
 
 /// Checks the cases, and reads their steps.
-fn check_cases(cases: &mut [Spanned<TestCase>], rules: &RuleNames) -> Vec<Problem> {
+fn check_cases(cases: &mut [Spanned<TestCase>], rules: &RuleNames) -> Vec<PlacedProblem> {
     let (mut names, mut problems, mut requests) = (HashSet::new(), Vec::new(), 0);
     for (at, Spanned { value: case, referenced: place, .. }) in cases.iter_mut().enumerate() {
         let mut refuse = |problem| problems.push((*place, format!("cases[{at}].{problem}")));

@@ -60,14 +60,14 @@ pub(super) struct PlannedRequest<'a> {
 }
 
 /// A problem with a place in the file.
-pub(super) type Problem = (Location, String);
+pub(super) type PlacedProblem = (Location, String);
 
 /// Reads the requests and expectations of the steps of a case.
 pub(super) struct StepReader<'a> {
     pub(super) check: Option<CheckFields>,
     pub(super) descriptors: Option<DescriptorsFields>,
     pub(super) rules: &'a RuleNames,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<PlacedProblem>,
     /// Steps so far that make requests.
     pub(super) request_steps: usize,
 }
@@ -140,7 +140,7 @@ impl TestStep {
 pub(super) fn for_each_request<'a>(
     steps: &'a [Spanned<TestStep>],
     visit: &mut dyn FnMut(PlannedRequest<'a>),
-) -> Result<(), Problem> {
+) -> Result<(), PlacedProblem> {
     Walk { now: Micros::ZERO, number: 0, visit }.run(steps)
 }
 
@@ -152,7 +152,7 @@ struct Walk<'v, 'a> {
 }
 
 impl<'a> Walk<'_, 'a> {
-    fn run(&mut self, steps: &'a [Spanned<TestStep>]) -> Result<(), Problem> {
+    fn run(&mut self, steps: &'a [Spanned<TestStep>]) -> Result<(), PlacedProblem> {
         let base = self.now;
         for Spanned { value: step, referenced: place, .. } in steps {
             let after = step.after.unwrap_or_default().0;

@@ -41,7 +41,9 @@ impl<T> Change<T> {
         let ended = EndedKey::of_change(Some(before), Some(project), Timestamp::EPOCH);
         let mut expected = before.project.clone();
         for key in &mut expected.keys {
-            ended.iter().for_each(|ended| ended.apply(key));
+            for ended in &ended {
+                ended.apply(key);
+            }
         }
         expected == *project && before.rules == *rules
     }

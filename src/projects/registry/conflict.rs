@@ -44,21 +44,18 @@ impl Registry {
         deadline: Deadline,
     ) -> Result<CatalogueStatus, StoreError> {
         let call_deadline = deadline.or_within(CALL_TIMEOUT);
-        let status = match self.0.catalogue.shared() {
-            Some(shared) => {
-                let look = CatalogueLook {
-                    own: synced.head,
-                    lineage: &synced.lineage,
-                    ended: synced.united.as_deref().unwrap_or_default(),
-                    instance: if synced.united.is_some() { self.instance() } else { "" },
-                    marks_foreign: synced.catalogue_use == CatalogueUse::Deciding,
-                };
-                shared.look(look, call_deadline).await
-            }
-            None => {
-                let head = self.0.catalogue.head(synced.head, call_deadline).await;
-                head.map(|head| CatalogueStatus { head, ..CatalogueStatus::default() })
-            }
+        let status = if let Some(shared) = self.0.catalogue.shared() {
+            let look = CatalogueLook {
+                own: synced.head,
+                lineage: &synced.lineage,
+                ended: synced.united.as_deref().unwrap_or_default(),
+                instance: if synced.united.is_some() { self.instance() } else { "" },
+                marks_foreign: synced.catalogue_use == CatalogueUse::Deciding,
+            };
+            shared.look(look, call_deadline).await
+        } else {
+            let head = self.0.catalogue.head(synced.head, call_deadline).await;
+            head.map(|head| CatalogueStatus { head, ..CatalogueStatus::default() })
         };
         let is_missing = status.as_ref().is_ok_and(|status| status.head.is_none());
         let since = synced.missing_since.unwrap_or_else(|| self.0.clock.now());

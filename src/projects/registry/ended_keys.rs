@@ -232,7 +232,9 @@ impl Registry {
         let mut over: Vec<String> = over.iter().map(EndedKey::text).collect();
         over.extend(self.ended().forget(now));
         let mut changes = KeptChanges::default();
-        over.iter().for_each(|text| changes.set_ended(text, false));
+        for text in &over {
+            changes.set_ended(text, false);
+        }
         synced.keep(changes);
         self.end_keys(synced, ended);
         over
@@ -343,6 +345,8 @@ mod tests {
 
     #[test]
     fn ended_keys_end_in_an_older_version_of_the_project() {
+        use ApiKeyState::{Active, Expired, Revoked};
+
         let (before, mut known) = (shop(3), EndedKeys::default());
         let mut after = before.clone();
         after.revoke_key(&before.keys[0].id, at(1)).expect("a key");
@@ -354,7 +358,6 @@ mod tests {
         let mut older = before.clone();
         known.apply(&mut older);
         let states = |now| older.keys.iter().map(|key| key.state(now)).collect::<Vec<_>>();
-        use ApiKeyState::{Active, Expired, Revoked};
         assert_eq!(states(at(9)), [Revoked, Active, Active]);
         assert_eq!(states(at(10)), [Revoked, Expired, Active]);
         known.apply(&mut after);

@@ -186,7 +186,7 @@ impl Registry {
         let store = self.read_documents(0, false, deadline).await?;
         let store = store.into_iter().map(|(change, document)| (change.name, document)).collect();
         let registry = self.clone();
-        let (documents, newest) = run_blocking(move || registry.staged(store, newest)).await;
+        let (documents, newest) = run_blocking(move || registry.staged(&store, newest)).await;
         let write = |(name, staged): (&String, &StagedDocument)| {
             let (name, document) = (name.clone(), staged.document.clone());
             let (keeps, deadline) = (staged.keeps_history, deadline.or_within(CALL_TIMEOUT));
@@ -207,7 +207,7 @@ impl Registry {
     /// differ get a new revision: callers, and limits by which keys were counted, may know the other's.
     fn staged(
         &self,
-        store: BTreeMap<String, Option<Document>>,
+        store: &BTreeMap<String, Option<Document>>,
         newest: u64,
     ) -> (BTreeMap<String, StagedDocument>, u64) {
         let mut newest = newest;

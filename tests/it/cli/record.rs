@@ -26,7 +26,7 @@ fn recordings_are_read_plain_and_compressed_as_far_as_they_go() {
         let report = serde_json::from_str::<serde_json::Value>(&out).unwrap_or_default();
         (code, report["all"]["refused"].as_u64(), report["traffic"].clone(), error)
     };
-    let frames = lines.split_inclusive("\n").map(|line| zstd::encode_all(line.as_bytes(), 3));
+    let frames = lines.split_inclusive('\n').map(|line| zstd::encode_all(line.as_bytes(), 3));
     let zstd = frames.map(|frame| frame.expect("memory")).collect::<Vec<_>>().concat();
     for (name, bytes) in [("a.jsonl", lines.as_bytes()), ("a.jsonl.zst.1", &zstd)] {
         let (code, refused, traffic, error) = simulate(name, bytes, &[]);

@@ -116,13 +116,15 @@ fn logs(requests: &[(String, String)]) -> (String, String) {
     for (number, (user, resource)) in requests.iter().enumerate() {
         let second = if number % 50 == 49 { 0 } else { number / 10 };
         let time = format!("17/May/2026:10:05:{second:02} +0000");
-        combined += &format!(
+        let line = format!(
             "{user} - - [{time}] \"GET {resource}?n={number} HTTP/1.1\" 200 3 \"-\" \"-\"\n"
         );
+        combined.push_str(&line);
         let time = 1_779_012_300 + second;
         let line =
             json!({ "time": time, "user": { "id": user }, "uri": format!("{resource}?{number}") });
-        jsonl += &format!("{line}\n");
+        jsonl.push_str(&line.to_string());
+        jsonl.push('\n');
     }
     (combined + "garbage\n\n\"\"\n", jsonl + "{\n[]\n")
 }

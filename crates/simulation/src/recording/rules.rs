@@ -93,8 +93,8 @@ pub fn rules_for_recordings(
         return Err(KeyError::OtherKey);
     }
     // Without the key nothing is hashed, but the parts are known.
-    let hasher = key.cloned().unwrap_or_else(|| KeyHasher::new(|_| [0; 16]));
-    Ok(Hashing { parts: hashed.hashed_parts(hasher), has_key: key.is_some() }.rules(rules))
+    let of_key = key.cloned().unwrap_or_else(|| KeyHasher::new(|_| [0; 16]));
+    Ok(Hashing { parts: hashed.hashed_parts(of_key), has_key: key.is_some() }.rules(rules))
 }
 
 /// What is hashed, and how.

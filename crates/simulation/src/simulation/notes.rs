@@ -39,7 +39,8 @@ impl SimulationReport {
         notes.list("no request matched", tried().filter(is_idle).map(|rule| rule.rule.clone()));
         let long = tried().filter_map(|rule| {
             let window = rule.candidate.as_ref()?.window;
-            (window > length && rule.counts.requests > 0).then(|| format!("{} ({})", rule.rule, length_text(window)))
+            (window > length && rule.counts.requests > 0)
+                .then(|| format!("{} ({})", rule.rule, length_text(window)))
         });
         let of = format!("windows are longer than the traffic, which is {}", length_text(length));
         notes.list(&of, long);

@@ -68,7 +68,7 @@ impl TrafficInput {
         let size = metadata.is_file().then_some(metadata.len());
         let reader = CountingReader { reader: file, count };
         let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-        let decoded: Box<dyn BufRead + Send> = match Compression::of(path) {
+        let decoded: Box<dyn BufRead + Send> = match Compression::from_path(path) {
             Compression::None => Box::new(reader),
             Compression::Gzip => Box::new(buffered(MultiGzDecoder::new(reader))),
             Compression::Zstd => {
@@ -87,13 +87,13 @@ fn buffered<R: Read>(reader: R) -> BufReader<R> {
 
 impl Compression {
     /// Returns how a file of this name is compressed. A number at the end is of a rotation.
-    fn of(path: &Path) -> Self {
+    fn from_path(path: &Path) -> Self {
         let extension = path.extension().unwrap_or_default().to_string_lossy();
         match &*extension {
             "gz" => Self::Gzip,
             "zst" => Self::Zstd,
             number if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Self::of(&path.with_extension(""))
+                Self::from_path(&path.with_extension(""))
             }
             _ => Self::None,
         }
@@ -196,7 +196,7 @@ mod tests {
             ("zst", Compression::None),
             ("1", Compression::None),
         ] {
-            assert_eq!(Compression::of(Path::new(name)), expected, "{name}");
+            assert_eq!(Compression::from_path(Path::new(name)), expected, "{name}");
         }
     }
 

@@ -6,7 +6,7 @@ use rlaas_core::rules::Request;
 use thiserror::Error;
 
 use super::format::{FieldPlace, FieldsError, LogFormat};
-use super::source::Arrival;
+use super::source::PendingRequest;
 use super::time;
 use crate::request::{RecordedFields, RecordedRequest};
 
@@ -164,7 +164,7 @@ impl LogReader {
     /// # Errors
     ///
     /// [`LogLineError`] if it can't be a request.
-    pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<Arrival>, LogLineError> {
+    pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<PendingRequest>, LogLineError> {
         let line = String::from_utf8_lossy(line);
         let values = self.format.fields(&line)?;
         let mut fields = RecordedFields { cost: 1, ..RecordedFields::default() };
@@ -189,7 +189,12 @@ impl LogReader {
         let stamp = stamp.ok_or(LogLineError::NoTime)?;
         fields.attributes = attributes.into();
         let request = RecordedRequest::Fields(fields);
-        Ok(Some(Arrival { at: stamp.at, resolution: stamp.resolution, request, was_refused }))
+        Ok(Some(PendingRequest {
+            at: stamp.at,
+            resolution: stamp.resolution,
+            request,
+            was_refused,
+        }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use rlaas_core::clock::{Micros, Timestamp};
 
-use super::source::{Arrival, Sink, Source};
+use super::source::{PendingRequest, Sink, Source};
 use crate::request::RecordedRequest;
 
 /// Most time by which lines may be out of order.
@@ -63,8 +63,8 @@ impl OrderedSource {
         }
     }
 
-    fn hold(&mut self, arrival: Arrival, sink: &mut Sink) {
-        let Arrival { at, request, was_refused, .. } = arrival;
+    fn hold(&mut self, arrival: PendingRequest, sink: &mut Sink) {
+        let PendingRequest { at, request, was_refused, .. } = arrival;
         self.floor = self.floor.max(at - SPAN);
         sink.counts.late += u64::from(at < self.floor);
         let bytes = request.bytes();

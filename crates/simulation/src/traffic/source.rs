@@ -36,7 +36,7 @@ pub(super) enum SourceKind {
 
 /// A request that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(super) struct PendingRequest {
     pub(super) at: Timestamp,
     /// Time between two such times that can be told apart.
     pub(super) resolution: Micros,
@@ -56,7 +56,7 @@ pub(super) struct Sink {
 
 /// What a line is.
 enum LineOutcome {
-    Request(Arrival),
+    Request(PendingRequest),
     Anonymous,
     OtherProject,
     Lost(u64),
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// Returns the next request, and counts all other lines; `None` at the end.
-    pub(super) fn next(&mut self, sink: &mut Sink) -> Option<Arrival> {
+    pub(super) fn next(&mut self, sink: &mut Sink) -> Option<PendingRequest> {
         while self.lines.advance() {
             sink.counts.lines += 1;
             match self.outcome(sink.log.as_mut()) {
@@ -123,7 +123,7 @@ impl Source {
                 }
                 RecordedLine::Request { at, request, was_refused } => {
                     let resolution = Micros::from_micros(1);
-                    LineOutcome::Request(Arrival { at, resolution, request, was_refused })
+                    LineOutcome::Request(PendingRequest { at, resolution, request, was_refused })
                 }
             }),
             (SourceKind::Log, log) => {

@@ -85,7 +85,7 @@ pub(super) fn render_keys(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     };
     // Candidates count no keys of their own.
     let effective = RuleName { candidate: 0, ..rule.clone() };
-    let title = format!("keys of {}, {kind}, in the last minute", name(&effective));
+    let title = format!("keys of {}, {kind}, in the last 15 minutes", name(&effective));
     let list = below(frame, area, Line::styled(title, TITLE));
     let is_of = state.keys.of.as_ref() == Some(&(rule.clone(), state.kind));
     match state.keys.answer.as_ref().filter(|_| is_of) {
