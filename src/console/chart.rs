@@ -122,7 +122,7 @@ impl Chart<'_> {
             tr data-at=(seconds(since)) data-seconds=(seconds(until) - seconds(since)) {
                 th scope="row" { (time(Some(&timestamp(since)))) }
                 @for series in self.series {
-                    td.right { (number(series.counts.get(row).copied().unwrap_or_default())) }
+                    td.right { (count(series.counts.get(row).copied().unwrap_or_default())) }
                 }
             }
         }
@@ -133,6 +133,12 @@ impl Chart<'_> {
 /// outside of what a live page replaces.
 pub(super) fn script() -> Markup {
     html! { script type="module" src=(CHART.path()) {} }
+}
+
+/// Returns a count. One that is shown as its digits needs no value beside them, which halves the page
+/// of a chart with many points.
+fn count(count: u64) -> Markup {
+    html! { @if count < 1_000 { (count) } @else { (number(count)) } }
 }
 
 /// Returns a time in whole seconds since the Unix epoch.

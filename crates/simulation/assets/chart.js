@@ -5,7 +5,7 @@
 //     data-range   begin and end of the time axis, in seconds
 //     data-per     "second": counts are shown per second
 //     data-zone    zone of its times; without it, that of the reader
-//   <tr data-at="1767614400" data-seconds="10">, with <data value="…"> in the cells of series
+//   <tr data-at="1767614400" data-seconds="10">, with digits or <data value="…"> in the cells of series
 const HEIGHT = 220;
 const number = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, notation: "compact" });
 const text = (value) => (value == null ? "–" : number.format(value));
@@ -16,7 +16,8 @@ const plots = new Map();
 function columnsOf({ chart, per }, rows, series) {
   const points = [...rows].map((row) => {
     const [at, seconds] = [Number(row.dataset.at), Number(row.dataset.seconds)];
-    const count = ({ column }) => Number(row.cells[column].querySelector("data").value);
+    const cell = ({ column }) => row.cells[column];
+    const count = (one) => Number(cell(one).querySelector("data")?.value ?? cell(one).textContent);
     return { at, end: at + seconds, values: series.map((one) => count(one) / (per === "second" ? seconds : 1)) };
   });
   points.sort((one, other) => one.at - other.at);
