@@ -275,7 +275,9 @@ impl Acknowledged {
 }
 
 impl Running {
-    fn start(folder: &Path, run: u32, seen: Acknowledged) -> Self {
+    fn start(folder: &Path, run: u32, mut seen: Acknowledged) -> Self {
+        // Known again once it has counted what it restored.
+        (seen.taken, seen.kept) = (0, 0);
         // The shell ignores the signal for files above their limit, so that writes fail instead.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);

@@ -430,19 +430,19 @@ fn a_snapshot_under_load_is_not_ahead_and_has_all_that_was_taken_before_it() {
             fs::copy(folder.join("snapshot.states"), &copy).expect("a copy");
             let most: Vec<_> = taken.iter().map(|taken| taken.load(Ordering::SeqCst) + 1).collect();
             let settings_of_copy = SnapshotSettings { path: copies.clone(), interval: NEVER };
-            let second = MemoryStore::new(settings, Clock::default(), Arc::new(NoObserver));
-            let second = second.with_snapshots(&settings_of_copy, Arc::new(NoObserver));
-            let second = second.expect("a snapshot");
+            let restored = MemoryStore::new(settings, Clock::default(), Arc::new(NoObserver));
+            let restored = restored.with_snapshots(&settings_of_copy, Arc::new(NoObserver));
+            let restored = restored.expect("a snapshot");
             assert!(!copies.join("snapshot.damaged").exists());
             for user in 0..USERS {
-                let left = execute(&second, &rules, &user.to_string(), LOOK).decision.remaining;
+                let left = execute(&restored, &rules, &user.to_string(), LOOK).decision.remaining;
                 let used = i64::from(UNITS) - left;
                 // A unit comes back every 31 s.
                 let least = i64::from(least[user].saturating_sub(1));
                 let most = i64::from(most[user]);
                 assert!((least..=most).contains(&used), "{user}: {used}, not {least} to {most}");
             }
-            second.close_journal();
+            restored.close_journal();
         }
         is_over.store(true, Ordering::SeqCst);
     });
