@@ -218,6 +218,10 @@ impl Server {
             drain,
             connections: TaskTracker::new(),
         };
+        let mut background_tasks =
+            background_tasks(&self.limiter, &self.registry, &administrator, &usage);
+        // Calls wait: the store may not know the projects of `state-dir`.
+        self.registry.first_look().await;
         let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
         let mut grpc = AcceptLoops::start(self.grpc, grpc);
         let http = acceptor(Protocol::Http, budget.http, http_drain);
@@ -226,9 +230,6 @@ impl Server {
         let mut console = AcceptLoops::start(self.console, console);
         let scraped = acceptor(Protocol::Metrics, budget.console, metrics_drain);
         let mut scraped = AcceptLoops::start(self.scraped, scraped);
-
-        let mut background_tasks =
-            background_tasks(&self.limiter, &self.registry, &administrator, &usage);
         let policy = (self.settings.store_health, self.api_settings.api_keys.clone());
         let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 

@@ -49,6 +49,8 @@ const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 const HELD_STEP: Micros = Micros::from_secs(600);
 /// Time that usage stays in the store after the last write of a day: longer than it is shown.
 const TTL: Duration = Duration::from_hours(24 * 42);
+/// Time that it is known which instances count on a day.
+const INSTANCES_TTL: Duration = Duration::from_hours(72);
 /// Values of an instance's register: it goes on counting on the day, or has written all of it.
 const COUNTING: &[u8] = b"1";
 const FINISHED: &[u8] = b"2";
@@ -203,12 +205,13 @@ impl UsageRecorder {
     async fn write_totals(&self, deadline: Deadline) -> Result<(), StoreError> {
         loop {
             let (write, unwritten, counting) = self.state().totals.unwritten();
+            let registers: Vec<_> = unwritten.iter().map(|total| register(write, total)).collect();
+            let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
             let of_day =
                 |(day, name, _): &(Day, String, bool)| register_of_day(*day, name, COUNTING);
-            let totals = unwritten.iter().map(|total| register(write, total));
-            let registers: Vec<_> = totals.chain(counting.iter().map(of_day)).collect();
-            let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
-            let mut days = counting.iter().zip(&raised[unwritten.len()..]);
+            let registers: Vec<_> = counting.iter().map(of_day).collect();
+            let counts = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
+            let mut days = counting.iter().zip(&counts);
             if days.any(|((_, _, has_written), held)| *has_written && matches!(held, Ok(false))) {
                 warn!("the store has lost usage of projects: what is in memory is written again");
                 self.state().totals.lost();
@@ -218,7 +221,7 @@ impl UsageRecorder {
             let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
             let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).collect();
             self.state().totals.written(&done);
-            return raised.into_iter().try_for_each(|raised| raised.map(drop));
+            return raised.into_iter().chain(counts).try_for_each(|raised| raised.map(drop));
         }
     }
 
@@ -230,7 +233,7 @@ impl UsageRecorder {
         };
         let registers = finished.iter().map(|(day, name)| register_of_day(*day, name, FINISHED));
         let registers: Vec<_> = registers.collect();
-        let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
+        let raised = self.0.fleet.raise(&registers, INSTANCES_TTL, deadline).await;
         let closed = registers.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
         let names: Vec<_> = closed.map(|(register, _)| register.name).collect();
         self.state().totals.close(&names);

@@ -33,7 +33,9 @@ use arc_swap::ArcSwap;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
 use rlaas_limiter::journal::JournalError;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::{error, info};
 
 use self::document::{decode_history, document_name, kept_changes};
@@ -74,6 +76,8 @@ struct RegistryState {
     /// Revision of the catalogue in force.
     revision: AtomicU64,
     new_catalogue_delay_us: AtomicU64,
+    /// Whether the store was looked at, with an answer or without.
+    has_looked: watch::Sender<bool>,
 }
 
 /// A project as one write has left it.
@@ -116,6 +120,7 @@ impl Registry {
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
             revision: AtomicU64::new(0),
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
+            has_looked: watch::Sender::new(false),
         }))
     }
 
@@ -139,6 +144,15 @@ impl Registry {
             Ok(())
         })
         .await
+    }
+
+    /// Waits until the store was looked at, for 2 s at most, if a folder has a catalogue.
+    pub async fn first_look(&self) {
+        let mut has_looked = self.0.has_looked.subscribe();
+        if self.0.keyring.is_barred() {
+            let looked = has_looked.wait_for(|has_looked| *has_looked);
+            _ = timeout(sync::CALL_TIMEOUT, looked).await;
+        }
     }
 
     /// Sets the name of this process in marks of a conflict, unless it has one.

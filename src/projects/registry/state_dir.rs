@@ -51,7 +51,9 @@ impl StateDir {
         let is_lost = kept.head.is_none() && (journal.is_damaged() || !kept.documents.is_empty());
         if is_lost && !pending.is_empty() {
             error!(path = %path.display(), "state-dir is damaged: its catalogue is not used");
-            kept.ended.iter().for_each(|ended| pending.set_ended(ended, true));
+            for ended in &kept.ended {
+                pending.set_ended(ended, true);
+            }
         } else {
             pending = KeptChanges::default();
         }

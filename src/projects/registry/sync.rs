@@ -215,6 +215,7 @@ impl Registry {
             synced.catalogue_use = CatalogueUse::Deciding;
             self.0.keyring.set_barred(false);
         }
+        self.0.has_looked.send_replace(true);
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
         self.0.metrics.catalogue_age.set(age.cast_signed());
         synced.set_age(self.0.keyring.age());

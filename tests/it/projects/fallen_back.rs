@@ -2,6 +2,8 @@
 //! again, all know of the conflict and go on serving, and a person decides.
 
 use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +17,24 @@ use super::conflict::{
     assert_agreed, assert_conflict, create_key, make_projects, names, refusal, revoke,
 };
 use super::instance::{Running, now, project_id, soon};
-use super::state_dir::keeping;
 use crate::fleet::instance::standalone;
 
 const SOON: Duration = Duration::from_secs(15);
 
 fn on(redis: &RedisServer) -> Running {
     Running::on_redis(&standalone(&redis.url()))
+}
+
+/// Starts an instance as a server does: with its folder, before it looks at Redis.
+async fn starting(redis: &RedisServer, folder: &Path) -> Running {
+    let mut instance = on(redis);
+    instance.stop_following();
+    eventually("the folder is unlocked", SOON, async || {
+        instance.registry.open_state_dir(folder).await.is_ok()
+    })
+    .await;
+    instance.resume_following();
+    instance
 }
 
 async fn in_step(instances: &[&Running]) {
@@ -97,7 +110,7 @@ struct FallenBack {
 impl FallenBack {
     async fn start(memory: Memory) -> Self {
         let (mut redis, dir) = (RedisServer::start(), TempDir::new());
-        let ahead = keeping(&redis.url(), &dir.path("ahead")).await;
+        let ahead = starting(&redis, &dir.path("ahead")).await;
         let revoked = make_projects(&ahead).await;
         let mut others = Vec::new();
         for _ in 0..4 {
@@ -121,7 +134,7 @@ impl FallenBack {
                 ahead.resume_following();
                 ahead
             }
-            None => keeping(&self.redis.url(), &self.dir.path("ahead")).await,
+            None => starting(&self.redis, &self.dir.path("ahead")).await,
         }
     }
 }
@@ -136,7 +149,7 @@ async fn revoked_keys_stay_so_from_the_first_contact_of_an_instance_that_remembe
                 let mut others = Vec::new();
                 for _ in 0..before {
                     let other = on(&fallen.redis);
-                    let has_taken = async || other.registry.revision() > 0;
+                    let has_taken = async || other.registry.keyring().is_known();
                     eventually("taken", SOON, has_taken).await;
                     // It can't know better.
                     assert_served(&[&other], &fallen.revoked);
@@ -235,15 +248,15 @@ async fn instance_that_slept_through_a_restore_from_the_store_follows_and_its_en
     restore(&ahead, &redis, CatalogueSource::Store).await;
     assert_agreed(&[&ahead]).await;
     sleeping.resume_following();
+    refused(&[&ahead, &sleeping], &revoked).await;
     assert_agreed(&[&ahead, &sleeping]).await;
     assert!(!names(&sleeping).contains(&project_id("late")), "a person has dropped it");
-    refused(&[&ahead, &sleeping], &revoked).await;
     assert_served(&[&ahead, &sleeping, &on_and_read(&redis).await], &kept);
 }
 
 async fn on_and_read(redis: &RedisServer) -> Running {
     let fresh = on(redis);
-    eventually("read", SOON, async || fresh.registry.revision() > 0).await;
+    eventually("read", SOON, async || fresh.registry.keyring().is_known()).await;
     fresh
 }
 
@@ -296,9 +309,11 @@ async fn two_that_each_know_a_different_loss_tell_each_other_the_keys_that_have_
     assert_conflict(&[&one, &other]).await;
     let fresh = on_and_read(&redis).await;
     let all = [&one, &other, &fresh];
-    for key in [&of_one, &of_other, &of_deleted] {
+    for key in [&of_one, &of_other] {
         refused(&all, key).await;
     }
+    refused(&[&one, &fresh], &of_deleted).await;
+    assert_eq!(refusal(&other, &of_deleted), Some(KeyRefusal::Unknown), "its project is gone");
     assert_served(&all, &kept);
     restore(&fresh, &redis, CatalogueSource::Store).await;
     assert_eq!(names(&fresh).len(), 3, "of one side, whole");
@@ -315,12 +330,12 @@ async fn instance_with_the_folder_of_another_redis_is_not_ready_and_disturbs_nob
         let (redis, elsewhere, dir) = (RedisServer::start(), RedisServer::start(), TempDir::new());
         let (one, folder) = (on(&redis), dir.path("state"));
         let key = make_projects(&one).await;
-        let stranger = keeping(&elsewhere.url(), &folder).await;
+        let stranger = starting(&elsewhere, &folder).await;
         stranger.put("strange", "Strange").await.expect("a change");
         let of_strange = create_key(&stranger, "strange").await;
         stranger.registry.sync(soon()).await.expect("an answer");
         drop(stranger);
-        let stranger = keeping(&redis.url(), &folder).await;
+        let stranger = starting(&redis, &folder).await;
         assert_conflict(&[&stranger]).await;
         assert!(stranger.registry.keyring().is_barred(), "it is not ready");
         for key in [&key, &of_strange] {
@@ -450,16 +465,19 @@ async fn catalogue_of_an_earlier_format_is_refused_by_name_and_left_alone() {
 #[tokio::test]
 async fn server_with_the_folder_of_another_redis_says_so_and_is_not_ready() {
     let (redis, elsewhere, dir) = (RedisServer::start(), RedisServer::start(), TempDir::new());
-    for server in [&redis, &elsewhere] {
-        make_projects(&on(server)).await;
+    make_projects(&on(&redis)).await;
+    let (folder, copy) = (dir.path("state"), dir.path("copy"));
+    let stranger = starting(&elsewhere, &folder).await;
+    make_projects(&stranger).await;
+    stranger.registry.sync(soon()).await.expect("an answer");
+    // Its own is locked for a moment.
+    fs::create_dir_all(&copy).expect("a folder");
+    for file in fs::read_dir(&folder).expect("a folder") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), copy.join(file.file_name())).expect("a copy");
     }
-    let state_dir = format!("state-dir={}", dir.path("state").display());
-    let server = Rlaas::on_redis(&elsewhere, &[&state_dir]);
+    let state_dir = format!("state-dir={}", copy.display());
     let is_ready = async |server: &Rlaas| server.get("/readyz").await.0 == 200;
-    eventually("ready", SOON, async || is_ready(&server).await).await;
-    let holds = async || server.metric("rlaas_catalogue_age_seconds").await == Some(0.0);
-    eventually("in force", SOON, holds).await;
-    drop(server);
     let server = Rlaas::start(&[
         "store.backend=redis",
         &format!("store.redis.url={}", redis.url()),

@@ -23,7 +23,7 @@ use crate::fleet::instance::standalone;
 const SOON: Duration = Duration::from_secs(10);
 
 /// Starts an instance whose catalogue is kept in a folder.
-pub(super) async fn keeping(url: &str, folder: &Path) -> Running {
+async fn keeping(url: &str, folder: &Path) -> Running {
     let instance = Running::on_redis(&standalone(url));
     // An instance that was dropped may still hold the lock for a moment.
     eventually("the folder is unlocked", SOON, async || {
