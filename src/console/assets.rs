@@ -1,13 +1,16 @@
 //! Styles, scripts and the icon: embedded, and named by their content, so that browsers keep them for
 //! ever.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Read;
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
 use axum::extract::Path;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::read::GzEncoder;
 use ring::digest::{SHA256, digest};
 use rlaas_simulation::chart;
 
@@ -19,6 +22,8 @@ const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000
 #[derive(Debug)]
 pub(super) struct Asset {
     content: Bytes,
+    /// The content as gzip.
+    compressed: Bytes,
     content_type: &'static str,
     /// Path below the folder of the pages.
     path: String,
@@ -63,7 +68,12 @@ impl Asset {
             let _infallible = write!(digits, "{byte:02x}");
         }
         let (stem, extension) = name.split_once('.').expect("a name with an extension");
-        Self { content, content_type, path: format!("assets/{stem}-{digits}.{extension}") }
+        let path = format!("assets/{stem}-{digits}.{extension}");
+        let mut compressed = Vec::new();
+        let encoded =
+            GzEncoder::new(&content[..], Compression::best()).read_to_end(&mut compressed);
+        encoded.expect("memory can be read");
+        Self { content, compressed: compressed.into(), content_type, path }
     }
 
     /// Returns the path, relative to that of a page.
@@ -72,12 +82,49 @@ impl Asset {
     }
 }
 
-/// Responds with a file.
-pub(super) async fn respond(Path(name): Path<String>) -> Response {
+/// Responds with a file, compressed for those that accept it.
+pub(super) async fn respond(Path(name): Path<String>, request: HeaderMap) -> Response {
     let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHART, &*CHANGE, &*ICON];
     let asset = all.into_iter().find(|asset| asset.path.strip_prefix("assets/") == Some(&*name));
     let Some(asset) = asset else { return StatusCode::NOT_FOUND.into_response() };
     let content_type = HeaderValue::from_static(asset.content_type);
-    let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, FOR_EVER)];
+    let vary = HeaderValue::from_static("accept-encoding");
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (header::CACHE_CONTROL, FOR_EVER),
+        (header::VARY, vary),
+    ];
+    let accepted = request.get_all(header::ACCEPT_ENCODING);
+    if accepted.iter().any(|accepted| accepted.to_str().is_ok_and(takes_gzip)) {
+        let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+        return (headers, encoding, asset.compressed.clone()).into_response();
+    }
     (headers, asset.content.clone()).into_response()
+}
+
+/// Returns `true` for a header `accept-encoding` that names gzip, unless it rules it out.
+fn takes_gzip(accepted: &str) -> bool {
+    let mut codings = accepted
+        .split(',')
+        .map(|coding| coding.trim().split_once(';').unwrap_or((coding.trim(), "")));
+    codings.any(|(name, quality)| {
+        let quality = quality.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip") && quality.is_ok_and(|quality| quality > 0.0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_for_those_that_accept_it() {
+        for accepted in ["gzip", "br;q=1, GZIP ; q=0.5", "deflate,gzip"] {
+            assert!(takes_gzip(accepted), "{accepted}");
+        }
+        for accepted in ["", "br", "gzip;q=0", "xgzip", "*", "gzip;q=x"] {
+            assert!(!takes_gzip(accepted), "{accepted}");
+        }
+        assert!(CHART.compressed.len() * 2 < CHART.content.len());
+    }
 }
