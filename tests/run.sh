@@ -182,7 +182,7 @@ run_test() {
 # From 9.1 on Valkey counts the processor's cycles between looks at the clock, which tests can't stop.
 run_valkey() {
   local suites=(conformance:: differential:: faults:: cluster:: sentinel:: fleet:: projects::api_keys
-    projects::conflict projects::failover projects::registry projects::restore --skip ::memory)
+    projects::conflict projects::failover projects::fallen_back projects::registry projects::restore --skip ::memory)
   local valkey
   valkey=$(command -v valkey-server || true)
   if [ -z "$valkey" ] || [[ $("$valkey" --version) != *v=8.* ]]; then
