@@ -29,11 +29,10 @@ const METHODS: [(&str, Decodes); 5] = [
     ("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", decodes::<RateLimitRequest>),
 ];
 
-static ROUTER: LazyLock<Router> =
-    LazyLock::new(|| {
-        let administrator = administrator(&LIMITER);
-        services(&LIMITER, administrator, &METRICS, &ApiSettings::default()).into_axum_router()
-    });
+static ROUTER: LazyLock<Router> = LazyLock::new(|| {
+    let administrator = administrator(&LIMITER);
+    services(&LIMITER, administrator, &METRICS, &ApiSettings::default()).into_axum_router()
+});
 
 fn decodes<M: Message + Default>(bytes: &[u8]) -> bool {
     M::decode(bytes).is_ok()

@@ -44,8 +44,11 @@ impl<'a> Fields<'a> {
 fuzz_target!(|input: Input<'_>| {
     let Input { parts, pattern, one, other } = input;
     let names = ["user_id", "resource", "first", "second"];
-    let key_by: Vec<&str> =
-        names.into_iter().zip(parts).filter_map(|(name, is_part)| is_part.then_some(name)).collect();
+    let key_by: Vec<&str> = names
+        .into_iter()
+        .zip(parts)
+        .filter_map(|(name, is_part)| is_part.then_some(name))
+        .collect();
     if key_by.is_empty() {
         return;
     }
@@ -77,7 +80,12 @@ fuzz_target!(|input: Input<'_>| {
     // Where it does not match, the default rule decides.
     let plan = Plan::for_request(&matching, &request);
     let has_matched = plan.hits.iter().any(|hit| hit.key.rule() == "rule");
-    assert_eq!(has_matched, fits(&symbols(pattern), one.resource), "{pattern:?} {:?}", one.resource);
+    assert_eq!(
+        has_matched,
+        fits(&symbols(pattern), one.resource),
+        "{pattern:?} {:?}",
+        one.resource
+    );
 });
 
 /// A character, or any text.
@@ -117,7 +125,8 @@ fn fits(symbols: &[Symbol], text: &str) -> bool {
                 (0..reached.len()).map(|end| end >= first).collect()
             }
             Symbol::Exact(exact) => {
-                let step = |end: usize| end > 0 && reached[end - 1] && characters[end - 1] == *exact;
+                let step =
+                    |end: usize| end > 0 && reached[end - 1] && characters[end - 1] == *exact;
                 (0..reached.len()).map(step).collect()
             }
         };

@@ -6,13 +6,15 @@ use std::io::Read;
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use ring::digest::{SHA256, digest};
 use rlaas_simulation::chart;
+
+use super::{Console, internal_error};
 
 /// Digits of a hash in a name.
 const HASH_DIGITS: usize = 16;
@@ -82,10 +84,18 @@ impl Asset {
     }
 }
 
-/// Responds with a file, compressed for those that accept it.
-pub(super) async fn respond(Path(name): Path<String>, request: HeaderMap) -> Response {
-    let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHART, &*CHANGE, &*ICON];
-    let asset = all.into_iter().find(|asset| asset.path.strip_prefix("assets/") == Some(&*name));
+/// Responds with a file, compressed for those that accept it. The first one compresses them all, which
+/// no decision waits for.
+pub(super) async fn respond(
+    State(console): State<Console>,
+    Path(name): Path<String>,
+    request: HeaderMap,
+) -> Response {
+    let found = console.background.spawn_blocking(move || {
+        let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHART, &*CHANGE, &*ICON];
+        all.into_iter().find(|asset| asset.path.strip_prefix("assets/") == Some(&*name))
+    });
+    let Ok(asset) = found.await else { return internal_error() };
     let Some(asset) = asset else { return StatusCode::NOT_FOUND.into_response() };
     let content_type = HeaderValue::from_static(asset.content_type);
     let vary = HeaderValue::from_static("accept-encoding");

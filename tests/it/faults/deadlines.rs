@@ -86,25 +86,26 @@ async fn short_deadlines_do_not_affect_other_callers() {
         assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
     }
     let connections = proxy.accepted();
-    let mut streams = Vec::new();
-    for _ in 0..10 {
-        streams.push(DeadlineStream::start(&mut client, "50m").await);
-    }
     proxy.set(Behaviour::Swallow);
     let mut calls = JoinSet::new();
     for _ in 0..5 {
         let mut client = client.clone();
         calls.spawn(async move { check(&mut client, "pat").await.expect("an answer") });
     }
-    let harry = request("harry");
-    for stream in &mut streams {
-        let (code, message) = stream.check(harry.clone()).await.expect_err("no decision");
+    let mut sent = 0;
+    // On a busy machine a deadline may pass before its call is sent.
+    let some_were_sent = async || {
+        let mut stream = DeadlineStream::start(&mut client, "50m").await;
+        let (code, message) = stream.check(request("harry")).await.expect_err("no decision");
         let known = [
             (Code::Unavailable, "store unavailable"),
             (Code::DeadlineExceeded, "deadline exceeded"),
         ];
         assert!(known.contains(&(code, &*message)), "{code:?}: {message}");
-    }
+        sent += 1;
+        ambiguous(&server).await >= 10
+    };
+    eventually("the fate of ten sent calls is unknown", SOON, some_were_sent).await;
     proxy.set(Behaviour::Pass);
     let mut counts: Vec<i64> =
         calls.join_all().await.into_iter().map(|answer| answer.current_count).collect();
@@ -114,11 +115,10 @@ async fn short_deadlines_do_not_affect_other_callers() {
         assert_eq!(check(&mut client, "pat").await.expect("an answer").current_count, count);
     }
     let harry = check(&mut client, "harry").await.expect("an answer").current_count;
-    assert!(harry <= 11, "{harry} counted of 11 calls");
+    assert!(harry <= sent + 1, "{harry} counted of {sent} calls and this one");
     assert_eq!(proxy.accepted(), connections, "the connections stay open");
     assert_eq!(breaker(&server).await, 0);
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
-    assert!(ambiguous(&server).await >= 1, "the fate of sent calls is unknown");
     assert_sound(&server);
 }
 

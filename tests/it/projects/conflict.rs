@@ -85,8 +85,9 @@ pub(super) async fn assert_conflict(instances: &[&Running]) {
 
 /// Waits until the instances have the same projects without a conflict, and asserts that each can write.
 pub(super) async fn assert_agreed(instances: &[&Running]) {
-    let expected = instances[0].registry.projects();
     let agree = async || {
+        // Those of the first one may change too.
+        let expected = instances[0].registry.projects();
         instances.iter().all(|of| {
             of.registry.projects() == expected && of.metrics.catalogue_conflict.get() == 0
         })

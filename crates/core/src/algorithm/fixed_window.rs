@@ -7,7 +7,9 @@
 //! Up to twice the limit can pass around the boundary of two windows. In return the state in Redis
 //! is a single number.
 
-use super::{Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, window_index};
+use super::{
+    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, window_index,
+};
 use crate::clock::{Micros, Timestamp};
 
 /// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
@@ -158,11 +160,8 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 /// Counts `used` units in the current window. Denied requests that were counted are dropped.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let window = change.to.window();
-    let expires_at = if change.changes_window() {
-        floor_millis(now) + window
-    } else {
-        state.expires_at
-    };
+    let expires_at =
+        if change.changes_window() { floor_millis(now) + window } else { state.expires_at };
     *state = State { index: window_index(now, window), count: used, expires_at };
 }
 

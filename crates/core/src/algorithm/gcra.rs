@@ -12,8 +12,8 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MARGIN, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
-    stored,
+    Cost, Decision, Limit, LimitChange, MARGIN, MAX_IN_USE, NEVER, Outcome, TakenUnits,
+    is_from_the_future, stored,
 };
 use crate::clock::{Micros, Timestamp};
 

@@ -8,7 +8,8 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MAX_IN_USE, Outcome, TakenUnits, is_from_the_future, time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_IN_USE, Outcome, TakenUnits, is_from_the_future,
+    time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
 

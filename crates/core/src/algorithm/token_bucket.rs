@@ -5,8 +5,8 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MAX_COUNT, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
-    outstanding, time_to_live,
+    Cost, Decision, Limit, LimitChange, MAX_COUNT, MAX_IN_USE, NEVER, Outcome, TakenUnits,
+    is_from_the_future, outstanding, time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
 

@@ -8,8 +8,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
@@ -43,31 +41,14 @@ pub(super) struct Lines {
     damage: Option<io::Error>,
 }
 
-/// Counts the bytes that are read.
-struct CountingReader<R> {
-    reader: R,
-    count: Arc<AtomicU64>,
-}
-
 impl TrafficInput {
-    /// Opens the input. Returns its size too, if it is a regular file. The bytes that are read of it
-    /// as it is stored are added to `count`.
-    pub(super) fn open(
-        &self,
-        count: &Arc<AtomicU64>,
-    ) -> Result<(Lines, Option<u64>), TrafficError> {
-        let count = Arc::clone(count);
+    /// Opens the input.
+    pub(super) fn open(&self) -> Result<Lines, TrafficError> {
         let Self::File(path) = self else {
-            let reader = CountingReader { reader: io::stdin(), count };
-            let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-            return Ok((Lines::new(Box::new(reader)), None));
+            return Ok(Lines::new(Box::new(buffered(io::stdin()))));
         };
         let failed = |source| TrafficError::Open { input: self.to_string(), source };
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        let size = metadata.is_file().then_some(metadata.len());
-        let reader = CountingReader { reader: file, count };
-        let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+        let reader = buffered(File::open(path).map_err(failed)?);
         let decoded: Box<dyn BufRead + Send> = match Compression::from_path(path) {
             Compression::None => Box::new(reader),
             Compression::Gzip => Box::new(buffered(MultiGzDecoder::new(reader))),
@@ -77,7 +58,7 @@ impl TrafficInput {
                 Box::new(buffered(decoder))
             }
         };
-        Ok((Lines::new(decoded), size))
+        Ok(Lines::new(decoded))
     }
 }
 
@@ -170,14 +151,6 @@ impl Lines {
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl<R: Read> Read for CountingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
-        self.count.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
     }
 }
 

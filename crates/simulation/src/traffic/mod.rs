@@ -30,9 +30,6 @@ pub use format::{FormatError, LogFormat};
 pub use log::MappingError;
 pub use settings::{TrafficInput, TrafficSettings};
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use rlaas_core::clock::Timestamp;
 
 use crate::recording::Header;
@@ -55,8 +52,6 @@ pub struct Traffic {
     headers: Vec<Header>,
     dictionary: Dictionary,
     dictionary_bytes: usize,
-    read_bytes: Arc<AtomicU64>,
-    all_bytes: Option<u64>,
 }
 
 impl Traffic {
@@ -69,11 +64,9 @@ impl Traffic {
         check_inputs(&settings.inputs)?;
         let format = settings.format.as_ref();
         let log = format.map(|format| LogReader::new(format, &settings.mappings)).transpose()?;
-        let read_bytes = Arc::new(AtomicU64::new(0));
-        let (mut sources, mut headers, mut all_bytes) = (Vec::new(), Vec::new(), Some(0));
+        let (mut sources, mut headers) = (Vec::new(), Vec::new());
         for input in &settings.inputs {
-            let (mut lines, size) = input.open(&read_bytes)?;
-            all_bytes = all_bytes.zip(size).map(|(all, bytes)| all + bytes);
+            let mut lines = input.open()?;
             let recording = |source| TrafficError::Recording { input: input.to_string(), source };
             let kind = match Header::read(lines.peek()).map_err(recording)? {
                 Some(header) => {
@@ -96,8 +89,6 @@ impl Traffic {
             headers,
             dictionary: Dictionary::default(),
             dictionary_bytes: settings.dictionary_bytes,
-            read_bytes,
-            all_bytes,
         };
         traffic.sink.counts.inputs = settings.inputs.len() as u64;
         for (source, next) in traffic.sources.iter_mut().zip(&mut traffic.next) {
@@ -140,12 +131,6 @@ impl Traffic {
     /// Returns the headers of the inputs that are recordings.
     pub fn recordings(&self) -> &[Header] {
         &self.headers
-    }
-
-    /// Returns how many bytes were read of the inputs as they are stored, and how many they have in
-    /// all if that is known.
-    pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.read_bytes.load(Ordering::Relaxed), self.all_bytes)
     }
 }
 

@@ -159,8 +159,6 @@ fn requests_stay_the_same_when_the_dictionary_begins_afresh() {
     while traffic.next().is_some() {}
     assert!(traffic.dictionary().generation() > 10);
     assert!(traffic.dictionary().len() <= 100, "{}", traffic.dictionary().len());
-    let (read, all) = traffic.progress();
-    assert_eq!(Some(read), all);
 }
 
 #[test]
