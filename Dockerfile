@@ -18,7 +18,7 @@ RUN sed -i '/^\[\[\(bench\|example\)\]\]/,/^$/d' Cargo.toml crates/*/Cargo.toml 
  && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
  && for crate in crates/*; do mkdir $crate/src && touch $crate/src/lib.rs; done \
  && cp src/main.rs crates/proto/build.rs \
- && cargo build --release --locked \
+ && cargo build --profile dist --locked \
  && rm -r src crates
 
 COPY build.rs ./
@@ -27,10 +27,10 @@ COPY lua lua
 COPY crates crates
 COPY src src
 # cargo goes by time: these must be newer than the empty program.
-RUN touch build.rs src/main.rs src/lib.rs crates/*/src/lib.rs && cargo build --release --locked
+RUN touch build.rs src/main.rs src/lib.rs crates/*/src/lib.rs && cargo build --profile dist --locked
 
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /build/target/release/rlaas /usr/local/bin/rlaas
+COPY --from=build /build/target/dist/rlaas /usr/local/bin/rlaas
 COPY config/container.yaml /etc/rlaas/container.yaml
 # To be mounted over: what it says wins over container.yaml.
 COPY config/empty.yaml /etc/rlaas/rlaas.yaml

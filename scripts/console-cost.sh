@@ -1,7 +1,7 @@
 #!/bin/bash
 # What open consoles cost decisions: rates over gRPC without and with them, interleaved.
 #
-# cargo build --release && scripts/console-cost.sh [CONSOLES] [ROUNDS] [SECONDS]
+# cargo build --profile dist && scripts/console-cost.sh [CONSOLES] [ROUNDS] [SECONDS]
 #
 # One server of 1,000 rules is loaded again and again, in each round once while that many consoles watch the
 # page Now, each as a browser does: a stream of events, and a load of the page for each. The order
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC1091 # a path of this repository
 source scripts/interleave.sh
 consoles=${1:-8} rounds=${2:-10} seconds=${3:-12}
-rlaas=${RLAAS:-target/release/rlaas}
+rlaas=${RLAAS:-target/dist/rlaas}
 folder=$(mktemp -d)
 children=()
 trap 'kill "${children[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT

@@ -5,10 +5,10 @@
 #   rlaas-VERSION-TARGET.cdx.json         the SBOM: every crate of the program, as CycloneDX
 #   rlaas-VERSION-TARGET.sha256           the checksums of both
 #
-# PROFILE (default: release) is the profile of cargo.
+# PROFILE (default: dist) is the profile of cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-profile=${PROFILE:-release}
+profile=${PROFILE:-dist}
 target=$(rustc -vV | sed -n 's/^host: //p')
 cargo build --locked --profile "$profile" --package rlaas --bin rlaas
 folder=${CARGO_TARGET_DIR:-target}/$profile

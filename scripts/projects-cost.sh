@@ -1,7 +1,7 @@
 #!/bin/bash
 # What 10,000 projects of 10 rules cost: a start from Redis, memory, and a decision by API key.
 #
-# cargo build --release && scripts/projects-cost.sh [PROJECTS] [ROUNDS] [SECONDS]
+# cargo build --profile dist && scripts/projects-cost.sh [PROJECTS] [ROUNDS] [SECONDS]
 #
 # One server writes the projects into a Redis of its own and decides without API keys. Another one
 # starts beside it, while the first is under load. Prints the time until the second one is ready with
@@ -14,7 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 projects=${1:-10000} rounds=${2:-7} seconds=${3:-3}
-rlaas=${RLAAS:-target/release/rlaas}
+rlaas=${RLAAS:-target/dist/rlaas}
 folder=$(mktemp -d)
 children=()
 nice=0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What recording costs decisions: rates over gRPC without and with it, interleaved.
 #
-# cargo build --release && scripts/record-cost.sh [ROUNDS] [SECONDS]
+# cargo build --profile dist && scripts/record-cost.sh [ROUNDS] [SECONDS]
 #
 # Two servers run at the same time, one of them records. They are loaded one after the other, in
 # each round in the other order, so that both see the same state of the machine. Prints the rate of
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC1091 # a path of this repository
 source scripts/interleave.sh
 rounds=${1:-10} seconds=${2:-5}
-rlaas=${RLAAS:-target/release/rlaas}
+rlaas=${RLAAS:-target/dist/rlaas}
 folder=$(mktemp -d)
 servers=()
 trap 'kill "${servers[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT

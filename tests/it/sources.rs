@@ -1,5 +1,5 @@
-//! Rules for sources that no compiler checks: scripts use only declared keys, and calls that exist
-//! only on Linux are behind `cfg`.
+//! Rules for sources that no compiler checks: scripts use only declared keys, calls that exist only on
+//! Linux are behind `cfg`, and what is shipped is built to be fast.
 
 use std::fs;
 use std::path::PathBuf;
@@ -70,6 +70,21 @@ fn linux_only_calls_are_behind_cfg() {
         }
     }
     assert_eq!(calls, LINUX_ONLY.len());
+}
+
+#[test]
+fn nothing_is_shipped_from_the_quick_profile() {
+    let folders = ["scripts", ".github/workflows"];
+    let files = folders.iter().flat_map(|dir| ["sh", "yml"].map(|of| files_below(dir, of)));
+    let mut shipped: Vec<PathBuf> = files.flatten().collect();
+    shipped.push("Dockerfile".into());
+    assert!(shipped.len() > 10, "only {shipped:?}");
+    for file in shipped {
+        let text = fs::read_to_string(&file).expect("a file of the project");
+        for quick in ["target/release", "build --release"] {
+            assert!(!text.contains(quick), "{}: {quick}: see the profile dist", file.display());
+        }
+    }
 }
 
 /// Returns the lines of code with their numbers, without comments and unit tests.

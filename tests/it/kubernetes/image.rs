@@ -10,7 +10,7 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::tools::finish;
 
 /// The build command of the Dockerfile.
-const BUILD: &str = "cargo build --release --locked";
+const BUILD: &str = "cargo build --profile dist --locked";
 
 /// A command that stops before compilation: Cargo has read the manifest and found its targets.
 const CHECK_MANIFEST: &str =
