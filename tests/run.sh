@@ -163,6 +163,8 @@ step() {
 
 run_format() {
   step cargo fmt --check
+  # cargo does not reach modules that a macro declares, nor the workspace of the fuzz targets.
+  step rustfmt --check --edition 2024 crates/core/src/algorithm/*.rs fuzz/fuzz_targets/*.rs
 }
 
 run_lint() {
