@@ -84,8 +84,8 @@ impl Asset {
     }
 }
 
-/// Responds with a file, compressed for those that accept it. The first one compresses them all, which
-/// no decision waits for.
+/// Responds with a file, compressed for those that accept it. The first request compresses all files,
+/// off the threads that decide.
 pub(super) async fn respond(
     State(console): State<Console>,
     Path(name): Path<String>,
