@@ -86,7 +86,7 @@ pub(super) async fn assert_conflict(instances: &[&Running]) {
 /// Waits until the instances have the same projects without a conflict, and asserts that each can write.
 pub(super) async fn assert_agreed(instances: &[&Running]) {
     let agree = async || {
-        // Those of the first one may change too.
+        // The first instance may not have taken the restored catalogue yet.
         let expected = instances[0].registry.projects();
         instances.iter().all(|of| {
             of.registry.projects() == expected && of.metrics.catalogue_conflict.get() == 0
