@@ -185,15 +185,21 @@ function operations.head(lineage, ended, instance, marks_foreign)
 end
 
 -- Arguments: id of the ended keys that the caller has; number of the last one that it has read since, or
--- empty; how many at most. Results: id of the ended keys; 1 if the store does not know the caller's id,
--- so that they begin anew; ended keys after those that the caller has, and their numbers, in turn.
+-- empty; how many at most. Results: time in seconds; id of the ended keys; 1 if the store does not know
+-- the caller's id, so that they begin anew; ended keys after those that the caller has, and their numbers,
+-- in turn.
 function operations.ended(id, number, count)
+  local newest = call('ZRANGE', keys.ended, -1, -1, 'WITHSCORES')[2]
+  if newest and last_ended() == '' then
+    -- Redis has evicted the ids.
+    call('ZADD', keys.ended_ids, newest, ARGV[1])
+  end
   local known = call('ZSCORE', keys.ended_ids, id)
   local since = known and (number ~= '' and number or known) or '0'
   local found = call('ZRANGEBYSCORE', keys.ended, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-  local results = { last_ended(), known and '0' or '1' }
+  local results = { whole(now()), last_ended(), known and '0' or '1' }
   for i = 1, #found do
-    results[i + 2] = found[i]
+    results[i + 3] = found[i]
   end
   return results
 end
@@ -334,9 +340,8 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
   if is_marked() then
     return { 'conflict' }
   end
-  if follows == 'missing' then
-    call('HSET', keys.head, 'format', FORMAT, 'epoch', epoch, 'lineage', '')
-  elseif follows ~= 'same' and follows ~= 'newer' and follows ~= 'unchecked' then
+  if follows ~= 'missing' and follows ~= 'same' and follows ~= 'newer'
+    and follows ~= 'unchecked' then
     return { 'conflict' }
   end
   local revision, before = document(name)
@@ -380,6 +385,9 @@ function operations.write(name, expected, id, epoch, documents, fields, entry, r
     if entry ~= '' then
       add_to_history(new, entry)
     end
+  end
+  if follows == 'missing' then
+    call('HSET', keys.head, 'format', FORMAT, 'epoch', epoch, 'lineage', '')
   end
   call('HSET', keys.head, 'revision', new, 'id', id,
     'documents', whole(in_all), 'counted', whole(counted_in_all))
@@ -448,7 +456,9 @@ function staging.switch(marks, epoch, revision, id, lineage, documents, counted)
   local head = call('HMGET', keys.head, 'epoch', 'revision', 'id', 'generation')
   local is_seen = (head[1] or '') == own.epoch and tonumber(head[2] or '0') == own.revision
     and (head[3] or '') == own.id and call('HLEN', keys.conflict) == tonumber(marks)
-  if not is_seen or documents and not is_staged() then
+  -- Another server may have come without all that was written.
+  local is_whole = not documents or is_staged() and call('HLEN', keys.index) == tonumber(documents)
+  if not is_seen or not is_whole then
     return { 'changed' }
   end
   if documents then

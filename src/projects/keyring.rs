@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use thiserror::Error;
+use tokio::sync::watch;
 
 use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
 use crate::clock::{Clock, Micros, Timestamp};
@@ -63,6 +64,10 @@ struct SharedKeys {
     confirmed_us: AtomicU64,
     /// Whether the store may not know the catalogue that the keys are of.
     is_barred: AtomicBool,
+    /// Whether the store has no catalogue, and nobody has said yet that it has lost one.
+    is_awaited: AtomicBool,
+    /// Told of each change of whether a caller may be sent here.
+    changes: watch::Sender<()>,
 }
 
 /// Keys by id. Keys of different projects may have the same id.
@@ -137,13 +142,34 @@ impl Keyring {
     /// Records that the keys here were those in force this long ago.
     pub fn confirm_as_of(&self, age: Micros) {
         let confirmed_us = self.0.clock.now().as_micros().saturating_sub(age.as_micros());
-        self.0.confirmed_us.fetch_max(confirmed_us.max(1), Ordering::Relaxed);
+        if self.0.confirmed_us.fetch_max(confirmed_us.max(1), Ordering::Relaxed) == 0 {
+            self.0.changes.send_replace(());
+        }
     }
 
     /// Sets whether the keys are of a catalogue that the store may not know. Then each key is
     /// [`KeyRefusal::Unavailable`] unless it is known to have ended.
     pub fn set_barred(&self, is_barred: bool) {
-        self.0.is_barred.store(is_barred, Ordering::Relaxed);
+        if self.0.is_barred.swap(is_barred, Ordering::Relaxed) != is_barred {
+            self.0.changes.send_replace(());
+        }
+    }
+
+    /// Sets whether the store has no catalogue: then the keys are known soon, to be none.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        if self.0.is_awaited.swap(is_awaited, Ordering::Relaxed) != is_awaited {
+            self.0.changes.send_replace(());
+        }
+    }
+
+    /// Returns `true` if the keys in force are known, or will soon be known to be none.
+    pub fn is_ready(&self) -> bool {
+        !self.is_barred() && (self.is_known() || self.0.is_awaited.load(Ordering::Relaxed))
+    }
+
+    /// Returns a receiver of the changes of [`Keyring::is_ready`] and [`Keyring::is_barred`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
     }
 
     /// Returns `true` if the keys are of a catalogue that the store may not know.
@@ -248,9 +274,15 @@ impl Keyring {
 impl Default for SharedKeys {
     fn default() -> Self {
         let shards = std::array::from_fn(|_| RwLock::default());
-        let (clock, confirmed_us) = (Clock::default(), AtomicU64::new(0));
-        let (projects, is_barred) = (Mutex::default(), AtomicBool::new(false));
-        Self { shards, projects, clock, confirmed_us, is_barred }
+        Self {
+            shards,
+            projects: Mutex::default(),
+            clock: Clock::default(),
+            confirmed_us: AtomicU64::new(0),
+            is_barred: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
+            changes: watch::Sender::default(),
+        }
     }
 }
 

@@ -81,14 +81,14 @@ impl HealthReports {
 
     async fn update_from_store(&self, limiter: &Limiter, (policy, keys): (StoreHealth, ApiKeys)) {
         let mut health = limiter.store().health();
-        let mut rules = limiter.changes();
+        let (mut rules, mut keys_changed) = (limiter.changes(), keys.changes());
         let mut has_answered = false;
         loop {
             let up = *health.borrow_and_update() == Health::Up;
             has_answered |= up;
             let decides = has_answered || limiter.decides_without_store();
-            let are_known = keys.are_known();
-            let ready = decides && are_known && (up || policy == StoreHealth::Reported);
+            keys_changed.mark_unchanged();
+            let ready = decides && keys.are_ready() && (up || policy == StoreHealth::Reported);
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
@@ -97,7 +97,7 @@ impl HealthReports {
                 // The health of the memory store never changes.
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
-                () = keys.await_change(are_known), if keys.are_on() => {}
+                Ok(()) = keys_changed.changed() => {}
                 else => return,
             }
         }

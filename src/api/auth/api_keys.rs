@@ -6,11 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::http::{Extensions, HeaderName, HeaderValue, Request};
 use thiserror::Error;
-use tokio::time::interval;
+use tokio::sync::watch;
 
 use super::roles::Permission;
 use crate::clock::{Clock, Micros};
@@ -18,8 +17,6 @@ use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId
 
 /// The header with an API key. Also the name in the metadata of gRPC.
 const HEADER: HeaderName = HeaderName::from_static("x-api-key");
-/// Time between two looks at whether the keys are known.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The attribute that holds the id of the first key of its line.
 const ATTRIBUTE: &str = "api_key";
 
@@ -97,18 +94,15 @@ impl ApiKeys {
         self.settings.mode != ApiKeyMode::Off
     }
 
-    /// Returns `true` if keys are ignored, or those in force are known; `false` while the store may not
-    /// know the projects in force.
-    pub fn are_known(&self) -> bool {
-        !self.keyring.is_barred() && (!self.are_on() || self.keyring.is_known())
+    /// Returns `true` if keys are ignored, or those in force are known, or will soon be known to be none;
+    /// `false` while the store may not know the projects in force.
+    pub fn are_ready(&self) -> bool {
+        if self.are_on() { self.keyring.is_ready() } else { !self.keyring.is_barred() }
     }
 
-    /// Completes when the keys in force become known, or are not any more.
-    pub async fn await_change(&self, are_known: bool) {
-        let mut ticks = interval(POLL_INTERVAL);
-        while self.are_known() == are_known {
-            ticks.tick().await;
-        }
+    /// Returns a receiver of the changes of [`ApiKeys::are_ready`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.keyring.changes()
     }
 
     /// Returns the project of a call; `None` if it takes no keys.

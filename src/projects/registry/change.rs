@@ -205,11 +205,11 @@ impl Registry {
                     self.written(synced, &write.document, after, ended, head).await;
                     return Ok(Changed { revision: head.revision, result });
                 }
-                WriteOutcome::Raced { .. } => {}
+                // The next look finds out what it is.
+                WriteOutcome::Raced { .. } | WriteOutcome::Conflict => {}
                 WriteOutcome::TooManyDocuments => return Err(ChangeError::TooManyProjects),
                 WriteOutcome::TooManyFields => return Err(ChangeError::TooManyRules),
                 WriteOutcome::Removed => return Err(ChangeError::Deleted),
-                WriteOutcome::Conflict => return Err(ChangeError::Conflict),
             }
         }
         Err(ChangeError::Raced)

@@ -96,7 +96,9 @@ impl Registry {
                 );
             }
             synced.catalogue_use = CatalogueUse::Barred;
-        } else if synced.head.is_some() || status.head.is_some() {
+        } else if status.head.is_some()
+            || synced.head.is_some() && synced.catalogue_use != CatalogueUse::Barred
+        {
             synced.catalogue_use = CatalogueUse::Deciding;
         }
         self.0.keyring.set_barred(synced.catalogue_use == CatalogueUse::Barred);

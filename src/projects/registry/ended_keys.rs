@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
-use super::sync::{CALL_TIMEOUT, SyncError, Synced};
+use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::projects::{ApiKey, ApiKeyState, Project, ProjectId};
@@ -26,8 +26,8 @@ use crate::store::{Fate, StoreError};
 const LIFE: Micros = Micros::from_secs(366 * 86_400);
 /// Most ends that are kept. `lua/catalogue.lua` has the same bound.
 const MAX_ENDED: usize = 100_000;
-/// Calls by which the ends of a store are read, unless others add some all the time.
-const MAX_CALLS: usize = 2 * MAX_ENDED / 200;
+/// Calls by which the ends of a store are read, if all are lacking there, and others add some.
+const MAX_CALLS: usize = 3 * MAX_ENDED / 200;
 
 /// The end of a key, stored as JSON.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -169,16 +169,14 @@ impl EndedKeys {
         self.by_digest.values().flatten()
     }
 
-    /// Forgets the ends that need not be known any more, and returns them.
-    fn forget(&mut self, now: Timestamp) -> Vec<String> {
-        let over = self.iter().filter(|ended| ended.until <= now);
-        let over: Vec<String> = over.map(EndedKey::text).collect();
-        if !over.is_empty() {
-            self.by_digest.values_mut().for_each(|ended| ended.retain(|of| of.until > now));
-            self.by_digest.retain(|_, ended| !ended.is_empty());
-            self.len -= over.len();
+    /// Forgets ends.
+    fn forget(&mut self, over: &[EndedKey]) {
+        for ended in over {
+            if let Some(of_digest) = self.by_digest.get_mut(&ended.digest) {
+                self.len -= of_digest.extract_if(.., |of| of == ended).count();
+            }
         }
-        over
+        self.by_digest.retain(|_, ended| !ended.is_empty());
     }
 }
 
@@ -227,10 +225,14 @@ impl Registry {
         read: &HashSet<String>,
         now: Timestamp,
     ) -> Vec<String> {
+        let known: Vec<EndedKey> = self.ended().iter().cloned().collect();
         let read = read.iter().filter_map(|text| EndedKey::parse(text));
-        let (ended, over): (Vec<_>, Vec<_>) = read.partition(|ended| ended.until > now);
-        let mut over: Vec<String> = over.iter().map(EndedKey::text).collect();
-        over.extend(self.ended().forget(now));
+        // Before that, the projects that may have the key are not known.
+        let decides = synced.catalogue_use == CatalogueUse::Deciding;
+        let is_over = |ended: &EndedKey| decides && ended.until <= now && !self.has_key(ended);
+        let (over, ended): (Vec<_>, Vec<_>) = read.chain(known).partition(is_over);
+        self.ended().forget(&over);
+        let over: Vec<String> = over.iter().map(EndedKey::text).collect();
         let mut changes = KeptChanges::default();
         for text in &over {
             changes.set_ended(text, false);
@@ -238,6 +240,13 @@ impl Registry {
         synced.keep(changes);
         self.end_keys(synced, ended);
         over
+    }
+
+    /// Returns `true` if a project in force has the key of an end. The catalogue may have it as not ended.
+    fn has_key(&self, ended: &EndedKey) -> bool {
+        let state = self.stored(&ended.project);
+        let is_of = |key: &ApiKey| key.digest.short() == ended.digest;
+        state.is_some_and(|state| state.project.keys.iter().any(is_of))
     }
 
     /// Unites the ends of keys that this instance and the store know.
@@ -259,6 +268,8 @@ impl Registry {
             }
             read.extend(page.ended);
             (id, after) = (page.id, page.last);
+            // A clock that is ahead on one of the instances must not forget for all.
+            let now = page.now.min(self.0.clock.now());
             if !after.is_empty() {
                 continue;
             }
@@ -271,12 +282,12 @@ impl Registry {
                     if is_full {
                         warn!("the store has no room for more ends of API keys");
                     }
-                    // The store may have been replaced meanwhile: then all begins anew.
-                    is_whole = false;
+                    // The store may have been replaced meanwhile: all begins anew.
+                    id.clear();
                     continue;
                 }
             }
-            let (registry, now) = (self.clone(), self.0.clock.now());
+            let registry = self.clone();
             let over;
             (synced, over) = run_blocking(move || {
                 let over = registry.end_read_keys(&mut synced, &read, now);
@@ -373,8 +384,10 @@ mod tests {
                 })
                 .collect::<Vec<_>>()
         );
-        assert_eq!(known.forget(at(2) + LIFE).len(), 1);
-        assert_eq!(known.forget(at(10) + LIFE).len(), 1);
+        let all: Vec<_> = known.iter().cloned().collect();
+        known.forget(&all[..1]);
+        assert_eq!((known.len, known.iter().count()), (1, 1));
+        known.forget(&all);
         assert_eq!((known.len, known.by_digest.len()), (0, 0));
         assert_eq!(EndedKey::parse("{}"), None);
     }

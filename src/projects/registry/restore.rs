@@ -46,7 +46,10 @@ pub enum RestoreError {
     #[error("there is no conflict of catalogues")]
     NoConflict,
     /// The side to keep has no catalogue, so that all projects would vanish.
-    #[error("there is no catalogue to keep: the other side has one")]
+    #[error(
+        "there is no catalogue to keep. Keep the other side; if it has none either, no instance knows \
+         the lost one any more: delete the key {{rlaas:catalog}}:conflict from redis to begin anew"
+    )]
     Nothing,
     /// The revision of the catalogue to keep is another one.
     #[error("expected_revision must be that of the catalogue to keep, which is {revision}")]

@@ -209,9 +209,8 @@ impl Registry {
             }
             synced.failure = failure;
         }
-        if synced.catalogue_use == CatalogueUse::Starting
-            && matches!(outcome, Err(SyncError::Store(_)))
-        {
+        let is_away = matches!(&outcome, Err(SyncError::Store(error)) if error.kind() != "custom");
+        if synced.catalogue_use == CatalogueUse::Starting && is_away {
             synced.catalogue_use = CatalogueUse::Deciding;
             self.0.keyring.set_barred(false);
         }
@@ -251,6 +250,7 @@ impl Registry {
                 Some(_) => synced.catalogue_use == CatalogueUse::Deciding,
                 None => !is_conflict && self.new_catalogue_delay_left(&synced).is_zero(),
             };
+            self.0.keyring.set_awaited(synced.head.is_none() && !is_conflict);
             if is_known {
                 if !lacks_own(&synced, &status) {
                     synced.confirmed_at = self.0.clock.now();
@@ -280,7 +280,9 @@ impl Registry {
         let is_whole = relation != CatalogueRelation::Newer;
         let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
         let documents = self.read_documents(since, !is_whole, deadline).await?;
-        if !self.stands(head, status, deadline).await? {
+        let stands;
+        (synced, stands) = self.stands(synced, head, status, deadline).await?;
+        if !stands {
             return Ok((synced, false));
         }
         log_taken(&synced, status, relation);
@@ -295,20 +297,31 @@ impl Registry {
         Ok((synced, true))
     }
 
-    /// Returns `true` if the store still has a revision, and no more keys that have ended: others may have
+    /// Returns `true` if the store still has a revision, and its ended keys are united: others may have
     /// written meanwhile, or another server answers.
     async fn stands(
         &self,
+        synced: OwnedMutexGuard<Synced>,
         head: CatalogueHead,
         status: &CatalogueStatus,
         deadline: Deadline,
-    ) -> Result<bool, StoreError> {
-        let Some(shared) = self.0.catalogue.shared() else { return Ok(true) };
+    ) -> Result<(OwnedMutexGuard<Synced>, bool), SyncError> {
+        let mut synced = synced;
+        let Some(shared) = self.0.catalogue.shared() else { return Ok((synced, true)) };
         let look = CatalogueLook::without_marks(Some(head), &status.lineage);
-        let now = shared.look(look, deadline.or_within(CALL_TIMEOUT)).await?;
         let is_there =
             |(_, relation)| matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer);
-        Ok(now.head.is_some_and(is_there) && now.ended == status.ended)
+        for _ in 0..MAX_TRIES {
+            let now = shared.look(look, deadline.or_within(CALL_TIMEOUT)).await?;
+            if !now.head.is_some_and(is_there) {
+                break;
+            }
+            if synced.united.as_ref() == Some(&now.ended) {
+                return Ok((synced, true));
+            }
+            synced = self.unite_ended_keys(synced, deadline).await?;
+        }
+        Ok((synced, false))
     }
 
     fn set_head(&self, synced: &mut Synced, head: CatalogueHead) {

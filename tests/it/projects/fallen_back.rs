@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use rlaas::projects::registry::{CallerScope, CatalogueSource, Change, ChangeError, ProjectState};
 use rlaas::projects::{ApiKeySecret, KeyRefusal};
+use rlaas_limiter::fleet::{
+    CatalogueHead, CatalogueId, CatalogueSwitch, Document, Lineage, RestoreStep, StagedCatalogue,
+};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
@@ -327,17 +330,10 @@ async fn two_that_each_know_a_different_loss_tell_each_other_the_keys_that_have_
 #[tokio::test]
 async fn instance_with_the_folder_of_another_redis_is_not_ready_and_disturbs_nobody() {
     for from in [CatalogueSource::Store, CatalogueSource::Instance] {
-        let (redis, elsewhere, dir) = (RedisServer::start(), RedisServer::start(), TempDir::new());
-        let (one, folder) = (on(&redis), dir.path("state"));
+        let (redis, dir) = (RedisServer::start(), TempDir::new());
+        let one = on(&redis);
         let key = make_projects(&one).await;
-        let stranger = starting(&elsewhere, &folder).await;
-        stranger.put("strange", "Strange").await.expect("a change");
-        let of_strange = create_key(&stranger, "strange").await;
-        stranger.registry.sync(soon()).await.expect("an answer");
-        drop(stranger);
-        let stranger = starting(&redis, &folder).await;
-        assert_conflict(&[&stranger]).await;
-        assert!(stranger.registry.keyring().is_barred(), "it is not ready");
+        let (stranger, of_strange) = stranger(&redis, &dir.path("state")).await;
         for key in [&key, &of_strange] {
             assert_eq!(refusal(&stranger, key), Some(KeyRefusal::Unavailable));
         }
@@ -352,6 +348,34 @@ async fn instance_with_the_folder_of_another_redis_is_not_ready_and_disturbs_nob
         assert_served(&[&one, &stranger], served);
         assert_eq!(refusal(&one, gone), Some(KeyRefusal::Unknown));
     }
+}
+
+/// Starts an instance with the folder of another Redis. Also returns a key of that.
+async fn stranger(redis: &RedisServer, folder: &Path) -> (Running, Arc<ApiKeySecret>) {
+    let elsewhere = RedisServer::start();
+    let stranger = starting(&elsewhere, folder).await;
+    stranger.put("strange", "Strange").await.expect("a change");
+    let key = create_key(&stranger, "strange").await;
+    stranger.registry.sync(soon()).await.expect("an answer");
+    drop(stranger);
+    let stranger = starting(redis, folder).await;
+    assert_conflict(&[&stranger]).await;
+    assert!(stranger.registry.keyring().is_barred(), "it is not ready");
+    (stranger, key)
+}
+
+#[tokio::test]
+async fn instance_with_the_folder_of_another_redis_does_not_become_ready_by_an_empty_one() {
+    let (redis, dir) = (RedisServer::start(), TempDir::new());
+    make_projects(&on(&redis)).await;
+    let (stranger, key) = stranger(&redis, &dir.path("state")).await;
+    redis.query::<()>(&["FLUSHALL"]);
+    for _ in 0..2 {
+        assert_conflict(&[&stranger]).await;
+        assert_eq!(refusal(&stranger, &key), Some(KeyRefusal::Unavailable));
+    }
+    restore(&stranger, &redis, CatalogueSource::Instance).await;
+    assert_served(&[&stranger], &key);
 }
 
 #[tokio::test]
@@ -435,13 +459,83 @@ async fn ends_are_forgotten_when_no_catalogue_can_bring_the_key_back() {
     let redis = RedisServer::start();
     make_projects(&on(&redis)).await;
     let fresh = on(&redis);
+    fresh.registry.sync(soon()).await.expect("an answer");
     let shared = fresh.registry.fleet().catalogue().shared().expect("a shared catalogue");
-    let kept = ended_key("shop", "d", u64::MAX);
-    let ended = [ended_key("shop", "d", 2), kept.clone()];
+    let shop = fresh.registry.project(&project_id("shop")).expect("a project");
+    // The catalogue may have been restored from a side that does not know the end.
+    let of_shop = ended_key("shop", &shop.project.keys[0].digest.short(), 2);
+    let kept = [ended_key("shop", "d", u64::MAX), of_shop];
+    let ended = [ended_key("shop", "d", 2), kept[0].clone(), kept[1].clone()];
     shared.add_ended(&ended, soon()).await.expect("an answer");
     fresh.registry.sync(soon()).await.expect("an answer");
-    let left: Vec<String> = redis.query(&["ZRANGE", "{rlaas:catalog}:ended", "0", "-1"]);
-    assert_eq!(left, [kept]);
+    assert_eq!(ended_keys(&redis), kept);
+}
+
+fn ended_keys(redis: &RedisServer) -> Vec<String> {
+    redis.query(&["ZRANGE", "{rlaas:catalog}:ended", "0", "-1"])
+}
+
+#[tokio::test]
+async fn ended_keys_are_united_though_redis_has_evicted_their_ids() {
+    let redis = RedisServer::start();
+    let one = on(&redis);
+    let key = make_projects(&one).await;
+    revoke(&one, "shop", &key).await.expect("a change");
+    redis.query::<()>(&["DEL", "{rlaas:catalog}:ended-ids"]);
+    for instance in [&one, &on(&redis)] {
+        instance.registry.sync(soon()).await.expect("an answer");
+        let key = create_key(instance, "shop").await;
+        revoke(instance, "shop", &key).await.expect("a change");
+    }
+    assert_eq!(ended_keys(&redis).len(), 3);
+}
+
+#[tokio::test]
+async fn first_write_that_redis_refuses_leaves_no_catalogue() {
+    let redis = RedisServer::start();
+    let one = on(&redis);
+    redis.query::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    one.put("shop", "Shop").await.expect_err("out of memory");
+    redis.query::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(!redis.query::<bool>(&["EXISTS", "rlaas:catalog"]));
+    one.put("shop", "Shop").await.expect("a change");
+}
+
+#[tokio::test]
+async fn restore_that_another_server_has_interrupted_is_refused() {
+    let redis = RedisServer::start();
+    let one = on(&redis);
+    make_projects(&one).await;
+    redis.query::<()>(&["FLUSHALL"]);
+    assert_conflict(&[&one]).await;
+    one.stop_following();
+    let shared = one.registry.fleet().catalogue().shared().expect("a shared catalogue");
+    let begun = shared.begin_restore(None, &Lineage::default(), "one", soon()).await;
+    let generation = begun.expect("an answer").expect("a conflict");
+    let staged = Some(StagedCatalogue { generation, documents: 1, counted: 0 });
+    let (epoch, id) = (CatalogueId::random(), CatalogueId::random());
+    let head = CatalogueHead { epoch, revision: 9, id };
+    let lineage = Lineage::default();
+    let switch = CatalogueSwitch { seen: None, marks: 1, head, lineage, staged };
+    let step = shared.switch(&switch, soon()).await.expect("an answer");
+    assert_eq!(step, RestoreStep::Changed, "the document is not there");
+    let document = Document::default();
+    let written = shared.stage(generation, ("shop", Some(&document)), false, soon()).await;
+    assert_eq!(written.expect("an answer"), RestoreStep::Done);
+    assert_eq!(shared.switch(&switch, soon()).await.expect("an answer"), RestoreStep::Done);
+}
+
+#[tokio::test]
+async fn instance_on_an_empty_redis_is_ready_before_its_keys_are_known_to_be_none() {
+    let redis = RedisServer::start();
+    let mut one = on(&redis);
+    one.stop_following();
+    one.registry.set_new_catalogue_delay(Duration::from_hours(1));
+    let mut changes = one.registry.keyring().changes();
+    assert!(!one.registry.keyring().is_ready());
+    one.resume_following();
+    changes.changed().await.expect("a change");
+    assert!(one.registry.keyring().is_ready() && !one.registry.keyring().is_known());
 }
 
 #[tokio::test]

@@ -80,6 +80,8 @@ pub struct CatalogueMark {
 /// Some ended keys of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndedPage {
+    /// Time by the store's clock.
+    pub now: Timestamp,
     /// Id of the ended keys as they are now.
     pub id: String,
     /// Whether the store does not know the caller's id, so that they begin anew.

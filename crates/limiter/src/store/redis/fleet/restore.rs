@@ -68,13 +68,14 @@ impl SharedCatalogue {
         let count = FIELDS_PER_CALL.to_string();
         let arguments = [known, after, &count].map(str::as_bytes);
         let texts = self.call("ended", None, &arguments, deadline).await?.texts()?;
-        let [id, begins_anew, found @ ..] = texts.as_slice() else {
+        let [now, id, begins_anew, found @ ..] = texts.as_slice() else {
             return Err(StoreError::Garbled);
         };
+        let now = Timestamp::from_millis(number(now)?.saturating_mul(1_000));
         let ended: Vec<String> = found.iter().step_by(2).cloned().collect();
         let is_full = ended.len() == FIELDS_PER_CALL;
         let last = found.last().filter(|_| is_full).cloned().unwrap_or_default();
-        Ok(EndedPage { id: id.clone(), begins_anew: begins_anew == "1", ended, last })
+        Ok(EndedPage { now, id: id.clone(), begins_anew: begins_anew == "1", ended, last })
     }
 
     /// Adds ended keys. Returns `false` if there is no room for all.
