@@ -109,13 +109,13 @@ function operations.put(key, name, content, ttl, most)
   return { 1 }
 end
 
--- HASH: sets a value unless there is one that has not expired. Arguments: as of `put`. Results: the
--- result of `put`; or 2, and the content of the other value.
-function operations.claim(key, name, content, ttl, most)
+-- HASH: sets a value unless there is one that has not expired. Arguments: as of `put`; content of a value
+-- that is replaced all the same. Results: the result of `put`; or 2, and the content of the other value.
+function operations.claim(key, name, content, ttl, most, over)
   local other = call('HGET', key, name)
   if other then
     local ends, held = split(other)
-    if ends > now_millis() then return { 2, held } end
+    if ends > now_millis() and held ~= over then return { 2, held } end
   end
   return operations.put(key, name, content, ttl, most)
 end

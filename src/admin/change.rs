@@ -85,7 +85,7 @@ impl Administrator {
     /// Makes a change, unless it was made before under its request id.
     async fn make(&self, change: &CheckedChange) -> Result<proto::Change, AdminError> {
         if change.request_id.is_empty() {
-            return self.change_keys(change).await;
+            return self.change_keys(change, None).await;
         }
         let claim = Claim {
             actor: &change.actor,
@@ -97,14 +97,14 @@ impl Administrator {
         // The claim is not given up at the caller's deadline: it would be unknown whether the id is
         // claimed.
         let deadline = Deadline::within(MAX_TIME);
-        let claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
+        let mut claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
             Claimed::Before(answer) => {
                 let answer = proto::Change::decode(&*answer).map_err(|_| AdminError::Unfinished)?;
                 return Ok(proto::Change { replayed: true, ..answer });
             }
             Claimed::Now(claimed) => claimed,
         };
-        let result = self.change_keys(change).await;
+        let result = self.change_keys(change, Some(&mut claimed)).await;
         let deadline = Deadline::within(MAX_TIME);
         let is_refund = matches!(change.change.borrowed(), KeyChange::Refund(_));
         match &result {
@@ -124,11 +124,18 @@ impl Administrator {
 
     /// Records the intent, changes the keys, and records the outcome. The caller's deadline is for
     /// what comes before the change: a change that has begun has time of its own.
-    async fn change_keys(&self, change: &CheckedChange) -> Result<proto::Change, AdminError> {
+    async fn change_keys(
+        &self,
+        change: &CheckedChange,
+        claimed: Option<&mut ClaimedId>,
+    ) -> Result<proto::Change, AdminError> {
         let CheckedChange { actor, action, project, reason, request_id, keys, deadline, .. } =
             change;
         let made = change.change.borrowed();
         let before = Box::pin(self.limiter.inspect(keys, *deadline)).await?;
+        if let Some(claimed) = claimed {
+            claimed.begin(*deadline).await?;
+        }
         let intent = Intent {
             actor,
             action,

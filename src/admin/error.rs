@@ -34,8 +34,11 @@ pub enum AdminError {
     #[error("request_id can't be remembered: {MAX_VALUES} others are, each for idempotency.ttl")]
     TooManyIds,
     /// No project has the id.
-    #[error("project_id must be that of a project")]
-    UnknownProject,
+    #[error("{0} must be that of a project")]
+    UnknownProject(&'static str),
+    /// No rule of the project has the name.
+    #[error("rule must be that of a rule in force")]
+    UnknownRule,
     /// As many modes are set as there is space for. Nothing was changed.
     #[error("too many modes are set: nothing was changed")]
     TooManyModes,
@@ -99,7 +102,8 @@ impl AdminError {
             Self::TooManyUnits { .. } => Some("grant.limit"),
             Self::Burst { .. } => Some("grant.burst"),
             Self::PageToken | Self::ServersChanged => Some("page_token"),
-            Self::UnknownProject => Some("project_id"),
+            Self::UnknownProject(field) => Some(field),
+            Self::UnknownRule => Some("rule"),
             Self::Unfinished
             | Self::TooManyChanges
             | Self::TooManyModes

@@ -47,7 +47,7 @@ use std::time::Duration;
 use self::running::RunningChanges;
 use crate::clock::{Clock, Deadline};
 use crate::control::{OverrideKind, OverridePage};
-use crate::plan::{SelectError, SelectedKey, Selector};
+use crate::plan::{SelectedKey, Selector};
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::{KeyState, Limiter, Snapshot};
@@ -215,8 +215,7 @@ impl Administrator {
     ///
     /// # Errors
     ///
-    /// [`AdminError::UnknownProject`], [`AdminError::Selector`] if there is no such rule,
-    /// [`AdminError::PageToken`],
+    /// [`AdminError::UnknownProject`], [`AdminError::UnknownRule`], [`AdminError::PageToken`],
     /// [`AdminError::ServersChanged`], [`AdminError::Store`].
     pub async fn list_overrides(
         &self,
@@ -227,9 +226,9 @@ impl Administrator {
         count: usize,
         deadline: Deadline,
     ) -> Result<OverridePage, AdminError> {
-        let snapshot = self.snapshot_of(project)?;
+        let snapshot = self.snapshot_of(project, "project_id")?;
         if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
-            return Err(SelectError::UnknownRule.into());
+            return Err(AdminError::UnknownRule);
         }
         let deadline = deadline.or_within(MAX_TIME);
         // A key has up to two.
@@ -258,10 +257,10 @@ impl Administrator {
         project: &str,
         selector: &Selector<'_>,
     ) -> Result<Vec<SelectedKey>, AdminError> {
-        Ok(self.snapshot_of(project)?.rules.select(selector)?)
+        Ok(self.snapshot_of(project, "selector.project_id")?.rules.select(selector)?)
     }
 
-    fn snapshot_of(&self, project: &str) -> Result<Arc<Snapshot>, AdminError> {
-        self.limiter.project_snapshot(project).ok_or(AdminError::UnknownProject)
+    fn snapshot_of(&self, project: &str, field: &'static str) -> Result<Arc<Snapshot>, AdminError> {
+        self.limiter.project_snapshot(project).ok_or(AdminError::UnknownProject(field))
     }
 }

@@ -10,7 +10,11 @@
 //! | failed, and changed nothing | is made as if it were the first |
 //! | failed, and may have changed some keys | is made again, except for a refund |
 //! | has not ended | waits for its answer, up to a second; a change of a mode does not wait |
-//! | has not ended by then, or its process died | is refused as unavailable |
+//! | has not ended by then, or its process died while it made the change | is refused as unavailable |
+//! | has not begun to make the change within two seconds | is made as if it were the first, which changes nothing any more |
+//!
+//! A claim has a nonce, so that a server whose claim got no reply asks again whether it has it. A change
+//! begins in the step that makes its claim last: only while no other call has claimed the id.
 //!
 //! A refund whose outcome is unknown is never made again under its id, because it could return
 //! units twice: the audit and the state of the keys tell what it did. Ids of different callers are
@@ -19,6 +23,7 @@
 use prost::Message;
 use ring::digest::{SHA256, digest};
 use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN, OutOfBounds};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::AdminError;
@@ -35,6 +40,10 @@ const RELEASED: Duration = Duration::from_millis(1);
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Time between two looks for the answer.
 const POLL: Duration = Duration::from_millis(25);
+/// Time within which a change must begin; then another call may claim the id.
+const BEGIN_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait for a reply of the store, after which it is asked again.
+const REPLY_WITHIN: Duration = Duration::from_millis(500);
 
 /// The content of a claim.
 #[derive(Clone, PartialEq, Message)]
@@ -47,6 +56,12 @@ struct ClaimRecord {
     /// Whether the id was given back: it is free again as soon as the claim has expired.
     #[prost(bool, tag = "3")]
     released: bool,
+    /// That of the call.
+    #[prost(fixed64, tag = "4")]
+    nonce: u64,
+    /// Whether the change may have been made.
+    #[prost(bool, tag = "5")]
+    begun: bool,
 }
 
 /// A claim to a request id.
@@ -97,20 +112,20 @@ impl ClaimedId {
         deadline: Deadline,
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
+        let nonce = RandomState::new().hash_one(&name);
         let claim =
-            ClaimRecord { fingerprint: fingerprint.to_vec(), answer: None, released: false };
+            ClaimRecord { fingerprint: fingerprint.to_vec(), nonce, ..ClaimRecord::default() };
+        let claimed = Self { fleet: fleet.clone(), name, claim, ttl };
         let until = Deadline::within(max_wait);
         let mut was_held = false;
         loop {
-            let held = fleet.claim(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await;
-            let held = match held {
+            let held = match claimed.set(&claimed.claim, BEGIN_WITHIN, deadline).await {
                 // Another call has claimed it, whatever the store says now.
                 Err(_) if was_held => return Err(AdminError::Unfinished),
                 held => held.map_err(claim_error)?,
             };
-            let Some(held) = held else {
-                return Ok(Claimed::Now(Self { fleet: fleet.clone(), name, claim, ttl }));
-            };
+            let Some(held) = held else { return Ok(Claimed::Now(claimed)) };
+            let claim = &claimed.claim;
             // A newer version may write claims that this one can't read.
             let held = ClaimRecord::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
             if !held.released && held.fingerprint != claim.fingerprint {
@@ -127,24 +142,59 @@ impl ClaimedId {
         }
     }
 
+    /// Makes the claim last, before the change is made.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::Unfinished`] if another call has claimed the id meanwhile, and errors of the store:
+    /// then the change must not be made.
+    pub(super) async fn begin(&mut self, deadline: Deadline) -> Result<(), AdminError> {
+        let begun = ClaimRecord { begun: true, ..self.claim.clone() };
+        if self.set(&begun, self.ttl, deadline).await.map_err(claim_error)?.is_some() {
+            return Err(AdminError::Unfinished);
+        }
+        self.claim = begun;
+        Ok(())
+    }
+
+    /// Sets the claim if the id is free, or this call has it. Else returns the claim of the other call.
+    async fn set(
+        &self,
+        to: &ClaimRecord,
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let (own, to) = (self.claim.encode_to_vec(), to.encode_to_vec());
+        loop {
+            let (values, reply_within) = ((&*to, Some(&*own)), deadline.or_within(REPLY_WITHIN));
+            let set = self.fleet.claim_over(CLAIMS, &self.name, values, ttl, reply_within).await;
+            match set {
+                Err(error) if error.is_ambiguous() && !deadline.has_passed() => pause().await,
+                // The reply was lost before.
+                Ok(Some(held)) if held == to => return Ok(None),
+                set => return set,
+            }
+        }
+    }
+
     /// Remembers the answer, of at most [`MAX_ANSWER`] bytes. If the fleet does not answer, retries
     /// are refused.
     pub(super) async fn answered(mut self, answer: &impl Message, deadline: Deadline) {
         self.claim.answer = Some(answer.encode_to_vec());
-        self.put(self.ttl, deadline).await;
+        let Self { fleet, name, claim, ttl } = self;
+        remembered(fleet.put(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await);
     }
 
-    /// Gives the id back: a retry makes the change.
-    pub(super) async fn released(mut self, deadline: Deadline) {
-        self.claim.released = true;
-        self.put(RELEASED, deadline).await;
+    /// Gives the id back, unless another call has it: a retry makes the change.
+    pub(super) async fn released(self, deadline: Deadline) {
+        let released = ClaimRecord { released: true, ..self.claim.clone() };
+        remembered(self.set(&released, RELEASED, deadline).await);
     }
+}
 
-    async fn put(&self, ttl: Duration, deadline: Deadline) {
-        let Self { fleet, name, claim, .. } = self;
-        if let Err(error) = fleet.put(CLAIMS, name, &claim.encode_to_vec(), ttl, deadline).await {
-            tracing::warn!(%error, "the outcome of a change is not remembered under its request id");
-        }
+fn remembered<T>(result: Result<T, StoreError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "the outcome of a change is not remembered under its request id");
     }
 }
 

@@ -116,12 +116,14 @@ pub(super) fn invalid_field(field: &str, problem: &str) -> Status {
 /// Returns the status of an operation of administration that failed.
 pub(super) fn admin(error: &AdminError) -> Status {
     let (code, reason) = match error {
-        AdminError::Selector(SelectError::UnknownRule) => (Code::NotFound, "UNKNOWN_RULE"),
+        AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownRule => {
+            (Code::NotFound, "UNKNOWN_RULE")
+        }
         AdminError::NotOverridable => (Code::FailedPrecondition, "NOT_OVERRIDABLE"),
         AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
         AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
         AdminError::TooManyIds => (Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS"),
-        AdminError::UnknownProject => (Code::NotFound, "UNKNOWN_PROJECT"),
+        AdminError::UnknownProject(_) => (Code::NotFound, "UNKNOWN_PROJECT"),
         AdminError::TooManyModes => (Code::ResourceExhausted, "TOO_MANY_MODES"),
         AdminError::TooManyChanges => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
         AdminError::Running => (Code::DeadlineExceeded, "CHANGE_RUNNING"),

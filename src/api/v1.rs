@@ -11,10 +11,11 @@ use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse,
 };
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::auth::{Permission, StreamAccess, Tenant};
+use super::admin::WARNING;
+use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
@@ -31,6 +32,8 @@ use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
 const API: &str = "grpc";
+/// Warning in the response to a call with an API key.
+const KEY_NOT_READ: &str = "the API key was not read: auth.api-keys is off";
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 1_000;
 /// Maximum number of concurrent decisions of one batch or stream.
@@ -125,8 +128,9 @@ impl RateLimitService for Service {
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
         let deadline = deadline(request.metadata());
-        let (_, extensions, mut request) = request.into_parts();
-        let project = set_tenant(Tenant::from_extensions(&extensions), &mut request);
+        let (metadata, extensions, mut request) = request.into_parts();
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = set_tenant(tenant, &mut request);
         let mut timer = self.timing.start();
         let verdict = self.decide("Check", (project, &request), deadline, &mut timer).await?;
         let mut response = Response::new(response(&verdict));
@@ -135,6 +139,9 @@ impl RateLimitService for Service {
         }
         if self.headers != LimitHeaders::None {
             add_headers(response.metadata_mut(), self.headers, &verdict);
+        }
+        if tenant.is_none() && metadata.contains_key(API_KEY_HEADER) {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEY_NOT_READ));
         }
         Ok(response)
     }

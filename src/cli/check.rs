@@ -8,6 +8,7 @@ use clap::Args;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 
 use super::client::{ProjectKeyArgs, ServerArgs, runtime};
+use super::printable::printable;
 use super::{EXIT_NO, EXIT_NO_RESPONSE, key_value, response};
 use crate::rules::{Request, RequestFields};
 
@@ -73,7 +74,12 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
     // Validated here with the same text that the server would send.
     let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {
-        Ok(verdict) => Ok(verdict.into_response()),
+        Ok(verdict) => {
+            if let Some(warning) = verdict.warning() {
+                eprintln!("rlaas: warning: {}", printable(warning));
+            }
+            Ok(verdict.into_response())
+        }
         Err(error) => Err(server.explain(error.status())),
     }
 }

@@ -21,14 +21,14 @@ pub(super) struct ConfigArgs {
     example: bool,
 }
 
-pub(super) fn run(args: ConfigArgs) -> ExitCode {
+pub(super) fn run(args: ConfigArgs, given: ConfigurationArgs) -> ExitCode {
     if args.reference {
         return print(&reference::settings());
     }
     if args.example {
         return print(&example::configuration());
     }
-    match load(&args.configuration.sources()) {
+    match load(&given.with(args.configuration).sources()) {
         Ok(config) => {
             let projects = config.effective_in_projects.iter();
             let projects = projects.map(|(_, effective)| format!("---\n{}", as_yaml(effective)));

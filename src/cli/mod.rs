@@ -47,7 +47,7 @@ const TRIES_RULES: [&str; 2] = ["simulate", "test"];
 ///
 /// Without a command, starts the server: gRPC on 127.0.0.1:50051, state in memory.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -106,7 +106,7 @@ enum Command {
 }
 
 /// Sources of the configuration, besides the environment.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 struct ConfigurationArgs {
     /// YAML file; may be given several times, later ones override earlier ones
     #[arg(long, value_name = "FILE")]
@@ -119,6 +119,11 @@ struct ConfigurationArgs {
 impl ConfigurationArgs {
     fn sources(self) -> Sources {
         Sources::with_environment(self.config, self.set)
+    }
+
+    /// Returns these arguments with those that stand behind them.
+    fn with(self, later: Self) -> Self {
+        Self { config: [self.config, later.config].concat(), set: [self.set, later.set].concat() }
     }
 }
 
@@ -161,11 +166,16 @@ impl Cli {
 
     /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
-        match self.command.unwrap_or(Command::Serve(self.configuration)) {
-            Command::Serve(args) => serve::run(args),
+        let given = self.configuration;
+        match self.command.unwrap_or(Command::Serve(ConfigurationArgs::default())) {
+            Command::Serve(args) => serve::run(given.with(args)),
+            Command::Config(args) => config::run(args, given),
+            _ if !(given.config.is_empty() && given.set.is_empty()) => {
+                eprintln!("rlaas: --config and --set before a command are for serve and config");
+                ExitCode::from(EXIT_CONFIG)
+            }
             Command::Check(args) => check::run(args),
             Command::CheckConfig(args) => check_config::run(args),
-            Command::Config(args) => config::run(args),
             Command::Health(args) => health::run(&args),
             Command::Explain(args) => admin::explain(&args),
             Command::Inspect(args) => admin::inspect(&args),

@@ -70,9 +70,9 @@ impl From<AdminError> for PageError {
 /// Returns the status of a page that shows an error of an administrative operation.
 pub(super) fn admin_status(error: &AdminError) -> StatusCode {
     match error {
-        AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownProject => {
-            StatusCode::NOT_FOUND
-        }
+        AdminError::Selector(SelectError::UnknownRule)
+        | AdminError::UnknownRule
+        | AdminError::UnknownProject(_) => StatusCode::NOT_FOUND,
         AdminError::OtherChange => StatusCode::CONFLICT,
         AdminError::Running => StatusCode::GATEWAY_TIMEOUT,
         AdminError::Unfinished

@@ -32,6 +32,7 @@ fn status(error: &ProjectError) -> StatusCode {
         | ProjectError::StaleProject
         | ProjectError::StaleRevision
         | ProjectError::Unnamed
+        | ProjectError::KeysOff
         | ProjectError::FileRule(_)
         | ProjectError::FileProject
         | ProjectError::FileUnmatched

@@ -18,7 +18,7 @@ use tonic_types::StatusExt;
 
 use self::retry::Retries;
 use crate::channel::ApiChannel;
-use crate::verdict::{AnsweredBy, Verdict};
+use crate::verdict::Verdict;
 
 pub use self::builder::{ClientBuilder, ConnectError};
 
@@ -125,7 +125,7 @@ impl Client {
         let result = self.call(request, deadline.or_within(*own)).await;
         match result {
             Ok(response) => {
-                let verdict = Verdict::new(response.into_inner(), AnsweredBy::Server);
+                let verdict = Verdict::of_server(response);
                 if let Some(key) = key {
                     refusals.insert(key, asked_at, &verdict);
                 }

@@ -7,6 +7,7 @@ use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::decide::OnNoAnswer;
 use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use tonic::Response;
 
 /// Time after which a request that [`OnNoAnswer::Deny`] refused may be tried again. The same as the
 /// server returns with the source `FAIL_CLOSED`.
@@ -40,6 +41,7 @@ const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 pub struct Verdict {
     response: CheckResponse,
     answered_by: AnsweredBy,
+    warning: Option<String>,
 }
 
 /// The origin of a verdict.
@@ -55,7 +57,18 @@ pub enum AnsweredBy {
 
 impl Verdict {
     pub(crate) fn new(response: CheckResponse, answered_by: AnsweredBy) -> Self {
-        Self { response, answered_by }
+        Self { response, answered_by, warning: None }
+    }
+
+    pub(crate) fn of_server(response: Response<CheckResponse>) -> Self {
+        let warning = response.metadata().get("rlaas-warning");
+        let warning = warning.and_then(|text| text.to_str().ok()).map(str::to_owned);
+        Self { warning, ..Self::new(response.into_inner(), AnsweredBy::Server) }
+    }
+
+    /// Returns the server's warning, such as that it does not read API keys.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// Returns the verdict for a request that the server refuses because no rule matches.

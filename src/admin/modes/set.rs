@@ -17,7 +17,6 @@ use crate::admin::change::{MAX_OUTCOME_TIME, UNAVAILABLE, check_bounds};
 use crate::admin::request_ids::{Claim, Claimed, ClaimedId};
 use crate::admin::{AdminError, Administrator};
 use crate::clock::{Deadline, Micros};
-use crate::plan::SelectError;
 use crate::proto_values::timestamp;
 use crate::store::StoreError;
 
@@ -39,9 +38,9 @@ impl Administrator {
         }
         if let Some(project) = &change.scope.project {
             let snapshot = self.limiter.project_snapshot(project);
-            let snapshot = snapshot.ok_or(AdminError::UnknownProject)?;
+            let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
             if change.scope.rule.as_deref().is_some_and(|rule| !snapshot.rules.has_rule(rule)) {
-                return Err(SelectError::UnknownRule.into());
+                return Err(AdminError::UnknownRule);
             }
         }
         let shared = Arc::clone(&self.shared);
@@ -97,7 +96,12 @@ impl Modes {
             // All other changes of modes wait for this one.
             max_wait: std::time::Duration::ZERO,
         };
-        ClaimedId::claim(&self.fleet, claim, Deadline::within(CALL_TIMEOUT)).await
+        let deadline = Deadline::within(CALL_TIMEOUT);
+        let mut claimed = ClaimedId::claim(&self.fleet, claim, deadline).await?;
+        if let Claimed::Now(id) = &mut claimed {
+            id.begin(deadline).await?;
+        }
+        Ok(claimed)
     }
 
     async fn set_claimed(

@@ -131,7 +131,7 @@ impl ProjectAdministrator {
         T: Send + 'static,
     {
         if call.request_id.is_empty() {
-            return self.record_and_write(call, planned, apply).await.map(Made::Now);
+            return self.record_and_write(call, planned, None, apply).await.map(Made::Now);
         }
         let claim = Claim {
             actor: &call.actor,
@@ -141,7 +141,7 @@ impl ProjectAdministrator {
             max_wait: MAX_WAIT,
         };
         let fleet = self.administrator.fleet();
-        let claimed = match ClaimedId::claim(fleet, claim, Deadline::within(MAX_TIME)).await? {
+        let mut claimed = match ClaimedId::claim(fleet, claim, Deadline::within(MAX_TIME)).await? {
             Claimed::Now(claimed) => claimed,
             Claimed::Before(answer) => {
                 let answer = String::decode(&*answer).map_err(|_| AdminError::Unfinished)?;
@@ -149,7 +149,7 @@ impl ProjectAdministrator {
             }
         };
         let answer = planned.answer.clone();
-        let result = self.record_and_write(call, planned, apply).await;
+        let result = self.record_and_write(call, planned, Some(&mut claimed), apply).await;
         let deadline = Deadline::within(MAX_TIME);
         match &result {
             Ok(_) => claimed.answered(&answer, deadline).await,
@@ -166,6 +166,7 @@ impl ProjectAdministrator {
         &self,
         call: &ProjectCall,
         planned: PlannedChange,
+        claimed: Option<&mut ClaimedId>,
         apply: F,
     ) -> Result<MadeNow<T>, ProjectError>
     where
@@ -189,6 +190,9 @@ impl ProjectAdministrator {
         let (deletes, only_ends_keys) = tried?;
         if is_conflict && !only_ends_keys {
             return Err(SyncError::Conflict.into());
+        }
+        if let Some(claimed) = claimed {
+            claimed.begin(deadline).await?;
         }
         let intent = Intent {
             actor: &call.actor,

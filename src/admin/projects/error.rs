@@ -44,6 +44,9 @@ pub enum ProjectError {
     /// A key cannot be changed as requested.
     #[error(transparent)]
     Key(#[from] ApiKeyError),
+    /// A key would be ignored.
+    #[error("API keys are ignored: set auth.api-keys to accepted or required")]
+    KeysOff,
     /// Rules cannot be changed as requested.
     #[error(transparent)]
     Rules(#[from] RuleWriteError),

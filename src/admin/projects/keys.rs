@@ -1,10 +1,11 @@
 //! API keys of projects.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::change::{Made, PlannedChange};
 use super::{ProjectAdministrator, ProjectCall, ProjectError, named};
-use crate::clock::Micros;
+use crate::clock::{Deadline, Micros, Timestamp};
 use crate::projects::registry::Change;
 use crate::projects::{ApiKey, ApiKeyError, ApiKeySecret, Environment, NewKey, ProjectId};
 
@@ -38,8 +39,9 @@ impl ProjectAdministrator {
         id: &ProjectId,
         key: NewKey,
     ) -> Result<CreatedKey, ProjectError> {
+        self.check_keys_are_read()?;
         let secret = generate(&key.environment)?;
-        let ends = key.expires_at.map_or(0, crate::clock::Timestamp::as_micros).to_string();
+        let ends = key.expires_at.map_or(0, Timestamp::as_micros).to_string();
         let environment = key.environment.as_str().to_owned();
         let fields = vec![id.to_string(), key.display_name.clone(), environment, ends];
         let planned = PlannedChange {
@@ -123,6 +125,25 @@ impl ProjectAdministrator {
             Ok(Change { after: Some((project, state.rules.clone())), revision: None, result })
         });
         Ok(made.await?.now()?.result)
+    }
+
+    /// Returns when the keys of a project were last used, by their ids: the hour, or the time of creation
+    /// if that is later.
+    pub async fn last_uses(&self, id: &ProjectId, by: Deadline) -> HashMap<String, Timestamp> {
+        let mut uses = self.usage.last_uses(id, by).await;
+        for key in self.registry.project(id).iter().flat_map(|state| &state.project.keys) {
+            uses.entry(key.id.clone()).and_modify(|used| *used = key.created_at.max(*used));
+        }
+        uses
+    }
+
+    /// Returns `true` unless `auth.api-keys` is `off`: then keys are ignored.
+    pub fn reads_keys(&self) -> bool {
+        self.administrator.shared.takes_api_keys
+    }
+
+    pub(super) fn check_keys_are_read(&self) -> Result<(), ProjectError> {
+        if self.reads_keys() { Ok(()) } else { Err(ProjectError::KeysOff) }
     }
 
     pub(super) fn key(&self, id: &ProjectId, key: &str) -> Result<ApiKey, ProjectError> {

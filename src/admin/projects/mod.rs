@@ -183,6 +183,7 @@ impl ProjectAdministrator {
         new: NewProject,
         key: NewKey,
     ) -> Result<(Arc<ProjectState>, Arc<ApiKeySecret>), ProjectError> {
+        self.check_keys_are_read()?;
         let secret = keys::generate(&key.environment)?;
         let state = self.create_with(call, new, Some((key, Arc::clone(&secret)))).await?;
         Ok((state, secret))

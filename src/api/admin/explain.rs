@@ -35,7 +35,7 @@ pub(crate) async fn explain(
 ) -> Result<proto::ExplainResponse, Status> {
     let proto::ExplainRequest { request, project_id } = message;
     let snapshot = limiter.project_snapshot(&project_id);
-    let snapshot = snapshot.ok_or_else(|| admin(&AdminError::UnknownProject))?;
+    let snapshot = snapshot.ok_or_else(|| admin(&AdminError::UnknownProject("project_id")))?;
     let request = request.ok_or_else(|| invalid_field("request", "must be set"))?;
     if let Err(problem) = parse(&request) {
         let result = Some(result(Err(&invalid(problem))));

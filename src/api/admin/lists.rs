@@ -52,6 +52,9 @@ pub(super) async fn audit(
         since: request.since.as_ref().map(|time| parsed("since", time)).transpose()?,
         until: request.until.as_ref().map(|time| parsed("until", time)).transpose()?,
     };
+    if filter.since.zip(filter.until).is_some_and(|(since, until)| since > until) {
+        return Err(invalid_field("since", "must not be after until"));
+    }
     let deadline = deadline.or_within(MAX_TIME);
     let page = administrator.audit().list(&filter, page_size, page, deadline).await;
     let page = page.map_err(|error| admin(&AdminError::Store(error)))?;

@@ -33,10 +33,10 @@ impl<'a> TopKeysQuery<'a> {
             return Err(invalid_field("rule", "must be the name of a rule"));
         }
         let kind = match proto::TopKind::try_from(*kind) {
-            Ok(proto::TopKind::Unspecified | proto::TopKind::Denied) => TopKind::Denied,
+            Ok(proto::TopKind::Denied) => TopKind::Denied,
             Ok(proto::TopKind::NearLimit) => TopKind::NearLimit,
             Ok(proto::TopKind::Used) => TopKind::Used,
-            Err(_) => {
+            Ok(proto::TopKind::Unspecified) | Err(_) => {
                 let problem = "must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED";
                 return Err(invalid_field("kind", problem));
             }

@@ -16,7 +16,9 @@ use crate::clock::{Clock, Micros};
 use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId};
 
 /// The header with an API key. Also the name in the metadata of gRPC.
-const HEADER: HeaderName = HeaderName::from_static("x-api-key");
+const HEADER: HeaderName = HeaderName::from_static(API_KEY_HEADER);
+/// Its name.
+pub const API_KEY_HEADER: &str = "x-api-key";
 /// The attribute that holds the id of the first key of its line.
 const ATTRIBUTE: &str = "api_key";
 

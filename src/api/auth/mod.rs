@@ -23,7 +23,7 @@ mod sign_in;
 mod stream_access;
 mod token;
 
-pub use api_keys::{ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
+pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
 pub use caller::{Caller, PeerLocality};
 pub use grants::Grants;
 pub use local::{HostName, HostNameError, HostNames, NotLocal};

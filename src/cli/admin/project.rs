@@ -213,9 +213,10 @@ fn create(args: &CreateProjectArgs) -> ExitCode {
             request_id: args.request.request_id()?,
             reason: args.reason.reason.clone(),
         };
-        let response = projects.create_project(request).await?.into_inner();
-        let text = table(response.project.as_slice());
-        Ok(CommandOutput::new("CreateProjectResponse", &response, text))
+        let response = projects.create_project(request).await?;
+        let text = table(response.get_ref().project.as_slice());
+        let output = CommandOutput::new("CreateProjectResponse", response.get_ref(), text);
+        Ok(output.with_warning_of(response.metadata()))
     })
 }
 

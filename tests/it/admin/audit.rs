@@ -166,6 +166,7 @@ async fn requests_that_are_not_valid_are_refused_by_field() {
         (token("2-0.1-0"), "page_token"),
         (token("1-0.2-0\n"), "page_token"),
         (proto::ListAuditRequest { since: time(-1, 0), ..any() }, "since"),
+        (proto::ListAuditRequest { since: time(2, 0), until: time(1, 0), ..any() }, "since"),
         (proto::ListAuditRequest { until: time(0, -1), ..any() }, "until"),
         (proto::ListAuditRequest { until: time(i64::MAX, 0), ..any() }, "until"),
         (

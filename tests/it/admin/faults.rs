@@ -12,7 +12,7 @@ use tonic::{Code, Request, Status};
 
 use super::audit::newest;
 use super::step_proxy::{StepFault, StepProxy};
-use super::{AdminClient, admin, inspect, of_user};
+use super::{AdminClient, admin, inspect, of_user, refund};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -192,4 +192,65 @@ async fn run(
     let states = inspect(&mut admin, of_user("alice")).await.expect("a state");
     let entries = newest(&mut admin).await;
     (result, states[0].used, entries, server.log())
+}
+
+/// The calls that claim a request id, and then make the claim last.
+const CLAIM: &[&str] = &["claim", "rlaas:changes"];
+
+/// Starts two servers on one Redis, the first one behind a proxy, with 3 units of alice in use.
+async fn two_servers(redis: &RedisServer) -> (StepProxy, [Rlaas; 2], [AdminClient; 2]) {
+    let proxy = StepProxy::to(redis.port());
+    let servers = [proxy.port(), redis.port()].map(|port| {
+        let url = format!("store.redis.url=redis://127.0.0.1:{port}");
+        Rlaas::start(&["store.backend=redis", &url, "store.redis.timeout=10s"])
+    });
+    let mut clients = Vec::new();
+    for server in &servers {
+        let mut client = admin(server).await;
+        // The scripts, and the secret that hashes keys, are there before.
+        refund(&mut client, of_user("bob"), 1, "before").await.expect("an answer");
+        clients.push(client);
+    }
+    for _ in 0..3 {
+        check(&mut servers[1].client().await, "alice").await.expect("a decision");
+    }
+    redis.query::<()>(&["DEL", "rlaas:audit"]);
+    (proxy, servers, clients.try_into().expect("two clients"))
+}
+
+#[tokio::test]
+async fn lost_reply_to_a_claim_is_asked_for_again() {
+    for passing in 0..2 {
+        let redis = RedisServer::start();
+        let (proxy, _servers, [mut client, _]) = two_servers(&redis).await;
+        proxy.fail_at(CLAIM, passing, StepFault::Unanswered);
+        let mut retried = client.clone();
+        let change = tokio::spawn(async move {
+            refund(&mut retried, of_user("alice"), 1, "once").await.expect("a change")
+        });
+        eventually("the reply is lost", SOON, async || proxy.has_failed()).await;
+        proxy.heal();
+        assert!(!change.await.expect("no panic").replayed);
+        let again = refund(&mut client, of_user("alice"), 1, "once").await.expect("an answer");
+        assert!(again.replayed);
+        let states = inspect(&mut client, of_user("alice")).await.expect("a state");
+        assert_eq!(states[0].used, 2);
+    }
+}
+
+#[tokio::test]
+async fn call_that_is_held_before_its_change_makes_none_after_a_retry() {
+    let redis = RedisServer::start();
+    let (proxy, _servers, [mut first, mut second]) = two_servers(&redis).await;
+    proxy.fail_at(CLAIM, 1, StepFault::Hung);
+    let held = tokio::spawn(async move { refund(&mut first, of_user("alice"), 1, "once").await });
+    eventually("the first call is held", SOON, async || proxy.has_failed()).await;
+    let retries = async || refund(&mut second.clone(), of_user("alice"), 1, "once").await.is_ok();
+    eventually("a retry makes the change", SOON, retries).await;
+    proxy.heal();
+    held.await.expect("no panic").expect_err("the claim of another call");
+    let states = inspect(&mut second, of_user("alice")).await.expect("a state");
+    assert_eq!(states[0].used, 2);
+    let states: Vec<State> = newest(&mut second).await.iter().map(AuditEntry::state).collect();
+    assert_eq!(states, [State::Done]);
 }

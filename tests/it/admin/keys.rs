@@ -99,6 +99,10 @@ async fn invalid_requests_name_the_field_and_change_nothing() {
             project_id: String::new(),
         })
     };
+    let of_project = |id: &str| {
+        let selector = of_user("alice").expect("a selector");
+        Some(proto::Selector { project_id: id.to_owned(), ..selector })
+    };
     let long = "x".repeat(1025);
     for (request, code, field) in [
         (reset(None, "r", ""), Code::InvalidArgument, "selector"),
@@ -116,6 +120,7 @@ async fn invalid_requests_name_the_field_and_change_nothing() {
         (reset(id("alice", ""), "r", ""), Code::InvalidArgument, "selector.rule"),
         (reset(id("a:b", "default"), "r", ""), Code::InvalidArgument, "selector.key.id"),
         (reset(id("alice", "no such rule"), "r", ""), Code::NotFound, "selector.rule"),
+        (reset(of_project("none"), "r", ""), Code::NotFound, "selector.project_id"),
     ] {
         let status = admin.reset(request).await.expect_err(field);
         assert_eq!(status.code(), code, "{status:?}");

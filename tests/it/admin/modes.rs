@@ -183,7 +183,9 @@ async fn invalid_requests_name_the_field() {
         assert!(status.message().starts_with(field), "{status:?}");
     }
     let unknown = set_mode(&mut client, set("nobody", ModeMessage::Off, 60)).await;
-    assert_eq!(unknown.expect_err("no rule").code(), Code::NotFound);
+    let unknown = unknown.expect_err("no rule");
+    assert_eq!(unknown.code(), Code::NotFound);
+    assert_eq!(unknown.message(), "rule must be that of a rule in force");
     let unknown = set_mode(&mut client, with(|one| one.project_id = "shop".to_owned())).await;
     assert_eq!(unknown.expect_err("no project").code(), Code::NotFound);
     assert_eq!(mode_of(&server, "default").await.0, ModeMessage::Enforce);

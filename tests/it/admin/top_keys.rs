@@ -88,7 +88,7 @@ async fn each_kind_has_its_counts() {
     let key = used.keys[0].key.as_ref().expect("a key");
     let names: Vec<&str> = key.parts.iter().map(|part| &*part.name).collect();
     assert_eq!((names, &*key.id), (vec!["user_id", "attributes.plan"], "alice:free"));
-    let denied = top(&mut client, query("pay", proto::TopKind::Unspecified)).await;
+    let denied = top(&mut client, query("pay", proto::TopKind::Denied)).await;
     assert_eq!((counts(&denied), denied.total), (vec![(alice.clone(), 4), (bob.clone(), 1)], 5));
     let near = top(&mut client, query("pay", proto::TopKind::NearLimit)).await;
     assert_eq!(counts(&near), [(alice.clone(), 2), (bob, 2)]);
@@ -116,13 +116,12 @@ async fn invalid_requests_name_the_field() {
     let window = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
     let pay = || query("pay", proto::TopKind::Used);
     let invalid = Code::InvalidArgument;
+    let kind = "kind must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED";
     for (request, expected) in [
         (query("", proto::TopKind::Used), (invalid, "rule must be the name of a rule")),
         (query("other", proto::TopKind::Used), (Code::NotFound, "rule must be that of a rule")),
-        (
-            proto::TopKeysRequest { kind: 9, ..pay() },
-            (invalid, "kind must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED"),
-        ),
+        (proto::TopKeysRequest { kind: 0, ..pay() }, (invalid, kind)),
+        (proto::TopKeysRequest { kind: 9, ..pay() }, (invalid, kind)),
         (
             proto::TopKeysRequest { window: window(60, 0), ..pay() },
             (invalid, "window must be 900s or 3600s"),

@@ -323,6 +323,8 @@ fn person_at_a_terminal_is_asked_before_rules_are_written() {
     let command = format!("apply -f {other} --project shop --prune --yes");
     let (code, shown) = at_terminal(&server, &command, "");
     assert!(code == 0 && shown.ends_with("project shop: revision 3, 2 rules\n"), "{shown}");
+    let (code, shown) = at_terminal(&server, "rollback 2 --project shop", "n\n");
+    assert!(code == 1 && shown.contains("Roll back to revision 2? [y/N] "), "{shown}");
 }
 
 /// Returns a file with rules that differ in every field. Fewer of them are as long as many.

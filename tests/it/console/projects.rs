@@ -306,7 +306,7 @@ async fn usage_is_shown_and_downloaded() {
 
 #[tokio::test]
 async fn roles_are_those_of_the_operations() {
-    let server = start_with_auth(&[]);
+    let server = start_with_auth(&["auth.api-keys=accepted"]);
     let operator = Browser::signed_in(&server, OPERATE).await;
     let admin = Browser::signed_in(&server, ADMIN).await;
     assert_eq!(create(&admin, "id=shop").await.status, 303);
@@ -329,7 +329,10 @@ async fn roles_are_those_of_the_operations() {
 
     let file = TempDir::new();
     let of_shop = auth(&[(ADMIN, "projects: [shop], roles: [admin]"), (OPERATE, "roles: [admin]")]);
-    let server = Rlaas::start_from(&file.write("rlaas.yaml", &of_shop), &[CONSOLE]);
+    let server = Rlaas::start_from(
+        &file.write("rlaas.yaml", &of_shop),
+        &[CONSOLE, "auth.api-keys=accepted"],
+    );
     let of_all = Browser::signed_in(&server, OPERATE).await;
     for id in ["shop", "other"] {
         assert_eq!(create(&of_all, &format!("id={id}")).await.status, 303);

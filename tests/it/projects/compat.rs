@@ -358,7 +358,7 @@ async fn call_many(server: &Rlaas, rules: &str) -> Vec<u16> {
 
 #[tokio::test]
 async fn other_machines_and_hosts_manage_nothing_while_nobody_is_listed() {
-    let server = Rlaas::start(&[]);
+    let server = Rlaas::start(&["auth.api-keys=accepted"]);
     let name = r#"{"project_name":"a"}"#;
     let json = "Content-Type: application/json\r\n";
     // Its Host is not local.

@@ -9,7 +9,7 @@ const RULE: &str = r#"{"rule":{"maxRequests":"5","window":"60s"}}"#;
 
 #[tokio::test]
 async fn resources_have_statuses_and_etags() {
-    let server = Rlaas::start(&[]);
+    let server = Rlaas::start(&["auth.api-keys=accepted"]);
     let call = |method: &'static str, path: &'static str, headers: String, body: &'static str| {
         let server = &server;
         async move { http(server, method, path, &headers, body).await }

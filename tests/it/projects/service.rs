@@ -24,9 +24,9 @@ struct Pair {
 }
 
 async fn pairs() -> Vec<Pair> {
-    let memory = Rlaas::start(&[]);
-    let redis = RedisServer::start();
-    let servers = vec![Rlaas::on_redis(&redis, &[]), Rlaas::on_redis(&redis, &[])];
+    let keys = ["auth.api-keys=accepted"];
+    let (memory, redis) = (Rlaas::start(&keys), RedisServer::start());
+    let servers = vec![Rlaas::on_redis(&redis, &keys), Rlaas::on_redis(&redis, &keys)];
     vec![
         Pair {
             one: client(&memory, "").await,
@@ -420,7 +420,7 @@ async fn unnamed_project_has_the_rules_of_files() {
 #[tokio::test]
 async fn changes_are_in_the_audit_and_refused_ones_are_not() {
     use proto::admin_service_client::AdminServiceClient;
-    let server = Rlaas::start(&[]);
+    let server = Rlaas::start(&["auth.api-keys=accepted"]);
     let mut projects = client(&server, "").await;
     create(&mut projects, "shop").await;
     let create = proto::CreateRuleRequest {

@@ -285,7 +285,7 @@ impl MemoryFleet {
         &self,
         map: &str,
         name: &str,
-        content: &[u8],
+        (content, over): (&[u8], Option<&[u8]>),
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
@@ -294,7 +294,8 @@ impl MemoryFleet {
         let expires_at = now + Micros::from(ttl);
         {
             let mut contents = self.contents();
-            if let Some(held) = contents.held(map, name, now) {
+            let held = contents.held(map, name, now);
+            if let Some(held) = held.filter(|held| Some(held.as_slice()) != over) {
                 return Ok(Some(held));
             }
             contents.make_room(map, name, now)?;

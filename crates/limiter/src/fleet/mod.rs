@@ -299,11 +299,27 @@ impl Fleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let ttl = check_put(map, name, value, ttl)?;
+        self.claim_over(map, name, (value, None), ttl, deadline).await
+    }
+
+    /// Sets the value of a name in a map, as [`Fleet::claim`], also if it has the second one of `values`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fleet::put`].
+    pub async fn claim_over(
+        &self,
+        map: &str,
+        name: &str,
+        values: (&[u8], Option<&[u8]>),
+        ttl: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let ttl = check_put(map, name, values.0, ttl)?;
         match &self.0 {
-            Kind::Memory(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
+            Kind::Memory(fleet) => fleet.claim(map, name, values, ttl, deadline).await,
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.claim(map, name, value, ttl, deadline).await,
+            Kind::Redis(fleet) => fleet.claim(map, name, values, ttl, deadline).await,
         }
     }
 

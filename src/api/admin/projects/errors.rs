@@ -58,6 +58,7 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
         | ProjectError::StaleRevision
         | ProjectError::Rules(RuleWriteError::Stale) => (Code::Aborted, "STALE"),
         ProjectError::Unnamed => (Code::FailedPrecondition, "UNNAMED_PROJECT"),
+        ProjectError::KeysOff => (Code::FailedPrecondition, "API_KEYS_OFF"),
         ProjectError::Key(ApiKeyError::NotFound) => (Code::NotFound, "UNKNOWN_KEY"),
         ProjectError::Key(ApiKeyError::Ended) => (Code::FailedPrecondition, "KEY_ENDED"),
         ProjectError::Key(ApiKeyError::TooMany) => (Code::ResourceExhausted, "TOO_MANY_KEYS"),

@@ -15,6 +15,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
+use tracing::warn;
 
 pub(in crate::api) use self::errors::project_status;
 pub(super) use self::errors::{forbidden, no_project};
@@ -42,6 +43,8 @@ use crate::rules::spec::RuleSpec;
 /// Warning in the response to a change that ends keys.
 const ENDS_NOT_KEPT: &str =
     "there are too many revoked keys: an older backup of redis would bring back those that end now";
+/// Warning in the response to a new project whose keys would be ignored.
+const KEYS_OFF: &str = "API keys are ignored: set auth.api-keys to accepted or required";
 /// Time that a replaced key stays valid unless the request says otherwise.
 const DEFAULT_GRACE: Micros = Micros::from_secs(86_400);
 
@@ -107,7 +110,12 @@ impl ProjectService for Projects {
         let state = self.administrator.create(&call, new).await;
         let state = state.map_err(|error| failed(&error))?;
         let project = Some(self.message(&state));
-        Ok(Response::new(proto::CreateProjectResponse { project }))
+        let mut response = Response::new(proto::CreateProjectResponse { project });
+        if !self.administrator.reads_keys() {
+            warn!(project = %state.project.id, "{KEYS_OFF}");
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEYS_OFF));
+        }
+        Ok(response)
     }
 
     async fn get_project(

@@ -59,7 +59,7 @@ impl Projects {
         keys: &mut [proto::ApiKey],
         deadline: Deadline,
     ) {
-        let uses = self.administrator.usage().last_uses(id, deadline).await;
+        let uses = self.administrator.last_uses(id, deadline).await;
         for key in keys {
             key.last_used_at = uses.get(&key.id).copied().map(crate::proto_values::timestamp);
         }

@@ -11,6 +11,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 use super::changes;
 use super::project_rules::OfProjectArgs;
 use crate::cli::admin::call::{CallArgs, CommandOutput};
+use crate::cli::admin::change::ConfirmArgs;
 use crate::cli::admin::project::ReasonArgs;
 use crate::cli::admin::text;
 use crate::cli::table::{Column, Table};
@@ -48,6 +49,8 @@ pub(super) struct RollbackArgs {
     #[command(flatten)]
     reason: ReasonArgs,
     #[command(flatten)]
+    confirm: ConfirmArgs,
+    #[command(flatten)]
     call: CallArgs,
 }
 
@@ -80,6 +83,7 @@ pub(super) fn diff(args: &DiffArgs) -> ExitCode {
 
 pub(super) fn rollback(args: &RollbackArgs) -> ExitCode {
     args.call.run_on_projects(async |projects| {
+        args.confirm.confirm_write(&format!("Roll back to revision {}?", args.revision))?;
         let request = RollbackRequest {
             project_id: args.of.id(),
             revision: args.revision,

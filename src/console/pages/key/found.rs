@@ -15,7 +15,7 @@ use crate::api::auth::{Caller, Role};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::console::ConsoleContext;
 use crate::console::page_error::{PageError, admitted};
-use crate::plan::{SelectError, SelectedKey, Selector, SelectorTarget};
+use crate::plan::{SelectedKey, Selector, SelectorTarget};
 use crate::projects::ProjectId;
 use crate::rules::{RuleSet, Share};
 use crate::store::StoreError;
@@ -119,9 +119,9 @@ async fn by_request(
 ) -> Result<FoundKeys, PageError> {
     let limiter = console.administrator.limiter();
     let snapshot = limiter.project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject)?;
+    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
     if !search.rule.is_empty() && !snapshot.rules.has_rule(&search.rule) {
-        return Err(AdminError::from(SelectError::UnknownRule).into());
+        return Err(AdminError::UnknownRule.into());
     }
     let (request, of, asked) = (search.request.clone(), project.clone(), search.rule.clone());
     let explained = explain(snapshot, move |rules: &RuleSet| {
@@ -190,7 +190,7 @@ async fn by_id(
 ) -> Result<FoundKeys, PageError> {
     let limiter = console.administrator.limiter();
     let snapshot = limiter.project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject)?;
+    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
     let rule = Some(&*search.rule).filter(|rule| !rule.is_empty());
     let selector = Selector { target: SelectorTarget::Id(&search.id), rule };
     let keys = snapshot.rules.select(&selector).map_err(AdminError::from)?;

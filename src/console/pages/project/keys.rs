@@ -22,10 +22,15 @@ impl ProjectPage {
         keys.sort_by(|one, other| (other.created_at, &other.id).cmp(&(one.created_at, &one.id)));
         html! {
             h2 #keys { "API keys" }
-            @if keys.is_empty() {
+            @if !self.reads_keys {
+                p.notice {
+                    "API keys are ignored here, and the default rule answers: set "
+                    code { "auth.api-keys" } " to accepted or required."
+                }
+            } @else if keys.is_empty() {
                 p.notice { "The project has no API key, so that no request is one of its own." }
             } @else { (self.key_table(&keys)) }
-            @if self.is_admin { (self.new_key()) }
+            @if self.is_admin && self.reads_keys { (self.new_key()) }
         }
     }
 

@@ -80,6 +80,8 @@ struct ProjectPage {
     /// When each key was last used.
     uses: HashMap<String, Timestamp>,
     usage: MonthOfUsage,
+    /// Whether requests may show API keys.
+    reads_keys: bool,
     /// Whether the visitor may change the project.
     is_admin: bool,
     /// Whether the visitor may delete it.
@@ -111,9 +113,10 @@ async fn respond(
         return console.refuse_access(AccessError::NoProject).await;
     };
     let deadline = Deadline::within(MAX_READ_TIME);
-    let recorder = console.projects.usage();
-    let (uses, usage) =
-        tokio::join!(recorder.last_uses(&id, deadline), MonthOfUsage::read(console, &id, deadline));
+    let (uses, usage) = tokio::join!(
+        console.projects.last_uses(&id, deadline),
+        MonthOfUsage::read(console, &id, deadline)
+    );
     let projects = &console.projects;
     let page = ProjectPage {
         frame,
@@ -124,6 +127,7 @@ async fn respond(
         now: projects.clock().now(),
         uses,
         usage,
+        reads_keys: console.projects.reads_keys(),
         is_admin: visitor.caller.roles_in(&id).intersects(ADMIN),
         is_admin_of_all: visitor.caller.has(Role::Admin),
         refused,

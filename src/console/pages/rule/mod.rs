@@ -38,7 +38,6 @@ use crate::console::layout::Frame;
 use crate::console::page_error::{PageError, admitted};
 use crate::console::visitor::ConsoleVisitor;
 use crate::console::{Console, ConsoleContext};
-use crate::plan::SelectError;
 use crate::projects::ProjectId;
 use crate::telemetry::stats::StatsPoint;
 
@@ -107,9 +106,9 @@ async fn gather(
         query.scope = StatsScope::Fleet;
     }
     let snapshot = console.administrator.limiter().project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject)?;
+    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
     let candidates = match NamedRule::find(&snapshot.rules, &query.name) {
-        None => return Err(AdminError::from(SelectError::UnknownRule).into()),
+        None => return Err(AdminError::UnknownRule.into()),
         Some(rule) => rule.candidates().len(),
     };
     let roles = caller.roles_in(&project);

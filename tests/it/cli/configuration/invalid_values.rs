@@ -480,9 +480,17 @@ server:
         assert!(reported.iter().any(|line| line.ends_with(expected)), "{expected}: {reported:#?}");
     }
     assert!(!reported.concat().contains("12345678"), "{reported:?}");
-    let output = rlaas(&["config", "--set", "server.workers=no"]).output();
-    let (_, _, error) = finish(output.expect("the program"));
-    assert!(error.ends_with("from 1 to 1024 (found no)\n"), "{error}");
+    for command in
+        [["config", "--set", "server.workers=no"], ["--set", "server.workers=no", "serve"]]
+    {
+        let (_, _, error) = finish(rlaas(&command).output().expect("the program"));
+        assert!(error.ends_with("from 1 to 1024 (found no)\n"), "{error}");
+    }
+    let (code, _, error) = run(&["--set", "server.workers=2", "check", "alice"]);
+    assert_eq!(
+        (code, &*error),
+        (64, "rlaas: --config and --set before a command are for serve and config\n")
+    );
 }
 
 #[test]

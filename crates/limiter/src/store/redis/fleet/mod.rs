@@ -119,12 +119,13 @@ impl RedisFleet {
         &self,
         map: &str,
         name: &str,
-        content: &[u8],
+        (content, over): (&[u8], Option<&[u8]>),
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let (ttl, most) = (millis(ttl), MAX_VALUES.to_string());
-        let arguments = [name.as_bytes(), content, ttl.as_bytes(), most.as_bytes()];
+        let mut arguments = vec![name.as_bytes(), content, ttl.as_bytes(), most.as_bytes()];
+        arguments.extend(over);
         let mut results = self.call(map, "claim", &arguments, deadline).await?.into_iter();
         match (results.next(), results.next(), results.next()) {
             (Some(Value::Int(1)), None, None) => Ok(None),
