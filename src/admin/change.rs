@@ -15,6 +15,7 @@ use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
 use crate::plan::{SelectedKey, Selector, SelectorTarget};
 use crate::rules::Key;
 use crate::store::StoreError;
+use crate::telemetry::holder::Holder;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::{ChangeError, KeyChange, KeysChanged, Limiter};
 
@@ -30,10 +31,12 @@ pub(super) const MAX_REASON: usize = 1024;
 pub(super) const MAX_REQUEST_ID: usize = 64;
 
 /// A change that a caller asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ChangeRequest<'a> {
     /// The caller.
     pub actor: &'a str,
+    /// On whose account its request id is held.
+    pub holder: Holder,
     /// Name of the RPC.
     pub action: &'static str,
     /// The project of the keys.
@@ -68,6 +71,7 @@ impl Administrator {
         let keys = self.select(request.project, &request.selector)?;
         let change = CheckedChange {
             actor: request.actor.to_owned(),
+            holder: request.holder.clone(),
             action: request.action,
             project: request.project.to_owned(),
             reason: request.reason.to_owned(),
@@ -89,6 +93,7 @@ impl Administrator {
         }
         let claim = Claim {
             actor: &change.actor,
+            holder: &change.holder,
             request_id: &change.request_id,
             fingerprint: change.fingerprint,
             ttl: self.limiter.idempotency_ttl().into(),
@@ -162,6 +167,7 @@ impl Administrator {
 /// A valid change with all that its task needs.
 struct CheckedChange {
     actor: String,
+    holder: Holder,
     action: &'static str,
     project: String,
     reason: String,

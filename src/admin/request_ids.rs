@@ -29,8 +29,9 @@ use std::time::Duration;
 use super::AdminError;
 use crate::clock::Deadline;
 use crate::store::StoreError;
+use crate::telemetry::holder::Holder;
 
-/// The map of claims.
+/// The map of claims by callers of all projects; those of others are in maps of their projects.
 const CLAIMS: &str = "changes";
 /// Most bytes of an answer that is remembered.
 pub(super) const MAX_ANSWER: usize = MAX_VALUE_LEN - 64;
@@ -69,6 +70,7 @@ struct ClaimRecord {
 pub(super) struct Claim<'a> {
     /// The caller, to whom the id belongs.
     pub(super) actor: &'a str,
+    pub(super) holder: &'a Holder,
     pub(super) request_id: &'a str,
     /// Hash of the change.
     pub(super) fingerprint: [u8; 16],
@@ -92,6 +94,7 @@ pub(super) enum Claimed {
 #[must_use]
 pub(super) struct ClaimedId {
     fleet: Fleet,
+    map: String,
     name: String,
     claim: ClaimRecord,
     ttl: Duration,
@@ -108,14 +111,15 @@ impl ClaimedId {
     /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
     pub(super) async fn claim(
         fleet: &Fleet,
-        Claim { actor, request_id, fingerprint, ttl, max_wait }: Claim<'_>,
+        Claim { actor, holder, request_id, fingerprint, ttl, max_wait }: Claim<'_>,
         deadline: Deadline,
     ) -> Result<Claimed, AdminError> {
         let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
         let nonce = RandomState::new().hash_one(&name);
         let claim =
             ClaimRecord { fingerprint: fingerprint.to_vec(), nonce, ..ClaimRecord::default() };
-        let claimed = Self { fleet: fleet.clone(), name, claim, ttl };
+        let map = holder.own_map(CLAIMS);
+        let claimed = Self { fleet: fleet.clone(), map, name, claim, ttl };
         let until = Deadline::within(max_wait);
         let mut was_held = false;
         loop {
@@ -167,7 +171,7 @@ impl ClaimedId {
         let (own, to) = (self.claim.encode_to_vec(), to.encode_to_vec());
         loop {
             let (values, reply_within) = ((&*to, Some(&*own)), deadline.or_within(REPLY_WITHIN));
-            let set = self.fleet.claim_over(CLAIMS, &self.name, values, ttl, reply_within).await;
+            let set = self.fleet.claim_over(&self.map, &self.name, values, ttl, reply_within).await;
             match set {
                 Err(error) if error.is_ambiguous() && !deadline.has_passed() => pause().await,
                 // The reply was lost before.
@@ -181,8 +185,8 @@ impl ClaimedId {
     /// are refused.
     pub(super) async fn answered(mut self, answer: &impl Message, deadline: Deadline) {
         self.claim.answer = Some(answer.encode_to_vec());
-        let Self { fleet, name, claim, ttl } = self;
-        remembered(fleet.put(CLAIMS, &name, &claim.encode_to_vec(), ttl, deadline).await);
+        let Self { fleet, map, name, claim, ttl } = self;
+        remembered(fleet.put(&map, &name, &claim.encode_to_vec(), ttl, deadline).await);
     }
 
     /// Gives the id back, unless another call has it: a retry makes the change.

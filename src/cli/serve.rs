@@ -112,6 +112,7 @@ fn serve(
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
         server.registry().set_file_projects(config.projects);
+        server.registry().set_max_rules(config.max_project_rules.into());
         if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
             server.registry().open_state_dir(path).await?;
         }

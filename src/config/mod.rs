@@ -79,6 +79,8 @@ pub struct Config {
     pub deny_cache: Option<DenyCacheSettings>,
     /// Settings of request ids.
     pub idempotency: IdempotencySettings,
+    /// Most rules of a project that are made at run time.
+    pub max_project_rules: u32,
     /// Folder in which the last catalogue of Redis is kept.
     pub state_dir: Option<PathBuf>,
     /// Settings of the audit.
@@ -145,6 +147,7 @@ impl Config {
             store,
             deny_cache,
             idempotency: idempotency::read(root),
+            max_project_rules: max_project_rules(root),
             state_dir,
             audit: audit::read(root),
             telemetry: telemetry::read(root, &privacy),
@@ -188,6 +191,21 @@ const STATE_DIR: Setting = Setting::new(
      snapshots. Used by one process at a time; created, for its owner alone, if it does not exist.",
 )
 .example("/var/lib/rlaas");
+
+const PROJECTS: Setting =
+    Setting::new("projects", "Projects with their rules, which are made while the server runs.");
+const MAX_RULES: Setting = Setting::new(
+    "max-rules",
+    "Most such rules of a project. All projects together have at most 100,000, of which an eighth is \
+     for callers with a role for all projects.",
+);
+
+fn max_project_rules(root: &mut Section<'_>) -> u32 {
+    let mut section = root.section(PROJECTS);
+    let max_rules = section.read(MAX_RULES, "5000", values::count(100_000));
+    section.close();
+    max_rules
+}
 
 const DENY_CACHE: Setting = Setting::new(
     "deny-cache",

@@ -18,11 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::Console;
+use super::project_access::OPERATE_OR_ADMIN;
 use super::streams::{MAX_OF_ACTOR, StreamPermit};
 use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
 use crate::admin::StatsWatch;
 use crate::api::auth::{AuthError, Caller, TokenError, WebError};
+use crate::projects::ProjectId;
 use crate::store::Health;
 
 /// The header of requests that the script makes.
@@ -51,7 +53,9 @@ pub(super) async fn events(State(console): State<Console>, request: Request) -> 
         let text = format!("you have {MAX_OF_ACTOR} streams already: close other tabs");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
-    let watch = match console.administrator.stats().watch() {
+    let project = visitor.caller.projects_with(OPERATE_OR_ADMIN).next();
+    let holder = visitor.caller.holder(project.map_or("", ProjectId::as_str));
+    let watch = match console.administrator.stats().watch(holder) {
         Ok(watch) => watch,
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     };

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Timestamp};
 use crate::plan::KeyPart;
+use crate::telemetry::holder::Holder;
 use rlaas_limiter::{RuleDecision, Source, Verdict};
 
 /// Most watchers at a time.
@@ -94,8 +95,8 @@ pub struct DecisionFilter {
 /// Reason why there is no watcher.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WatchError {
-    /// There are [`MAX_WATCHERS`] already.
-    #[error("{MAX_WATCHERS} callers watch already")]
+    /// There are [`MAX_WATCHERS`] already, or as many as a project may have.
+    #[error("too many callers watch already: at most {MAX_WATCHERS}, half of them of one project")]
     Full,
     /// The server drains.
     #[error("the server drains")]
@@ -117,6 +118,7 @@ pub struct DecisionWatchers {
 /// Where the events of one watcher go.
 struct Watcher {
     filter: DecisionFilter,
+    holder: Holder,
     sender: SyncSender<Arc<DecisionEvent>>,
     waiting: AtomicUsize,
     dropped: AtomicU64,
@@ -221,10 +223,15 @@ impl DecisionWatchers {
     /// # Errors
     ///
     /// [`WatchError`].
-    pub fn watch(self: &Arc<Self>, filter: DecisionFilter) -> Result<DecisionWatch, WatchError> {
+    pub fn watch(
+        self: &Arc<Self>,
+        filter: DecisionFilter,
+        holder: Holder,
+    ) -> Result<DecisionWatch, WatchError> {
         let (sender, receiver) = sync_channel(MAX_EVENTS);
         let watcher = Arc::new(Watcher {
             filter,
+            holder,
             sender,
             waiting: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
@@ -235,7 +242,8 @@ impl DecisionWatchers {
             return Err(WatchError::Draining);
         }
         let mut watchers = Vec::clone(&self.watchers.load());
-        if watchers.len() >= MAX_WATCHERS {
+        let held = watchers.iter().map(|watcher| &watcher.holder);
+        if !watcher.holder.finds_place(MAX_WATCHERS, held) {
             return Err(WatchError::Full);
         }
         watchers.push(Arc::clone(&watcher));

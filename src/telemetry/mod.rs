@@ -2,6 +2,7 @@
 
 pub mod decisions;
 pub mod exposition;
+pub mod holder;
 pub mod labels;
 pub mod log;
 pub mod metrics;

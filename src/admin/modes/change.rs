@@ -6,12 +6,15 @@ use super::ACTION;
 use super::record::name;
 use crate::admin::request_ids::hash;
 use crate::clock::Micros;
+use crate::telemetry::holder::Holder;
 
 /// A mode to set, or to end.
 #[derive(Clone, Debug)]
 pub struct ModeChange {
     /// The caller.
     pub actor: String,
+    /// On whose account the mode and its request id are held.
+    pub holder: Holder,
     /// The rules.
     pub scope: ModeScope,
     /// The mode, and the time until it ends: at most 30 days. `None`: that of the

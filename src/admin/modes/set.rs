@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prost::Message;
-use rlaas_limiter::fleet::OutOfBounds;
+use rlaas_limiter::fleet::{MAX_VALUES, OutOfBounds};
 use rlaas_limiter::rules::{ModeSetting, ModeSettings};
 use rlaas_proto::ratelimit::admin::v1::{Coverage, SetModeResponse};
 use tonic_types::Status as RpcStatus;
@@ -19,6 +19,7 @@ use crate::admin::{AdminError, Administrator};
 use crate::clock::{Deadline, Micros};
 use crate::proto_values::timestamp;
 use crate::store::StoreError;
+use crate::telemetry::holder::Holder;
 
 impl Administrator {
     /// Sets the mode of rules for a time. A change that has begun ends although the caller goes
@@ -90,6 +91,7 @@ impl Modes {
     async fn claim(&self, change: &ModeChange) -> Result<Claimed, AdminError> {
         let claim = Claim {
             actor: &change.actor,
+            holder: &change.holder,
             request_id: &change.request_id,
             fingerprint: change.fingerprint(),
             ttl: self.limiter.idempotency_ttl().into(),
@@ -110,7 +112,7 @@ impl Modes {
         change: ModeChange,
         is_away: bool,
     ) -> Result<SetModeResponse, AdminError> {
-        if state.unwritten.len() >= MAX_UNWRITTEN {
+        if state.unwritten.len() >= MAX_UNWRITTEN || !has_place(&state.settings, &change) {
             return Err(AdminError::TooManyModes);
         }
         let mut entry = None;
@@ -192,6 +194,17 @@ impl Modes {
             coverage: Some(coverage),
         }
     }
+}
+
+/// Returns `true` if there is a place for the setting of a change. That of every rule of every project
+/// always finds one.
+fn has_place(settings: &ModeSettings, change: &ModeChange) -> bool {
+    if settings.get(&change.scope).is_some() || change.scope.project.is_none() {
+        return true;
+    }
+    let of_projects = settings.iter().filter_map(|(scope, _)| scope.project.clone());
+    let held: Vec<Holder> = of_projects.map(Holder::Project).collect();
+    change.holder.finds_place(MAX_VALUES - 1, held.iter())
 }
 
 /// Returns `true` if an error says that the store is away, rather than that it refuses.

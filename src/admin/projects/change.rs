@@ -10,6 +10,7 @@ use crate::admin::{AdminError, Intent, MAX_TIME};
 use crate::clock::Deadline;
 use crate::projects::ProjectId;
 use crate::projects::registry::{CallerScope, Change, ProjectState, SyncError, run_blocking};
+use crate::telemetry::holder::Holder;
 
 /// Who asks for a change, how, and why.
 #[derive(Clone, Debug)]
@@ -94,6 +95,13 @@ impl ProjectCall {
         Ok(())
     }
 
+    fn holder(&self, id: &ProjectId) -> Holder {
+        match self.scope {
+            CallerScope::AllProjects => Holder::AllProjects,
+            CallerScope::SomeProjects => Holder::Project(id.to_string()),
+        }
+    }
+
     fn fingerprint(&self, planned: &PlannedChange) -> [u8; 16] {
         let mut texts = vec![self.action.as_bytes(), self.reason.as_bytes()];
         texts.extend(planned.fields.iter().map(String::as_bytes));
@@ -135,6 +143,7 @@ impl ProjectAdministrator {
         }
         let claim = Claim {
             actor: &call.actor,
+            holder: &call.holder(&planned.id),
             request_id: &call.request_id,
             fingerprint: call.fingerprint(&planned),
             ttl: self.administrator.limiter().idempotency_ttl().into(),

@@ -131,6 +131,7 @@ impl From<ChangeError<Self>> for ProjectError {
             ChangeError::Raced => WriteError::Raced,
             ChangeError::TooManyProjects
             | ChangeError::TooManyRules
+            | ChangeError::TooManyRulesOfProject(_)
             | ChangeError::TooLarge
             | ChangeError::TooManyEnded
             | ChangeError::LongField => WriteError::Bound(text),

@@ -15,7 +15,6 @@ pub use reading::StatsReading;
 pub use watch::{MAX_STATS_WATCHERS, StatsWatch, StatsWatchError};
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use tracing::debug;
 
 use super::instances::{GONE_AFTER, MISSING_AFTER};
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
+use crate::telemetry::holder::Holder;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::{StatsCoverage, StatsHistory, StatsKey, StatsPoint, StatsSum};
 
@@ -60,7 +60,8 @@ struct SharedStats {
     newest: tokio::sync::watch::Sender<u64>,
     /// The last reading by [`FleetStats::read`].
     reading: tokio::sync::Mutex<Option<Arc<StatsReading>>>,
-    watchers: AtomicUsize,
+    /// On whose accounts it is watched.
+    watchers: Mutex<Vec<Holder>>,
     draining: CancellationToken,
 }
 
@@ -110,7 +111,7 @@ impl FleetStats {
             state: Mutex::new(state),
             newest: tokio::sync::watch::Sender::new(0),
             reading: tokio::sync::Mutex::default(),
-            watchers: AtomicUsize::new(0),
+            watchers: Mutex::default(),
             draining: CancellationToken::new(),
         }))
     }

@@ -1,10 +1,11 @@
 //! Those who watch statistics: at most 64 at a time, until the server drains.
 
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 
 use thiserror::Error;
 
 use super::FleetStats;
+use crate::telemetry::holder::Holder;
 
 /// Most watchers at a time.
 pub const MAX_STATS_WATCHERS: usize = 64;
@@ -12,8 +13,10 @@ pub const MAX_STATS_WATCHERS: usize = 64;
 /// Reason why nobody may watch.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum StatsWatchError {
-    /// There are [`MAX_STATS_WATCHERS`] already.
-    #[error("{MAX_STATS_WATCHERS} callers watch already")]
+    /// There are [`MAX_STATS_WATCHERS`] already, or as many as a project may have.
+    #[error(
+        "too many callers watch already: at most {MAX_STATS_WATCHERS}, half of them of one project"
+    )]
     Full,
     /// The server drains.
     #[error("the server drains")]
@@ -22,7 +25,10 @@ pub enum StatsWatchError {
 
 /// The right to watch, until it is dropped.
 #[derive(Debug)]
-pub struct StatsWatch(FleetStats);
+pub struct StatsWatch {
+    stats: FleetStats,
+    holder: Holder,
+}
 
 impl FleetStats {
     /// Begins to watch.
@@ -30,15 +36,16 @@ impl FleetStats {
     /// # Errors
     ///
     /// [`StatsWatchError`].
-    pub fn watch(&self) -> Result<StatsWatch, StatsWatchError> {
+    pub fn watch(&self, holder: Holder) -> Result<StatsWatch, StatsWatchError> {
         if self.0.draining.is_cancelled() {
             return Err(StatsWatchError::Draining);
         }
-        let watch = StatsWatch(self.clone());
-        if self.0.watchers.fetch_add(1, Ordering::Relaxed) >= MAX_STATS_WATCHERS {
+        let mut watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !holder.finds_place(MAX_STATS_WATCHERS, watchers.iter()) {
             return Err(StatsWatchError::Full);
         }
-        Ok(watch)
+        watchers.push(holder.clone());
+        Ok(StatsWatch { stats: self.clone(), holder })
     }
 
     /// Ends all watches, and accepts no others: the server drains.
@@ -50,17 +57,20 @@ impl FleetStats {
 impl StatsWatch {
     /// Returns the statistics.
     pub fn stats(&self) -> &FleetStats {
-        &self.0
+        &self.stats
     }
 
     /// Waits until the server drains.
     pub fn drained(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.0.0.draining.clone().cancelled_owned()
+        self.stats.0.draining.clone().cancelled_owned()
     }
 }
 
 impl Drop for StatsWatch {
     fn drop(&mut self) {
-        self.0.0.watchers.fetch_sub(1, Ordering::Relaxed);
+        let mut watchers = self.stats.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = watchers.iter().position(|held| *held == self.holder) {
+            watchers.swap_remove(place);
+        }
     }
 }

@@ -82,6 +82,7 @@ impl Service {
         let request_of = ChangeRequest {
             actor: caller.actor(),
             action,
+            holder: caller.holder(project.as_str()),
             project: project.as_str(),
             selector: selector.selector(),
             change,
@@ -301,8 +302,9 @@ impl AdminService for Service {
         let (caller, id) = (caller(&request)?, &request.get_ref().project_id);
         let projects = WatchedProjects::new(self.administrator.limiter(), caller, id)?;
         let view = self.key_view(&request, projects.are_in_clear(caller)).await?;
+        let holder = caller.holder(id);
         let filter = decisions::filter(request.into_inner(), projects)?;
-        let watch = self.metrics.decisions.watch(filter).map_err(decisions::refused)?;
+        let watch = self.metrics.decisions.watch(filter, holder).map_err(decisions::refused)?;
         let hasher = self.administrator.hasher().clone();
         Ok(Response::new(decisions::responses(watch, view, hasher)))
     }
@@ -324,9 +326,10 @@ impl AdminService for Service {
         request: Request<proto::WatchStatsRequest>,
     ) -> Result<Response<Self::WatchStatsStream>, Status> {
         let access = request.extensions().get::<StreamAccess>().cloned();
+        let holder = caller(&request)?.holder(&request.get_ref().project_id);
         let selected = stats::selected(&self.administrator, caller(&request)?, request.get_ref())?;
         let query = stats::StatsQuery::new(request.get_ref())?;
-        let watch = self.administrator.stats().watch().map_err(stats::refused)?;
+        let watch = self.administrator.stats().watch(holder).map_err(stats::refused)?;
         let reader = stats::Reader { administrator: self.administrator.clone(), access, selected };
         Ok(Response::new(stats::responses(watch, query, reader).await))
     }

@@ -42,9 +42,9 @@ pub(super) fn change(
             Some((mode, ttl.ok_or_else(|| invalid_field("ttl", "must be 1 s to 30 d"))?))
         }
     };
-    let (actor, reason, request_id) =
-        (caller.actor().to_owned(), reason.clone(), request_id.clone());
-    Ok(ModeChange { actor, scope, mode, reason, request_id })
+    let (actor, holder) = (caller.actor().to_owned(), caller.holder(project_id));
+    let (reason, request_id) = (reason.clone(), request_id.clone());
+    Ok(ModeChange { actor, holder, scope, mode, reason, request_id })
 }
 
 fn scope(project: &str, rule: &str) -> Result<ModeScope, Status> {

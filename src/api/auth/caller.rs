@@ -9,6 +9,7 @@ use super::grants::Grants;
 use super::roles::{Role, Roles};
 use crate::projects::ProjectId;
 use crate::projects::registry::CallerScope;
+use crate::telemetry::holder::Holder;
 
 /// Who makes an administrative call, and what it may do. Extension of the request: a call without
 /// it was not admitted, and must be refused.
@@ -53,6 +54,15 @@ impl Caller {
     pub fn scope(&self) -> CallerScope {
         let is_of_all = self.has(Role::Admin);
         if is_of_all { CallerScope::AllProjects } else { CallerScope::SomeProjects }
+    }
+
+    /// Returns on whose account the caller holds a place: that of the project it asks about, unless it
+    /// has a role for all.
+    pub fn holder(&self, project: &str) -> Holder {
+        if self.has(Role::Admin) || self.has(Role::Operate) {
+            return Holder::AllProjects;
+        }
+        Holder::Project(project.to_owned())
     }
 
     /// Returns the projects for which the caller has one of the roles, but for all projects at once.

@@ -1,5 +1,6 @@
 //! Changes of a project: read, changed by a pure function, written with the revision that was read.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{
@@ -76,6 +77,9 @@ pub enum ChangeError<E> {
     /// There would be more than [`Registry::MAX_RULES`].
     #[error("there must be at most {} rules in all projects", Registry::MAX_RULES)]
     TooManyRules,
+    /// The project would have more than it may: see [`Registry::set_max_rules`].
+    #[error("a project must have at most {0} rules (projects.max-rules)")]
+    TooManyRulesOfProject(u64),
     /// The differences are too long for the history.
     #[error("the differences must be at most {MAX_ENTRY_LEN} bytes: make several changes")]
     TooLarge,
@@ -196,7 +200,13 @@ impl Registry {
             if prepared.write.has_long_field() {
                 return Err(ChangeError::LongField);
             }
-            prepared.write.bounds = self.bounds(&prepared.write.document);
+            let rules =
+                |state: Option<&ProjectState>| state.map_or(0, |state| state.rules.len() as u64);
+            let most = self.0.max_rules.load(Ordering::Relaxed);
+            if rules(prepared.after.as_ref()) > most.max(rules(self.project(id).as_deref())) {
+                return Err(ChangeError::TooManyRulesOfProject(most));
+            }
+            prepared.write.bounds = self.bounds(&prepared.write.document, scope);
             let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;
             match written.map_err(ChangeError::Unavailable)? {
                 WriteOutcome::Written { head } => {
@@ -252,14 +262,18 @@ impl Registry {
         Ok(Changed { revision: before.map_or(0, |before| before.revision), result: made.result })
     }
 
-    fn bounds(&self, document: &str) -> CatalogueBounds {
+    fn bounds(&self, document: &str, scope: CallerScope) -> CatalogueBounds {
         let is_unnamed = document == document_name(&ProjectId::UNNAMED);
         let has_unnamed = self.stored(&ProjectId::UNNAMED).is_some();
         let documents = match (is_unnamed, has_unnamed) {
             (true, _) => u64::MAX,
             (false, has_unnamed) => Self::MAX_PROJECTS + u64::from(has_unnamed),
         };
-        CatalogueBounds { documents, fields: Self::MAX_RULES }
+        let fields = match scope {
+            CallerScope::AllProjects => Self::MAX_RULES,
+            CallerScope::SomeProjects => Self::MAX_RULES - Self::MAX_RULES / 8,
+        };
+        CatalogueBounds { documents, fields }
     }
 }
 

@@ -76,6 +76,8 @@ struct RegistryState {
     /// Revision of the catalogue in force.
     revision: AtomicU64,
     new_catalogue_delay_us: AtomicU64,
+    /// Most rules of one project.
+    max_rules: AtomicU64,
     /// Whether the store was looked at, with an answer or without.
     has_looked: watch::Sender<bool>,
 }
@@ -120,6 +122,7 @@ impl Registry {
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
             revision: AtomicU64::new(0),
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
+            max_rules: AtomicU64::new(Self::MAX_RULES),
             has_looked: watch::Sender::new(false),
         }))
     }
@@ -153,6 +156,11 @@ impl Registry {
             let looked = has_looked.wait_for(|has_looked| *has_looked);
             _ = timeout(sync::CALL_TIMEOUT, looked).await;
         }
+    }
+
+    /// Sets the most rules of a project that are made at run time: [`Registry::MAX_RULES`] by default.
+    pub fn set_max_rules(&self, max_rules: u64) {
+        self.0.max_rules.store(max_rules, Ordering::Relaxed);
     }
 
     /// Sets the name of this process in marks of a conflict, unless it has one.

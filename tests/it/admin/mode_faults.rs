@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rlaas::admin::ModeChange;
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
 use rlaas::projects::registry::Registry;
+use rlaas::telemetry::holder::Holder;
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::rules::{Mode, ModeScope, RuleMode};
 use rlaas_proto::ratelimit::admin::v1 as proto;
@@ -75,6 +76,7 @@ async fn answering_instance_obeys_alone_while_redis_is_away() {
 fn pay(mode: RuleMode, seconds: u64) -> ModeChange {
     ModeChange {
         actor: "a test".to_owned(),
+        holder: Holder::AllProjects,
         scope: ModeScope { project: Some(String::new()), rule: Some("pay".to_owned()) },
         mode: Some((mode, Micros::from_secs(seconds))),
         reason: "a test".to_owned(),

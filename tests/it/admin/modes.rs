@@ -7,6 +7,7 @@ use prost_types::Timestamp;
 use rlaas::admin::{AdminSettings, Administrator, ModeChange};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
 use rlaas::store::{RedisSettings, Servers};
+use rlaas::telemetry::holder::Holder;
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
@@ -290,6 +291,7 @@ async fn end_of_a_mode_is_obeyed_on_both_instances() {
     let ttl = Micros::from_secs(600);
     let change = ModeChange {
         actor: "a test".to_owned(),
+        holder: Holder::AllProjects,
         scope: ModeScope { project: Some(String::new()), rule: Some("pay".to_owned()) },
         mode: Some((RuleMode::Shadow, ttl)),
         reason: "a test".to_owned(),
@@ -334,6 +336,7 @@ async fn modes_are_those_of_one_project_or_of_all() {
     limiter.replace_project_rules("shop", rules.clone());
     let change = |project: Option<&str>, mode| ModeChange {
         actor: "a test".to_owned(),
+        holder: Holder::AllProjects,
         scope: ModeScope { project: project.map(str::to_owned), rule: None },
         mode: Some((mode, Micros::from_secs(60))),
         reason: "a test".to_owned(),

@@ -350,7 +350,7 @@ fn many(count: usize, limit: usize) -> String {
 #[test]
 fn ten_thousand_rules_go_out_and_in_unchanged() {
     let count = if std::env::var_os("SOAK").is_some() { 10_000 } else { 200 };
-    let server = server_with_shop(&[]);
+    let server = server_with_shop(&["projects.max-rules=10000"]);
     let dir = TempDir::new();
     let rules = written(&dir, "many.yaml", &many(count, 5));
     let applied = printed(&server, &["apply", "-f", &rules, "--project", "shop"]);

@@ -28,6 +28,7 @@ mod risks;
 mod roles;
 mod secrets;
 mod service;
+mod shares;
 mod state_dir;
 mod top_keys;
 mod usage;

@@ -10,8 +10,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
-use rlaas::projects::registry::{Change, ChangeError, ProjectState, Registry};
-use rlaas::projects::{Others, ProjectId, RuleWriteError};
+use rlaas::projects::registry::{CallerScope, Change, ChangeError, ProjectState, Registry};
+use rlaas::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
 use rlaas::rules::Grant;
 use rlaas::rules::spec::Field;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
@@ -332,10 +332,23 @@ async fn bounds_are_counted_by_the_store_and_named() {
     let count = |field: &str, number: u64| {
         redis.query::<()>(&["HSET", "rlaas:catalog", field, &number.to_string()]);
     };
-    count("counted", Registry::MAX_RULES - 1);
+    // An eighth is for callers of all projects.
+    count("counted", Registry::MAX_RULES * 7 / 8 - 1);
     on.apply("shop", &[rule("last", 1)], Others::Kept).await.expect("a change");
     let more = on.apply("shop", &[rule("more", 1)], Others::Kept).await.expect_err("a bound");
     assert_eq!(more.to_string(), "there must be at most 100000 rules in all projects");
+    let as_root =
+        on.registry.change_as(CallerScope::AllProjects, &project_id("shop"), soon(), |state| {
+            let mut rules = state.expect("a project").rules.clone();
+            let by = WriteStamp { at: now(), etag: Etag(1) };
+            rules.apply(vec![rule("more", 1)], Others::Kept, by).expect("valid rules");
+            let after = Some((state.expect("a project").project.clone(), rules));
+            Ok::<_, Infallible>(Change { after, revision: None, result: () })
+        });
+    as_root.await.expect("the reserve");
+    on.registry.set_max_rules(2);
+    let more = on.apply("shop", &[rule("own", 1)], Others::Kept).await.expect_err("a bound");
+    assert_eq!(more.to_string(), "a project must have at most 2 rules (projects.max-rules)");
     count("documents", Registry::MAX_PROJECTS - 1);
     on.put("last", "Last").await.expect("a change");
     let more = on.put("more", "More").await.expect_err("a bound");

@@ -77,6 +77,7 @@ async fn make(
     let set = override_of(kind, fields, &note)?;
     let request_of = ChangeRequest {
         actor: visitor.caller.actor(),
+        holder: visitor.caller.holder(project.as_str()),
         action: rpc(kind),
         project: project.as_str(),
         selector: Selector { target, rule: Some(rule) },

@@ -86,6 +86,7 @@ async fn set(
     }
     let change = ModeChange {
         actor: visitor.caller.actor().to_owned(),
+        holder: visitor.caller.holder(project.as_str()),
         scope: ModeScope { project: Some(project.to_string()), rule: Some(query.name.clone()) },
         mode,
         reason: fields.one("reason")?.to_owned(),
