@@ -24,7 +24,7 @@ use rlaas::rules::{Grant, Key, Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_simulation::simulation::{Simulation, SimulationSettings};
-use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
+use rlaas_simulation::{RecordedFields, RecordedRequest, TimedRequest};
 
 const RUNS: usize = 5;
 const DECISIONS: usize = 2_000_000;
@@ -141,28 +141,29 @@ fn key(rules: &RuleSet, number: usize) -> Key {
 /// A simulation, and the requests that it decides.
 struct SimulationBench {
     simulation: Simulation,
-    /// The request of an id has its number.
-    dictionary: Dictionary,
+    /// The request of an id is at its number.
+    requests: Vec<TimedRequest>,
     now: Timestamp,
 }
 
 impl SimulationBench {
     fn new(algorithm: Algorithm, keys: usize) -> Self {
-        let mut dictionary = Dictionary::default();
-        for number in 0..keys {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let request = |number| {
             let user_id = user(number).into();
             let fields = RecordedFields { user_id, cost: 1, ..RecordedFields::default() };
-            dictionary.number(RecordedRequest::Fields(fields));
-        }
+            TimedRequest { at: now, request: RecordedRequest::Fields(fields), was_refused: false }
+        };
         let simulation = Simulation::new(SimulationSettings::new(rules(algorithm).0));
-        Self { simulation, dictionary, now: Timestamp::from_millis(1_700_000_000_000) }
+        Self { simulation, requests: (0..keys).map(request).collect(), now }
     }
 
     fn run(&mut self, order: &[u32]) {
         for number in order {
             self.now = self.now + Micros::from_micros(1);
-            let request = TimedRequest { at: self.now, request: *number, was_refused: false };
-            black_box(self.simulation.decide(request, &self.dictionary));
+            let request = &mut self.requests[*number as usize];
+            request.at = self.now;
+            black_box(self.simulation.decide(request));
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The options of traffic, of `simulate`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
@@ -14,8 +13,8 @@ use crate::projects::ProjectId;
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]
 #[derive(Args, Debug)]
 pub(super) struct TrafficArgs {
-    /// Access log, recording or a folder of them, also .gz or .zst; - is standard input; several, at
-    /// most 100, are merged by time
+    /// Access log or recording, also .gz or .zst; - is standard input; several, at most 100, are merged
+    /// by time
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     traffic: Vec<PathBuf>,
     /// Format of the logs: common, combined, jsonl, envoy-json or regex:EXPRESSION with named groups;
@@ -41,15 +40,8 @@ pub(super) struct TrafficArgs {
 impl TrafficArgs {
     /// Opens the traffic.
     pub(super) fn open(&self) -> anyhow::Result<Traffic> {
-        let mut inputs = Vec::with_capacity(self.traffic.len());
-        for path in &self.traffic {
-            if path.is_dir() {
-                inputs.extend(files_of(path)?);
-            } else {
-                inputs.push(TrafficInput::from_argument(path));
-            }
-        }
-        Ok(Traffic::open(&self.settings(inputs))?)
+        let inputs = self.traffic.iter().map(|path| TrafficInput::from_argument(path));
+        Ok(Traffic::open(&self.settings(inputs.collect()))?)
     }
 
     fn settings(&self, inputs: Vec<TrafficInput>) -> TrafficSettings {
@@ -98,22 +90,4 @@ fn project(text: &str) -> Result<String, String> {
     }
     let id = text.parse::<ProjectId>();
     id.map(|id| id.to_string()).map_err(|error| error.to_string())
-}
-
-/// Returns the files of a folder by their names, without hidden ones and without those of folders in
-/// it.
-fn files_of(folder: &Path) -> anyhow::Result<Vec<TrafficInput>> {
-    let failed = || format!("{}: cannot be read", folder.display());
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).with_context(failed)? {
-        let path = entry.with_context(failed)?.path();
-        let is_hidden =
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !is_hidden && path.is_file() {
-            paths.push(path);
-        }
-    }
-    ensure!(!paths.is_empty(), "{}: must have files", folder.display());
-    paths.sort_unstable();
-    Ok(paths.into_iter().map(TrafficInput::File).collect())
 }

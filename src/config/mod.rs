@@ -38,7 +38,7 @@ pub use crate::projects::{Warning, warnings};
 pub use effective::Effective;
 pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
-pub use privacy::{KeyFileError, PrivacySettings, hasher_of_file};
+pub use privacy::PrivacySettings;
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};

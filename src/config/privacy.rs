@@ -109,21 +109,6 @@ fn path(value: &Value) -> Read<PathBuf> {
     Ok((path.into(), path.to_owned()))
 }
 
-/// The file of a key can't be used.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct KeyFileError(String);
-
-/// Returns the hash by the key in a file, as `privacy.key-file` reads it.
-///
-/// # Errors
-///
-/// [`KeyFileError`] says what the file must be.
-pub fn hasher_of_file(file: &Path) -> Result<KeyHasher, KeyFileError> {
-    let key = key_in(file).map_err(|Invalid(valid)| KeyFileError(valid.into_owned()))?;
-    Ok(keyed(&key))
-}
-
 /// Reads the key in a file, without white space at its end.
 fn key_in(file: &Path) -> Result<Vec<u8>, Invalid> {
     let read = || -> io::Result<Vec<u8>> {

@@ -15,6 +15,6 @@ pub mod traffic;
 
 pub use page::SimulationPage;
 pub use request::{
-    Dictionary, RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest,
-    TimedRequest,
+    RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest, TimedRequest,
+    descriptor_request, with_request,
 };

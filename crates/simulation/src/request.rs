@@ -1,15 +1,15 @@
 //! A request of recorded traffic.
 
-use std::hash::BuildHasher;
-
-use hashbrown::{DefaultHashBuilder, HashTable};
-use rlaas_core::algorithm::Limit;
-use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::Request;
-use rlaas_core::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
+use rlaas_core::algorithm::{Cost, Limit};
+use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::rules::descriptors::{
+    DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
+};
+use rlaas_core::rules::{InvalidRequest, Request};
+use smallvec::SmallVec;
 
 /// A request as it was recorded. Not checked against the bounds of requests.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedRequest {
     /// A request by user, resource and attributes.
     Fields(RecordedFields),
@@ -18,7 +18,7 @@ pub enum RecordedRequest {
 }
 
 /// A request by user, resource and attributes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedFields {
     /// Project; empty for none.
     pub project: Box<str>,
@@ -33,7 +33,7 @@ pub struct RecordedFields {
 }
 
 /// A request by descriptors.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedDescriptors {
     /// Domain.
     pub domain: Box<str>,
@@ -42,7 +42,7 @@ pub struct RecordedDescriptors {
 }
 
 /// One descriptor of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedDescriptor {
     /// Keys and values, from the top of the tree down.
     pub entries: Box<[(Box<str>, Box<str>)]>,
@@ -53,83 +53,14 @@ pub struct RecordedDescriptor {
 }
 
 /// One request and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedRequest {
     /// Time at which the request arrived.
     pub at: Timestamp,
-    /// Number of the request in the [`Dictionary`] of its source.
-    pub request: u32,
+    /// The request.
+    pub request: RecordedRequest,
     /// Whether the recorded answer was a refusal: status 429, or a denial of a recording.
     pub was_refused: bool,
-}
-
-/// Distinct requests, by number. A source adds requests as it reads, and begins a new generation
-/// when they take more space than it may use. Numbers are those of one generation.
-#[derive(Debug, Default)]
-pub struct Dictionary {
-    requests: Vec<RecordedRequest>,
-    numbers: HashTable<u32>,
-    hasher: DefaultHashBuilder,
-    generation: u64,
-    bytes: usize,
-}
-
-impl Dictionary {
-    /// Returns the number of a request, which is added if it is new.
-    ///
-    /// # Panics
-    ///
-    /// If the generation has `u32::MAX` requests, which no machine of this day holds.
-    pub fn number(&mut self, request: RecordedRequest) -> u32 {
-        let hash = self.hasher.hash_one(&request);
-        let is_same = |number: &u32| self.requests[*number as usize] == request;
-        if let Some(number) = self.numbers.find(hash, is_same) {
-            return *number;
-        }
-        let number = u32::try_from(self.requests.len()).expect("fewer than 2^32 requests");
-        self.bytes += request.bytes();
-        self.requests.push(request);
-        let rehash = |number: &u32| self.hasher.hash_one(&self.requests[*number as usize]);
-        self.numbers.insert_unique(hash, number, rehash);
-        number
-    }
-
-    /// Returns a request of this generation.
-    ///
-    /// # Panics
-    ///
-    /// If there is no request of this number.
-    pub fn request(&self, number: u32) -> &RecordedRequest {
-        &self.requests[number as usize]
-    }
-
-    /// Returns how many requests this generation has.
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Returns `true` if this generation has no requests yet.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    /// Returns about how many bytes the requests of this generation take.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the number of the generation. What was derived from numbers of another one is void.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Begins a new generation: forgets all requests.
-    pub fn clear(&mut self) {
-        self.requests.clear();
-        self.numbers.clear();
-        self.bytes = 0;
-        self.generation += 1;
-    }
 }
 
 impl From<&Request<'_>> for RecordedRequest {
@@ -184,8 +115,8 @@ impl RecordedRequest {
         }
     }
 
-    /// Returns about how many bytes the request takes, with its place in a dictionary.
-    pub fn bytes(&self) -> usize {
+    /// Returns about how many bytes the request takes.
+    pub(crate) fn bytes(&self) -> usize {
         let pairs = |pairs: &[(Box<str>, Box<str>)]| -> usize {
             pairs.iter().map(|(one, other)| one.len() + other.len() + 64).sum()
         };
@@ -199,39 +130,50 @@ impl RecordedRequest {
                 of.domain.len() + descriptors.sum::<usize>()
             }
         };
-        texts + size_of::<Self>() + 32
+        texts + size_of::<Self>()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Calls `f` with the request of recorded fields.
+///
+/// # Errors
+///
+/// [`InvalidRequest`] if a field is out of bounds.
+pub fn with_request<T>(
+    fields: &RecordedFields,
+    f: impl FnOnce(&Request<'_>) -> T,
+) -> Result<T, InvalidRequest> {
+    let attributes: SmallVec<[(&str, &str); 8]> =
+        fields.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let request = Request::user(&fields.user_id).resource(&fields.resource);
+    let request = request.attributes(&attributes[..]).cost(fields.cost).build()?;
+    Ok(f(&request))
+}
 
-    fn by(user: &str) -> RecordedRequest {
-        RecordedRequest::Fields(RecordedFields {
-            user_id: user.into(),
-            cost: 1,
-            ..RecordedFields::default()
-        })
-    }
+/// Returns the request of recorded descriptors.
+///
+/// # Errors
+///
+/// [`InvalidDescriptor`] if a field is out of bounds.
+pub fn descriptor_request(
+    recorded: &RecordedDescriptors,
+) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
+    let descriptors = recorded.descriptors.iter().enumerate();
+    let descriptors = descriptors.map(|(index, one)| request_descriptor(index, one));
+    DescriptorRequest::new(&recorded.domain, descriptors.collect::<Result<_, _>>()?)
+}
 
-    #[test]
-    fn equal_requests_have_one_number() {
-        let mut dictionary = Dictionary::default();
-        let numbers = ["a", "b", "a"].map(|user| dictionary.number(by(user)));
-        assert_eq!(numbers, [0, 1, 0]);
-        assert_eq!(dictionary.request(1), &by("b"));
-        assert_eq!(dictionary.len(), 2);
-        assert!(dictionary.bytes() >= 2);
-    }
-
-    #[test]
-    fn a_new_generation_is_empty() {
-        let mut dictionary = Dictionary::default();
-        dictionary.number(by("a"));
-        dictionary.clear();
-        assert!(dictionary.is_empty());
-        assert_eq!((dictionary.generation(), dictionary.bytes()), (1, 0));
-        assert_eq!(dictionary.number(by("b")), 0);
-    }
+fn request_descriptor(
+    index: usize,
+    recorded: &RecordedDescriptor,
+) -> Result<RequestDescriptor<'_>, InvalidDescriptor> {
+    let units = u32::try_from(recorded.hits.unsigned_abs());
+    let cost = Cost::new(units.map_err(|_| InvalidDescriptor::Hits { index })?);
+    let hits = if recorded.hits < 0 { HitsAddend::Credit(cost) } else { HitsAddend::Take(cost) };
+    let limit = recorded.limit.map(|(units, window_us)| {
+        LimitOverride::new(units, Micros::from_micros(window_us))
+            .map_err(|error| InvalidDescriptor::Limit { index, error })
+    });
+    let entries = recorded.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+    Ok(RequestDescriptor { entries, limit: limit.transpose()?, hits })
 }

@@ -5,43 +5,35 @@ use std::path::Path;
 use rlaas_core::algorithm::{Algorithm, Limit};
 use rlaas_core::clock::{Micros, Timestamp};
 use rlaas_core::rules::{Mode, Rule, RuleSet};
-use rlaas_simulation::simulation::{Gate, Simulation, SimulationReport, SimulationSettings};
+use rlaas_simulation::simulation::{GateResult, Simulation, SimulationReport, SimulationSettings};
 use rlaas_simulation::traffic::TrafficCounts;
-use rlaas_simulation::{Dictionary, RecordedFields, RecordedRequest, SimulationPage, TimedRequest};
+use rlaas_simulation::{RecordedFields, RecordedRequest, SimulationPage, TimedRequest};
 
 const HOSTILE: &str = "<script>alert('1')</script>\u{202e}gpj\0\u{1b}[2J\"&amp;";
 
 /// Requests of users of which few are busy, for ten minutes, with a crowd in the fifth.
-struct Requests {
-    dictionary: Dictionary,
-    timed: Vec<TimedRequest>,
-}
-
-impl Requests {
-    fn new(count: u64, user: impl Fn(u64) -> String) -> Self {
-        let (mut dictionary, mut timed) = (Dictionary::default(), Vec::new());
-        let mut random: u64 = 7;
-        for number in 0..count {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let part = random >> 33;
-            // A rank below 300, the first ones more often.
-            let rank = (part % 300) * (part / 300 % 300) * (part / 90_000 % 300) / 90_000;
-            let in_crowd = number % 3 == 0;
-            let second = if in_crowd { 250 + number * 60 / count } else { number * 600 / count };
-            let at = Timestamp::from_millis(1_763_900_000_000 + second * 1_000 + part % 1_000);
-            let fields = RecordedFields {
-                user_id: user(rank).into(),
-                cost: if rank % 5 == 4 { 3 } else { 1 },
-                ..RecordedFields::default()
-            };
-            let request = dictionary.number(RecordedRequest::Fields(fields));
-            timed.push(TimedRequest { at, request, was_refused: false });
-        }
-        timed.sort_by_key(|one| one.at);
-        Self { dictionary, timed }
+fn requests_of(count: u64, user: impl Fn(u64) -> String) -> Vec<TimedRequest> {
+    let mut timed = Vec::new();
+    let mut random: u64 = 7;
+    for number in 0..count {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let part = random >> 33;
+        // A rank below 300, the first ones more often.
+        let rank = (part % 300) * (part / 300 % 300) * (part / 90_000 % 300) / 90_000;
+        let in_crowd = number % 3 == 0;
+        let second = if in_crowd { 250 + number * 60 / count } else { number * 600 / count };
+        let at = Timestamp::from_millis(1_763_900_000_000 + second * 1_000 + part % 1_000);
+        let fields = RecordedFields {
+            user_id: user(rank).into(),
+            cost: if rank % 5 == 4 { 3 } else { 1 },
+            ..RecordedFields::default()
+        };
+        let request = RecordedRequest::Fields(fields);
+        timed.push(TimedRequest { at, request, was_refused: false });
     }
+    timed.sort_by_key(|one| one.at);
+    timed
 }
 
 fn rule(name: &str, limit: u64, mode: Mode) -> Rule {
@@ -57,21 +49,20 @@ fn rules(names: &[&str], limit: u64) -> RuleSet {
 }
 
 fn simulated(
-    requests: &Requests,
+    requests: &[TimedRequest],
     candidate: RuleSet,
     against: Option<RuleSet>,
 ) -> SimulationReport {
     let settings = SimulationSettings { against, ..SimulationSettings::new(candidate) };
     let mut simulation = Simulation::new(settings);
-    for timed in &requests.timed {
-        simulation.decide(*timed, &requests.dictionary);
+    for timed in requests {
+        simulation.decide(timed);
     }
     simulation.finish()
 }
 
 fn simulation_html(report: &SimulationReport, gate: Option<&str>) -> String {
-    let gate = gate.map(|share| Gate::new([share]).expect("a gate"));
-    let gate = gate.and_then(|gate| gate.judge(report));
+    let gate = gate.map(|share| GateResult::new(report, share.parse().expect("a share")));
     let notes = report.notes(&TrafficCounts::default());
     SimulationPage { report, gate: gate.as_ref(), notes: &notes }.html()
 }
@@ -104,7 +95,7 @@ fn check(html: &str) -> String {
 
 #[test]
 fn a_comparison_shows_the_limits_and_before_and_after() {
-    let requests = Requests::new(20_000, |rank| format!("user-{rank}"));
+    let requests = requests_of(20_000, |rank| format!("user-{rank}"));
     let names = ["checkout", "search"];
     let report = simulated(&requests, rules(&names, 12), Some(rules(&names, 20)));
     let html = simulation_html(&report, Some("0.1%"));
@@ -131,12 +122,11 @@ fn a_comparison_shows_the_limits_and_before_and_after() {
 
 #[test]
 fn few_and_no_requests_are_pages_too() {
-    let one = Requests::new(1, |_| "alice".to_owned());
+    let one = requests_of(1, |_| "alice".to_owned());
     let html = simulation_html(&simulated(&one, rules(&[], 12), None), None);
     let shown = check(&html);
     assert!(!shown.contains("Refused most often") && !shown.contains("before"), "{shown}");
-    let none = Requests { dictionary: Dictionary::default(), timed: Vec::new() };
-    let html = simulation_html(&simulated(&none, rules(&["r"], 12), None), None);
+    let html = simulation_html(&simulated(&[], rules(&["r"], 12), None), None);
     assert!(check(&html).contains("No request was decided"));
 }
 
@@ -145,7 +135,7 @@ fn hostile_names_are_shown_as_they_are_and_do_nothing() {
     let user = |rank: u64| {
         format!("{HOSTILE}{}", if rank.is_multiple_of(5) { "w".repeat(600) } else { String::new() })
     };
-    let requests = Requests::new(5_000, user);
+    let requests = requests_of(5_000, user);
     let long = "long-name-".repeat(30);
     let report = simulated(&requests, rules(&[HOSTILE, &long], 2), Some(rules(&[HOSTILE], 3)));
     let html = simulation_html(&report, Some("0%"));
@@ -156,7 +146,7 @@ fn hostile_names_are_shown_as_they_are_and_do_nothing() {
 
 #[test]
 fn ten_thousand_rules_are_a_page_of_a_sane_size() {
-    let requests = Requests::new(5_000, |rank| format!("user-{rank}"));
+    let requests = requests_of(5_000, |rank| format!("user-{rank}"));
     let names = ["checkout"];
     let mut report = simulated(&requests, rules(&names, 2), Some(rules(&names, 5)));
     let rule = report.rule("checkout").expect("a rule").clone();

@@ -31,7 +31,6 @@ pub(super) fn run(args: &BenchArgs) -> ExitCode {
 }
 
 fn bench(args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    args.validate()?;
     // Before the load begins, so a wrong path fails at once and not after the run.
     let hdr = args.hdr.as_ref().map(File::create).transpose().context("--hdr")?;
     let measured = runtime()?.block_on(load::run(args))?;

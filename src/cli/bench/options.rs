@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::ensure;
 use clap::{Args, value_parser};
 use rlaas_client::load::{Distribution, Length, LoadPlan, LoadSettings};
 
@@ -28,9 +27,6 @@ pub(in crate::cli) struct BenchArgs {
     /// Calls in flight on each connection
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) streams: u16,
-    /// Threads, which share the connections
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000))]
-    pub(super) threads: u16,
     /// Total calls per second, evenly spaced: open loop [default: closed loop]
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(super) rate: Option<NonZeroU32>,
@@ -58,9 +54,6 @@ pub(in crate::cli) struct BenchArgs {
     /// Resource of each request, such as a path
     #[arg(long, default_value = "")]
     pub(super) resource: String,
-    /// Send batches of this many requests, one batch per call
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
-    pub(super) batch: Option<u16>,
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -73,13 +66,6 @@ pub(in crate::cli) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// Checks options that depend on each other.
-    pub(super) fn validate(&self) -> anyhow::Result<()> {
-        let Self { threads, connections, .. } = self;
-        ensure!(threads <= connections, "--threads must be 1 to --connections ({connections})");
-        Ok(())
-    }
-
     pub(super) fn settings(&self) -> LoadSettings {
         let length = match self.calls {
             Some(calls) => Length::Calls(calls),
@@ -89,13 +75,11 @@ impl BenchArgs {
             plan: LoadPlan { rate: self.rate, warm_up: self.warm_up, length },
             connections: self.connections,
             streams: self.streams,
-            threads: self.threads,
             ids: self.ids,
             distribution: self.distribution,
             seed: self.seed,
             resource: self.resource.clone(),
             cost: self.cost,
-            batch: self.batch,
         }
     }
 }

@@ -23,14 +23,11 @@ impl Report<'_> {
         let Measured { stats, elapsed, rate, .. } = measured;
         let (counts, warm_up) = (&stats.measured, &stats.warm_up);
         let report = json!({
-            "method": self.method(),
             "connections": args.connections,
             "streams": args.streams,
-            "threads": args.threads,
             "ids": args.ids,
             "distribution": args.distribution.to_string(),
             "seed": args.seed,
-            "batch": args.batch,
             "warmUpSeconds": args.warm_up.as_secs_f64(),
             "elapsedSeconds": elapsed.as_secs_f64(),
             "interrupted": measured.is_interrupted,
@@ -43,7 +40,6 @@ impl Report<'_> {
             "errors": errors(counts),
             // More than half of the decisions are denials.
             "mostlyDenied": counts.denied > counts.allowed,
-            "failedCalls": counts.failed_calls,
             "unansweredCalls": measured.unanswered,
             "firstError": counts.first_error,
             // Before measuring began.
@@ -67,23 +63,14 @@ impl Report<'_> {
         report.to_string()
     }
 
-    fn method(&self) -> &'static str {
-        if self.args.batch.is_some() { "CheckBatch" } else { "Check" }
-    }
-
     /// Returns one line with the settings of the run.
     fn title(&self) -> String {
-        let BenchArgs { connections, streams, threads, ids, distribution, .. } = self.args;
-        let method = self.method();
-        let batch = self.args.batch.map(|size| format!(" of {size}")).unwrap_or_default();
+        let BenchArgs { connections, streams, ids, distribution, .. } = self.args;
         let pace = match self.measured.rate {
             Some(target) => format!("{} calls/s", target.rate),
             None => "as fast as possible".to_owned(),
         };
-        format!(
-            "{method}{batch}, {pace}: connections {connections}, streams {streams}, \
-             threads {threads}, ids {ids} ({distribution})"
-        )
+        format!("{pace}: connections {connections}, streams {streams}, ids {ids} ({distribution})")
     }
 
     pub(super) fn to_text(&self) -> String {

@@ -5,7 +5,6 @@
 
 mod options;
 mod output;
-mod recordings;
 mod text;
 
 use std::fs::File;
@@ -14,7 +13,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use rlaas_simulation::simulation::{Gate, Simulation, SimulationSettings};
+use rlaas_simulation::recording::check_rules;
+use rlaas_simulation::simulation::{Simulation, SimulationSettings, recording_notes};
 
 pub(super) use self::options::SimulateArgs;
 use self::output::SimulateOutput;
@@ -26,30 +26,22 @@ use crate::rules::RuleSet;
 
 pub(super) fn run(args: &SimulateArgs) -> ExitCode {
     match prepare(args) {
-        Ok((settings, gate)) => simulate(args, settings, &gate),
+        Ok(settings) => simulate(args, settings),
         Err(code) => code,
     }
 }
 
-/// Loads the rules and checks the options.
-fn prepare(args: &SimulateArgs) -> Result<(SimulationSettings, Gate), ExitCode> {
-    let refuse = |error: &dyn std::fmt::Display| {
-        eprintln!("rlaas: {}", printable(&error.to_string()));
-        ExitCode::from(EXIT_CONFIG)
-    };
-    let gate = args.gate().map_err(|error| refuse(&error))?;
+/// Loads the rules.
+fn prepare(args: &SimulateArgs) -> Result<SimulationSettings, ExitCode> {
     let project = args.traffic.project.as_str();
     let candidate = rules(&args.configuration.clone().sources(), project)?;
     let against = match &args.against[..] {
         [] => None,
         files => Some(rules(&Sources::with_environment(files.to_vec(), Vec::new()), project)?),
     };
-    let flat = candidate.iter().map(|rule| &*rule.name);
-    let names = flat.chain(candidate.descriptors().iter().map(|rule| &*rule.name));
-    gate.check_names(names).map_err(|error| refuse(&format!("--max-new-denials: {error}")))?;
     // Rules of a project have keys of their own, by which shares of keys are enforced.
     let in_project = |rules: RuleSet| rules.in_project(project);
-    Ok((args.settings(in_project(candidate), against.map(in_project)), gate))
+    Ok(args.settings(in_project(candidate), against.map(in_project)))
 }
 
 /// Loads the rules of a configuration for a project as `serve` does, and prints its warnings.
@@ -59,25 +51,26 @@ fn rules(sources: &Sources, project: &str) -> Result<RuleSet, ExitCode> {
     Ok(check_config::rules_of_project(config, project))
 }
 
-fn simulate(args: &SimulateArgs, mut settings: SimulationSettings, gate: &Gate) -> ExitCode {
+fn simulate(args: &SimulateArgs, settings: SimulationSettings) -> ExitCode {
     let mut traffic = match args.traffic.open() {
         Ok(traffic) => traffic,
         Err(error) => return fail(&error, EXIT_CONFIG),
     };
-    let notes =
-        match recordings::apply(args.key_file.as_deref(), traffic.recordings(), &mut settings) {
-            Ok(notes) => notes,
-            Err(error) => return fail(&error, EXIT_CONFIG),
-        };
+    for rules in settings.against.iter().chain([&settings.candidate]) {
+        if let Err(error) = check_rules(rules, traffic.recordings()) {
+            return fail(&error.into(), EXIT_CONFIG);
+        }
+    }
+    let notes = recording_notes(traffic.recordings(), &settings.candidate);
     let mut page = match args.html.as_deref().map(PageFile::create).transpose() {
         Ok(page) => page,
         Err(error) => return fail(&error, EXIT_CONFIG),
     };
     let mut simulation = Simulation::new(settings);
-    while let Some(request) = traffic.next() {
-        simulation.decide(request, traffic.dictionary());
+    for request in traffic.by_ref() {
+        simulation.decide(&request);
     }
-    let output = SimulateOutput::new(simulation.finish(), traffic.counts(), gate);
+    let output = SimulateOutput::new(simulation.finish(), traffic.counts(), args.max_new_denials);
     let output = output.with_notes(notes);
     if args.json {
         println!("{}", printable_json(&output.to_json()));

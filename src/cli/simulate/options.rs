@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, value_parser};
-use rlaas_simulation::simulation::{Gate, SimulationSettings};
+use rlaas_simulation::simulation::{MaxShare, SimulationSettings};
 
 use crate::cli::ConfigurationArgs;
 use crate::cli::traffic::TrafficArgs;
@@ -25,15 +24,10 @@ pub(in crate::cli) struct SimulateArgs {
     pub(super) against: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) traffic: TrafficArgs,
-    /// Key of a recording with hashed values, which is that of privacy.key-file: exact texts in rules
-    /// are hashed alike; rules with patterns on hashed parts are reported as not decidable
-    #[arg(long, value_name = "FILE")]
-    pub(super) key_file: Option<PathBuf>,
-    /// Most new denials, as a share of the requests that a rule matched: SHARE in all and for each
-    /// rule, RULE=SHARE for one rule, such as 0.1% and login=1%; new are those that --against
-    /// allows, or all
-    #[arg(long, value_name = "[RULE=]SHARE")]
-    max_new_denials: Vec<String>,
+    /// Largest share of new denials, such as 0.1%: of all requests, and of those that each rule
+    /// matched; new are those that --against allows, or all
+    #[arg(long, value_name = "SHARE")]
+    pub(super) max_new_denials: Option<MaxShare>,
     /// Decide the requests of this time and leave them out of the report, such as 1h
     #[arg(long, value_name = "D", default_value = "0s", value_parser = humantime::parse_duration)]
     warm_up: std::time::Duration,
@@ -49,12 +43,6 @@ pub(in crate::cli) struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// Returns the gate.
-    pub(super) fn gate(&self) -> anyhow::Result<Gate> {
-        let values = self.max_new_denials.iter().map(String::as_str);
-        Gate::new(values).context("--max-new-denials").map_err(|error| anyhow::anyhow!("{error:#}"))
-    }
-
     /// Returns the settings of the simulation.
     pub(super) fn settings(
         &self,

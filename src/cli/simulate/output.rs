@@ -1,7 +1,7 @@
 //! The result of a run, as text and as JSON.
 
 use rlaas_simulation::SimulationPage;
-use rlaas_simulation::simulation::{Gate, GateResult, SimulationReport};
+use rlaas_simulation::simulation::{GateResult, MaxShare, SimulationReport};
 use rlaas_simulation::traffic::TrafficCounts;
 use serde::Serialize;
 
@@ -19,8 +19,13 @@ pub(super) struct SimulateOutput<'a> {
 }
 
 impl<'a> SimulateOutput<'a> {
-    pub(super) fn new(report: SimulationReport, traffic: &'a TrafficCounts, gate: &Gate) -> Self {
-        Self { gate: gate.judge(&report), notes: report.notes(traffic), report, traffic }
+    pub(super) fn new(
+        report: SimulationReport,
+        traffic: &'a TrafficCounts,
+        max_new_denials: Option<MaxShare>,
+    ) -> Self {
+        let gate = max_new_denials.map(|max| GateResult::new(&report, max));
+        Self { gate, notes: report.notes(traffic), report, traffic }
     }
 
     /// Adds remarks.

@@ -43,11 +43,10 @@ async fn decisions(server: &Rlaas) -> u64 {
 #[tokio::test]
 async fn bench_counts_match_those_of_the_server() {
     let server = Rlaas::start(&[]);
-    let shapes: [&[&str]; 4] = [
+    let shapes: [&[&str]; 3] = [
         &["--calls", "500", "--warm-up", "300ms"],
         &["--duration", "200ms", "--warm-up", "0s"],
         &["--calls", "50", "--rate", "500", "--warm-up", "300ms", "--connections", "1"],
-        &["--calls", "500", "--warm-up", "300ms", "--connections", "3", "--threads", "2"],
     ];
     let mut before = 0;
     for options in shapes {
@@ -68,20 +67,8 @@ async fn bench_counts_match_those_of_the_server() {
     }
 }
 
-#[tokio::test]
-async fn bench_batch_counts_as_many_decisions() {
-    let server = Rlaas::start(&[]);
-    let options = ["--calls", "20", "--batch", "30", "--ids", "7", "--cost", "2"];
-    let result = calls(&server, &options);
-    assert_eq!((number(&result, "calls"), number(&result, "decisions")), (20, 600));
-    // Each of the seven ids has 5 units, enough for two requests of cost 2.
-    assert_eq!((number(&result, "allowed"), number(&result, "denied")), (14, 586));
-    assert_eq!((&result["method"], number(&result, "batch")), (&"CheckBatch".into(), 30));
-    assert_eq!(decisions(&server).await, 600);
-}
-
 #[test]
-fn bench_seed_gives_the_same_calls_on_any_number_of_threads() {
+fn bench_seed_gives_the_same_calls() {
     let allowed = |options: &[&str]| {
         let server = Rlaas::start(&[]);
         let always = ["--calls", "300", "--ids", "1000", "--distribution", "zipf:1.2"];
@@ -89,7 +76,7 @@ fn bench_seed_gives_the_same_calls_on_any_number_of_threads() {
     };
     let once = allowed(&["--seed", "9"]);
     assert!((6..300).contains(&once), "{once}");
-    assert_eq!(once, allowed(&["--seed", "9", "--threads", "3"]));
+    assert_eq!(once, allowed(&["--seed", "9", "--connections", "3"]));
     let others = ["1", "2", "3"].map(|seed| allowed(&["--seed", seed]));
     assert!(others.iter().any(|other| *other != once), "{others:?}");
 }
@@ -101,9 +88,7 @@ fn bench_json_has_every_field() {
     for name in ["elapsedSeconds", "warmUpSeconds", "callsPerSecond", "decisionsPerSecond"] {
         assert!(result[name].is_f64(), "{name}: {result}");
     }
-    for name in
-        ["connections", "streams", "threads", "ids", "seed", "failedCalls", "unansweredCalls"]
-    {
+    for name in ["connections", "streams", "ids", "seed", "unansweredCalls"] {
         number(&result, name);
     }
     for name in ["latencyUs", "startDelayUs"] {
@@ -117,7 +102,7 @@ fn bench_json_has_every_field() {
         (&result["interrupted"], &result["distribution"]),
         (&false.into(), &"uniform".into())
     );
-    for name in ["failedLatencyUs", "firstError", "batch"] {
+    for name in ["failedLatencyUs", "firstError"] {
         assert!(result.get(name).expect(name).is_null(), "{result}");
     }
 }
@@ -198,7 +183,7 @@ fn bench_histogram_is_well_formed() {
 #[test]
 fn bench_exits_2_without_answers() {
     let unreachable = format!("127.0.0.1:{}", free_port());
-    let (code, out, error) = run(&["bench", "--addr", &unreachable, "--threads", "2"]);
+    let (code, out, error) = run(&["bench", "--addr", &unreachable]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(error.starts_with(&format!("rlaas: no server at {unreachable}")), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -207,16 +192,12 @@ fn bench_exits_2_without_answers() {
     let long = "/".repeat(1_025);
     let command =
         ["bench", "--json", "--addr", server.grpc(), "--warm-up", "0s", "--resource", &long];
-    for (options, requests) in
-        [(&["--calls", "30"][..], 30), (&["--calls", "3", "--batch", "10"], 30)]
-    {
-        let (code, out, _) = run(&[&command[..], options].concat());
-        let result: Value = serde_json::from_str(&out).expect("JSON");
-        assert_eq!((code, errors(&result)), (2, requests), "{result}");
-        assert_eq!(number(&result["errors"], "INVALID_ARGUMENT"), requests);
-        let first = result["firstError"].as_str().expect("a text");
-        assert!(first.starts_with("INVALID_ARGUMENT: resource must be"), "{first}");
-    }
+    let (code, out, _) = run(&[&command[..], &["--calls", "30"]].concat());
+    let result: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, errors(&result)), (2, 30), "{result}");
+    assert_eq!(number(&result["errors"], "INVALID_ARGUMENT"), 30);
+    let first = result["firstError"].as_str().expect("a text");
+    assert!(first.starts_with("INVALID_ARGUMENT: resource must be"), "{first}");
 }
 
 #[test]
@@ -224,8 +205,6 @@ fn bench_names_invalid_options() {
     for (option, value) in [
         ("--connections", "0"),
         ("--streams", "1001"),
-        ("--threads", "0"),
-        ("--threads", "5"),
         ("--rate", "0"),
         ("--rate", "fast"),
         ("--duration", "0s"),
@@ -236,7 +215,6 @@ fn bench_names_invalid_options() {
         ("--distribution", "normal"),
         ("--distribution", "zipf:0"),
         ("--cost", "4294967296"),
-        ("--batch", "1001"),
         ("--seed", "x"),
         ("--hdr", "/nowhere/bench.hgrm"),
         ("--addr", "not an address"),

@@ -19,8 +19,6 @@ async fn load_rejects_invalid_settings_and_unreachable_servers() {
     for wrong in [
         LoadSettings { connections: 0, ..settings.clone() },
         LoadSettings { streams: 0, ..settings.clone() },
-        LoadSettings { threads: 0, ..settings.clone() },
-        LoadSettings { threads: 5, ..settings.clone() },
         LoadSettings { ids: 0, ..settings.clone() },
     ] {
         let error = Load::start(&unreachable, &wrong).await.expect_err("settings");
@@ -34,7 +32,7 @@ async fn load_rejects_invalid_settings_and_unreachable_servers() {
 async fn stopped_load_reports_its_measurement() {
     let server = Rlaas::start(&[]);
     let distribution = Distribution::Zipf(1.0);
-    let settings = LoadSettings { plan: PLAN, distribution, threads: 2, ..LoadSettings::default() };
+    let settings = LoadSettings { plan: PLAN, distribution, ..LoadSettings::default() };
     let mut load = Load::start(&Client::builder(server.grpc()), &settings).await.expect("a load");
     let mut stats = LoadStats::default();
     while stats.measured.calls == 0 {

@@ -15,12 +15,11 @@ use rlaas::rules::spec::{Field, RateSpec};
 use rlaas::rules::{Coupling, Matcher, Mode, Part, Pattern, Rule, RuleSet, TextPattern};
 use rlaas::verdict::RuleDecision;
 use rlaas_simulation::simulation::{
-    SimulatedDecision, SimulatedVerdict, Simulation, SimulationSettings, descriptor_request,
-    with_request,
+    SimulatedDecision, SimulatedVerdict, Simulation, SimulationSettings,
 };
 use rlaas_simulation::{
-    Dictionary, RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest,
-    TimedRequest,
+    RecordedDescriptor, RecordedDescriptors, RecordedFields, RecordedRequest, TimedRequest,
+    descriptor_request, with_request,
 };
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
@@ -206,25 +205,21 @@ async fn compare(
     requests: usize,
 ) -> Result<Compared, TestCaseError> {
     let mut random = TrafficGenerator(requests as u64 + algorithm as u64);
-    let (mut dictionary, mut now) = (Dictionary::default(), T0);
+    let mut now = T0;
     let mut simulation = Simulation::new(SimulationSettings::new(rules));
     let mut compared = Compared::default();
     for number in 0..requests {
         now = now + random.step();
-        if dictionary.len() > 500 {
-            dictionary.clear();
-        }
         let request = match kind {
             RequestKind::Native => random.native(),
             RequestKind::Envoy => random.envoy(algorithm),
         };
         service.set_clock(now);
         let live = decide_live(service, &request).await;
-        let request = dictionary.number(request);
         let timed = TimedRequest { at: now, request, was_refused: false };
-        let decided = simulated(&simulation.decide(timed, &dictionary).candidate);
+        let decided = simulated(&simulation.decide(&timed).candidate);
         if decided != live {
-            let request = dictionary.request(request);
+            let request = &timed.request;
             return Err(TestCaseError::fail(format!(
                 "{kind:?} {algorithm:?}, request {number} at {now:?}: {request:?}\n\
                  simulated {decided:#?}\nlive {live:#?}"

@@ -1,7 +1,6 @@
 //! The load generator behind `rlaas bench`. Requires the feature `load`.
 //!
-//! Each thread of a [`Load`] has a runtime, a part of the connections, and its own statistics. A
-//! worker is a task with one call in flight. In a closed loop a worker starts the next call when
+//! A worker is a task with one call in flight. In a closed loop a worker starts the next call when
 //! the previous one is answered. In an open loop ([`LoadPlan::rate`]) each call has an intended
 //! start, and its latency counts from then. So the latency includes the time that calls wait while
 //! the server stalls.
@@ -33,7 +32,7 @@ mod open_loop;
 mod requests;
 mod schedule;
 mod stats;
-mod threads;
+mod workers;
 
 use std::io;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ use self::open_loop::minimize_timer_slack;
 use self::schedule::Schedule;
 pub use self::schedule::{Length, LoadPlan};
 pub use self::stats::{Counts, LoadStats};
-use self::threads::Threads;
+use self::workers::Workers;
 use crate::client::{ClientBuilder, ConnectError};
 
 /// The settings of a load.
@@ -59,8 +58,6 @@ pub struct LoadSettings {
     pub connections: u16,
     /// Calls in flight on each connection: at least 1.
     pub streams: u16,
-    /// Threads that share the connections: 1 to `connections`.
-    pub threads: u16,
     /// Different user ids: at least 1.
     pub ids: u32,
     /// Distribution of ids over requests.
@@ -71,8 +68,6 @@ pub struct LoadSettings {
     pub resource: String,
     /// Units that each request takes; `None` means 1.
     pub cost: Option<u64>,
-    /// Requests in each call of `CheckBatch`; `None` means calls of `Check`.
-    pub batch: Option<u16>,
 }
 
 impl Default for LoadSettings {
@@ -84,27 +79,19 @@ impl Default for LoadSettings {
             plan: LoadPlan { rate: None, warm_up: Duration::from_secs(2), length },
             connections: 4,
             streams: 32,
-            threads: 1,
             ids: 1_000,
             distribution: Distribution::Uniform,
             seed: 1,
             resource: String::new(),
             cost: None,
-            batch: None,
         }
     }
 }
 
 impl LoadSettings {
     fn validate(&self) -> Result<(), LoadError> {
-        let counts = [u32::from(self.connections), self.streams.into(), self.threads.into()];
-        if counts.contains(&0) || self.ids == 0 {
-            return Err(LoadError::Settings(
-                "connections, streams, threads and ids must be above 0",
-            ));
-        }
-        if self.threads > self.connections {
-            return Err(LoadError::Settings("threads must be 1 to connections"));
+        if [u32::from(self.connections), self.streams.into(), self.ids].contains(&0) {
+            return Err(LoadError::Settings("connections, streams and ids must be above 0"));
         }
         Ok(())
     }
@@ -120,11 +107,11 @@ pub enum LoadError {
     /// A connection was not established.
     #[error(transparent)]
     Connect(ConnectError),
-    /// A thread or runtime could not be created.
+    /// A thread could not be created.
     #[error(transparent)]
     Thread(#[from] io::Error),
-    /// A thread of the load panicked, which is a bug.
-    #[error("a thread of the load has panicked")]
+    /// A worker of the load panicked, which is a bug.
+    #[error("a worker of the load has panicked")]
     Panicked,
     /// The load ended before a call was answered.
     #[error("no call was answered")]
@@ -134,10 +121,10 @@ pub enum LoadError {
     NotMeasured,
 }
 
-/// A running load. Dropping it does not end the load; see [`Load::stop`].
+/// A running load. Dropping it ends the load.
 #[derive(Debug)]
 pub struct Load {
-    threads: Threads,
+    workers: Workers,
     schedule: Arc<Schedule>,
 }
 
@@ -178,26 +165,22 @@ impl Load {
     /// [`LoadError`] if a setting is out of bounds, or if a connection is not established.
     pub async fn start(client: &ClientBuilder, settings: &LoadSettings) -> Result<Self, LoadError> {
         settings.validate()?;
-        let mut threads = Threads::spawn(client, settings)?;
-        let starts = threads.connected().await?;
+        let clients = workers::connect(client, settings.connections).await?;
         let schedule = Arc::new(Schedule::start(settings.plan));
-        for start in starts {
-            // A panic of the thread is reported when it is joined.
-            let _ended = start.send(Arc::clone(&schedule));
-        }
+        let workers = Workers::start(&clients, settings, &schedule);
         minimize_timer_slack();
         let pacing = Arc::clone(&schedule);
         thread::Builder::new().name("pace".to_owned()).spawn(move || pacing.pace())?;
-        Ok(Self { threads, schedule })
+        Ok(Self { workers, schedule })
     }
 
     /// Waits until the last call is answered. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Panicked`] if a thread of the load panicked.
+    /// [`LoadError::Panicked`] if a worker panicked.
     pub async fn finished(&mut self) -> Result<(), LoadError> {
-        self.threads.finished().await
+        self.workers.finished().await
     }
 
     /// Stops early: no further call starts.
@@ -223,7 +206,7 @@ impl Load {
 
     /// Returns the statistics since the previous call, and resets them.
     pub fn take_stats(&self) -> LoadStats {
-        self.threads.take_stats()
+        self.workers.take_stats()
     }
 
     /// Returns the result. `stats` is the sum of all earlier [`Load::take_stats`].

@@ -1,9 +1,7 @@
 //! Sends the requests of a load with the generated client.
 
-use rlaas_proto::ratelimit::v1::check_result;
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
-use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
-use tonic::Code;
 
 use super::LoadSettings;
 use super::ids::Ids;
@@ -26,46 +24,11 @@ impl Requests {
         Self { ids, settings: settings.clone() }
     }
 
-    /// Sends the call with this number, and returns counts of its results.
+    /// Sends the call with this number, and returns counts of its result.
     pub(super) async fn send(&self, client: &mut ServiceClient, call: u64) -> Counts {
-        match self.settings.batch {
-            None => self.check(client, call).await,
-            Some(size) => self.check_batch(client, call, size).await,
-        }
-    }
-
-    async fn check(&self, client: &mut ServiceClient, call: u64) -> Counts {
         match client.check(self.request(call)).await {
-            Ok(response) => {
-                let mut counts = Counts::answered();
-                counts.add_decision(response.get_ref().allowed);
-                counts
-            }
-            Err(status) => Counts::failed(&status, 1),
-        }
-    }
-
-    async fn check_batch(&self, client: &mut ServiceClient, call: u64, size: u16) -> Counts {
-        let first = call * u64::from(size);
-        let requests = (first..first + u64::from(size)).map(|number| self.request(number));
-        let batch = CheckBatchRequest { requests: requests.collect() };
-        match client.check_batch(batch).await {
-            Ok(response) => {
-                let mut counts = Counts::answered();
-                for result in &response.get_ref().results {
-                    match &result.result {
-                        Some(check_result::Result::Response(response)) => {
-                            counts.add_decision(response.allowed);
-                        }
-                        Some(check_result::Result::Error(status)) => {
-                            counts.add_errors(Code::from(status.code), 1, &status.message);
-                        }
-                        None => counts.add_errors(Code::Unknown, 1, "empty result"),
-                    }
-                }
-                counts
-            }
-            Err(status) => Counts::failed(&status, u64::from(size)),
+            Ok(response) => Counts::answered(response.get_ref().allowed),
+            Err(status) => Counts::failed(&status),
         }
     }
 

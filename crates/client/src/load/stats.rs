@@ -1,14 +1,13 @@
 //! Counts and latencies of calls.
 //!
-//! Each thread of the load has its own statistics. `rlaas bench` takes and adds them once a second;
-//! their lock is contended only then.
+//! `rlaas bench` takes and adds them once a second.
 
 use std::error::Error;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::schedule::ScheduledCall;
 
@@ -33,17 +32,14 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// Numbers of calls and of the results of their requests. Each request is allowed, denied or an
-/// error.
+/// Numbers of calls and of their results. Each one is allowed, denied or an error.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Calls that returned a response or an error.
     pub calls: u64,
-    /// Calls that returned an error. A batch with errors of some requests is not one.
-    pub failed_calls: u64,
-    /// Requests that were allowed.
+    /// Calls that were allowed.
     pub allowed: u64,
-    /// Requests that were denied.
+    /// Calls that were denied.
     pub denied: u64,
     errors: [u64; CODES.len()],
     /// Code and message of the first error.
@@ -51,42 +47,36 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a call that returned a response, whose decisions are to be added.
-    pub(super) fn answered() -> Self {
-        Self { calls: 1, ..Self::default() }
+    /// Counts a call that returned a decision.
+    pub(super) fn answered(is_allowed: bool) -> Self {
+        let (allowed, denied) = (is_allowed.into(), (!is_allowed).into());
+        Self { calls: 1, allowed, denied, ..Self::default() }
     }
 
-    /// Counts a call that returned an error, and its requests.
-    pub(super) fn failed(status: &Status, requests: u64) -> Self {
-        let mut counts = Self { calls: 1, failed_calls: 1, ..Self::default() };
+    /// Counts a call that returned an error.
+    pub(super) fn failed(status: &Status) -> Self {
+        let mut counts = Self { calls: 1, ..Self::default() };
         // The text of tonic is only "transport error". Its root cause has the details.
         let mut root: &dyn Error = status;
         while let Some(source) = root.source() {
             root = source;
         }
-        match status.source() {
-            None => counts.add_errors(status.code(), requests, status.message()),
-            Some(_) => counts.add_errors(status.code(), requests, &root.to_string()),
-        }
+        let message = match status.source() {
+            None => status.message().to_owned(),
+            Some(_) => root.to_string(),
+        };
+        counts.errors[status.code() as usize] = 1;
+        let name = CODES[status.code() as usize];
+        counts.first_error = Some(format!("{name}: {}", message.escape_debug()));
         counts
     }
 
-    pub(super) fn add_decision(&mut self, is_allowed: bool) {
-        *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
-    }
-
-    pub(super) fn add_errors(&mut self, code: Code, requests: u64, message: &str) {
-        self.errors[code as usize] += requests;
-        let name = CODES[code as usize];
-        self.first_error.get_or_insert_with(|| format!("{name}: {}", message.escape_debug()));
-    }
-
-    /// Returns the number of requests with a decision.
+    /// Returns the number of calls with a decision.
     pub fn decisions(&self) -> u64 {
         self.allowed + self.denied
     }
 
-    /// Returns the numbers of requests with an error, by the name of the code.
+    /// Returns the numbers of calls with an error, by the name of the code.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let by_code = CODES.into_iter().zip(self.errors);
         by_code.filter(|(_, requests)| *requests > 0)
@@ -96,7 +86,6 @@ impl Counts {
 impl AddAssign<&Self> for Counts {
     fn add_assign(&mut self, other: &Self) {
         self.calls += other.calls;
-        self.failed_calls += other.failed_calls;
         self.allowed += other.allowed;
         self.denied += other.denied;
         for (requests, other) in self.errors.iter_mut().zip(other.errors) {
@@ -157,7 +146,7 @@ impl LoadStats {
         self.measured += counts;
         let Times { intended, started, answered } = times;
         let latency = nanos(answered.saturating_sub(intended));
-        let has_failed = counts.failed_calls > 0;
+        let has_failed = counts.decisions() == 0;
         let latencies = if has_failed { &mut self.failed } else { &mut self.answered };
         latencies.saturating_record(latency);
         self.start_delay.saturating_record(nanos(started.saturating_sub(intended)));
@@ -206,6 +195,8 @@ fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     #[test]

@@ -76,6 +76,29 @@ impl Limiter {
         Ok(verdict)
     }
 
+    /// Decides a request by descriptors from memory, without waiting and without a runtime. Returns
+    /// `None` if the store has to be waited for, as Redis always has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check_descriptors`].
+    pub fn check_descriptors_now(
+        &self,
+        request: &DescriptorRequest<'_>,
+    ) -> Option<Result<DescriptorVerdict, CheckError>> {
+        let snapshot = self.shared.snapshot.load();
+        let DescriptorPlan { plan, statuses } = match snapshot.rules.descriptors().plan(request) {
+            Ok(planned) => planned,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let executed = self.execute_now(&snapshot, &plan, Deadline::NEVER)?;
+        Some(
+            executed.map(|executed| {
+                self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results)
+            }),
+        )
+    }
+
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.
     pub(super) fn fold_descriptors(
         &self,

@@ -18,7 +18,6 @@ mod in_place;
 mod modes;
 mod observers;
 mod pending;
-mod prepared;
 mod preview;
 mod projects;
 mod receipts;
@@ -34,7 +33,6 @@ pub use forget::FORGET_TOPIC;
 #[cfg(fuzzing)]
 pub(crate) use forget::keys_of;
 pub use pending::{PendingCheck, StartedCheck};
-pub use prepared::{PreparedCheck, PreparedDescriptors};
 pub use preview::Preview;
 pub use snapshot::Snapshot;
 

@@ -2,8 +2,8 @@
 
 use rlaas_core::clock::{Micros, Timestamp};
 
+use super::engine::HitPosition;
 use super::keys::KeyTable;
-use super::prepared::HitPosition;
 use super::report::{CountsReport, UnmatchedReport};
 use super::rules::RuleTable;
 use super::timeline::Timeline;
@@ -39,12 +39,12 @@ impl Counted {
     #[inline]
     pub(super) fn count(
         &mut self,
-        arrival: TimedRequest,
+        arrival: &TimedRequest,
         decided: &SimulatedRequest,
         hits: &[HitPosition],
         before: &[HitPosition],
     ) {
-        let TimedRequest { at, was_refused, .. } = arrival;
+        let TimedRequest { at, was_refused, .. } = *arrival;
         let first = *self.first.get_or_insert(at);
         if at.since(first) < self.warm_up {
             self.in_warm_up += 1;

@@ -1,39 +1,21 @@
 //! The gate: whether the candidate refuses too many requests that pass now.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use super::report::{CountsReport, SimulationReport};
-
-/// The most new denials that a gate lets through: shares of the requests that a rule matched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
-    /// For all requests, and for each rule without a share of its own. `None`: there is no bound.
-    all: Option<MaxShare>,
-    rules: BTreeMap<String, MaxShare>,
-}
+use super::report::{CountsReport, RuleReport, SimulationReport};
 
 /// A share of requests, in millionths: 0 to 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxShare(u32);
 
-/// Error of a gate.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum GateError {
-    /// Not a share.
-    #[error("must be 0% to 100% with at most 4 decimals, such as 0.1%, or RULE=1%")]
-    Share,
-    /// The same bound twice.
-    #[error("must be given once for {0}")]
-    Twice(String),
-    /// The candidate has no such rule.
-    #[error("the candidate has no rule {0}")]
-    UnknownRule(String),
-}
+/// A text that is no share.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("must be 0% to 100% with at most 4 decimals, such as 0.1%")]
+pub struct InvalidShare;
 
 /// What a gate found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,61 +44,18 @@ pub struct GateCheck {
     pub is_within: bool,
 }
 
-impl Gate {
-    /// Creates a gate from the values of `--max-new-denials`: a share for all requests and for each
-    /// rule, and `RULE=SHARE` for a rule that differs.
-    ///
-    /// # Errors
-    ///
-    /// [`GateError::Share`] and [`GateError::Twice`].
-    pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, GateError> {
-        let mut gate = Self::default();
-        for value in values {
-            match value.rsplit_once('=') {
-                None if gate.all.replace(value.parse()?).is_some() => {
-                    return Err(GateError::Twice("all requests".to_owned()));
-                }
-                None => {}
-                Some((rule, share)) => {
-                    let before = gate.rules.insert(rule.to_owned(), share.parse()?);
-                    if before.is_some() {
-                        return Err(GateError::Twice(rule.to_owned()));
-                    }
-                }
-            }
-        }
-        Ok(gate)
-    }
-
-    /// Checks that the candidate has each rule that the gate names.
-    ///
-    /// # Errors
-    ///
-    /// [`GateError::UnknownRule`].
-    pub fn check_names<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<(), GateError> {
-        let names: Vec<&str> = names.collect();
-        match self.rules.keys().find(|rule| !names.contains(&rule.as_str())) {
-            Some(rule) => Err(GateError::UnknownRule(rule.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns what the gate finds in a report; `None` if the gate has no bound.
-    pub fn judge(&self, report: &SimulationReport) -> Option<GateResult> {
-        let mut checks = Vec::new();
-        if let Some(max) = self.all {
-            let matched = report.matched + report.unmatched.refused;
-            checks.push(GateCheck::new(None, matched, new_denials(report, &report.all), max));
-        }
-        for rule in report.rules.iter().filter(|rule| rule.candidate.is_some()) {
-            let own = self.rules.get(&rule.rule).copied();
-            let Some(max) = own.or(self.all) else { continue };
-            let new_denials = new_denials(report, &rule.counts);
-            let name = Some(rule.rule.clone());
-            checks.push(GateCheck::new(name, rule.counts.requests, new_denials, max));
-        }
-        let is_within = checks.iter().all(|check| check.is_within);
-        (!checks.is_empty()).then_some(GateResult { is_within, checks })
+impl GateResult {
+    /// Compares the new denials of a report, in all and by each rule, with the largest share.
+    pub fn new(report: &SimulationReport, max: MaxShare) -> Self {
+        let matched = report.matched + report.unmatched.refused;
+        let all = GateCheck::new(None, matched, new_denials(report, &report.all), max);
+        let tried = report.rules.iter().filter(|rule| rule.candidate.is_some());
+        let of_rule = |rule: &RuleReport| {
+            let (name, new_denials) = (rule.rule.clone(), new_denials(report, &rule.counts));
+            GateCheck::new(Some(name), rule.counts.requests, new_denials, max)
+        };
+        let checks: Vec<GateCheck> = [all].into_iter().chain(tried.map(of_rule)).collect();
+        Self { is_within: checks.iter().all(|check| check.is_within), checks }
     }
 }
 
@@ -141,22 +80,22 @@ impl MaxShare {
 }
 
 impl FromStr for MaxShare {
-    type Err = GateError;
+    type Err = InvalidShare;
 
     /// Reads a percentage, such as `0.1%`, or `0`.
-    fn from_str(text: &str) -> Result<Self, GateError> {
+    fn from_str(text: &str) -> Result<Self, InvalidShare> {
         let number = match text.strip_suffix('%') {
             Some(number) => number,
             None if text == "0" => text,
-            None => return Err(GateError::Share),
+            None => return Err(InvalidShare),
         };
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
-            return Err(GateError::Share);
+            return Err(InvalidShare);
         }
         let millionths: Option<u32> = format!("{whole}{decimals:0<4}").parse().ok();
-        millionths.filter(|share| *share <= Self::WHOLE).map(Self).ok_or(GateError::Share)
+        millionths.filter(|share| *share <= Self::WHOLE).map(Self).ok_or(InvalidShare)
     }
 }
 
@@ -194,7 +133,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(MaxShare(millionths)), "{text}");
         }
         for text in ["", "%", "1", "0.1", "-1%", "100.1%", "1e2%", "0.00001%", ".5%", "1.%", "x%"] {
-            assert_eq!(text.parse::<MaxShare>(), Err(GateError::Share), "{text}");
+            assert_eq!(text.parse::<MaxShare>(), Err(InvalidShare), "{text}");
         }
         assert_eq!(MaxShare(1_250).to_string(), "0.125%");
         assert_eq!(MaxShare(1_000_000).to_string(), "100%");
@@ -206,17 +145,5 @@ mod tests {
         assert!(share.holds(1, 1_000) && !share.holds(1, 999));
         assert!(share.holds(0, 0) && !share.holds(1, 0));
         assert!(!MaxShare(0).holds(1, u64::MAX));
-    }
-
-    #[test]
-    fn a_bound_is_given_once() {
-        let twice = |values: [&str; 2]| Gate::new(values).err();
-        assert_eq!(twice(["1%", "2%"]), Some(GateError::Twice("all requests".to_owned())));
-        assert_eq!(twice(["a=1%", "a=2%"]), Some(GateError::Twice("a".to_owned())));
-        assert_eq!(twice(["a=1%", "b=2"]), Some(GateError::Share));
-        let gate = Gate::new(["1%", "a=b=2%"]).expect("a gate");
-        assert_eq!(gate.check_names(["a=b"].into_iter()), Ok(()));
-        let unknown = Err(GateError::UnknownRule("a=b".to_owned()));
-        assert_eq!(gate.check_names(["a"].into_iter()), unknown);
     }
 }

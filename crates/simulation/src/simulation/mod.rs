@@ -2,7 +2,7 @@
 //! and a clock that shows the time of each request.
 //!
 //! A simulation is given arrivals one by one and keeps counts, so its memory depends on the number
-//! of different keys and requests, not on the length of the traffic. It replays an open loop: a
+//! of different keys, not on the length of the traffic. It replays an open loop: a
 //! caller that is refused makes the same later requests as one that is not.
 
 mod counted;
@@ -10,7 +10,6 @@ mod engine;
 mod gate;
 mod keys;
 mod notes;
-mod prepared;
 mod recording_notes;
 mod report;
 mod rules;
@@ -20,8 +19,7 @@ mod text;
 mod timeline;
 mod verdict;
 
-pub use gate::{Gate, GateCheck, GateError, GateResult, MaxShare};
-pub use prepared::{descriptor_request, with_request};
+pub use gate::{GateCheck, GateResult, InvalidShare, MaxShare};
 pub use recording_notes::recording_notes;
 pub use report::{
     CountsReport, HitKey, RuleReport, SimulatedSpan, SimulationReport, TimeReport, UnmatchedReport,
@@ -38,7 +36,7 @@ use rlaas_core::rules::RuleSet;
 use self::counted::Counted;
 use self::engine::Engine;
 use self::rules::Side;
-use crate::request::{Dictionary, TimedRequest};
+use crate::request::TimedRequest;
 
 /// What a simulation decides by, and what it counts.
 #[derive(Clone, Debug)]
@@ -66,8 +64,6 @@ pub struct Simulation {
     clock: ManualClock,
     candidate: Engine,
     against: Option<Engine>,
-    /// Generation of the dictionary whose requests were planned.
-    generation: Option<u64>,
     last: SimulatedRequest,
     counted: Counted,
     top: usize,
@@ -82,42 +78,24 @@ impl Simulation {
         let candidate = engine(candidate, Side::Candidate);
         let against = against.map(|rules| engine(rules, Side::Against));
         let last = SimulatedRequest::default();
-        Self { clock, candidate, against, generation: None, last, counted, top }
+        Self { clock, candidate, against, last, counted, top }
     }
 
-    /// Decides one request at its time. Its number is one of `dictionary`, which is the same in
-    /// all calls. Arrivals are in the order of their times; for a time that steps back the stores
-    /// do as live ones do.
-    #[inline]
-    pub fn decide(&mut self, arrival: TimedRequest, dictionary: &Dictionary) -> &SimulatedRequest {
-        if self.generation != Some(dictionary.generation()) {
-            self.candidate.forget_requests();
-            self.against.iter_mut().for_each(Engine::forget_requests);
-            self.generation = Some(dictionary.generation());
-        }
+    /// Decides one request at its time. Arrivals are in the order of their times; for a time that
+    /// steps back the stores do as live ones do.
+    pub fn decide(&mut self, arrival: &TimedRequest) -> &SimulatedRequest {
         self.clock.set(arrival.at);
-        let (number, keys) = (arrival.request, &mut self.counted.keys);
-        let (candidate, hits) = self.candidate.decide(number, dictionary, keys);
-        self.last.candidate = candidate;
-        match &mut self.against {
-            None => self.counted.count(arrival, &self.last, hits, &[]),
-            Some(against) => {
-                let (verdict, before) = against.decide(number, dictionary, keys);
-                self.last.against = Some(verdict);
-                self.counted.count(arrival, &self.last, hits, before);
-            }
-        }
+        let keys = &mut self.counted.keys;
+        let (candidate, hits) = self.candidate.decide(&arrival.request, keys);
+        let against = self.against.as_ref().map(|against| against.decide(&arrival.request, keys));
+        let (against, before) = against.unzip();
+        self.last = SimulatedRequest { candidate, against };
+        self.counted.count(arrival, &self.last, &hits, &before.unwrap_or_default());
         &self.last
     }
 
     /// Returns the report of all requests so far.
     pub fn finish(self) -> SimulationReport {
         SimulationReport::new(self.counted, self.against.is_some(), self.top)
-    }
-
-    /// Returns how many requests are planned: those of one generation of the dictionary.
-    #[cfg(test)]
-    fn planned_requests(&self) -> usize {
-        self.candidate.planned_requests()
     }
 }

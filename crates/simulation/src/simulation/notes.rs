@@ -57,12 +57,6 @@ fn note_traffic(traffic: &TrafficCounts, notes: &mut Notes) {
         }
         notes.0.push(text);
     }
-    if let Some(resolution) = traffic.resolution.filter(|time| *time >= Micros::from_secs(1)) {
-        let resolution = length_text(resolution);
-        notes.0.push(format!(
-            "the log has times of {resolution}: requests within that time seem to come at once"
-        ));
-    }
     notes.list("no line has a value for", traffic.absent_fields.iter().cloned());
     notes.list("mapped as the format says", traffic.default_mappings.iter().cloned());
     for damaged in &traffic.damaged {

@@ -2,15 +2,10 @@
 
 use rlaas_core::rules::RuleSet;
 
-use crate::recording::{Header, UndecidableRule, undercounted_rules};
+use crate::recording::{Header, undercounted_rules};
 
-/// Returns the remarks on recordings with these headers: a sample, rules that see only a share of it,
-/// and rules that were left out because values are hashed.
-pub fn recording_notes(
-    headers: &[Header],
-    rules: &RuleSet,
-    undecidable: &[UndecidableRule],
-) -> Vec<String> {
+/// Returns the remarks on recordings with these headers: a sample, and rules that see only a share of it.
+pub fn recording_notes(headers: &[Header], rules: &RuleSet) -> Vec<String> {
     let mut notes = Vec::new();
     let share = headers.iter().filter_map(|header| header.sample.as_ref());
     if let Some(share) = share.map(|sample| sample.share_ppm).min() {
@@ -24,11 +19,6 @@ pub fn recording_notes(
         let text =
             "undercounted, because their keys lack a part by which the recording was sampled";
         notes.push(format!("{text}: {}", rules.join(", ")));
-    }
-    if !undecidable.is_empty() {
-        let rules: Vec<_> =
-            undecidable.iter().map(|rule| format!("{} ({})", rule.name, rule.reason)).collect();
-        notes.push(format!("not decidable, and left out: {}", rules.join(", ")));
     }
     notes
 }

@@ -1,10 +1,10 @@
 //! What a simulation decides on one request.
 
 use rlaas_core::algorithm::Decision;
-use rlaas_core::plan::{Hit, RuleIndex};
+use rlaas_core::plan::RuleIndex;
 use rlaas_core::rules::descriptors::InvalidDescriptor;
 use rlaas_core::rules::{Grant, InvalidRequest, Mode};
-use rlaas_core::verdict::{HitResult, RuleDecision};
+use rlaas_core::verdict::RuleDecision;
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -65,13 +65,6 @@ pub enum InvalidRecord {
 }
 
 impl SimulatedDecision {
-    /// Returns the decision on a hit.
-    #[inline]
-    pub(super) fn from_result(hit: &Hit, result: &HitResult) -> Self {
-        let (grant, decision) = (result.grant(hit), result.reply.decision);
-        Self { index: hit.rule, grant, mode: hit.mode, decision }
-    }
-
     /// Returns the effective mode, and whether the rule denies the request.
     pub fn denial(&self) -> (Mode, bool) {
         (self.grant.effective_mode(self.mode), !self.decision.is_allowed())
@@ -93,6 +86,10 @@ impl SimulatedVerdict {
         let outcome =
             if is_refused { SimulatedOutcome::Refused } else { SimulatedOutcome::Allowed };
         Self { outcome, decisions }
+    }
+
+    pub(super) fn without_decisions(outcome: SimulatedOutcome) -> Self {
+        Self { outcome, decisions: SmallVec::new() }
     }
 
     /// Returns `true` if the request is refused, by rules or because no rule matches.

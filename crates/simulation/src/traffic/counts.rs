@@ -1,6 +1,6 @@
 //! What became of the lines of the traffic.
 
-use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::clock::Timestamp;
 use serde::Serialize;
 
 /// What became of the lines that were read. Each line is in exactly one of `arrivals`, `unread`,
@@ -37,9 +37,6 @@ pub struct TrafficCounts {
     pub lost: u64,
     /// Inputs that end too early or are corrupt. What was before the damage was read.
     pub damaged: Vec<DamagedInput>,
-    /// Time between two stamps that the log can tell apart; of several inputs the coarsest.
-    #[serde(rename = "resolutionUs")]
-    pub resolution: Option<Micros>,
     /// Time of the first request.
     #[serde(rename = "firstUs")]
     pub first: Option<Timestamp>,

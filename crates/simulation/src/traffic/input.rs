@@ -48,6 +48,9 @@ impl TrafficInput {
             return Ok(Lines::new(Box::new(buffered(io::stdin()))));
         };
         let failed = |source| TrafficError::Open { input: self.to_string(), source };
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
         let reader = buffered(File::open(path).map_err(failed)?);
         let decoded: Box<dyn BufRead + Send> = match Compression::from_path(path) {
             Compression::None => Box::new(reader),

@@ -6,9 +6,8 @@ use rlaas_core::rules::Request;
 use thiserror::Error;
 
 use super::format::{FieldPlace, FieldsError, LogFormat};
-use super::source::PendingRequest;
 use super::time;
-use crate::request::{RecordedFields, RecordedRequest};
+use crate::request::{RecordedFields, RecordedRequest, TimedRequest};
 
 /// Characters of the expressions of earlier versions.
 const EXPRESSION_CHARACTERS: [char; 6] = ['(', ')', '"', '\'', '$', ' '];
@@ -164,11 +163,11 @@ impl LogReader {
     /// # Errors
     ///
     /// [`LogLineError`] if it can't be a request.
-    pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<PendingRequest>, LogLineError> {
+    pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<TimedRequest>, LogLineError> {
         let line = String::from_utf8_lossy(line);
         let values = self.format.fields(&line)?;
         let mut fields = RecordedFields { cost: 1, ..RecordedFields::default() };
-        let (mut attributes, mut stamp, mut was_refused) = (Vec::new(), None, false);
+        let (mut attributes, mut at, mut was_refused) = (Vec::new(), None, false);
         for field in &mut self.fields {
             let Some(value) = values.value(&field.place) else { continue };
             field.was_seen = true;
@@ -179,22 +178,17 @@ impl LogReader {
                 }
                 MappedPart::Attribute(name) => attributes.push((name.clone(), value.into())),
                 MappedPart::Cost => fields.cost = value.parse().map_err(|_| LogLineError::Cost)?,
-                MappedPart::Time => stamp = Some(time::read(&value).ok_or(LogLineError::Time)?),
+                MappedPart::Time => at = Some(time::read(&value).ok_or(LogLineError::Time)?),
                 MappedPart::Status => was_refused = value == "429",
             }
         }
         if fields.user_id.is_empty() {
             return Ok(None);
         }
-        let stamp = stamp.ok_or(LogLineError::NoTime)?;
+        let at = at.ok_or(LogLineError::NoTime)?;
         fields.attributes = attributes.into();
         let request = RecordedRequest::Fields(fields);
-        Ok(Some(PendingRequest {
-            at: stamp.at,
-            resolution: stamp.resolution,
-            request,
-            was_refused,
-        }))
+        Ok(Some(TimedRequest { at, request, was_refused }))
     }
 }
 

@@ -33,7 +33,7 @@ pub use settings::{TrafficInput, TrafficSettings};
 use rlaas_core::clock::Timestamp;
 
 use crate::recording::Header;
-use crate::request::{Dictionary, TimedRequest};
+use crate::request::TimedRequest;
 use log::LogReader;
 use order::OrderedSource;
 use source::{Sink, Source, SourceKind};
@@ -50,8 +50,6 @@ pub struct Traffic {
     next: Vec<Option<Timestamp>>,
     sink: Sink,
     headers: Vec<Header>,
-    dictionary: Dictionary,
-    dictionary_bytes: usize,
 }
 
 impl Traffic {
@@ -87,40 +85,12 @@ impl Traffic {
             sources,
             sink: Sink::new(log, settings.max_held_bytes),
             headers,
-            dictionary: Dictionary::default(),
-            dictionary_bytes: settings.dictionary_bytes,
         };
         traffic.sink.counts.inputs = settings.inputs.len() as u64;
         for (source, next) in traffic.sources.iter_mut().zip(&mut traffic.next) {
             *next = source.fill(&mut traffic.sink);
         }
         Ok(traffic)
-    }
-
-    /// Returns the next request: its time is never before that of the one before it. May begin a
-    /// new generation of the dictionary, of which the request is.
-    #[expect(clippy::should_implement_trait, reason = "the dictionary is needed between two calls")]
-    pub fn next(&mut self) -> Option<TimedRequest> {
-        let times = self.next.iter().enumerate();
-        let (_, oldest) = times.filter_map(|(number, at)| at.map(|at| (at, number))).min()?;
-        let source = &mut self.sources[oldest];
-        let held = source.pop(&mut self.sink)?;
-        self.next[oldest] = source.fill(&mut self.sink);
-        if self.dictionary.bytes() > self.dictionary_bytes {
-            self.dictionary.clear();
-        }
-        let counts = &mut self.sink.counts;
-        counts.arrivals += 1;
-        counts.refused_before += u64::from(held.was_refused);
-        counts.first.get_or_insert(held.at);
-        counts.last = Some(held.at);
-        let request = self.dictionary.number(held.request);
-        Some(TimedRequest { at: held.at, request, was_refused: held.was_refused })
-    }
-
-    /// Returns the requests that [`TimedRequest::request`] refers to.
-    pub fn dictionary(&self) -> &Dictionary {
-        &self.dictionary
     }
 
     /// Returns what was read so far. What is known only at the end of an input is added then.
@@ -131,6 +101,25 @@ impl Traffic {
     /// Returns the headers of the inputs that are recordings.
     pub fn recordings(&self) -> &[Header] {
         &self.headers
+    }
+}
+
+impl Iterator for Traffic {
+    type Item = TimedRequest;
+
+    /// Returns the next request: its time is never before that of the one before it.
+    fn next(&mut self) -> Option<TimedRequest> {
+        let times = self.next.iter().enumerate();
+        let (_, oldest) = times.filter_map(|(number, at)| at.map(|at| (at, number))).min()?;
+        let source = &mut self.sources[oldest];
+        let arrival = source.pop(&mut self.sink)?;
+        self.next[oldest] = source.fill(&mut self.sink);
+        let counts = &mut self.sink.counts;
+        counts.arrivals += 1;
+        counts.refused_before += u64::from(arrival.was_refused);
+        counts.first.get_or_insert(arrival.at);
+        counts.last = Some(arrival.at);
+        Some(arrival)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use rlaas_core::clock::{Micros, Timestamp};
 
-use super::source::{PendingRequest, Sink, Source};
-use crate::request::RecordedRequest;
+use super::source::{Sink, Source};
+use crate::request::TimedRequest;
 
 /// Most time by which lines may be out of order.
 const SPAN: Micros = Micros::from_secs(10);
@@ -28,13 +28,11 @@ pub(super) struct OrderedSource {
 
 /// A request that is held.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct HeldRequest {
-    pub(super) at: Timestamp,
+struct HeldRequest {
+    arrival: TimedRequest,
     /// How many requests came before it.
     position: u64,
     bytes: usize,
-    pub(super) request: RecordedRequest,
-    pub(super) was_refused: bool,
 }
 
 impl OrderedSource {
@@ -48,10 +46,11 @@ impl OrderedSource {
         loop {
             if let Some(oldest) = self.held.peek() {
                 let is_full = sink.held_bytes >= sink.max_held_bytes;
-                if oldest.at <= self.floor || self.has_ended || is_full {
-                    let is_early = oldest.at > self.floor && !self.has_ended;
+                let at = oldest.arrival.at;
+                if at <= self.floor || self.has_ended || is_full {
+                    let is_early = at > self.floor && !self.has_ended;
                     sink.counts.left_early += u64::from(is_early);
-                    return Some(oldest.at);
+                    return Some(at);
                 }
             } else if self.has_ended {
                 return None;
@@ -63,30 +62,29 @@ impl OrderedSource {
         }
     }
 
-    fn hold(&mut self, arrival: PendingRequest, sink: &mut Sink) {
-        let PendingRequest { at, request, was_refused, .. } = arrival;
-        self.floor = self.floor.max(at - SPAN);
-        sink.counts.late += u64::from(at < self.floor);
-        let bytes = request.bytes();
+    fn hold(&mut self, arrival: TimedRequest, sink: &mut Sink) {
+        self.floor = self.floor.max(arrival.at - SPAN);
+        sink.counts.late += u64::from(arrival.at < self.floor);
+        let bytes = arrival.request.bytes();
         sink.held_bytes += bytes;
-        let (at, position) = (at.max(self.floor), self.arrived);
+        let arrival = TimedRequest { at: arrival.at.max(self.floor), ..arrival };
+        self.held.push(HeldRequest { arrival, position: self.arrived, bytes });
         self.arrived += 1;
-        self.held.push(HeldRequest { at, position, bytes, request, was_refused });
     }
 
     /// Returns the request that [`Self::fill`] found. From then on, older ones are late.
-    pub(super) fn pop(&mut self, sink: &mut Sink) -> Option<HeldRequest> {
-        let held = self.held.pop()?;
-        sink.held_bytes -= held.bytes;
-        self.floor = self.floor.max(held.at);
-        Some(held)
+    pub(super) fn pop(&mut self, sink: &mut Sink) -> Option<TimedRequest> {
+        let HeldRequest { arrival, bytes, .. } = self.held.pop()?;
+        sink.held_bytes -= bytes;
+        self.floor = self.floor.max(arrival.at);
+        Some(arrival)
     }
 }
 
 impl Ord for HeldRequest {
     /// The request that leaves first is the greatest, as [`BinaryHeap`] wants it.
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.position).cmp(&(self.at, self.position))
+        (other.arrival.at, other.position).cmp(&(self.arrival.at, self.position))
     }
 }
 

@@ -20,8 +20,6 @@ pub struct TrafficSettings {
     pub project: String,
     /// Most bytes of requests that are held to be put in order.
     pub max_held_bytes: usize,
-    /// Bytes of the dictionary above which it begins a new generation.
-    pub dictionary_bytes: usize,
 }
 
 impl TrafficSettings {
@@ -33,7 +31,6 @@ impl TrafficSettings {
             mappings: Vec::new(),
             project: String::new(),
             max_held_bytes: 256 << 20,
-            dictionary_bytes: 256 << 20,
         }
     }
 }

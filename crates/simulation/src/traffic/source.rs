@@ -1,13 +1,12 @@
 //! An input as requests as they come.
 
-use rlaas_core::clock::{Micros, Timestamp};
 use thiserror::Error;
 
 use super::input::Lines;
 use super::log::{LogLineError, LogReader};
 use super::{DamagedInput, TrafficCounts, UnreadLine};
 use crate::recording::{LineProblem, RecordedLine};
-use crate::request::RecordedRequest;
+use crate::request::TimedRequest;
 
 /// Longest line of a log in bytes.
 const MAX_LOG_LINE: usize = 64 << 10;
@@ -20,8 +19,6 @@ pub(super) struct Source {
     name: String,
     lines: Lines,
     kind: SourceKind,
-    /// The finest of its times.
-    resolution: Option<Micros>,
 }
 
 /// What the lines of an input are.
@@ -32,16 +29,6 @@ pub(super) enum SourceKind {
     Recording {
         project: Box<str>,
     },
-}
-
-/// A request that came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PendingRequest {
-    pub(super) at: Timestamp,
-    /// Time between two such times that can be told apart.
-    pub(super) resolution: Micros,
-    pub(super) request: RecordedRequest,
-    pub(super) was_refused: bool,
 }
 
 /// What sources share.
@@ -56,7 +43,7 @@ pub(super) struct Sink {
 
 /// What a line is.
 enum LineOutcome {
-    Request(PendingRequest),
+    Request(TimedRequest),
     Anonymous,
     OtherProject,
     Lost(u64),
@@ -75,19 +62,15 @@ enum LineError {
 
 impl Source {
     pub(super) fn new(name: String, lines: Lines, kind: SourceKind) -> Self {
-        Self { name, lines, kind, resolution: None }
+        Self { name, lines, kind }
     }
 
     /// Returns the next request, and counts all other lines; `None` at the end.
-    pub(super) fn next(&mut self, sink: &mut Sink) -> Option<PendingRequest> {
+    pub(super) fn next(&mut self, sink: &mut Sink) -> Option<TimedRequest> {
         while self.lines.advance() {
             sink.counts.lines += 1;
             match self.outcome(sink.log.as_mut()) {
-                Ok(LineOutcome::Request(arrival)) => {
-                    let finest = self.resolution.unwrap_or(arrival.resolution);
-                    self.resolution = Some(finest.min(arrival.resolution));
-                    return Some(arrival);
-                }
+                Ok(LineOutcome::Request(arrival)) => return Some(arrival),
                 Ok(LineOutcome::Anonymous) => sink.counts.anonymous += 1,
                 Ok(LineOutcome::OtherProject) => sink.counts.skipped_by_project += 1,
                 Ok(LineOutcome::Lost(count)) => {
@@ -122,8 +105,7 @@ impl Source {
                     LineOutcome::OtherProject
                 }
                 RecordedLine::Request { at, request, was_refused } => {
-                    let resolution = Micros::from_micros(1);
-                    LineOutcome::Request(PendingRequest { at, resolution, request, was_refused })
+                    LineOutcome::Request(TimedRequest { at, request, was_refused })
                 }
             }),
             (SourceKind::Log, log) => {
@@ -136,7 +118,6 @@ impl Source {
     /// Counts what is known only at the end.
     fn end(&self, sink: &mut Sink) {
         let counts = &mut sink.counts;
-        counts.resolution = counts.resolution.max(self.resolution);
         if let Some(log) = &sink.log {
             counts.absent_fields = log.absent_fields();
         }

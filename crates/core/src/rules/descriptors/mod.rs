@@ -161,15 +161,6 @@ impl Descriptors {
         placed
     }
 
-    /// Returns the trees by domain, from which [`Descriptors::new`] makes an equal index, but for the
-    /// order of rules.
-    pub fn trees(&self) -> Vec<(String, Vec<Descriptor>)> {
-        let tree = |(name, domain): (&String, &Domain)| {
-            (name.clone(), domain.top.descriptors(&self.rules))
-        };
-        self.domains.iter().map(tree).collect()
-    }
-
     /// Returns the number of rules: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
         self.rules.len()

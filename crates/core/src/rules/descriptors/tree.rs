@@ -119,27 +119,6 @@ impl Level {
         path
     }
 
-    /// Returns the nodes as they were configured. Those with a pattern are in the order of the file.
-    pub(super) fn descriptors(&self, rules: &[DescriptorRule]) -> Vec<Descriptor> {
-        let mut all = Vec::new();
-        for (key, Choices { exact, patterns, alone }) in &self.0 {
-            let exact = exact
-                .iter()
-                .map(|(value, node)| (Some(TextPattern::Exact(value.clone()).to_text()), node));
-            let patterns = patterns.iter().map(|(pattern, node)| (Some(pattern.to_text()), node));
-            let alone = alone.iter().map(|node| (None, &**node));
-            all.extend(exact.chain(patterns).chain(alone).map(|(value, node)| Descriptor {
-                key: key.clone(),
-                value,
-                shares: node.shares,
-                value_to_metric: node.value_to_metric,
-                rule: node.rule.map(|position| rules[position].clone()),
-                below: node.below.descriptors(rules),
-            }));
-        }
-        all
-    }
-
     /// Calls `visit` with the value of each descriptor and the path to it.
     pub(super) fn visit_values<'a>(
         &'a self,

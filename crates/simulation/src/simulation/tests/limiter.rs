@@ -18,11 +18,11 @@ use rlaas_limiter::{CheckError, Limiter};
 
 use super::{at_millis, fields};
 use crate::request::{
-    Dictionary, RecordedDescriptor, RecordedDescriptors, RecordedRequest, TimedRequest,
+    RecordedDescriptor, RecordedDescriptors, RecordedRequest, TimedRequest, descriptor_request,
+    with_request,
 };
 use crate::simulation::{
     SimulatedDecision, SimulatedOutcome, SimulatedVerdict, Simulation, SimulationSettings,
-    descriptor_request, with_request,
 };
 
 /// The outcome and the decisions of a live limiter.
@@ -174,7 +174,7 @@ proptest! {
         candidate in rule_sets(),
         against in prop::option::of(rule_sets()),
         steps in prop::collection::vec(
-            (prop::sample::select(vec![0_u64, 0, 1, 7, 49, 333, 1_000, 70_000]), requests(), 0..40_u8),
+            (prop::sample::select(vec![0_u64, 0, 1, 7, 49, 333, 1_000, 70_000]), requests()),
             1..150,
         ),
     ) {
@@ -182,19 +182,15 @@ proptest! {
         let live_candidate = limiter(candidate.clone(), &clock);
         let live_against = against.clone().map(|rules| limiter(rules, &clock));
         let settings = SimulationSettings { against, ..SimulationSettings::new(candidate) };
-        let (mut simulation, mut dictionary) = (Simulation::new(settings), Dictionary::default());
+        let mut simulation = Simulation::new(settings);
         let mut millis = 0;
-        for (step, request, new_generation) in steps {
+        for (step, request) in steps {
             millis += step;
-            if new_generation == 0 {
-                dictionary.clear();
-            }
             clock.set(at_millis(millis));
             let expected = live(&live_candidate, &request);
             let expected_against = live_against.as_ref().map(|limiter| live(limiter, &request));
-            let number = dictionary.number(request);
-            let arrival = TimedRequest { at: at_millis(millis), request: number, was_refused: false };
-            let decided = simulation.decide(arrival, &dictionary);
+            let arrival = TimedRequest { at: at_millis(millis), request, was_refused: false };
+            let decided = simulation.decide(&arrival);
             prop_assert_eq!(simulated(&decided.candidate), expected);
             prop_assert_eq!(decided.against.as_ref().map(simulated), expected_against);
         }

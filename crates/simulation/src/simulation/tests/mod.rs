@@ -9,7 +9,7 @@ use rlaas_core::rules::spec::RulesSpec;
 use serde_json::Value;
 
 use super::{Simulation, SimulationReport, SimulationSettings};
-use crate::request::{Dictionary, RecordedFields, RecordedRequest, TimedRequest};
+use crate::request::{RecordedFields, RecordedRequest, TimedRequest};
 
 /// Rules in the format of rules files.
 fn rules(json: &Value) -> RuleSet {
@@ -35,11 +35,9 @@ fn run(
     settings: SimulationSettings,
     requests: impl IntoIterator<Item = (u64, RecordedRequest)>,
 ) -> SimulationReport {
-    let (mut simulation, mut dictionary) = (Simulation::new(settings), Dictionary::default());
+    let mut simulation = Simulation::new(settings);
     for (millis, request) in requests {
-        let request = dictionary.number(request);
-        let request = TimedRequest { at: at_millis(millis), request, was_refused: false };
-        simulation.decide(request, &dictionary);
+        simulation.decide(&TimedRequest { at: at_millis(millis), request, was_refused: false });
     }
     simulation.finish()
 }
