@@ -337,15 +337,15 @@ async fn bounds_are_counted_by_the_store_and_named() {
     on.apply("shop", &[rule("last", 1)], Others::Kept).await.expect("a change");
     let more = on.apply("shop", &[rule("more", 1)], Others::Kept).await.expect_err("a bound");
     assert_eq!(more.to_string(), "there must be at most 100000 rules in all projects");
-    let as_root =
-        on.registry.change_as(CallerScope::AllProjects, &project_id("shop"), soon(), |state| {
-            let mut rules = state.expect("a project").rules.clone();
-            let by = WriteStamp { at: now(), etag: Etag(1) };
-            rules.apply(vec![rule("more", 1)], Others::Kept, by).expect("valid rules");
-            let after = Some((state.expect("a project").project.clone(), rules));
-            Ok::<_, Infallible>(Change { after, revision: None, result: () })
-        });
-    as_root.await.expect("the reserve");
+    let add = |state: Option<&ProjectState>| {
+        let mut state = state.expect("a project").clone();
+        let by = WriteStamp { at: now(), etag: Etag(1) };
+        state.rules.apply(vec![rule("more", 1)], Others::Kept, by).expect("valid rules");
+        let after = Some((state.project, state.rules));
+        Ok::<_, Infallible>(Change { after, revision: None, result: () })
+    };
+    let (shop, as_root) = (project_id("shop"), CallerScope::AllProjects);
+    on.registry.change_as(as_root, &shop, soon(), add).await.expect("the reserve");
     on.registry.set_max_rules(2);
     let more = on.apply("shop", &[rule("own", 1)], Others::Kept).await.expect_err("a bound");
     assert_eq!(more.to_string(), "a project must have at most 2 rules (projects.max-rules)");
