@@ -190,7 +190,7 @@ impl Registry {
             if !self.ended().admits(id, prepared.ended.len(), scope)
                 && !std::mem::take(&mut prepared.ended).is_empty()
             {
-                warn!(project = %id, "no room for more ends of API keys: an older backup of redis \
+                warn!(project = %id, "no room for more ends of API keys: an older backup \
                     would bring them back");
             }
             prepared.write.ended = prepared.ended.iter().map(EndedKey::text).collect();

@@ -101,7 +101,7 @@ impl Registry {
         {
             synced.catalogue_use = CatalogueUse::Deciding;
         }
-        self.0.keyring.set_barred(synced.catalogue_use == CatalogueUse::Barred);
+        self.set_barred(synced.catalogue_use == CatalogueUse::Barred);
         self.0.metrics.catalogue_conflict.set(is_conflict(synced, status).into());
         if synced.marks == status.marks {
             return Ok(());

@@ -8,7 +8,7 @@
 //!
 //! An end is kept until the key would have expired by itself, or for [`LIFE`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
 use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
@@ -163,6 +163,12 @@ impl EndedKeys {
                 ended.into_iter().flatten().for_each(|ended| ended.apply(key));
             }
         }
+    }
+
+    /// Adds those of these texts that need still be known.
+    pub(super) fn add_texts(&mut self, texts: &BTreeSet<String>, now: Timestamp) {
+        let ended = texts.iter().filter_map(|text| EndedKey::parse(text));
+        ended.filter(|ended| ended.until > now).for_each(|ended| _ = self.add(ended));
     }
 
     fn iter(&self) -> impl Iterator<Item = &EndedKey> {

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
-use rlaas_limiter::journal::JournalError;
+use rlaas_limiter::journal::{Journal, JournalError};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -48,7 +48,7 @@ use crate::projects::{
 };
 use crate::rules::spec::Problem;
 use crate::rules::{RuleSet, Unmatched};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// The projects. Clones share them.
@@ -107,7 +107,7 @@ impl Registry {
         let clock = Clock::default();
         let synced = Synced::new(clock.now());
         let files = FileRules::from(limiter.snapshot().rules.clone());
-        Self(Arc::new(RegistryState {
+        let registry = Self(Arc::new(RegistryState {
             instance: OnceLock::new(),
             catalogue: fleet.catalogue(),
             fleet,
@@ -124,7 +124,29 @@ impl Registry {
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
             max_rules: AtomicU64::new(Self::MAX_RULES),
             has_looked: watch::Sender::new(false),
-        }))
+        }));
+        registry.ended().add_texts(&registry.0.catalogue.journaled_ended(), registry.0.clock.now());
+        if let Some(path) = registry.damaged_journal() {
+            error!(
+                "journal damaged: not ready, and API keys unavailable, until `rlaas journal accept \
+                 {path}` and a restart, or a backup takes its place",
+                path = path.display()
+            );
+        }
+        registry.set_barred(false);
+        registry
+    }
+
+    /// Returns the folder of the journal of the store if it was damaged, and nobody has accepted that.
+    fn damaged_journal(&self) -> Option<&Path> {
+        let Store::Memory(store) = self.0.limiter.store() else { return None };
+        store.journal().filter(|journal| journal.is_damaged()).map(Journal::path)
+    }
+
+    /// Sets whether the API keys are of a catalogue that the store may not know. They are if its journal
+    /// is damaged.
+    fn set_barred(&self, is_barred: bool) {
+        self.0.keyring.set_barred(is_barred || self.damaged_journal().is_some());
     }
 
     /// Puts the catalogue of a folder in force, and from now on keeps there what is in force. To be

@@ -121,7 +121,11 @@ impl StateDir {
             self.journal.write_catalogue(part).await?;
         }
         last.set_head(head, lineage);
-        self.journal.write_catalogue(&last).await
+        self.journal.write_catalogue(&last).await?;
+        if self.journal.is_damaged() {
+            Journal::accept(self.journal.path())?;
+        }
+        Ok(())
     }
 }
 

@@ -212,7 +212,7 @@ impl Registry {
         let is_away = matches!(&outcome, Err(SyncError::Store(error)) if error.kind() != "custom");
         if synced.catalogue_use == CatalogueUse::Starting && is_away {
             synced.catalogue_use = CatalogueUse::Deciding;
-            self.0.keyring.set_barred(false);
+            self.set_barred(false);
         }
         self.0.has_looked.send_replace(true);
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
@@ -382,8 +382,7 @@ impl Registry {
             let revision = document.revision;
             (DocumentChange { name, revision }, Some(document))
         });
-        let ended = kept.ended.iter().filter_map(|text| EndedKey::parse(text));
-        ended.for_each(|ended| _ = self.ended().add(ended));
+        self.ended().add_texts(&kept.ended, self.0.clock.now());
         let Some(head) = kept.head else { return };
         self.install(synced, documents.collect(), false);
         synced.lineage = kept.lineage;

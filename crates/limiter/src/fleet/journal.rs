@@ -7,12 +7,14 @@ use super::memory::{FleetJournal, MemoryFleet, OnRecorded};
 use super::{
     EntryId, KeptCatalogue, KeptChanges, ProjectEntryId, ProjectLog, Register, SECRET_LEN,
 };
-use crate::clock::Timestamp;
+use crate::clock::{Micros, Timestamp};
 use crate::journal::{Change, Journal, JournalError, Space};
 use crate::store::{BoxFuture, StoreError};
 
 /// Length of an id in the name of an entry.
 const ID_LEN: usize = 16;
+/// Time for which the end of a key is kept.
+const ENDED_LIFE: Micros = Micros::from_secs(366 * 86_400);
 
 impl FleetJournal for Journal {
     fn append(
@@ -52,7 +54,12 @@ impl FleetJournal for Journal {
         changes: &KeptChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        record(self, &catalogue_changes(changes), apply)
+        // If damage loses one of both, ended keys stay ended.
+        let (ended, others) = changes.split_ended();
+        let ends = catalogue_changes(&ended, Some(self.now() + ENDED_LIFE));
+        let others = catalogue_changes(&others, None);
+        let written = self.write_frames_then(&[&ends, &others], apply);
+        Box::pin(async { Ok(written.await?) })
     }
 
     fn registers(
@@ -113,14 +120,14 @@ impl Journal {
         &self,
         changes: &KeptChanges,
     ) -> impl Future<Output = Result<(), JournalError>> + Send + use<> {
-        self.write(&catalogue_changes(changes))
+        self.write(&catalogue_changes(changes, None))
     }
 }
 
-fn catalogue_changes(changes: &KeptChanges) -> Vec<Change<'_>> {
+fn catalogue_changes(changes: &KeptChanges, expires_at: Option<Timestamp>) -> Vec<Change<'_>> {
     let space = Space::CATALOGUE;
     let change = |(name, value)| match value {
-        Some(value) => Change::Put { space, name, value, expires_at: None },
+        Some(value) => Change::Put { space, name, value, expires_at },
         None => Change::Delete { space, name },
     };
     changes.iter().map(change).collect()

@@ -13,8 +13,10 @@ use super::frame::FileKind;
 
 const CHANGES: &str = "changes-";
 const TEMPORARY: &str = "tmp";
-/// Suffix of a hard link to a damaged file, which outlives the file.
+/// Suffix of a hard link to a damaged file, which outlives the file and marks the folder as damaged.
 const DAMAGED: &str = "damaged";
+/// Suffix of such a link that marks nothing any more.
+const ACCEPTED: &str = "accepted";
 
 /// Role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +53,7 @@ impl Folder {
             Err(error) => return Err(JournalError::io("lock", &lock_path, error.into())),
         }
         let folder = Self { path: path.to_owned(), _lock: lock };
-        for name in folder.names()? {
+        for name in names_in(path)? {
             let path = folder.path.join(&name);
             let is_own = name.starts_with(prefix);
             if is_own && path.extension().is_some_and(|extension| extension == TEMPORARY) {
@@ -78,18 +80,10 @@ impl Folder {
 
     /// Returns the files of changes, in the order in which they are read.
     pub(super) fn files(&self) -> Result<Vec<FileName>, JournalError> {
-        let names = self.names()?;
+        let names = names_in(&self.path)?;
         let mut files: Vec<_> = names.iter().filter_map(|name| parse(name)).collect();
         files.sort_unstable();
         Ok(files)
-    }
-
-    fn names(&self) -> Result<Vec<String>, JournalError> {
-        let read = |error| JournalError::io("read", &self.path, error);
-        let entries = fs::read_dir(&self.path).map_err(read)?;
-        let names = entries.map(|entry| Ok(entry.map_err(read)?.file_name()));
-        // Names that are not UTF-8 are not ours.
-        names.filter_map(|name| name.map(|name| name.into_string().ok()).transpose()).collect()
     }
 
     /// Renames a file of the folder, in place of the one that has the name.
@@ -100,9 +94,41 @@ impl Folder {
 
     /// Makes created, renamed and removed names durable.
     pub(super) fn sync(&self) -> Result<(), JournalError> {
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| JournalError::io("sync", &self.path, error))
+        sync(&self.path)
     }
+}
+
+fn sync(folder: &Path) -> Result<(), JournalError> {
+    let synced = File::open(folder).and_then(|opened| opened.sync_all());
+    synced.map_err(|error| JournalError::io("sync", folder, error))
+}
+
+fn names_in(folder: &Path) -> Result<Vec<String>, JournalError> {
+    let read = |error| JournalError::io("read", folder, error);
+    let entries = fs::read_dir(folder).map_err(read)?;
+    let names = entries.map(|entry| Ok(entry.map_err(read)?.file_name()));
+    // Names that are not UTF-8 are not ours.
+    names.filter_map(|name| name.map(|name| name.into_string().ok()).transpose()).collect()
+}
+
+/// Returns the damaged files of changes that are kept in a folder and were not accepted.
+pub(super) fn damaged_files(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let paths = names_in(folder)?.into_iter().filter(|name| name.starts_with(CHANGES));
+    let paths = paths.map(|name| folder.join(name));
+    Ok(paths.filter(|path| path.extension().is_some_and(|of| of == DAMAGED)).collect())
+}
+
+/// Renames the damaged files of changes, and returns their new names.
+pub(super) fn accept_damaged(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let rename = |path: PathBuf| {
+        let accepted = path.with_extension(ACCEPTED);
+        let renamed = fs::rename(&path, &accepted);
+        renamed.map_err(|error| JournalError::io("rename", &path, error))?;
+        Ok(accepted)
+    };
+    let accepted = damaged_files(folder)?.into_iter().map(rename).collect::<Result<_, _>>()?;
+    sync(folder)?;
+    Ok(accepted)
 }
 
 /// Keeps the content of a damaged file under another name, for inspection.

@@ -106,6 +106,23 @@ pub(super) fn read_frame(bytes: &[u8], marker: Marker, offset: u64) -> Option<&[
     (checksum(offset, len, payload) == read_u32(head, 8)).then_some(payload)
 }
 
+/// Returns `true` if `bytes`, the last of a file and at `offset` of it, can be what a crash has left of
+/// a write: zeros, or the beginning of one frame.
+pub(super) fn is_torn(bytes: &[u8], marker: Marker, offset: u64) -> bool {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return true;
+    }
+    let begins_frame = bytes.iter().zip(marker.0.to_le_bytes()).all(|(byte, of)| *byte == of);
+    let Some((head, rest)) = bytes.split_at_checked(FRAME_HEAD_LEN) else { return begins_frame };
+    let len = read_u32(head, 4) as usize;
+    if !begins_frame || len <= rest.len() || len > MAX_PAYLOAD_LEN {
+        return false;
+    }
+    // Else the frame is whole, and its length damaged.
+    let rest_len = u32::try_from(rest.len()).expect("less than 16 MiB");
+    checksum(offset, rest_len, rest) != read_u32(head, 8)
+}
+
 fn checksum(offset: u64, len: u32, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&offset.to_le_bytes());

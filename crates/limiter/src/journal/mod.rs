@@ -68,7 +68,7 @@ use self::folder::Folder;
 use self::frame::FileKind;
 use self::queue::{ChangeQueue, Pending};
 use self::writer::Writer;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::observer::Observer;
 
 /// Settings of a journal.
@@ -97,6 +97,7 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
     restored: Mutex<Restored>,
     is_damaged: bool,
+    clock: Clock,
 }
 
 impl Journal {
@@ -107,8 +108,8 @@ impl Journal {
     /// # Errors
     ///
     /// [`JournalError`] if another process uses the folder, if a file can't be used, or if another
-    /// version wrote it; then nothing is removed. Damage is no error: it is logged, and the values
-    /// that it did not touch are returned.
+    /// version wrote it; then nothing is removed. Damage is no error: it is logged, the values that
+    /// it did not touch are returned, and the damaged file is kept.
     pub fn open(
         settings: &JournalSettings,
         clock: Clock,
@@ -121,14 +122,14 @@ impl Journal {
         })?;
         restored.remove_expired(clock.now());
         let (queue, queued) = queue::channel();
-        let is_damaged = files.is_damaged;
-        let writer = Writer::new(clock, queued, files);
+        let is_damaged = !folder::damaged_files(&settings.path)?.is_empty();
+        let writer = Writer::new(clock.clone(), queued, files);
         let thread = thread::Builder::new().name("journal".to_owned()).spawn(|| writer.run());
         let path = settings.path.clone();
         let thread =
             thread.map_err(|error| JournalError::io("start a thread for", &path, error))?;
         let (thread, restored) = (Mutex::new(Some(thread)), Mutex::new(restored));
-        Ok(Self(Arc::new(Handle { path, queue, thread, restored, is_damaged })))
+        Ok(Self(Arc::new(Handle { path, queue, thread, restored, is_damaged, clock })))
     }
 
     /// Removes and returns the values of a space that were on disk when the journal was opened, in
@@ -137,10 +138,20 @@ impl Journal {
         lock(&self.0.restored).take(space)
     }
 
-    /// Returns `true` if records were damaged when the journal was opened: what it restores may be
-    /// values of different times.
+    /// Returns `true` if the folder had damaged files that were not accepted when the journal was
+    /// opened: what it restores may be values of different times.
     pub fn is_damaged(&self) -> bool {
         self.0.is_damaged
+    }
+
+    /// Accepts the journal in a folder as far as it could be read: renames the damaged files that
+    /// are kept there, and returns their new names. The next [`Journal::open`] finds no damage.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError`] if the folder or a file can't be used.
+    pub fn accept(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
+        folder::accept_damaged(folder)
     }
 
     /// Writes changes, all or none, and waits until they are on disk.
@@ -174,17 +185,37 @@ impl Journal {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        self.write_frames_then(&[changes], apply)
+    }
+
+    /// As [`Journal::write_then`], with a frame for each part of the changes: damage of one loses no
+    /// other.
+    pub(crate) fn write_frames_then<T, F>(
+        &self,
+        parts: &[&[Change<'_>]],
+        apply: F,
+    ) -> impl Future<Output = Result<T, JournalError>> + Send + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
         let (sender, receiver) = oneshot::channel();
         let done = Box::new(move |written: Result<(), JournalError>| {
             // The caller may have stopped waiting.
             let _dropped = sender.send(written.map(|()| apply()));
         });
-        let queued = change::encode(changes)
-            .and_then(|payload| self.0.queue.push(Pending { payload, done }));
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        let payloads = parts.map(|part| change::encode(part)).collect::<Result<Vec<_>, _>>();
+        let queued = payloads.and_then(|payloads| self.0.queue.push(Pending { payloads, done }));
         async move {
             queued?;
             receiver.await.unwrap_or(Err(JournalError::Closed))
         }
+    }
+
+    /// Returns the time by the clock of the journal.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
     }
 
     /// Returns the folder.

@@ -19,8 +19,15 @@ pub(super) type Done = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 /// Changes of one call.
 pub(super) struct Pending {
-    pub(super) payload: Vec<u8>,
+    /// Of one frame each.
+    pub(super) payloads: Vec<Vec<u8>>,
     pub(super) done: Done,
+}
+
+impl Pending {
+    fn len(&self) -> usize {
+        self.payloads.iter().map(Vec::len).sum()
+    }
 }
 
 /// The end of the queue to which changes are added.
@@ -49,7 +56,7 @@ pub(super) fn channel() -> (ChangeQueue, QueuedChanges) {
 impl ChangeQueue {
     /// Adds the changes of one call.
     pub(super) fn push(&self, pending: Pending) -> Result<(), JournalError> {
-        let len = pending.payload.len();
+        let len = pending.len();
         let sender = lock(&self.sender);
         let sender = sender.as_ref().ok_or(JournalError::Closed)?;
         let waiting = self.waiting_len.fetch_add(len, Ordering::SeqCst) + len;
@@ -86,7 +93,7 @@ impl QueuedChanges {
         };
         let others = self.receiver.try_iter().take(MAX_WAITING);
         let all: Vec<_> = iter::once(first).chain(others).collect();
-        let len = all.iter().map(|pending| pending.payload.len()).sum();
+        let len = all.iter().map(Pending::len).sum();
         self.waiting_len.fetch_sub(len, Ordering::SeqCst);
         Ok(all)
     }

@@ -1,12 +1,12 @@
 //! Reads the frames of a file, one after the other, and finds the next valid frame after damage.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::JournalError;
 use super::frame::{
-    FRAME_HEAD_LEN, FileKind, HEADER_LEN, MAX_PAYLOAD_LEN, Marker, read_frame, read_header,
+    FRAME_HEAD_LEN, FileKind, HEADER_LEN, MAX_PAYLOAD_LEN, Marker, is_torn, read_frame, read_header,
 };
 
 /// Bytes that are read at a time, beyond those of the longest frame.
@@ -26,7 +26,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Returns the bytes after the last valid frame, which a crash leaves in the midst of a write.
+    /// Returns the number of bytes after the last valid frame.
     pub(super) fn torn(&self) -> u64 {
         self.len - self.valid_len
     }
@@ -59,6 +59,18 @@ pub(super) fn scan_file(
     let marker = read_marker(path, kind)?;
     let scanned = File::open(path).and_then(|file| scan(file, marker, receive));
     scanned.map_err(|error| JournalError::io("read", path, error))
+}
+
+/// Returns `true` if what follows the last valid frame can be what a crash has left of a write.
+pub(super) fn ends_torn(path: &Path, scan: &Scan) -> Result<bool, JournalError> {
+    let Some(marker) = scan.marker else { return Ok(false) };
+    let mut rest = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(scan.valid_len))?;
+        file.read_to_end(&mut rest)
+    });
+    read.map_err(|error| JournalError::io("read", path, error))?;
+    Ok(is_torn(&rest, marker, scan.valid_len))
 }
 
 fn scan(

@@ -1,5 +1,5 @@
-//! Reads the files of a journal when it is opened: reports damage, cuts torn ends, and finds the
-//! file to continue.
+//! Reads the files of a journal when it is opened: reports damage and keeps the damaged files, cuts
+//! torn ends, and finds the file to continue. A damaged one is not continued.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::folder::{self, Folder, Role};
 use super::frame::{FileKind, HEADER_LEN};
 use super::log_file::LogFile;
 use super::log_files::LogFiles;
-use super::reader::{Scan, read_marker, scan_file};
+use super::reader::{ends_torn, read_marker, scan_file};
 use crate::observer::Observer;
 
 /// Reads all files, and passes the payload of each valid frame to `receive`, in order.
 ///
-/// Damage in the midst of a file loses the records that it touches, and is logged as an error.
-/// Those after it are restored: each is a whole value, so none depends on another. To refuse to
-/// start instead would turn one bad sector into an outage of every limit.
+/// Damage loses the records that it touches, and is logged as an error. Those after it are restored:
+/// each is a whole value, so none depends on another. To refuse to start instead would turn one bad
+/// sector into an outage of every limit. The file is kept, which marks the folder as damaged.
 pub(super) fn recover(
     folder: Folder,
     observer: Arc<dyn Observer>,
@@ -44,29 +44,29 @@ pub(super) fn recover(
         let path = folder.file(name);
         let scan = scan_file(&path, FileKind::Changes, &mut receive)?;
         let is_newest = Some(name) == newest;
-        if scan.marker.is_none() && scan.len <= HEADER_LEN as u64 {
+        if scan.marker.is_none() && scan.len <= HEADER_LEN as u64 && name.1 == Role::Log {
             // The process ended while it created the file.
             folder::remove(&path)?;
             continue;
         }
-        let lost = lost(&scan, is_newest && name.1 == Role::Log);
-        if lost > 0 {
+        let is_last_log = is_newest && name.1 == Role::Log;
+        let is_torn = is_last_log && ends_torn(&path, &scan)?;
+        let lost = scan.damaged + if is_torn { 0 } else { scan.torn() };
+        let is_whole = lost == 0 && scan.marker.is_some();
+        if !is_whole {
             is_damaged = true;
+            let kept = folder::keep_damaged(&path)?;
             error!(
-                file = %path.display(), bytes = lost,
+                file = %path.display(), bytes = lost, kept = %kept.display(),
                 "journal damaged: records lost, the others are restored"
             );
-            match folder::keep_damaged(&path) {
-                Ok(kept) => warn!(kept = %kept.display(), "damaged journal file kept"),
-                Err(error) => warn!(%error, "damaged journal file not kept"),
-            }
         } else if scan.torn() > 0 {
             warn!(
                 file = %path.display(), bytes = scan.torn(),
                 "journal ends in the midst of a record, which is cut off"
             );
         }
-        if is_newest && name.1 == Role::Log && scan.marker.is_some() {
+        if is_last_log && is_whole {
             last_log = Some((path, name.0, scan));
             continue;
         }
@@ -80,10 +80,4 @@ pub(super) fn recover(
     files.is_damaged = is_damaged;
     files.report_len();
     Ok(files)
-}
-
-/// Returns the number of damaged bytes. At the end of the last log they are a torn write.
-fn lost(scan: &Scan, may_be_torn: bool) -> u64 {
-    let at_end = if may_be_torn && scan.marker.is_some() { 0 } else { scan.torn() };
-    scan.damaged + at_end
 }

@@ -65,7 +65,7 @@ impl Writer {
         if self.files.is_failing {
             self.files.repair()?;
         }
-        for Pending { payload, .. } in batch {
+        for payload in batch.iter().flat_map(|Pending { payloads, .. }| payloads) {
             self.files.last.push(payload);
         }
         self.files.last.flush()

@@ -178,6 +178,14 @@ impl KeptChanges {
         self.set([&[ENDED], ended.as_bytes()].concat(), is_kept.then(Vec::new));
     }
 
+    /// Returns the changes of ended keys, and all others.
+    #[cfg(feature = "journal")]
+    pub(in crate::fleet) fn split_ended(&self) -> (Self, Self) {
+        let is_ended = |(name, _): &(Vec<u8>, _)| name.first() == Some(&ENDED);
+        let (ended, others) = self.0.clone().into_iter().partition(is_ended);
+        (Self(ended), Self(others))
+    }
+
     /// Adds changes that are made later.
     pub fn extend(&mut self, later: Self) {
         self.0.extend(later.0);

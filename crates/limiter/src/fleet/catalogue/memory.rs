@@ -34,6 +34,8 @@ struct StoredCatalogue {
     ids: VecDeque<(u64, CatalogueId)>,
     /// Documents that were removed.
     removed: RemovedDocuments,
+    /// Ended keys that the journal had.
+    ended: BTreeSet<String>,
 }
 
 /// Documents that were removed, with the time: the last [`MAX_REMOVED`].
@@ -89,7 +91,7 @@ impl MemoryCatalogue {
         };
         let Some(head) = kept.head.or_else(made_up) else { return };
         let mut histories = kept.histories;
-        let mut stored = StoredCatalogue::default();
+        let mut stored = StoredCatalogue { ended: kept.ended, ..StoredCatalogue::default() };
         for (name, at) in kept.removed {
             stored.removed.add(&name, at);
         }
@@ -102,6 +104,10 @@ impl MemoryCatalogue {
         stored.head = Some(head);
         stored.ids.push_back((head.revision, head.id));
         *self.lock() = stored;
+    }
+
+    pub(super) fn ended(&self) -> BTreeSet<String> {
+        self.lock().ended.clone()
     }
 
     pub(super) fn head(
@@ -294,6 +300,9 @@ impl StoredCatalogue {
         }
         if is_added {
             changes.set_history(&write.document, head.revision, Some(&write.history));
+        }
+        for ended in &write.ended {
+            changes.set_ended(ended, true);
         }
         changes.set_head(Some(head), &Lineage::default());
         changes

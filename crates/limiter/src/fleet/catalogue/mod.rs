@@ -165,7 +165,7 @@ pub struct CatalogueWrite {
     pub history: Vec<u8>,
     /// Bounds that must not be exceeded.
     pub bounds: CatalogueBounds,
-    /// Ended keys that are added in the same step, as far as there is room. Only Redis keeps them.
+    /// Ended keys that are added in the same step, as far as there is room.
     pub ended: Vec<String>,
     /// Time for which a document that was removed is not made again. The names of the last
     /// [`MAX_REMOVED`] are kept.
@@ -265,6 +265,15 @@ impl Catalogue {
             CatalogueBackend::Memory(catalogue) => catalogue.read(document, deadline),
             #[cfg(feature = "redis")]
             CatalogueBackend::Redis(fleet) => fleet.catalogue_read(document, deadline).await,
+        }
+    }
+
+    /// Returns the ended keys that the journal of the memory store had; none with Redis.
+    pub fn journaled_ended(&self) -> BTreeSet<String> {
+        match &self.0 {
+            CatalogueBackend::Memory(catalogue) => catalogue.ended(),
+            #[cfg(feature = "redis")]
+            CatalogueBackend::Redis(_) => BTreeSet::new(),
         }
     }
 
