@@ -14,6 +14,7 @@ mod completions;
 mod config;
 mod example;
 mod health;
+mod journal;
 mod metrics;
 mod printable;
 mod reference;
@@ -87,6 +88,8 @@ enum Command {
     Project(admin::ProjectArgs),
     /// Manage the API keys of projects: create, list, rotate, revoke
     Key(admin::ApiKeyArgs),
+    /// Accept a damaged journal of the memory store: accept
+    Journal(journal::JournalArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
     /// List who changed what, and why
@@ -187,6 +190,7 @@ impl Cli {
             Command::Rule(args) => admin::rule(&args),
             Command::Project(args) => admin::project(&args),
             Command::Key(args) => admin::api_key(&args),
+            Command::Journal(args) => journal::run(&args),
             Command::Test(args) => test::run(&args),
             Command::Audit(args) => admin::audit(&args),
             Command::Top(args) => admin::top(&args),
