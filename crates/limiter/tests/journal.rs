@@ -261,6 +261,70 @@ async fn damage_loses_its_record_alone_and_the_file_is_kept() {
 }
 
 #[tokio::test]
+async fn an_insert_keeps_the_whole_file_aside_until_that_is_accepted() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    let mut bytes = fs::read(&log).expect("a log");
+    bytes.insert(20 + (bytes.len() - 20) / 2, 0);
+    fs::write(&log, &bytes).expect("a log");
+    for start in 0..3 {
+        let journal = open(&folder);
+        assert!(journal.is_damaged(), "start {start}");
+        assert_eq!(values(&journal)["a"], b"a");
+        journal.write(&[put("d", b"d")]).await.expect("written");
+        journal.close();
+        let kept = folder.files("damaged");
+        assert_eq!(fs::read(&kept[0]).expect("the damaged file"), bytes, "start {start}");
+    }
+    let accepted = Journal::accept(&folder.0).expect("a folder");
+    assert_eq!(accepted, folder.files("accepted"));
+    assert_eq!(fs::read(&accepted[0]).expect("the damaged file"), bytes);
+    let journal = open(&folder);
+    assert!(!journal.is_damaged());
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("d", "d")]));
+    assert!(Journal::accept(&folder.0).expect("a folder").is_empty());
+}
+
+#[tokio::test]
+async fn a_whole_record_that_was_damaged_at_the_end_is_not_taken_for_a_torn_one() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    let whole = fs::read(&log).expect("a log");
+    let last = whole.len() - (whole.len() - 20) / 3;
+    for bit in 0..(whole.len() - last) * 8 {
+        fs::remove_dir_all(&folder.0).expect("a folder");
+        fs::create_dir(&folder.0).expect("a folder");
+        let mut bytes = whole.clone();
+        bytes[last + bit / 8] ^= 1 << (bit % 8);
+        fs::write(&log, &bytes).expect("a log");
+        let journal = open(&folder);
+        assert!(journal.is_damaged(), "bit {bit}");
+        journal.close();
+    }
+    // Zeros that a crash has left are no damage.
+    fs::remove_dir_all(&folder.0).expect("a folder");
+    fs::create_dir(&folder.0).expect("a folder");
+    fs::write(&log, [whole, vec![0; 5_000]].concat()).expect("a log");
+    let journal = open(&folder);
+    assert!(!journal.is_damaged());
+    assert_eq!(values(&journal), expected(&[("a", "a"), ("b", "b"), ("c", "c")]));
+}
+
+#[tokio::test]
+async fn a_damaged_file_that_cannot_be_kept_stops_the_start() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    let mut bytes = fs::read(&log).expect("a log");
+    bytes[40] ^= 1;
+    fs::write(&log, &bytes).expect("a log");
+    // A folder has the name.
+    fs::create_dir(log.with_extension("damaged")).expect("a folder");
+    let error = try_open(&folder.0).expect_err("it can't be kept").to_string();
+    assert!(error.contains("changes-0000000001.damaged"), "{error}");
+    assert_eq!(fs::read(&log).expect("the log"), bytes);
+}
+
+#[tokio::test]
 async fn a_file_with_a_damaged_header_does_not_stop_the_start() {
     let folder = TempDir::new();
     let log = write_three(&folder).await;

@@ -8,6 +8,7 @@ mod client;
 mod compat;
 mod compat_export;
 mod conflict;
+mod damaged_journal;
 mod edits;
 mod failover;
 mod fallen_back;

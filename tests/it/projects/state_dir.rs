@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rlaas::observer::NoObserver;
 use rlaas::projects::Others;
 use rlaas::projects::registry::ChangeError;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas_limiter::journal::{JournalError, JournalSettings};
+use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
@@ -24,12 +24,14 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Starts an instance whose catalogue is kept in a folder.
 async fn keeping(url: &str, folder: &Path) -> Running {
-    let instance = Running::on_redis(&standalone(url));
+    let mut instance = Running::on_redis(&standalone(url));
+    instance.stop_following();
     // An instance that was dropped may still hold the lock for a moment.
     eventually("the folder is unlocked", SOON, async || {
         instance.registry.open_state_dir(folder).await.is_ok()
     })
     .await;
+    instance.resume_following();
     instance
 }
 
@@ -84,13 +86,11 @@ async fn instance_starts_with_the_last_catalogue_while_redis_is_away() {
     }
 }
 
-#[tokio::test]
-async fn damaged_folder_is_not_used() {
-    let (redis, dir) = (RedisServer::start(), TempDir::new());
+/// Makes projects, and returns a damaged copy of the folder of an instance that knows them.
+async fn damaged_copy(redis: &RedisServer, dir: &TempDir) -> PathBuf {
     let folder = dir.path("state");
     let instance = keeping(&redis.url(), &folder).await;
     make_projects(&instance).await;
-    let expected = instance.registry.projects();
     let copy = dir.path("copy");
     fs::create_dir_all(&copy).expect("a folder");
     for file in fs::read_dir(&folder).expect("a folder") {
@@ -102,11 +102,37 @@ async fn damaged_folder_is_not_used() {
         }
         fs::write(copy.join(file.file_name()), bytes).expect("a file");
     }
+    copy
+}
+
+#[tokio::test]
+async fn damaged_folder_is_not_used() {
+    let (redis, dir) = (RedisServer::start(), TempDir::new());
+    let copy = damaged_copy(&redis, &dir).await;
+    let knowing = Running::on_redis(&standalone(&redis.url()));
+    knowing.registry.sync(soon()).await.expect("an answer");
+    let expected = knowing.registry.projects();
     let cut_off = keeping(&nowhere(), &copy).await;
     assert_eq!(cut_off.registry.projects().len(), 1, "the unnamed project alone");
     drop(cut_off);
     let healed = keeping(&redis.url(), &copy).await;
     eventually("read from Redis", SOON, async || healed.registry.projects() == expected).await;
+    // What was rewritten is used again.
+    healed.registry.sync(soon()).await.expect("an answer");
+    drop(healed);
+    let cut_off = keeping(&nowhere(), &copy).await;
+    assert_eq!(cut_off.registry.projects(), expected);
+}
+
+#[tokio::test]
+async fn damaged_folder_is_not_used_at_a_later_start_either() {
+    let (redis, dir) = (RedisServer::start(), TempDir::new());
+    let copy = damaged_copy(&redis, &dir).await;
+    // A process that ended before it had rewritten the folder.
+    let (settings, clock) = (JournalSettings::new(&copy), Clock::default());
+    Journal::open(&settings, clock, Arc::new(NoObserver)).expect("a journal").close();
+    let cut_off = keeping(&nowhere(), &copy).await;
+    assert_eq!(cut_off.registry.projects().len(), 1, "the unnamed project alone");
 }
 
 #[tokio::test]
