@@ -3,7 +3,7 @@
 //! | service | SERVING |
 //! | --- | --- |
 //! | `""` | from the start until the server drains |
-//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys, and not while other instances know newer ones that the store has lost. With `health.require-store`, only while the store is available. Never while the server drains |
+//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys, and not while other instances know newer ones that the store has lost. Not while the memory store's journal is damaged. With `health.require-store`, only while the store is available. Never while the server drains |
 //! | `ratelimit` | the same, under the name that envoyproxy/ratelimit uses |
 //! | `store` | while the store is available |
 

@@ -97,7 +97,7 @@ impl ApiKeys {
     }
 
     /// Returns `true` if keys are ignored, or those in force are known, or will soon be known to be none;
-    /// `false` while the store may not know the projects in force.
+    /// `false` while the store may not know the projects in force, or its journal is damaged.
     pub fn are_ready(&self) -> bool {
         if self.are_on() { self.keyring.is_ready() } else { !self.keyring.is_barred() }
     }

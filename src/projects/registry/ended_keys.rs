@@ -1,5 +1,5 @@
 //! API keys that have ended, whatever a catalogue says: a set that only grows, beside the catalogue in the
-//! store and in `state-dir`.
+//! store, in `state-dir` and in the journal of the memory store.
 //!
 //! A catalogue that comes back from a backup has keys that were revoked since. So each end of a key is also
 //! added here, in the same step that writes it to the catalogue, or alone while catalogues conflict.
@@ -165,10 +165,10 @@ impl EndedKeys {
         }
     }
 
-    /// Adds those of these texts that need still be known.
-    pub(super) fn add_texts(&mut self, texts: &BTreeSet<String>, now: Timestamp) {
+    /// Adds those that were kept as texts.
+    pub(super) fn add_texts(&mut self, texts: &BTreeSet<String>) {
         let ended = texts.iter().filter_map(|text| EndedKey::parse(text));
-        ended.filter(|ended| ended.until > now).for_each(|ended| _ = self.add(ended));
+        ended.for_each(|ended| _ = self.add(ended));
     }
 
     fn iter(&self) -> impl Iterator<Item = &EndedKey> {

@@ -125,7 +125,7 @@ impl Registry {
             max_rules: AtomicU64::new(Self::MAX_RULES),
             has_looked: watch::Sender::new(false),
         }));
-        registry.ended().add_texts(&registry.0.catalogue.journaled_ended(), registry.0.clock.now());
+        registry.ended().add_texts(&registry.0.catalogue.journaled_ended());
         if let Some(path) = registry.damaged_journal() {
             error!(
                 "journal damaged: not ready, and API keys unavailable, until `rlaas journal accept \

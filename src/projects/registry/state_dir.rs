@@ -4,9 +4,9 @@
 //! The folder also has the age of the catalogue: how long ago it was last that of the store. So a restart
 //! does not make API keys younger than they are.
 //!
-//! The folder is a journal, without histories. Damage loses the whole catalogue, not a part of it:
-//! otherwise an API key could be accepted again that was revoked later. The ends of keys beside it are
-//! each used as far as they can be read.
+//! The folder is a journal, without histories. Damage loses the whole catalogue, not a part of it, until
+//! it was written again: otherwise an API key could be accepted again that was revoked later. The ends of
+//! keys beside it are each used as far as they can be read.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -382,7 +382,7 @@ impl Registry {
             let revision = document.revision;
             (DocumentChange { name, revision }, Some(document))
         });
-        self.ended().add_texts(&kept.ended, self.0.clock.now());
+        self.ended().add_texts(&kept.ended);
         let Some(head) = kept.head else { return };
         self.install(synced, documents.collect(), false);
         synced.lineage = kept.lineage;

@@ -163,9 +163,13 @@ async fn server_with_a_damaged_journal_is_not_ready_until_that_is_accepted() {
         let of_store = ["health", "--service", "store", "--addr", server.grpc()];
         eventually("a store", SOON, async || run(&of_store).0 == 0).await;
         assert_eq!(server.get("/readyz").await.0, 503, "{}", server.log());
+        // A change that is written unbars nothing.
+        let new = proto::CreateKeyRequest { project_id: "shop".to_owned(), ..Default::default() };
+        client(&server, "").await.create_key(new).await.expect("a key");
         let codes = codes(&server).await;
         assert_eq!(codes[1], Code::Unavailable);
         assert_ne!(codes[0], Code::Ok);
+        assert_eq!(server.get("/readyz").await.0, 503, "{}", server.log());
         let log = server.log();
         assert!(log.contains(&format!("rlaas journal accept {path}")), "{log}");
         server.signal("TERM");

@@ -89,16 +89,12 @@ impl Folder {
     /// Renames a file of the folder, in place of the one that has the name.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), JournalError> {
         fs::rename(from, to).map_err(|error| JournalError::io("rename", from, error))?;
-        self.sync()
-    }
-
-    /// Makes created, renamed and removed names durable.
-    pub(super) fn sync(&self) -> Result<(), JournalError> {
         sync(&self.path)
     }
 }
 
-fn sync(folder: &Path) -> Result<(), JournalError> {
+/// Makes created, renamed and removed names durable.
+pub(super) fn sync(folder: &Path) -> Result<(), JournalError> {
     let synced = File::open(folder).and_then(|opened| opened.sync_all());
     synced.map_err(|error| JournalError::io("sync", folder, error))
 }

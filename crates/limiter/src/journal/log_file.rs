@@ -35,7 +35,7 @@ impl LogFile {
         let (file, marker) = (create_new(&path)?, Marker::random());
         let buffer = header(FileKind::Changes, marker).to_vec();
         let mut log = Self { number, path, file, marker, len: 0, buffer };
-        if let Err(error) = log.flush().and_then(|()| folder.sync()) {
+        if let Err(error) = log.flush().and_then(|()| folder::sync(folder.path())) {
             // Its number is not used again. A file without a header is removed at the next start.
             let _is_torn = folder::remove(&log.path);
             return Err(error);
