@@ -33,7 +33,9 @@ pub(super) fn run(args: &JournalArgs) -> ExitCode {
             ExitCode::from(EXIT_NO)
         }
         Ok(accepted) => {
-            accepted.iter().for_each(|path| println!("accepted: {}", path.display()));
+            for path in accepted {
+                println!("accepted: {}", path.display());
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -25,9 +25,15 @@ const SOON: Duration = Duration::from_secs(20);
 /// Damages of one kind, at places that are far apart.
 const DAMAGES: usize = 300;
 
-fn open(folder: &Path) -> MemoryStore {
-    let (settings, journal) = (MemorySettings::default(), JournalSettings::new(folder));
-    let store = MemoryStore::open(settings, &journal, Clock::default(), Arc::new(NoObserver));
+async fn open(folder: &Path) -> MemoryStore {
+    let (journal, mut store) = (JournalSettings::new(folder), None);
+    // A process that another test is starting may hold the lock for a moment.
+    eventually("the folder is unlocked", SOON, async || {
+        let (settings, clock) = (MemorySettings::default(), Clock::default());
+        store = MemoryStore::open(settings, &journal, clock, Arc::new(NoObserver)).ok();
+        store.is_some()
+    })
+    .await;
     store.expect("a journal")
 }
 
@@ -40,7 +46,7 @@ async fn start(store: &MemoryStore) -> Running {
 
 /// Returns why an instance with this journal refuses keys, and whether it is ready.
 async fn refusals(folder: &Path, keys: &[Arc<ApiKeySecret>; 2]) -> ([Option<KeyRefusal>; 2], bool) {
-    let store = open(folder);
+    let store = open(folder).await;
     let instance = start(&store).await;
     let refused = keys.each_ref().map(|key| refusal(&instance, key));
     let is_ready = !instance.registry.keyring().is_barred();
@@ -50,17 +56,17 @@ async fn refusals(folder: &Path, keys: &[Arc<ApiKeySecret>; 2]) -> ([Option<KeyR
 }
 
 /// A journal of projects with a key that was revoked and one that was not.
-struct Written {
+struct KeyJournal {
     folder: PathBuf,
     log: PathBuf,
     bytes: Vec<u8>,
     keys: [Arc<ApiKeySecret>; 2],
 }
 
-impl Written {
+impl KeyJournal {
     async fn new(dir: &TempDir) -> Self {
         let folder = dir.path("journal");
-        let store = open(&folder);
+        let store = open(&folder).await;
         let instance = start(&store).await;
         let revoked = make_projects(&instance).await;
         let other = create_key(&instance, "other").await;
@@ -89,7 +95,7 @@ impl Written {
 #[tokio::test]
 async fn no_damage_of_a_journal_lets_a_revoked_key_in() {
     let dir = TempDir::new();
-    let written = Written::new(&dir).await;
+    let written = KeyJournal::new(&dir).await;
     let keys = &written.keys;
     let (whole, is_ready) = refusals(&written.folder, keys).await;
     assert_eq!((whole, is_ready), ([Some(KeyRefusal::Revoked), None], true));
