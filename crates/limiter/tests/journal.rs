@@ -286,6 +286,26 @@ async fn an_insert_keeps_the_whole_file_aside_until_that_is_accepted() {
 }
 
 #[tokio::test]
+async fn a_byte_inserted_anywhere_before_the_last_record_is_noticed() {
+    let folder = TempDir::new();
+    let log = write_three(&folder).await;
+    let whole = fs::read(&log).expect("a log");
+    let last = whole.len() - (whole.len() - 20) / 3;
+    for at in 20..=last {
+        for byte in [0, 1, whole[at], 0xff] {
+            fs::remove_dir_all(&folder.0).expect("a folder");
+            fs::create_dir(&folder.0).expect("a folder");
+            let mut bytes = whole.clone();
+            bytes.insert(at, byte);
+            fs::write(&log, &bytes).expect("a log");
+            let journal = open(&folder);
+            assert!(journal.is_damaged(), "{byte} at {at}");
+            journal.close();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_whole_record_that_was_damaged_at_the_end_is_not_taken_for_a_torn_one() {
     let folder = TempDir::new();
     let log = write_three(&folder).await;

@@ -112,10 +112,13 @@ pub(super) fn is_torn(bytes: &[u8], marker: Marker, offset: u64) -> bool {
     if bytes.iter().all(|byte| *byte == 0) {
         return true;
     }
-    let begins_frame = bytes.iter().zip(marker.0.to_le_bytes()).all(|(byte, of)| *byte == of);
+    let marker = marker.0.to_le_bytes();
+    let begins_frame = bytes.iter().zip(marker).all(|(byte, of)| *byte == of);
     let Some((head, rest)) = bytes.split_at_checked(FRAME_HEAD_LEN) else { return begins_frame };
     let len = read_u32(head, 4) as usize;
-    if !begins_frame || len <= rest.len() || len > MAX_PAYLOAD_LEN {
+    // Only the last frame is torn.
+    let has_next = rest.windows(marker.len()).any(|bytes| *bytes == marker);
+    if !begins_frame || has_next || len <= rest.len() || len > MAX_PAYLOAD_LEN {
         return false;
     }
     // Else the frame is whole, and its length damaged.
