@@ -96,7 +96,7 @@ pub struct DecisionFilter {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WatchError {
     /// There are [`MAX_WATCHERS`] already, or as many as a project may have.
-    #[error("too many callers watch already: at most {MAX_WATCHERS}, half of them of one project")]
+    #[error("{MAX_WATCHERS} callers watch already, or half as many of one project")]
     Full,
     /// The server drains.
     #[error("the server drains")]

@@ -82,6 +82,7 @@ const VALUES: &[(&str, &str)] = &[
     ("audit.max-entries", "2"),
     ("idempotency.ttl", "2s"),
     ("idempotency.max-keys", "1"),
+    ("projects.max-rules", "1"),
     ("telemetry.log", "debug"),
     ("telemetry.format", "json"),
     ("telemetry.projects", "7"),

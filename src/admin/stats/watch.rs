@@ -14,9 +14,7 @@ pub const MAX_STATS_WATCHERS: usize = 64;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum StatsWatchError {
     /// There are [`MAX_STATS_WATCHERS`] already, or as many as a project may have.
-    #[error(
-        "too many callers watch already: at most {MAX_STATS_WATCHERS}, half of them of one project"
-    )]
+    #[error("{MAX_STATS_WATCHERS} callers watch already, or half as many of one project")]
     Full,
     /// The server drains.
     #[error("the server drains")]

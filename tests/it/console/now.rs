@@ -210,7 +210,8 @@ async fn streams_are_bounded_and_for_pages_of_this_console() {
         assert_eq!((refused.status, &*refused.body), (503, text), "{token}");
     }
     let refused = Browser::signed_in(&server, "fifth").await.get("now-events").await;
-    assert_eq!((refused.status, &*refused.body), (503, "64 callers watch already"));
+    assert_eq!(refused.status, 503);
+    assert!(refused.body.starts_with("64 callers watch already"), "{refused:?}");
     drop(streams);
     eventually("the streams have ended", TIMEOUT, async || {
         let mut connection = TcpStream::connect(&browser.address).await.expect("a server");
