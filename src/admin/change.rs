@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::messages;
 use super::request_ids::{Claim, Claimed, ClaimedId, MAX_ANSWER, MAX_WAIT, hash};
-use super::{AdminError, Administrator, Intent, MAX_TIME, PendingChange};
+use super::{AdminError, Administrator, Intent, MAX_CHANGE_TIME, MAX_TIME, PendingChange};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideChange, OverrideKind};
 use crate::plan::{SelectedKey, Selector, SelectorTarget};
@@ -99,10 +99,8 @@ impl Administrator {
             ttl: self.limiter.idempotency_ttl().into(),
             max_wait: MAX_WAIT,
         };
-        // The claim is not given up at the caller's deadline: it would be unknown whether the id is
-        // claimed.
-        let deadline = Deadline::within(MAX_TIME);
-        let mut claimed = match ClaimedId::claim(&self.shared.fleet, claim, deadline).await? {
+        let fleet = &self.shared.fleet;
+        let mut claimed = match ClaimedId::claim(fleet, claim, change.deadline).await? {
             Claimed::Before(answer) => {
                 let answer = proto::Change::decode(&*answer).map_err(|_| AdminError::Unfinished)?;
                 return Ok(proto::Change { replayed: true, ..answer });
@@ -110,7 +108,7 @@ impl Administrator {
             Claimed::Now(claimed) => claimed,
         };
         let result = self.change_keys(change, Some(&mut claimed)).await;
-        let deadline = Deadline::within(MAX_TIME);
+        let deadline = Deadline::within(MAX_CHANGE_TIME);
         let is_refund = matches!(change.change.borrowed(), KeyChange::Refund(_));
         match &result {
             Ok(change) if change.encoded_len() <= MAX_ANSWER => {
@@ -152,7 +150,7 @@ impl Administrator {
             before: before.into_iter().map(messages::key_state).collect(),
         };
         let pending = Box::pin(self.shared.audit.begin(intent, *deadline)).await?;
-        let changed = self.limiter.change(keys, made, Deadline::within(MAX_TIME)).await;
+        let changed = self.limiter.change(keys, made, Deadline::within(MAX_CHANGE_TIME)).await;
         record_outcome(pending, &changed).await;
         // After a failure too: some keys may have been changed.
         tell_others(&self.limiter, &self.shared.fleet, keys).await;

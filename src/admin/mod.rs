@@ -52,8 +52,11 @@ use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::{KeyState, Limiter, Snapshot};
 
-/// Longest time that an operation may take, whatever deadline its caller has.
-const MAX_TIME: Duration = Duration::from_secs(10);
+/// Longest time that an operation may take before it changes something, whatever deadline its caller has:
+/// the store may hang.
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// Longest time of a change that has begun, which has time of its own.
+const MAX_CHANGE_TIME: Duration = Duration::from_secs(10);
 /// Topic of the fleet by which instances are told to forget cached denials.
 const FORGET: &str = "forget";
 

@@ -6,7 +6,7 @@ use tonic_types::Status as RpcStatus;
 use super::{ProjectAdministrator, ProjectError};
 use crate::admin::change::{MAX_OUTCOME_TIME, MAX_REASON, MAX_REQUEST_ID};
 use crate::admin::request_ids::{Claim, Claimed, ClaimedId, MAX_WAIT, hash};
-use crate::admin::{AdminError, Intent, MAX_TIME};
+use crate::admin::{AdminError, Intent, MAX_CHANGE_TIME, MAX_TIME};
 use crate::clock::Deadline;
 use crate::projects::ProjectId;
 use crate::projects::registry::{CallerScope, Change, ProjectState, SyncError, run_blocking};
@@ -138,8 +138,12 @@ impl ProjectAdministrator {
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, ProjectError> + Send + 'static,
         T: Send + 'static,
     {
+        let deadline = call.deadline.or_within(MAX_TIME);
         if call.request_id.is_empty() {
-            return self.record_and_write(call, planned, None, apply).await.map(Made::Now);
+            return self
+                .record_and_write(call, planned, (None, deadline), apply)
+                .await
+                .map(Made::Now);
         }
         let claim = Claim {
             actor: &call.actor,
@@ -150,7 +154,7 @@ impl ProjectAdministrator {
             max_wait: MAX_WAIT,
         };
         let fleet = self.administrator.fleet();
-        let mut claimed = match ClaimedId::claim(fleet, claim, Deadline::within(MAX_TIME)).await? {
+        let mut claimed = match ClaimedId::claim(fleet, claim, deadline).await? {
             Claimed::Now(claimed) => claimed,
             Claimed::Before(answer) => {
                 let answer = String::decode(&*answer).map_err(|_| AdminError::Unfinished)?;
@@ -158,8 +162,9 @@ impl ProjectAdministrator {
             }
         };
         let answer = planned.answer.clone();
-        let result = self.record_and_write(call, planned, Some(&mut claimed), apply).await;
-        let deadline = Deadline::within(MAX_TIME);
+        let result =
+            self.record_and_write(call, planned, (Some(&mut claimed), deadline), apply).await;
+        let deadline = Deadline::within(MAX_CHANGE_TIME);
         match &result {
             Ok(_) => claimed.answered(&answer, deadline).await,
             // A retry would perhaps make it twice.
@@ -175,7 +180,7 @@ impl ProjectAdministrator {
         &self,
         call: &ProjectCall,
         planned: PlannedChange,
-        claimed: Option<&mut ClaimedId>,
+        (claimed, deadline): (Option<&mut ClaimedId>, Deadline),
         apply: F,
     ) -> Result<MadeNow<T>, ProjectError>
     where
@@ -183,7 +188,6 @@ impl ProjectAdministrator {
         T: Send + 'static,
     {
         let PlannedChange { id, target, summary, .. } = planned;
-        let deadline = call.deadline.or_within(MAX_TIME);
         let is_conflict = match self.registry.sync(deadline).await {
             Err(SyncError::Conflict) => true,
             synced => synced.map(|()| false)?,
@@ -215,7 +219,7 @@ impl ProjectAdministrator {
         };
         let pending = self.administrator.audit().begin(intent, deadline).await;
         let pending = pending.map_err(AdminError::from)?;
-        let deadline = Deadline::within(MAX_TIME);
+        let deadline = Deadline::within(MAX_CHANGE_TIME);
         let written = self.registry.change_as(call.scope, &id, deadline, apply).await;
         let written = written.map_err(ProjectError::from);
         let deadline = Deadline::within(MAX_OUTCOME_TIME);

@@ -227,7 +227,8 @@ impl Registry {
         deadline: Deadline,
     ) -> Result<OwnedMutexGuard<Synced>, StoreError> {
         let lock = self.0.synced.clone().lock_owned();
-        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| StoreError::Expired)
+        // Another call waits for the store.
+        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| StoreError::Unreachable)
     }
 
     pub(super) async fn sync_locked(

@@ -56,7 +56,7 @@ async fn keys_are_counted_by_project() {
     }
     // By HTTP, and by command.
     let bearer = format!("Authorization: Bearer {TEAM}\r\n");
-    let path = "/v1/admin/top-keys?projectId=shop&rule=pay";
+    let path = "/v1/admin/top-keys?projectId=shop&rule=pay&kind=TOP_KIND_DENIED";
     let answer = http(&shops.server, "GET", path, &bearer, "").await;
     assert_eq!((answer.status, answer.body["total"].as_str()), (200, Some("2")), "{answer:?}");
     let addr = shops.server.grpc();
@@ -71,6 +71,7 @@ async fn keys_are_counted_by_project() {
         let request = proto::TopKeysRequest {
             project_id: project.to_owned(),
             rule: "search".to_owned(),
+            kind: proto::TopKind::Denied.into(),
             ..Default::default()
         };
         let refused = shops.root.top_keys(request).await.expect_err("no rule");

@@ -22,7 +22,7 @@ impl ProjectPage {
         keys.sort_by(|one, other| (other.created_at, &other.id).cmp(&(one.created_at, &one.id)));
         html! {
             h2 #keys { "API keys" }
-            @if !self.reads_keys {
+            @if !self.projects.reads_keys() {
                 p.notice {
                     "API keys are ignored here, and the default rule answers: set "
                     code { "auth.api-keys" } " to accepted or required."
@@ -30,7 +30,7 @@ impl ProjectPage {
             } @else if keys.is_empty() {
                 p.notice { "The project has no API key, so that no request is one of its own." }
             } @else { (self.key_table(&keys)) }
-            @if self.is_admin && self.reads_keys { (self.new_key()) }
+            @if self.is_admin && self.projects.reads_keys() { (self.new_key()) }
         }
     }
 

@@ -80,8 +80,6 @@ struct ProjectPage {
     /// When each key was last used.
     uses: HashMap<String, Timestamp>,
     usage: MonthOfUsage,
-    /// Whether requests may show API keys.
-    reads_keys: bool,
     /// Whether the visitor may change the project.
     is_admin: bool,
     /// Whether the visitor may delete it.
@@ -127,7 +125,6 @@ async fn respond(
         now: projects.clock().now(),
         uses,
         usage,
-        reads_keys: console.projects.reads_keys(),
         is_admin: visitor.caller.roles_in(&id).intersects(ADMIN),
         is_admin_of_all: visitor.caller.has(Role::Admin),
         refused,
