@@ -37,7 +37,7 @@ pub enum AdminError {
     #[error("{0} must be that of a project")]
     UnknownProject(&'static str),
     /// No rule of the project has the name.
-    #[error("rule must be that of a rule in force")]
+    #[error("rule must be the name of a rule in force")]
     UnknownRule,
     /// As many modes are set as there is space for. Nothing was changed.
     #[error("too many modes are set: nothing was changed")]

@@ -43,7 +43,7 @@ pub const REMOVED: &[RemovedName] = &[
     flag("bench --batch", "a batch is decided request by request: measure these"),
     flag("simulate --key-file", "leave out rules on hashed parts, or record in clear"),
     flag("simulate --max-keys", "keys are never dropped in a simulation"),
-    flag("simulate --progress", "a simulation takes about a second for a million requests"),
+    flag("simulate --progress", "a simulation takes seconds for a million requests"),
     flag("simulate --where", FILTER_BEFORE),
     flag("simulate --skip-status", FILTER_BEFORE),
     flag("simulate --stamp", TIMES),

@@ -186,7 +186,7 @@ async fn invalid_requests_name_the_field() {
     let unknown = set_mode(&mut client, set("nobody", ModeMessage::Off, 60)).await;
     let unknown = unknown.expect_err("no rule");
     assert_eq!(unknown.code(), Code::NotFound);
-    assert_eq!(unknown.message(), "rule must be that of a rule in force");
+    assert_eq!(unknown.message(), "rule must be the name of a rule in force");
     let unknown = set_mode(&mut client, with(|one| one.project_id = "shop".to_owned())).await;
     assert_eq!(unknown.expect_err("no project").code(), Code::NotFound);
     assert_eq!(mode_of(&server, "default").await.0, ModeMessage::Enforce);
