@@ -218,6 +218,11 @@ impl Connector {
         self.generation.compare_exchange(generation, next, order, order).is_ok()
     }
 
+    /// Discards all connections.
+    pub(crate) fn discard_current(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Waits until a call, or an attempt to connect for one, has failed.
     pub(crate) async fn call_failed(&self) {
         self.call_failed.notified().await;

@@ -35,9 +35,13 @@ pub(crate) async fn run(connector: &Connector, health: &ServerHealth, clock: &Sy
             Err(_) => {}
         }
         if let Some(probed) = &mut connection
-            && probe_until_failure(connector, probed).await.is_err()
+            && let Err(error) = probe_until_failure(connector, probed).await
         {
             connector.discard(probed.generation);
+            if matches!(error, ConnectError::Replica) {
+                // Calls may have replaced their connections since, by others to the same server.
+                connector.discard_current();
+            }
             connection = None;
         }
         if clock.now().since(since) < MIN_UPTIME {
