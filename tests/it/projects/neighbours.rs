@@ -167,6 +167,7 @@ async fn neighbours_go_on_while_a_project_validates_without_pause() {
     let redis = RedisServer::start();
     let settings = [
         "auth.api-keys=accepted",
+        "projects.max-rules=6000",
         "rate-limiter.overridable=true",
         "rate-limiter.max-requests=100000",
     ];
