@@ -109,9 +109,9 @@ async fn failures_between_successes_keep_the_breaker_closed() {
     assert!(!server.log().contains("breaker opened"), "{}", server.log());
 }
 
-/// The id of a connection, of its line in CLIENT LIST.
-fn client_id(line: &str) -> Option<u64> {
-    line.split_once("id=")?.1.split(' ').next()?.parse().ok()
+/// The bytes of the command that a connection waits with, of its line in CLIENT LIST.
+fn waiting_bytes(line: &str) -> Option<usize> {
+    line.split_once("argv-mem=")?.1.split(' ').next()?.parse().ok()
 }
 
 #[tokio::test]
@@ -119,28 +119,23 @@ async fn connections_lost_together_count_as_one_failure() {
     const WORKERS: usize = 8;
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["server.workers=8"]].concat());
-    let clients = || redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]);
-    // Of the others one is that of the monitor, and one is that of this query. That of the instance's
-    // report calls a script at any time.
-    let mut workers = Vec::new();
-    let connected = async || {
-        let clients = clients();
-        let others = clients.lines().filter(|line| !line.contains(" cmd=eval"));
-        workers = others.filter_map(client_id).collect();
-        workers.len() == WORKERS + 2
-    };
-    eventually("each worker has a connection", SOON, connected).await;
+    wait_for_store(&server).await;
     redis.query::<()>(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+    let user = "alice".repeat(40);
     let mut calls = JoinSet::new();
     for _ in 0..WORKERS {
         // Workers get connections in turn.
         let mut client = server.client().await;
-        calls.spawn(async move { check(&mut client, "alice").await });
+        let user = user.clone();
+        calls.spawn(async move { check(&mut client, &user).await });
     }
     let in_flight = async || {
-        let clients = clients();
-        let calls = clients.lines().filter(|line| line.contains(" cmd=eval"));
-        calls.filter_map(client_id).filter(|id| workers.contains(id)).count() == WORKERS
+        let clients = redis.query::<String>(&["CLIENT", "LIST", "TYPE", "normal"]);
+        // The calls are alike; other commands of that size are not.
+        let mut sizes: Vec<_> = clients.lines().filter_map(waiting_bytes).collect();
+        sizes.retain(|&bytes| bytes > user.len());
+        sizes.sort_unstable();
+        sizes.chunk_by(|one, next| one == next).any(|alike| alike.len() == WORKERS)
     };
     eventually("a call of each worker is in flight", SOON, in_flight).await;
     redis.query::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
