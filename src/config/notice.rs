@@ -1,5 +1,6 @@
 //! Notices: values in a file that are valid but have less effect than written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A value in a file that is valid but has less effect than written.
@@ -12,7 +13,7 @@ pub struct Notice {
     /// Number of further keys of the same file with the same notice.
     pub(super) others: usize,
     /// The actual effect.
-    pub(super) text: &'static str,
+    pub(super) text: Cow<'static, str>,
 }
 
 impl Notice {
@@ -34,6 +35,6 @@ impl fmt::Display for Notice {
             (key, 0) => write!(f, "{key}: ")?,
             (key, others) => write!(f, "{key} and {others} more: ")?,
         }
-        f.write_str(self.text)
+        f.write_str(&self.text)
     }
 }

@@ -32,6 +32,11 @@ pub const REMOVED: &[RemovedName] = &[
         "set store.memory.snapshot: 10s; changes are on disk before their reply",
     ),
     setting("telemetry.preview", LIMITS_ON_TRIAL),
+    setting(
+        "gorl",
+        "write the section of GoRL as rate-limiter, with use-algo, key-by, max-requests, window-size and \
+         fail-open; redis_url is store.redis.url",
+    ),
     command(
         "plan",
         "see rlaas simulate: the limits to try in --config, those in force in --against",

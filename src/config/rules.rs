@@ -250,7 +250,11 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
     let candidates =
         candidates.map(|section| section.map_or_else(CandidateSpec::default, candidate_spec));
     let candidates = candidates.collect();
-    let spec = RuleSpec { overrides, candidates, ..spec };
+    let mut spec = RuleSpec { overrides, candidates, ..spec };
+    if let Some(name) = spec.name_by_endpoint() {
+        let text = format!("the rule has no name: {name} was made from endpoint and algorithm");
+        section.warn("name", text);
+    }
     section.close();
     spec
 }

@@ -1,5 +1,6 @@
 //! Reads the merged values section by section, and collects all problems.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -269,10 +270,10 @@ impl<'a> Section<'a> {
     }
 
     /// Adds a notice: the value of `key` is valid but has less effect than written.
-    pub(super) fn warn(&self, key: &str, text: &'static str) {
+    pub(super) fn warn(&self, key: &str, text: impl Into<Cow<'static, str>>) {
         let origin = self.tree.origin(self.nearest_tag(key));
         let key = self.tree.spelling(&origin, &self.join(key));
-        self.add_notice(Notice { origin, key, others: 0, text });
+        self.add_notice(Notice { origin, key, others: 0, text: text.into() });
     }
 
     /// Adds a notice of another file.

@@ -98,7 +98,7 @@ impl FolderWalk<'_> {
 
     fn skip(&self, path: &Path, text: &'static str) {
         let origin = path.display().to_string();
-        self.root.add_notice(Notice { origin, key: String::new(), others: 0, text });
+        self.root.add_notice(Notice { origin, key: String::new(), others: 0, text: text.into() });
     }
 
     fn fail(&mut self, path: &Path, reason: &str) {

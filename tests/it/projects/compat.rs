@@ -147,6 +147,59 @@ async fn projects_and_rules_have_their_shapes_and_statuses() {
     assert_eq!(check(&server, "/login", "a", &secret).await, 401);
 }
 
+/// A rule as clients of the library GoRL write it.
+pub(super) const PAY: &str = r#"{"endpoint":"/v1/pay","strategy":"token_bucket","key_by":"api_key","limit":100,"window":"10s","fail_open":false}"#;
+
+#[tokio::test]
+async fn limit_and_window_are_other_names() {
+    let (server, _dir) = start(&[]);
+    let (path, _secret) = create(&server).await;
+    let rules = format!("{path}/rules");
+    let made = call(&server, ROOT, ("POST", &rules, PAY)).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let made = made.json();
+    assert_eq!((&made["limit_count"], &made["window_seconds"]), (&json!(100), &json!(10)));
+    let rule = format!("{rules}/{}", made["id"].as_str().expect("an id"));
+    let changed = call(&server, ROOT, ("PUT", &rule, r#"{"limit":7,"window":"1m"}"#)).await.json();
+    assert_eq!((&changed["limit_count"], &changed["window_seconds"]), (&json!(7), &json!(60)));
+    for (body, problem) in [
+        (r#"{"limit":7,"limit_count":7}"#, "limit_count: given twice"),
+        (r#"{"window":"1m","window_seconds":60}"#, "window: given twice"),
+        (r#"{"window":"soon"}"#, "window must be a duration"),
+    ] {
+        let refused = call(&server, ROOT, ("PUT", &rule, body)).await;
+        assert_eq!(refused.status, 400, "{body}: {refused:?}");
+        assert!(refused.body.starts_with(problem), "{body}: {}", refused.body);
+    }
+}
+
+#[tokio::test]
+async fn rule_with_an_endpoint_is_created_over_v1_and_given_a_name() {
+    let (server, _dir) = start(&[]);
+    let bearer = format!("Authorization: Bearer {ROOT}\r\n");
+    let project = r#"{"project":{"id":"shop"}}"#;
+    assert_eq!(http(&server, "POST", "/v1/projects", &bearer, project).await.status, 201);
+    let rules = "/v1/projects/shop/rules";
+    let made = http(&server, "POST", rules, &bearer, PAY).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let rule = &made.body["rule"]["rule"];
+    assert_eq!(rule["name"], "v1-pay-token-bucket", "{rule}");
+    assert_eq!((&rule["maxRequests"], &rule["window"]), (&json!("100"), &json!("10s")), "{rule}");
+    assert_eq!(rule["keyBy"], json!(["attributes.api_key"]), "{rule}");
+    assert_eq!(http(&server, "POST", rules, &bearer, PAY).await.status, 409);
+    for (body, problem) in [
+        (r#"{"endpoint":"/a","limit":-1,"window":"10s"}"#, "limit: must be"),
+        (r#"{"endpoint":"/a","window":"10s"}"#, "limit: missing"),
+        (r#"{"endpoint":"/a","limit":1,"window":"1s","burts":2}"#, "unknown field `burts`"),
+        (r#"{"endpoint":"/a","limit":0,"window":"10s"}"#, "limit: must be at least 1"),
+    ] {
+        let refused = http(&server, "POST", rules, &bearer, body).await;
+        assert_eq!(refused.status, 400, "{body}: {refused:?}");
+        let detail = refused.body["detail"].as_str().expect("a text");
+        assert!(detail.contains(problem), "{body}: {detail}");
+    }
+}
+
 #[tokio::test]
 async fn rules_decide_by_the_key_of_post_check() {
     let (server, _dir) = start(&[]);

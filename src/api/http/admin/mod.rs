@@ -11,12 +11,14 @@
 //! | response | body; 201 if something was created, 204 without a body if it was deleted |
 //! | etag | `ETag` of a response, `If-Match` of a request |
 //! | usage | JSON, or `text/csv` if `Accept` prefers it |
+//! | rule to create | also one in the words of rules files, with `endpoint`, as RLaaS on GoRL has it |
 //! | stream of responses | `text/event-stream`: an event `message` for each, and `error` at its end |
 //! | status | problem document |
 
 mod call;
 mod csv;
 mod events;
+mod file_rule;
 mod json;
 pub(super) mod openapi;
 mod path;
@@ -141,7 +143,12 @@ where
         let max = if route.takes_rules { api::MAX_RULES_MESSAGE } else { body::MAX_BODY_BYTES };
         let (body, input) = (body::read_at_most(body, max).await?, method.input());
         len = body.len();
-        unless_large(len, move || json::read(&body, input)).await?
+        let takes_file_rule = route.rpc == "CreateRule";
+        let read = move || match takes_file_rule.then(|| file_rule::read(&body, &input)).flatten() {
+            Some(message) => message,
+            None => json::read(&body, input),
+        };
+        unless_large(len, read).await?
     } else {
         query::read(head.uri.query().unwrap_or_default(), method.input())?
     };

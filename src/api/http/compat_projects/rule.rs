@@ -22,8 +22,6 @@ use crate::rules::{Part, Request};
 const KEYS: [&str; 5] = ["ip", "user_id", "api_key", "token", "custom"];
 /// Any resource.
 const ANY: &str = "*";
-/// Most bytes of the endpoint in the name of a rule.
-const MAX_SLUG: usize = 40;
 
 const fn member(name: &'static [&'static str], valid: &'static str) -> Member {
     Member { names: name, reason: "body", valid }
@@ -35,8 +33,10 @@ const STRATEGY: Member = member(
     "fixed_window, sliding_window, sliding_window_log, token_bucket, leaky_bucket or gcra",
 );
 const KEY_BY: Member = member(&["key_by"], "ip, user_id, api_key, token or custom");
-const LIMIT_COUNT: Member = member(&["limit_count"], "a whole number from 1 to 1000000000");
+const LIMIT_COUNT: Member =
+    member(&["limit_count", "limit"], "a whole number from 1 to 1000000000");
 const WINDOW_SECONDS: Member = member(&["window_seconds"], "a whole number from 1 to 31622400");
+const WINDOW: Member = member(&["window"], "a duration from 1 ms to 366 days, such as \"10s\"");
 const FAIL_OPEN: Member = member(&["fail_open"], "true or false");
 const ID: Member = member(&["id"], "that of the path");
 const PROJECT_ID: Member = member(&["project_id"], "that of the path");
@@ -64,7 +64,7 @@ pub(super) struct RuleFields {
     strategy: Option<Algorithm>,
     key_by: Option<String>,
     limit_count: Option<u64>,
-    window_seconds: Option<u64>,
+    window: Option<Micros>,
     fail_open: Option<bool>,
 }
 
@@ -123,8 +123,18 @@ impl RuleFields {
         let strategy: Option<String> = members.take(&STRATEGY)?;
         let strategy = strategy.map(|name| Algorithm::from_name(&name).ok_or(STRATEGY.invalid()));
         let limit_count = members.take(&LIMIT_COUNT)?;
-        let window_seconds = members.take(&WINDOW_SECONDS)?;
+        let seconds = members.take(&WINDOW_SECONDS)?;
         let max_window = Limit::MAX_WINDOW.as_micros() / 1_000_000;
+        let seconds =
+            valid(seconds, |seconds| (1..=max_window).contains(seconds), &WINDOW_SECONDS)?;
+        let window: Option<Field<Micros>> = members.take(&WINDOW)?;
+        let is_window = |window: &Field<Micros>| {
+            window.value().is_some_and(|window| Limit::new(1, *window).is_ok())
+        };
+        let window = valid(window, is_window, &WINDOW)?.and_then(|window| window.value().copied());
+        if seconds.is_some() && window.is_some() {
+            return Err(WINDOW.duplicate());
+        }
         Ok(Self {
             endpoint: valid(endpoint, is_resource, &ENDPOINT)?,
             strategy: strategy.transpose()?,
@@ -134,11 +144,7 @@ impl RuleFields {
                 |units| (1..=Limit::MAX_UNITS).contains(units),
                 &LIMIT_COUNT,
             )?,
-            window_seconds: valid(
-                window_seconds,
-                |seconds| (1..=max_window).contains(seconds),
-                &WINDOW_SECONDS,
-            )?,
+            window: window.or(seconds.map(Micros::from_secs)),
             fail_open: members.take(&FAIL_OPEN)?,
         })
     }
@@ -155,13 +161,13 @@ impl RuleFields {
             (self.strategy.is_none(), STRATEGY),
             (self.key_by.is_none(), KEY_BY),
             (self.limit_count.is_none(), LIMIT_COUNT),
-            (self.window_seconds.is_none(), WINDOW_SECONDS),
+            (self.window.is_none(), WINDOW_SECONDS),
         ] {
             if is_missing {
                 return Err(member.missing().into());
             }
         }
-        let name = format!("{}{random:016x}", slug(endpoint));
+        let name = format!("{}{random:016x}", RuleSpec::slug(endpoint));
         let fail_open = Some(self.fail_open.unwrap_or_default());
         let base = RuleSpec { name: name.into(), ..RuleSpec::default() };
         Ok(Self { fail_open, ..self }.written_to(base)?)
@@ -174,7 +180,7 @@ impl RuleFields {
             strategy: self.strategy.filter(|new| *new != algorithm(before)),
             key_by: self.key_by.clone().filter(|new| *new != key_by(before)),
             limit_count: self.limit_count.filter(|new| before.limit.value() != Some(new)),
-            window_seconds: self.window_seconds.filter(|new| *new != window_seconds(before)),
+            window: self.window.filter(|new| *new != Micros::from_secs(window_seconds(before))),
             fail_open: self.fail_open.filter(|new| *new != is_open(before)),
         }
     }
@@ -209,8 +215,8 @@ impl RuleFields {
         if let Some(units) = self.limit_count {
             rule.limit = units.into();
         }
-        if let Some(seconds) = self.window_seconds {
-            rule.window = Micros::from_secs(seconds).into();
+        if let Some(window) = self.window {
+            rule.window = window.into();
         }
         if let Some(fail_open) = self.fail_open {
             let policy =
@@ -270,25 +276,4 @@ fn window_seconds(spec: &RuleSpec) -> u64 {
 fn is_open(spec: &RuleSpec) -> bool {
     let policy = spec.on_store_failure.value();
     policy == Some(&StoreFailurePolicy::Allow) || spec.fail_open.value() == Some(&true)
-}
-
-/// Returns the letters and digits of an endpoint, with `-` for what is between and at the end.
-fn slug(endpoint: &str) -> String {
-    let mut slug = String::new();
-    for char in endpoint.chars() {
-        let ends = slug.is_empty() || slug.ends_with('-');
-        match char {
-            char if char.is_ascii_alphanumeric() => slug.push(char.to_ascii_lowercase()),
-            _ if !ends => slug.push('-'),
-            _ => {}
-        }
-        if slug.len() == MAX_SLUG {
-            break;
-        }
-    }
-    match slug.as_str() {
-        "" => "rule-".to_owned(),
-        text if text.ends_with('-') => slug,
-        _ => slug + "-",
-    }
 }

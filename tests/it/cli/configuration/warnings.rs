@@ -130,3 +130,31 @@ fn role_admin_without_operate_anywhere_is_warned_of() {
     assert!(!warned(&[token("a", "1", "admin, operate")]));
     assert!(!warned(&[token("a", "1", "operate"), token("b", "2", "admin")]));
 }
+
+#[test]
+fn rule_with_an_endpoint_and_no_name_is_given_one() {
+    let dir = TempDir::new();
+    let rule = r#"{"endpoint": "/v1/pay", "strategy": "token_bucket", "key_by": "api_key", "limit": 100, "window": "10s", "fail_open": false}"#;
+    let file = dir.write("rules.yaml", &format!("rules:\n  - {rule}\n")).display().to_string();
+    let (code, out, error) = run(&["check-config", &file]);
+    assert_eq!((code, out.as_str()), (0, "valid\n"), "{error}");
+    let name = "v1-pay-token-bucket";
+    assert!(
+        error.contains(&format!("{file}: rules[0].name: the rule has no name: {name} ")),
+        "{error}"
+    );
+
+    let file = dir.write("twice.yaml", &format!("rules:\n  - {rule}\n  - {rule}\n"));
+    let (code, _, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!(code, 64, "{error}");
+    assert!(error.contains("rules[1].name"), "{error}");
+}
+
+#[test]
+fn section_of_gorl_is_refused_with_what_to_write() {
+    let dir = TempDir::new();
+    let file = dir.write("gorl.yaml", "gorl:\n  strategy: token_bucket\n  limit: 100\n");
+    let (code, _, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!(code, 64, "{error}");
+    assert!(error.contains("gorl") && error.contains("rate-limiter"), "{error}");
+}

@@ -19,6 +19,8 @@ use crate::rules::{
     EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
 };
 
+/// Most bytes of the endpoint in a name that is made from it.
+const MAX_SLUG: usize = 40;
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
 
@@ -40,7 +42,8 @@ pub struct RuleSpec {
     /// Version of this format: [`RuleSpec::VERSION`], which is also the default.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub version: Field<u64>,
-    /// Unique name: 1 to 64 letters, digits, `-`, `_` or `.`. Required.
+    /// Unique name: 1 to 64 letters, digits, `-`, `_` or `.`. Required; see
+    /// [`name_by_endpoint`](Self::name_by_endpoint).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub name: Field<String>,
     /// Short form of `match.resource`.
@@ -188,6 +191,48 @@ impl RuleSpec {
         let name = problems.required("name", name);
         let rule = self.build_as(name.map_or("", String::as_str), self.rate(), &mut problems);
         problems.finish(rule)
+    }
+
+    /// Names a rule that has one endpoint and no name, as in `v1-pay-token-bucket` for a token bucket at
+    /// `/v1/pay`. Returns the name if it was made.
+    ///
+    /// ```
+    /// # use rlaas_core::rules::spec::{Field, RuleSpec};
+    /// let endpoint = Field::Set(vec!["/v1/pay".to_owned()]);
+    /// let mut spec = RuleSpec { endpoint, ..RuleSpec::default() };
+    /// assert_eq!(spec.name_by_endpoint(), Some("v1-pay-sliding-window-log"));
+    /// assert_eq!(spec.name_by_endpoint(), None);
+    /// ```
+    pub fn name_by_endpoint(&mut self) -> Option<&str> {
+        let [endpoint] = self.endpoint.value()?.as_slice() else { return None };
+        if !self.name.is_unset() {
+            return None;
+        }
+        let algorithm = self.algorithm.value().unwrap_or(&Self::DEFAULT_ALGORITHM).name();
+        self.name = format!("{}{algorithm}", Self::slug(endpoint)).into();
+        self.name.value().map(String::as_str)
+    }
+
+    /// Returns the beginning of a name of a rule for an endpoint: its letters and digits, with `-` for
+    /// what is between and at the end; at most 41 bytes.
+    pub fn slug(endpoint: &str) -> String {
+        let mut slug = String::new();
+        for char in endpoint.chars() {
+            let ends = slug.is_empty() || slug.ends_with('-');
+            match char {
+                char if char.is_ascii_alphanumeric() => slug.push(char.to_ascii_lowercase()),
+                _ if !ends => slug.push('-'),
+                _ => {}
+            }
+            if slug.len() == MAX_SLUG {
+                break;
+            }
+        }
+        match slug.as_str() {
+            "" => "rule-".to_owned(),
+            text if text.ends_with('-') => slug,
+            _ => slug + "-",
+        }
     }
 
     /// Builds the default rule, which has no name and no required fields.

@@ -1,0 +1,41 @@
+//! A rule to create in the words of rules files, as scripts for RLaaS on GoRL have it: an object with
+//! `endpoint` in place of a message.
+
+use axum::http::StatusCode;
+use prost::Message;
+use prost_reflect::{DynamicMessage, MessageDescriptor};
+use rlaas_proto::ratelimit::admin::v1::CreateRuleRequest;
+
+use crate::api::http::json_object::JsonObject;
+use crate::api::http::rejection::Rejection;
+use crate::rule_messages;
+use crate::rules::spec::RuleSpec;
+
+/// Reads the message of a body that has `endpoint`; `None` for others. A rule without a name is given
+/// that of [`RuleSpec::name_by_endpoint`].
+///
+/// # Errors
+///
+/// A [`Rejection`] that names each field which is not valid.
+pub(super) fn read(
+    body: &[u8],
+    message: &MessageDescriptor,
+) -> Option<Result<DynamicMessage, Rejection>> {
+    let mut members = JsonObject::from_body(body).ok()?.into_members();
+    members.find(|(name, _)| name == "endpoint")?;
+    let rejected = |detail: String| Rejection::body(StatusCode::BAD_REQUEST, detail);
+    let mut rule: RuleSpec = match serde_json::from_slice(body) {
+        Ok(rule) => rule,
+        Err(error) => return Some(Err(rejected(format!("rule: {error}")))),
+    };
+    rule.name_by_endpoint();
+    let problems = rule.build().err().unwrap_or_else(|| rule_messages::problems(&rule));
+    if !problems.is_empty() {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        return Some(Err(rejected(problems.join("; "))));
+    }
+    let rule = Some(rule_messages::message(&rule));
+    let request = CreateRuleRequest { rule, ..CreateRuleRequest::default() };
+    let read = DynamicMessage::decode(message.clone(), &request.encode_to_vec()[..]);
+    Some(read.map_err(|_| rejected("body: not valid".to_owned())))
+}
