@@ -2,15 +2,18 @@
 # The gate: everything that must pass before a change lands. It prints what it will install, installs it
 # (Debian and Ubuntu), then checks format and lints, and runs the tests and the documentation.
 #
-#   tests/run.sh                   everything; about twenty minutes on two cores
-#   tests/run.sh STEP...           some steps: format lint test valkey doc
+#   tests/run.sh                   the gate
+#   tests/run.sh STEP...           some steps: format lint test doc, and beside the gate valkey and nightly
 #   tests/run.sh --install         only installs
 #   tests/run.sh --no-install      only prints what is missing and how to get it, for other systems too;
 #                                  exit code 1 if something is missing
 #
-#   SOAK=1 tests/run.sh            also the long random runs
+#   SOAK=1 tests/run.sh nightly    also the long random runs
 #   NO_SKIP=1 tests/run.sh         fails where Valkey or a tool of another language is missing; else a
 #                                  line that begins with SKIPPED names what was not run
+#
+# `nightly` runs the tests whole, with what tests/nightly.parts names, and again on Valkey; nothing may be
+# skipped. It takes an hour. Where all passes, it writes the commit to tests/nightly-passed.
 #
 # redis-server and prometheus are unpacked below target/tools, so that neither runs as a service; so is
 # Rust where there is no cargo. Only compilers and the like (gcc, curl, openssl) are installed as packages.
@@ -39,7 +42,7 @@ miss() { # NAME, then how to get it: Debian, macOS, Fedora
 }
 look() {
   local program
-  if [[ " ${steps[*]} " =~ \ (test|valkey)\  ]]; then
+  if [[ " ${steps[*]} " =~ \ (test|valkey|nightly)\  ]]; then
     if ! has redis-server || ! has redis-cli; then
       unpacked+=(redis-server)
       miss "redis-server and redis-cli, 6.2 or newer" "sudo apt-get install redis-server" \
@@ -169,15 +172,37 @@ run_format() {
 
 run_lint() {
   step cargo clippy --workspace --all-targets --locked -- --deny warnings
-  # As embedders have it: without features that others in the workspace ask for.
-  step cargo clippy --package rlaas-limiter --locked -- --deny warnings
   # The tools that are there: they need no network, and no time.
   step scripts/lint.sh --installed
 }
 
+# If one of the files changed since the nightly run that passed last, or if that is not known.
+changed() {
+  local passed
+  passed=$(cat tests/nightly-passed 2>/dev/null) || return 0
+  ! git diff --quiet "$passed" -- "$@" 2>/dev/null
+}
+
 run_test() {
+  local part tests files test left_out=() valkey=
+  while IFS='|' read -r part tests files; do
+    # shellcheck disable=SC2086 # several words
+    if [[ $part != \#* ]] && ! changed $files; then
+      for test in $tests; do left_out+=(--skip "$test"); done
+    elif [ "${part% }" = valkey ]; then
+      valkey=1
+    fi
+  done <tests/nightly.parts
+  step cargo test --workspace --locked -- "${left_out[@]}"
+  [ -z "$valkey" ] || run_valkey
+}
+
+run_nightly() {
+  export NO_SKIP=1 MIXED=1 COLLECTOR=1
   step cargo test --workspace --locked
   [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
+  run_valkey
+  git diff --quiet HEAD && git rev-parse HEAD >tests/nightly-passed
 }
 
 # The suites of the store and of projects again, on Valkey 8: the machine's, else that of PyPI, which is built without TLS.
@@ -222,14 +247,14 @@ steps=()
 for argument in "$@"; do
   case $argument in
     --no-install | --install) mode=$argument ;;
-    format | lint | test | valkey | doc) steps+=("$argument") ;;
+    format | lint | test | valkey | doc | nightly) steps+=("$argument") ;;
     *)
       sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
       exit 64
       ;;
   esac
 done
-[ ${#steps[@]} -gt 0 ] || steps=(format lint test valkey doc)
+[ ${#steps[@]} -gt 0 ] || steps=(format lint test doc)
 
 look
 if [ "${mode:-}" = --no-install ]; then

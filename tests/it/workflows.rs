@@ -1,6 +1,8 @@
 //! The workflows: what a release attests, what may not be skipped, and what is kept up to date.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -58,5 +60,25 @@ fn dependabot_watches_the_images_of_dockerfile_and_compose() {
     let watched: Vec<&str> = updates.filter_map(|one| one["package-ecosystem"].as_str()).collect();
     for ecosystem in ["docker", "docker-compose"] {
         assert!(watched.contains(&ecosystem), "{ecosystem}: {watched:?}");
+    }
+}
+
+#[test]
+fn parts_of_the_nightly_run_name_files_and_tests_that_exist() {
+    let parts = fs::read_to_string("tests/nightly.parts").expect("the parts");
+    let parts: Vec<&str> = parts.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(parts.len() >= 5, "{parts:?}");
+    let listed = Command::new(std::env::current_exe().expect("this binary")).arg("--list").output();
+    let listed = String::from_utf8(listed.expect("a list of tests").stdout).expect("UTF-8");
+    for part in parts {
+        let [_, tests, files] = part.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{part}: three columns")
+        };
+        for test in tests.split_whitespace() {
+            assert!(listed.lines().any(|name| name.starts_with(test)), "{part}: no test {test}");
+        }
+        for file in files.split_whitespace() {
+            assert!(Path::new(file).exists(), "{part}: no {file}");
+        }
     }
 }
