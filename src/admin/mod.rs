@@ -213,26 +213,21 @@ impl Administrator {
         Ok(self.limiter.inspect(&keys, deadline.or_within(MAX_TIME)).await?)
     }
 
-    /// Returns overrides in force in a project, of one rule or of all: at most `count`, and of a page of one key
-    /// both. `cursor` is empty for the first page, else where the page before ended.
+    /// Returns overrides in force in some projects, of one rule or of all: at most `count`, and of a page of one
+    /// key both. `cursor` is empty for the first page, else where the page before ended.
     ///
     /// # Errors
     ///
-    /// [`AdminError::UnknownProject`], [`AdminError::UnknownRule`], [`AdminError::PageToken`],
-    /// [`AdminError::ServersChanged`], [`AdminError::Store`].
+    /// [`AdminError::PageToken`], [`AdminError::ServersChanged`], [`AdminError::Store`].
     pub async fn list_overrides(
         &self,
-        project: &str,
+        is_listed: impl Fn(&str) -> bool,
         rule: Option<&str>,
         kind: OverrideKind,
         cursor: &str,
         count: usize,
         deadline: Deadline,
     ) -> Result<OverridePage, AdminError> {
-        let snapshot = self.snapshot_of(project, "project_id")?;
-        if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
-            return Err(AdminError::UnknownRule);
-        }
         let deadline = deadline.or_within(MAX_TIME);
         // A key has up to two.
         let keys = (count / 2).max(1);
@@ -243,11 +238,25 @@ impl Administrator {
             } else if kind == OverrideKind::Grant {
                 key.record.clear(OverrideKind::Ban);
             }
-            let is_of_project = key.key.project_name().as_deref() == Some(project);
-            let is_of = |name| snapshot.rules.describe(&key.key).0.as_deref() == Some(name);
-            is_of_project && !key.record.is_empty() && rule.is_none_or(is_of)
+            let is_of = |name| {
+                let snapshot = self.limiter.snapshot_of_key(&key.key);
+                snapshot.is_some_and(|of| of.rules.describe(&key.key).0.as_deref() == Some(name))
+            };
+            let is_listed = key.key.project_name().is_some_and(|project| is_listed(&project));
+            is_listed && !key.record.is_empty() && rule.is_none_or(is_of)
         });
         Ok(page)
+    }
+
+    /// Checks that a project exists, and that it has a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::UnknownProject`], [`AdminError::UnknownRule`].
+    pub fn find(&self, project: &str, rule: Option<&str>) -> Result<(), AdminError> {
+        let snapshot = self.snapshot_of(project, "project_id")?;
+        let is_known = rule.is_none_or(|name| snapshot.rules.has_rule(name));
+        if is_known { Ok(()) } else { Err(AdminError::UnknownRule) }
     }
 
     /// Returns the keys that a selector names, by the rules in force of a project.

@@ -125,10 +125,10 @@ mod tests {
     fn limits_say_what_they_grant() {
         let limit = Limit::new(1_000, Micros::from_secs(60)).expect("a limit");
         let burst = limit.with_burst(20).expect("a burst");
-        assert_eq!(self::limit(&limit, Algorithm::FixedWindow), "1\u{202f}000 per 1 min");
+        assert_eq!(self::limit(&limit, Algorithm::FixedWindow), "1,000 per 1 min");
         assert_eq!(
             grant(Grant::Limited(burst), Algorithm::TokenBucket),
-            "1\u{202f}000 per 1 min, at most 20 at once"
+            "1,000 per 1 min, at most 20 at once"
         );
         let odd = Limit::new(5, Micros::from_secs(5_415)).expect("a limit");
         assert_eq!(self::limit(&odd, Algorithm::FixedWindow), "5 per 1 h 30 min 15 s");

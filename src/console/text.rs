@@ -144,7 +144,7 @@ pub(super) fn exact_span_text(span: Micros) -> String {
     if text.is_empty() { "0 s".to_owned() } else { text }
 }
 
-/// Shows a number. A script writes it as the reader does.
+/// Shows a number.
 pub(super) fn number(number: u64) -> Markup {
     html! { data.number value=(number) { (grouped(number)) } }
 }
@@ -155,7 +155,7 @@ pub(super) fn grouped(number: u64) -> String {
     let mut grouped = String::new();
     for (position, digit) in digits.char_indices() {
         if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            grouped.push('\u{202f}');
+            grouped.push(',');
         }
         grouped.push(digit);
     }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn numbers_and_times_are_for_scripts_too() {
         let shown = number(1_234_567).into_string();
-        let expected = "<data class=\"number\" value=\"1234567\">1\u{202f}234\u{202f}567</data>";
+        let expected = "<data class=\"number\" value=\"1234567\">1,234,567</data>";
         assert_eq!(shown, expected);
         let at = Timestamp { seconds: 0, nanos: 500_000_000 };
         assert_eq!(

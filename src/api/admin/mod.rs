@@ -224,11 +224,19 @@ impl AdminService for Service {
         let deadline = deadline(request.metadata());
         let message = request.get_ref();
         let proto::ListOverridesRequest { project_id, page_size, page_token, rule, kind } = message;
-        let project = admitted(caller(&request)?, project_id, ADMIN)?;
+        let caller = caller(&request)?;
         let rule = Some(rule.as_str()).filter(|rule| !rule.is_empty());
         let (kind, count) = (overrides::kind(*kind)?, page_count(*page_size)?);
-        let (project, of) = (project.as_str(), &self.administrator);
-        let page = of.list_overrides(project, rule, kind, page_token, count, deadline).await;
+        let of = &self.administrator;
+        let every = project_id == lists::EVERY_PROJECT;
+        if !every {
+            let project = admitted(caller, project_id, ADMIN)?;
+            of.find(project.as_str(), rule).map_err(|error| admin(&error))?;
+        }
+        let is_listed = |id: &str| {
+            if every { admitted(caller, id, ADMIN).is_ok() } else { id == project_id }
+        };
+        let page = of.list_overrides(is_listed, rule, kind, page_token, count, deadline).await;
         let page = page.map_err(|error| admin(&error))?;
         Ok(Response::new(overrides::page(page, self.administrator.limiter())))
     }

@@ -109,8 +109,8 @@ struct ClearOverrideArgs {
 
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// Project of the rules [default: that of requests without an API key]
-    #[arg(long, value_name = "ID")]
+    /// Project of the rules, or - for all [default: that of requests without an API key]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     project: Option<String>,
     /// Only those of this rule
     #[arg(long)]
@@ -198,7 +198,7 @@ fn clear(args: &ClearArgs, kind: OverrideKind) -> ExitCode {
 fn list(args: &ListArgs) -> ExitCode {
     args.call.run(async |admin| {
         let response = overrides(admin, args).await?;
-        let text = to_text(&response);
+        let text = to_text(&response, args.project.as_deref() == Some("-"));
         Ok(CommandOutput::new("ListOverridesResponse", &response, text))
     })
 }
@@ -227,7 +227,7 @@ async fn overrides(
     }
 }
 
-fn to_text(response: &ListOverridesResponse) -> String {
+fn to_text(response: &ListOverridesResponse, with_project: bool) -> String {
     if response.overrides.is_empty() {
         return "no overrides\n".to_owned();
     }
@@ -240,9 +240,11 @@ fn to_text(response: &ListOverridesResponse) -> String {
         Column::text("REASON"),
     ]);
     for other in &response.overrides {
-        let KeyOverride { rule, key, grant, expires_at, actor, reason, .. } = other;
+        let KeyOverride { project_id, rule, key, grant, expires_at, actor, reason, .. } = other;
+        let is_named = with_project && !project_id.is_empty();
+        let place = if is_named { format!("{project_id}/") } else { String::new() };
         table.push([
-            text::value(rule),
+            text::value(&format!("{place}{rule}")),
             text::grant(grant.as_ref()),
             text::time(expires_at.as_ref()),
             text::value(actor),

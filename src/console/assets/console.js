@@ -1,6 +1,5 @@
-// Writes times and numbers as the reader does. Everything works without it.
+// Writes times as the reader does. Everything works without it.
 const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const number = new Intl.NumberFormat(undefined);
 
 function localize(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
@@ -9,9 +8,6 @@ function localize(root) {
       element.title = element.textContent;
       element.textContent = time.format(at);
     }
-  }
-  for (const element of root.querySelectorAll("data.number")) {
-    element.textContent = number.format(BigInt(element.value));
   }
 }
 

@@ -4,7 +4,7 @@ use ring::digest::{SHA256, digest};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::Rule;
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::process::{Rlaas, run};
 use serde_json::Value;
 use tonic::{Code, Status};
 
@@ -162,6 +162,34 @@ async fn foreign_project_does_not_exist() {
     let ids: Vec<String> =
         listed.into_inner().projects.into_iter().map(|project| project.id).collect();
     assert_eq!(ids, ["shop"]);
+}
+
+/// Runs a command, which must succeed, and returns what it printed.
+fn called(server: &Rlaas, token: &str, command: &[&str]) -> String {
+    let (code, out, error) = run(&[command, &["--addr", server.grpc(), "--token", token]].concat());
+    assert_eq!(code, 0, "{command:?}: {error}");
+    out
+}
+
+#[tokio::test]
+async fn overrides_of_all_projects_are_those_of_the_caller() {
+    let (server, _dir) = start();
+    let mut root = client(&server, ROOT).await;
+    for id in ["shop", "blog"] {
+        let project = Some(proto::Project { id: id.to_owned(), ..Default::default() });
+        let request = proto::CreateProjectRequest { project, ..Default::default() };
+        root.create_project(request).await.expect("a project");
+        let rule = Some(Rule { overridable: true, ..rule("pay", "/pay") });
+        let request =
+            proto::CreateRuleRequest { project_id: id.to_owned(), rule, ..Default::default() };
+        root.create_rule(request).await.expect("a rule");
+        let ban = ["ban", "alice", "--project", id, "--rule", "pay", "--for", "1h"];
+        called(&server, ROOT, &[&ban[..], &["--resource", "/pay", "--reason", "abuse"]].concat());
+    }
+    let list = |token| called(&server, token, &["override", "list", "--project", "-"]);
+    let (all, own) = (list(ROOT), list(TEAM));
+    assert!(all.contains("shop/pay") && all.contains("blog/pay"), "{all}");
+    assert!(own.contains("shop/pay") && !own.contains("blog"), "{own}");
 }
 
 #[tokio::test]

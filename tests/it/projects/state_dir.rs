@@ -190,6 +190,13 @@ async fn server_starts_with_its_state_dir() {
     let is_in_force =
         async |client: &mut _| check(client, "alice").await.is_ok_and(|answer| !answer.allowed);
     eventually("in force", SOON, async || is_in_force(&mut client).await).await;
+    // It is written to the folder afterwards.
+    let is_kept = || {
+        let mut files = fs::read_dir(dir.path("state")).expect("a folder");
+        let holds = |bytes: Vec<u8>| bytes.windows(8).any(|text| text == b"denying\"");
+        files.any(|file| fs::read(file.expect("a file").path()).is_ok_and(holds))
+    };
+    eventually("in the folder", SOON, async || is_kept()).await;
     drop(server);
     let url = format!("store.redis.url={}", nowhere());
     let server = Rlaas::start(&["store.backend=redis", &url, &state_dir, allow]);

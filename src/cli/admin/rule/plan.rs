@@ -215,16 +215,36 @@ fn recorded_len(change: &RuleChange) -> usize {
 /// Returns a problem with the name of the rule in place of its number.
 fn with_name(problem: &Problem, names: &[String]) -> Problem {
     let field = problem.field.strip_prefix("rules[").and_then(|rest| rest.split_once(']'));
-    let path = field.and_then(|(index, rest)| {
-        let name = text::value(names.get(index.parse::<usize>().ok()?)?);
-        Some(format!("rule {name}: {}", rest.trim_start_matches('.')))
+    let named = field.and_then(|(index, rest)| {
+        let name = names.get(index.parse::<usize>().ok()?)?;
+        // A warning of a configuration says both by itself.
+        let warned = problem.message.strip_prefix(&format!("rule {name}: "));
+        let message = warned.map(|text| text.strip_prefix("key-by: ").unwrap_or(text));
+        let field = format!("rule {}: {}", text::value(name), rest.trim_start_matches('.'));
+        Some((field, message.unwrap_or(&problem.message).to_owned()))
     });
-    Problem { field: path.unwrap_or_else(|| problem.field.clone()), ..problem.clone() }
+    let (field, message) = named.unwrap_or((problem.field.clone(), problem.message.clone()));
+    Problem { field, message, ..problem.clone() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn problem_names_its_rule_and_its_field_once() {
+        let named = |field: &str, message: &str| {
+            let (field, message) = (field.to_owned(), message.to_owned());
+            let problem = Problem { field, message, ..Problem::default() };
+            let problem = with_name(&problem, &["whole-shop".to_owned()]);
+            format!("{} {}", problem.field, problem.message)
+        };
+        let warned = named("rules[0].key_by", "rule whole-shop: key-by: no matcher requires it");
+        assert_eq!(warned, "rule whole-shop: key_by no matcher requires it");
+        let refused = named("rules[0].max_requests", "must be at least 1");
+        assert_eq!(refused, "rule whole-shop: max_requests must be at least 1");
+        assert_eq!(named("rules[7].window", "missing"), "rules[7].window missing");
+    }
 
     #[test]
     fn parts_are_as_long_as_they_may_be() {
