@@ -109,7 +109,7 @@ struct ClearOverrideArgs {
 
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// Project of the rules, or - for all [default: that of requests without an API key]
+    /// Project of the rules; - is all [default: that of requests without API key]
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     project: Option<String>,
     /// Only those of this rule
