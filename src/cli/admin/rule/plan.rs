@@ -215,7 +215,7 @@ fn recorded_len(change: &RuleChange) -> usize {
 /// Returns a problem with the name of the rule in place of its number.
 fn with_name(problem: &Problem, names: &[String]) -> Problem {
     let field = problem.field.strip_prefix("rules[").and_then(|rest| rest.split_once(']'));
-    let named = field.and_then(|(index, rest)| {
+    let found = field.and_then(|(index, rest)| {
         let name = names.get(index.parse::<usize>().ok()?)?;
         // A warning of a configuration says both by itself.
         let warned = problem.message.strip_prefix(&format!("rule {name}: "));
@@ -223,7 +223,7 @@ fn with_name(problem: &Problem, names: &[String]) -> Problem {
         let field = format!("rule {}: {}", text::value(name), rest.trim_start_matches('.'));
         Some((field, message.unwrap_or(&problem.message).to_owned()))
     });
-    let (field, message) = named.unwrap_or((problem.field.clone(), problem.message.clone()));
+    let (field, message) = found.unwrap_or((problem.field.clone(), problem.message.clone()));
     Problem { field, message, ..problem.clone() }
 }
 
