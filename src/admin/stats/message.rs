@@ -1,4 +1,4 @@
-//! The report of an instance: its last points of 10 s, as they lie in the fleet.
+//! The report of an instance: points of 10 s, as they lie in the fleet.
 
 use std::sync::Arc;
 
@@ -6,13 +6,14 @@ use prost::Message;
 use rlaas_limiter::fleet::MAX_VALUE_LEN;
 use rlaas_proto::ratelimit::admin::v1::RuleStats;
 
+use crate::clock::Timestamp;
 use crate::rules::Candidate;
-use crate::telemetry::stats::{DecisionCounts, MAX_RULES, StatsKey, StatsPoint, StatsSum};
+use crate::telemetry::stats::{
+    DecisionCounts, MAX_POINTS, MAX_RULES, StatsKey, StatsPoint, StatsSum,
+};
 
-/// Points of a report. One that is read a little late is still in the next.
-pub(super) const KEPT_POINTS: usize = 2;
 /// Version of reports.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Most bytes of the name of a rule or a project.
 const MAX_NAME: usize = 1_024;
 
@@ -27,15 +28,16 @@ struct ReportMessage {
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct PointMessage {
+    /// End of the point, in microseconds since 1970.
     #[prost(uint64, tag = "1")]
-    number: u64,
+    until: u64,
     /// Rules; without a name all others of a project.
     #[prost(message, repeated, tag = "2")]
     rules: Vec<RuleStats>,
 }
 
-/// The points of a report, each with its number.
-pub(super) type ReportedPoints = Vec<(u64, StatsSum)>;
+/// The points of a report, each with its end.
+pub(super) type ReportedPoints = Vec<(Timestamp, StatsSum)>;
 
 /// Returns a report of points. If it would be too long, the less busy rules are in it together.
 pub(super) fn encode(points: &[Arc<StatsPoint>]) -> Vec<u8> {
@@ -59,7 +61,7 @@ fn report(points: &[Arc<StatsPoint>], most: usize) -> ReportMessage {
             project_id: project.to_string(),
             ..counters(counts)
         });
-        PointMessage { number: point.number, rules: rules.chain(others).collect() }
+        PointMessage { until: point.until.as_micros(), rules: rules.chain(others).collect() }
     };
     ReportMessage { points: points.iter().map(point).collect(), version: VERSION }
 }
@@ -80,7 +82,7 @@ pub(super) fn decode(
             && rule.candidate as usize <= Candidate::MAX
     };
     let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid);
-    if version != VERSION || points.len() > KEPT_POINTS || !are_valid {
+    if version != VERSION || points.len() > MAX_POINTS || !are_valid {
         return None;
     }
     let sum = |point: PointMessage| {
@@ -94,7 +96,7 @@ pub(super) fn decode(
                 _ => sum.add(&key, &counts),
             }
         }
-        (point.number, sum)
+        (Timestamp::from_micros(point.until), sum)
     };
     Some(points.into_iter().map(sum).collect())
 }
@@ -153,7 +155,8 @@ mod tests {
             sum.add(&Arc::new(key), &counts(at as u64 + 1));
         }
         let (rules, others) = sum.into_parts();
-        Arc::new(StatsPoint { number, rules, others, ..StatsPoint::default() })
+        let until = Timestamp::from_micros(number);
+        Arc::new(StatsPoint { number, until, rules, others, ..StatsPoint::default() })
     }
 
     fn total(sum: &StatsSum) -> u64 {
@@ -176,7 +179,8 @@ mod tests {
             }
             let read = read.expect("a report");
             let expected = rules as u64 * (rules as u64 + 1) / 2;
-            let totals: Vec<_> = read.iter().map(|(number, sum)| (*number, total(sum))).collect();
+            let totals: Vec<_> =
+                read.iter().map(|(until, sum)| (until.as_micros(), total(sum))).collect();
             assert_eq!(totals, [1, 2].map(|number| (number, expected)));
             if rules == 20 {
                 let (all, others) = read[0].1.clone().into_parts();
@@ -194,11 +198,14 @@ mod tests {
         }
         let message = report(&points, 9);
         let foreign = [
-            ReportMessage { version: 1, ..message.clone() },
-            ReportMessage { points: vec![message.points[0].clone(); 3], ..message.clone() },
+            ReportMessage { version: 2, ..message.clone() },
+            ReportMessage {
+                points: vec![message.points[0].clone(); MAX_POINTS + 1],
+                ..message.clone()
+            },
             ReportMessage {
                 points: vec![PointMessage {
-                    number: 7,
+                    until: 7,
                     rules: vec![RuleStats { candidate: 9, ..RuleStats::default() }],
                 }],
                 ..message

@@ -2,9 +2,9 @@
 //!
 //! Each instance reads the counters of its rules every 10 s of wall time, and writes what they have
 //! counted since as a named value of the fleet. A second later it adds the reports of the others to
-//! its own: so any instance has the history of all. A report has the last two points; each is
-//! added once, also if it comes late, to the point of that moment. While the store is away, a point
-//! is that of this instance, and its coverage says so.
+//! its own: so any instance has the history of all. A report has the points since the last report but
+//! one that the store took; each is added once, also if it comes late, to the point of its time.
+//! Until then the coverage of that point says that the instance is missing.
 
 mod message;
 mod reading;
@@ -14,7 +14,7 @@ pub(crate) use message::{counters, rule_stats};
 pub use reading::StatsReading;
 pub use watch::{MAX_STATS_WATCHERS, StatsWatch, StatsWatchError};
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::instances::{GONE_AFTER, MISSING_AFTER};
+use super::instances::GONE_AFTER;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::telemetry::holder::Holder;
 use crate::telemetry::metrics::Metrics;
@@ -74,14 +74,19 @@ pub enum StatsScope {
     Instance,
 }
 
+/// What other instances have counted, by the ends of their points.
+type LatePoints = BTreeMap<Timestamp, (BTreeSet<Arc<str>>, StatsSum)>;
+
 #[derive(Debug)]
 struct State {
     instance: StatsHistory,
     fleet: StatsHistory,
     /// The counters at the beginning of the next point.
     last: Arc<StatsReading>,
-    /// Number of the last point of each other instance that was added.
-    added: HashMap<Arc<str>, u64>,
+    /// End of the last point of each other instance that was added.
+    added: HashMap<Arc<str>, Timestamp>,
+    /// Numbers of the newest points of the last two reports that the store took, the older one first.
+    reported: (u64, u64),
     /// Other instances that are known, with the time when their report was last read.
     others: BTreeMap<Arc<str>, Timestamp>,
     /// Keys of the rules of other instances, so that points share them.
@@ -99,6 +104,7 @@ impl FleetStats {
             fleet: StatsHistory::default(),
             last: Arc::new(last),
             added: HashMap::new(),
+            reported: (0, 0),
             others: BTreeMap::new(),
             keys: HashSet::new(),
             denied_for: 0,
@@ -145,6 +151,10 @@ impl FleetStats {
         let report = message::encode(&reported);
         let deadline = Deadline::within(CALL_TIMEOUT);
         let put = self.0.fleet.put(MAP, &self.0.id, &report, GONE_AFTER, deadline).await;
+        if put.is_ok() {
+            let mut state = self.state();
+            state.reported = (state.reported.1, state.instance.last());
+        }
         if let Err(error) = put {
             // The store's own log says when it is away.
             debug!(%error, "statistics are not reported");
@@ -222,7 +232,7 @@ impl FleetStats {
         let number = state.instance.last() + 1;
         let point = StatsPoint { number, since, until: now, rules, others, coverage };
         state.instance.push_point(&Arc::new(point));
-        state.instance.recent(number.saturating_sub(message::KEPT_POINTS as u64))
+        state.instance.recent(state.reported.0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -239,8 +249,7 @@ impl State {
         now: Timestamp,
         reports: Vec<NamedValue>,
     ) {
-        let (mut sum, mut coverage) = (StatsSum::default(), own.coverage.clone());
-        sum.add_point(own);
+        let mut late = BTreeMap::new();
         for NamedValue { name, value, expires_in } in reports {
             if *name == **id {
                 continue;
@@ -248,26 +257,23 @@ impl State {
             let name = Arc::<str>::from(name);
             let age = GONE_AFTER.saturating_sub(expires_in);
             self.others.insert(Arc::clone(&name), now - age.into());
-            if age <= MISSING_AFTER && self.add_report(&name, &value, &mut sum).is_some() {
-                coverage.instances.insert(name);
-            }
+            self.read_report(&name, &value, &mut late);
         }
         self.others.retain(|_, reported| now.since(*reported) < GONE_AFTER.into());
-        let missing = self.others.keys().filter(|name| !coverage.instances.contains(*name));
-        coverage.missing = missing.cloned().collect();
         self.added.retain(|name, _| self.others.contains_key(name));
         if own.number.is_multiple_of(30) {
             self.keys.retain(|key| Arc::strong_count(key) > 1);
         }
-        let (rules, others) = sum.into_parts();
-        let (number, since, until) = (own.number, own.since, own.until);
-        let point = StatsPoint { number, since, until, rules, others, coverage };
+        let mut point = own.clone();
+        point.coverage.missing = self.others.keys().cloned().collect();
         self.fleet.push_point(&Arc::new(point));
+        for (until, (instances, sum)) in late {
+            self.fleet.add(until, instances, &sum);
+        }
     }
 
-    /// Adds the points of a report that were not added before; of an instance that was not known
-    /// only the newest. `None` if it can't be read.
-    fn add_report(&mut self, name: &Arc<str>, report: &[u8], sum: &mut StatsSum) -> Option<()> {
+    /// Reads the points of a report that were not read before. One that can't be read has none.
+    fn read_report(&mut self, name: &Arc<str>, report: &[u8], late: &mut LatePoints) {
         let Self { keys, added, .. } = self;
         let points = message::decode(report, |key| {
             if let Some(known) = keys.get(&key) {
@@ -276,13 +282,14 @@ impl State {
             let key = Arc::new(key);
             keys.insert(Arc::clone(&key));
             key
-        })?;
-        let newest = points.iter().map(|(number, _)| *number).max()?;
-        let after = added.insert(Arc::clone(name), newest).unwrap_or(newest.saturating_sub(1));
-        for (_, point) in points.into_iter().filter(|(number, _)| *number > after) {
+        });
+        let after = added.get(name).copied().unwrap_or(Timestamp::EPOCH);
+        for (until, point) in points.into_iter().flatten().filter(|(until, _)| *until > after) {
+            added.insert(Arc::clone(name), until);
+            let (instances, sum) = late.entry(until).or_default();
+            instances.insert(Arc::clone(name));
             sum.add_sum(&point);
         }
-        Some(())
     }
 }
 

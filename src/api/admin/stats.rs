@@ -282,8 +282,8 @@ fn merged(points: &[Arc<StatsPoint>]) -> Arc<StatsPoint> {
             for point in points {
                 sum.add_point(point);
                 coverage.instances.extend(point.coverage.instances.iter().cloned());
+                coverage.missing.extend(point.coverage.missing.iter().cloned());
             }
-            coverage.missing.clone_from(&last.coverage.missing);
             let (rules, others) = sum.into_parts();
             let (since, until) = (first.since, last.until);
             Arc::new(StatsPoint { number: last.number, since, until, rules, others, coverage })

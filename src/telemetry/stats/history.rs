@@ -1,12 +1,13 @@
 //! Points of the last 15 minutes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::StatsPoint;
+use super::{StatsPoint, StatsSum};
+use crate::clock::Timestamp;
 
 /// Most points of 10 s: 15 min.
-const MAX_POINTS: usize = 90;
+pub(crate) const MAX_POINTS: usize = 90;
 
 /// Points of the past.
 #[derive(Debug, Default)]
@@ -24,6 +25,21 @@ impl StatsHistory {
             self.0.pop_front();
         }
         self.0.push_back(Arc::clone(point));
+    }
+
+    /// Adds what other instances have counted in the interval that ended at `until` to its point. Does nothing
+    /// if that is not kept.
+    pub fn add(&mut self, until: Timestamp, instances: BTreeSet<Arc<str>>, counted: &StatsSum) {
+        let holds = |point: &&mut Arc<StatsPoint>| point.since < until && until <= point.until;
+        let Some(point) = self.0.iter_mut().rev().find(holds) else { return };
+        let (mut sum, mut coverage) = (StatsSum::default(), point.coverage.clone());
+        sum.add_point(point);
+        sum.add_sum(counted);
+        coverage.missing.retain(|id| !instances.contains(id));
+        coverage.instances.extend(instances);
+        let (rules, others) = sum.into_parts();
+        let StatsPoint { number, since, until, .. } = **point;
+        *point = Arc::new(StatsPoint { number, since, until, rules, others, coverage });
     }
 
     /// Returns the points with a number above `after`, oldest first: at most 90.

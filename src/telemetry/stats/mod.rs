@@ -12,6 +12,7 @@
 
 mod history;
 
+pub(crate) use history::MAX_POINTS;
 pub use history::StatsHistory;
 
 use std::collections::{BTreeSet, HashMap};
@@ -78,7 +79,7 @@ pub struct StatsPoint {
 pub struct StatsCoverage {
     /// Those that are in it.
     pub instances: BTreeSet<Arc<str>>,
-    /// Those that have not reported for 30 s.
+    /// Others that were known at its end and have not reported what they counted in it.
     pub missing: BTreeSet<Arc<str>>,
 }
 

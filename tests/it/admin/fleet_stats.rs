@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rlaas::admin::{FleetStats, StatsScope};
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
+use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas::telemetry::stats::{DecisionCounts, StatsFilter, StatsPoint};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 
 use crate::fleet::instance::{Instance, standalone};
 
 /// 2023-11-14, 22:15 UTC.
 const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
+const SOON: Duration = Duration::from_secs(20);
 const TEN: Micros = Micros::from_secs(10);
 const HOUR: Micros = Micros::from_secs(3_600);
 
@@ -99,37 +102,47 @@ async fn instances_add_up_and_each_decision_counts_once() {
     let own = one.newest(StatsScope::Instance);
     assert_eq!((of_project(&own, "shop"), coverage(&own)), ((2, 3), (vec!["one"], vec![])));
 
-    // The report of the other comes late: it is in the next point, and in no other.
+    // The report of the other comes late: it is in its point, which lacks it until then.
     one.request("shop", "carol", 1);
     other.request("shop", "dave", 2);
     clock.set(clock.now() + TEN);
     one.stats.write().await;
     one.stats.collect().await;
-    assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (1, 0));
+    let point = one.newest(StatsScope::Fleet);
+    assert_eq!(of_project(&point, "shop"), (1, 0));
+    assert_eq!(coverage(&point), (vec!["one"], vec!["other"]));
     other.stats.write().await;
     other.stats.collect().await;
     end_points(&[&one, &other], &clock).await;
-    assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (2, 0));
+    assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (0, 0));
     end_points(&[&one, &other], &clock).await;
     assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (0, 0));
     let past = one.stats.recent(StatsScope::Fleet, 0);
     let of_shop: Vec<_> = past.iter().map(|point| of_project(point, "shop")).collect();
-    assert_eq!(of_shop, [(4, 4), (1, 0), (2, 0), (0, 0)]);
+    assert_eq!(of_shop, [(4, 4), (3, 0), (0, 0), (0, 0)]);
 
-    // One that comes later begins with the last point.
+    assert_eq!(coverage(&past[1]), (vec!["one", "other"], vec![]));
+
+    // One that comes later begins with its own points.
     let late = CountingInstance::new(&store.fleet, "late", &clock);
     end_points(&[&one, &other, &late], &clock).await;
     assert_eq!(of_project(&late.newest(StatsScope::Fleet), "shop"), (0, 0));
     assert_eq!(coverage(&one.newest(StatsScope::Fleet)).0, ["late", "one", "other"]);
-    // What an instance counts until it stops is not lost.
+    // What an instance counts until it stops is not lost, nor after a start under the same id.
     late.request("shop", "erin", 2);
+    clock.set(clock.now() + TEN);
     late.stats.stop().await;
-    end_points(&[&one], &clock).await;
+    one.stats.write().await;
+    one.stats.collect().await;
+    assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (2, 0));
+    let late = CountingInstance::new(&store.fleet, "late", &clock);
+    late.request("shop", "frank", 2);
+    end_points(&[&one, &late], &clock).await;
     assert_eq!(of_project(&one.newest(StatsScope::Fleet), "shop"), (2, 0));
 }
 
 #[tokio::test]
-async fn instance_is_missing_after_30_seconds_and_gone_after_10_minutes() {
+async fn instance_is_missing_in_points_that_it_has_not_reported_and_gone_after_10_minutes() {
     let mut redis = RedisServer::start();
     redis.set_clock(T0);
     let store = Instance::start(standalone(&redis.url())).await;
@@ -145,7 +158,7 @@ async fn instance_is_missing_after_30_seconds_and_gone_after_10_minutes() {
         one.stats.collect().await;
         one.newest(StatsScope::Fleet)
     };
-    assert_eq!(coverage(&*later(20).await), (vec!["one", "other"], vec![]));
+    assert_eq!(coverage(&*later(20).await), (vec!["one"], vec!["other"]));
     other.request("shop", "alice", 1);
     let point = later(31).await;
     assert_eq!(coverage(&point), (vec!["one"], vec!["other"]));
@@ -169,6 +182,37 @@ async fn instance_is_missing_after_30_seconds_and_gone_after_10_minutes() {
     let point = one.newest(StatsScope::Fleet);
     assert_eq!(of_project(&point, "shop"), (2, 1));
     assert_eq!(coverage(&point), (vec!["one"], vec!["other"]));
+}
+
+#[tokio::test]
+async fn reports_after_an_outage_are_in_the_points_of_their_time() {
+    let mut redis = RedisServer::start();
+    let store = Instance::start(standalone(&redis.url())).await;
+    let clock = ManualClock::new(T0);
+    let [one, other] =
+        ["one", "other"].map(|name| CountingInstance::new(&store.fleet, name, &clock));
+    end_points(&[&one, &other], &clock).await;
+    redis.kill();
+    for user in ["alice", "bob", "carol"] {
+        one.request("shop", user, 1);
+        other.request("shop", user, 2);
+        end_points(&[&one, &other], &clock).await;
+        let point = one.newest(StatsScope::Fleet);
+        assert_eq!(of_project(&point, "shop"), (1, 0));
+        assert_eq!(coverage(&point), (vec!["one"], vec!["other"]));
+    }
+    redis.restart();
+    let is_back = async || store.fleet.values("fleet", Deadline::within(SOON)).await.is_ok();
+    eventually("Redis is back", SOON, is_back).await;
+    end_points(&[&one, &other], &clock).await;
+    for instance in [&one, &other] {
+        let points = instance.stats.recent(StatsScope::Fleet, 0);
+        let rates: Vec<_> = points.iter().map(|point| of_project(point, "shop")).collect();
+        assert_eq!(rates, [(0, 0), (3, 0), (3, 0), (3, 0), (0, 0)]);
+        for point in points {
+            assert_eq!(coverage(&point), (vec!["one", "other"], vec![]), "{point:?}");
+        }
+    }
 }
 
 #[tokio::test]

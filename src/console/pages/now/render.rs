@@ -30,6 +30,7 @@ impl View {
             scope: self.scope,
             until: traffic.points.last().map(|(_, until)| *until),
             coverage: &traffic.coverage,
+            incomplete: traffic.incomplete,
             has_instances: self.has_instances,
             store,
         };

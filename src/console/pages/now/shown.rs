@@ -1,5 +1,7 @@
 //! Of when and of which instances decisions are shown, in all pages that show decisions in time.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
 
 use crate::admin::StatsScope;
@@ -8,7 +10,7 @@ use crate::console::fields::Link;
 use crate::console::page_error::PageError;
 use crate::console::text::{number, time};
 use crate::proto_values::timestamp;
-use crate::telemetry::stats::StatsCoverage;
+use crate::telemetry::stats::{StatsCoverage, StatsPoint};
 
 /// The time that is shown.
 pub(in crate::console::pages) const SPAN: Micros = Micros::from_secs(15 * 60);
@@ -23,6 +25,8 @@ pub(in crate::console::pages) struct Shown<'a> {
     pub(in crate::console::pages) until: Option<Timestamp>,
     /// Instances in the newest point.
     pub(in crate::console::pages) coverage: &'a StatsCoverage,
+    /// Points that lack instances.
+    pub(in crate::console::pages) incomplete: usize,
     /// Whether instances are shown.
     pub(in crate::console::pages) has_instances: bool,
     /// Name of the store.
@@ -64,11 +68,19 @@ impl Shown<'_> {
                 @else if counted > 0 {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
+                    @if self.incomplete > 0 {
+                        "; " (number(self.incomplete as u64)) " of the points of 10 s lack an instance"
+                    }
                 }
                 ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
             }
         }
     }
+}
+
+/// Returns how many points lack instances.
+pub(in crate::console::pages) fn incomplete(points: &[Arc<StatsPoint>]) -> usize {
+    points.iter().filter(|point| !point.coverage.missing.is_empty()).count()
 }
 
 /// Returns the value of the field that stands for a scope; the default is left out.

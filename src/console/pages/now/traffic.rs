@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::shown::incomplete;
 use crate::console::chart::Interval;
 use crate::telemetry::stats::{
     DecisionCounts, StatsCoverage, StatsFilter, StatsKey, StatsPoint, StatsSum,
@@ -30,6 +31,8 @@ pub(in crate::console) struct Traffic {
     pub(super) other_projects: Option<DecisionCounts>,
     /// Instances in the last point.
     pub(super) coverage: StatsCoverage,
+    /// Points that lack instances.
+    pub(super) incomplete: usize,
 }
 
 impl Traffic {
@@ -71,6 +74,7 @@ impl Traffic {
         let rest = projects.split_off(projects.len().min(MAX_PROJECTS));
         traffic.other_projects = sum_of(rest.iter().map(|(_, counts)| counts));
         traffic.projects = projects;
+        traffic.incomplete = incomplete(points);
         traffic.coverage = points.last().map(|point| point.coverage.clone()).unwrap_or_default();
         traffic
     }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::clock::Timestamp;
 use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
-use crate::console::pages::now::{SPAN, SPAN_NAME, percent};
+use crate::console::pages::now::{SPAN, SPAN_NAME, incomplete, percent};
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::number;
@@ -25,6 +25,8 @@ pub(super) struct RuleNumbers {
     counts: Vec<Vec<DecisionCounts>>,
     /// Instances in the last point.
     pub(super) coverage: StatsCoverage,
+    /// Points that lack instances.
+    pub(super) incomplete: usize,
 }
 
 impl RuleNumbers {
@@ -49,6 +51,7 @@ impl RuleNumbers {
         Self {
             points: points.iter().map(|point| (point.since, point.until)).collect(),
             counts,
+            incomplete: incomplete(points),
             coverage: points.last().map(|point| point.coverage.clone()).unwrap_or_default(),
         }
     }
