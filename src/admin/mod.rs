@@ -248,12 +248,12 @@ impl Administrator {
         Ok(page)
     }
 
-    /// Checks that a project exists, and that it has a rule.
+    /// Checks that a project exists, and that it has the rule if one is named.
     ///
     /// # Errors
     ///
     /// [`AdminError::UnknownProject`], [`AdminError::UnknownRule`].
-    pub fn find(&self, project: &str, rule: Option<&str>) -> Result<(), AdminError> {
+    pub fn check_known(&self, project: &str, rule: Option<&str>) -> Result<(), AdminError> {
         let snapshot = self.snapshot_of(project, "project_id")?;
         let is_known = rule.is_none_or(|name| snapshot.rules.has_rule(name));
         if is_known { Ok(()) } else { Err(AdminError::UnknownRule) }

@@ -41,7 +41,8 @@ pub(super) type ReportedPoints = Vec<(Timestamp, StatsSum)>;
 
 /// Returns a report of points. If it would be too long, the less busy rules are in it together.
 pub(super) fn encode(points: &[Arc<StatsPoint>]) -> Vec<u8> {
-    let mut most = MAX_RULES;
+    // Many points share the space.
+    let mut most = 2 * MAX_RULES / points.len().max(2);
     loop {
         let report = report(points, most).encode_to_vec();
         if report.len() <= MAX_VALUE_LEN || most == 0 {

@@ -231,7 +231,7 @@ impl AdminService for Service {
         let every = project_id == lists::EVERY_PROJECT;
         if !every {
             let project = admitted(caller, project_id, ADMIN)?;
-            of.find(project.as_str(), rule).map_err(|error| admin(&error))?;
+            of.check_known(project.as_str(), rule).map_err(|error| admin(&error))?;
         }
         let is_listed = |id: &str| {
             if every { admitted(caller, id, ADMIN).is_ok() } else { id == project_id }

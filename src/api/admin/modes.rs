@@ -4,6 +4,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
 use tonic::Status;
 
+use super::lists::EVERY_PROJECT;
 use super::projects::{ADMIN, admitted, forbidden};
 use crate::admin::{MAX_TIME_TO_LIVE, ModeChange};
 use crate::api::auth::{Caller, Role};
@@ -12,8 +13,7 @@ use crate::clock::Micros;
 use crate::proto_values::micros;
 use crate::rules::{ModeScope, RuleMode};
 
-/// Stands for every project, and for every rule.
-const EVERY_PROJECT: &str = "-";
+/// Stands for every rule.
 const EVERY_RULE: &str = "*";
 
 /// Reads the change that a caller asks for.

@@ -8,12 +8,9 @@ use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
 use rlaas_proto::ratelimit::admin::v1::{AuditEntry, ListAuditRequest, ListAuditResponse};
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
-use super::selection::project_id;
+use super::selection::{EVERY_PROJECT, project_id};
 use super::text;
 use crate::cli::table::{Column, Table};
-
-/// Stands for every project that the caller has the role for.
-const EVERY_PROJECT: &str = "-";
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct AuditArgs {

@@ -13,7 +13,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use super::call::{Admin, CallArgs, CommandError, CommandOutput};
 use super::change::{ChangeArgs, output, span, time_to_live};
-use super::selection::{SelectionArgs, project_id};
+use super::selection::{EVERY_PROJECT, SelectionArgs, project_id};
 use super::text;
 use crate::cli::table::{Column, Table};
 
@@ -198,7 +198,7 @@ fn clear(args: &ClearArgs, kind: OverrideKind) -> ExitCode {
 fn list(args: &ListArgs) -> ExitCode {
     args.call.run(async |admin| {
         let response = overrides(admin, args).await?;
-        let text = to_text(&response, args.project.as_deref() == Some("-"));
+        let text = to_text(&response, args.project.as_deref() == Some(EVERY_PROJECT));
         Ok(CommandOutput::new("ListOverridesResponse", &response, text))
     })
 }

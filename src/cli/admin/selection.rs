@@ -71,6 +71,9 @@ impl SelectionArgs {
     }
 }
 
+/// Stands for every project that the caller has the role for.
+pub(super) const EVERY_PROJECT: &str = "-";
+
 /// Returns the project of an option: `_` is that of requests without an API key.
 pub(super) fn project_id(given: Option<&str>) -> String {
     given.filter(|id| *id != "_").unwrap_or_default().to_owned()

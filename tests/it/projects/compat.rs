@@ -147,8 +147,17 @@ async fn projects_and_rules_have_their_shapes_and_statuses() {
     assert_eq!(check(&server, "/login", "a", &secret).await, 401);
 }
 
+/// Starts a server with the project `shop`, and returns the header of a caller for all projects too.
+async fn start_with_shop() -> (Rlaas, TempDir, String) {
+    let (server, dir) = start(&[]);
+    let bearer = format!("Authorization: Bearer {ROOT}\r\n");
+    let project = r#"{"project":{"id":"shop"}}"#;
+    assert_eq!(http(&server, "POST", "/v1/projects", &bearer, project).await.status, 201);
+    (server, dir, bearer)
+}
+
 /// A rule as clients of the library GoRL write it.
-pub(super) const PAY: &str = r#"{"endpoint":"/v1/pay","strategy":"token_bucket","key_by":"api_key","limit":100,"window":"10s","fail_open":false}"#;
+const PAY: &str = r#"{"endpoint":"/v1/pay","strategy":"token_bucket","key_by":"api_key","limit":100,"window":"10s","fail_open":false}"#;
 
 #[tokio::test]
 async fn limit_and_window_are_other_names() {
@@ -175,10 +184,7 @@ async fn limit_and_window_are_other_names() {
 
 #[tokio::test]
 async fn rule_with_an_endpoint_is_created_over_v1_and_given_a_name() {
-    let (server, _dir) = start(&[]);
-    let bearer = format!("Authorization: Bearer {ROOT}\r\n");
-    let project = r#"{"project":{"id":"shop"}}"#;
-    assert_eq!(http(&server, "POST", "/v1/projects", &bearer, project).await.status, 201);
+    let (server, _dir, bearer) = start_with_shop().await;
     let rules = "/v1/projects/shop/rules";
     let made = http(&server, "POST", rules, &bearer, PAY).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -229,10 +235,7 @@ async fn rules_decide_by_the_key_of_post_check() {
 
 #[tokio::test]
 async fn update_keeps_what_the_shape_does_not_show() {
-    let (server, _dir) = start(&[]);
-    let bearer = format!("Authorization: Bearer {ROOT}\r\n");
-    let project = r#"{"project":{"id":"shop"}}"#;
-    assert_eq!(http(&server, "POST", "/v1/projects", &bearer, project).await.status, 201);
+    let (server, _dir, bearer) = start_with_shop().await;
     let v1 = "/v1/projects/shop/rules/pay";
     let rule = json!({ "rule": {
         "maxRequests": "5", "window": "1.500s", "burst": "7", "algorithm": "GCRA",

@@ -7,6 +7,7 @@ use super::Projects;
 use super::errors::status;
 use super::request::{OPERATE_OR_ADMIN, admitted};
 use crate::admin::projects::{ProjectError, WriteError};
+use crate::api::admin::lists::EVERY_PROJECT;
 use crate::api::admin::{caller, page_count};
 use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
@@ -15,8 +16,6 @@ use crate::clock::Deadline;
 use crate::projects::ProjectId;
 use crate::usage::{DailyUsage, Day, UsageRange};
 
-/// Stands for every project that the caller has a role for.
-const EVERY_PROJECT: &str = "-";
 /// Longest time that a list may take, whatever deadline its caller has.
 const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 

@@ -6,7 +6,7 @@ mod tables;
 mod traffic;
 mod view;
 
-pub(super) use shown::{SPAN, SPAN_NAME, Shown, incomplete, scope_field, scope_of};
+pub(super) use shown::{PointsCoverage, SPAN, SPAN_NAME, Shown, scope_field, scope_of};
 pub(super) use tables::percent;
 
 use std::time::Duration;

@@ -30,7 +30,6 @@ impl View {
             scope: self.scope,
             until: traffic.points.last().map(|(_, until)| *until),
             coverage: &traffic.coverage,
-            incomplete: traffic.incomplete,
             has_instances: self.has_instances,
             store,
         };
@@ -54,7 +53,7 @@ impl View {
                 (rules(traffic))
                 (projects(self, traffic))
                 @match listed {
-                    Some(Ok(listed)) => (instances(&listed.instances, &traffic.coverage)),
+                    Some(Ok(listed)) => (instances(&listed.instances, &traffic.coverage.newest)),
                     Some(Err(problem)) => p.problem { "The instances are not known: " (foreign(problem)) },
                     None => {}
                 }
@@ -183,7 +182,7 @@ fn latency(listed: &[Instance]) -> Markup {
 
 fn fleet(list: &InstanceList, traffic: &Traffic) -> Markup {
     let listed = &*list.instances;
-    let missing = tables::missing(listed, &traffic.coverage).len();
+    let missing = tables::missing(listed, &traffic.coverage.newest).len();
     let reporting = listed.iter().filter(|instance| !instance.missing).count();
     let more = html! {
         @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } }
@@ -192,7 +191,7 @@ fn fleet(list: &InstanceList, traffic: &Traffic) -> Markup {
     };
     tile(
         "Instances",
-        &number(reporting.saturating_sub(tables::silent(listed, &traffic.coverage)) as u64),
+        &number(reporting.saturating_sub(tables::silent(listed, &traffic.coverage.newest)) as u64),
         &more,
     )
 }

@@ -23,14 +23,21 @@ pub(in crate::console::pages) struct Shown<'a> {
     pub(in crate::console::pages) scope: StatsScope,
     /// End of the newest point.
     pub(in crate::console::pages) until: Option<Timestamp>,
-    /// Instances in the newest point.
-    pub(in crate::console::pages) coverage: &'a StatsCoverage,
-    /// Points that lack instances.
-    pub(in crate::console::pages) incomplete: usize,
+    /// Instances of the points.
+    pub(in crate::console::pages) coverage: &'a PointsCoverage,
     /// Whether instances are shown.
     pub(in crate::console::pages) has_instances: bool,
     /// Name of the store.
     pub(in crate::console::pages) store: &'a str,
+}
+
+/// Instances that the points of a page cover.
+#[derive(Clone, Debug, Default)]
+pub(in crate::console::pages) struct PointsCoverage {
+    /// Those of the newest point.
+    pub(in crate::console::pages) newest: StatsCoverage,
+    /// Number of points that lack an instance.
+    incomplete: usize,
 }
 
 impl Shown<'_> {
@@ -54,7 +61,8 @@ impl Shown<'_> {
 
     /// Says of when and of which instances the numbers are.
     pub(in crate::console::pages) fn as_of(&self, reload: &Link) -> Markup {
-        let StatsCoverage { instances, missing } = self.coverage;
+        let PointsCoverage { newest: StatsCoverage { instances, missing }, incomplete } =
+            self.coverage;
         let (counted, missing) = (instances.len() as u64, missing.len() as u64);
         html! {
             p.hint.as-of {
@@ -68,8 +76,8 @@ impl Shown<'_> {
                 @else if counted > 0 {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
                     @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
-                    @if self.incomplete > 0 {
-                        "; " (number(self.incomplete as u64)) " of the points of 10 s lack an instance"
+                    @if *incomplete > 0 {
+                        "; " (number(*incomplete as u64)) " of the points of 10 s lack an instance"
                     }
                 }
                 ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
@@ -78,9 +86,14 @@ impl Shown<'_> {
     }
 }
 
-/// Returns how many points lack instances.
-pub(in crate::console::pages) fn incomplete(points: &[Arc<StatsPoint>]) -> usize {
-    points.iter().filter(|point| !point.coverage.missing.is_empty()).count()
+impl PointsCoverage {
+    pub(in crate::console::pages) fn new(points: &[Arc<StatsPoint>]) -> Self {
+        let lacks = |point: &&Arc<StatsPoint>| !point.coverage.missing.is_empty();
+        Self {
+            newest: points.last().map(|point| point.coverage.clone()).unwrap_or_default(),
+            incomplete: points.iter().filter(lacks).count(),
+        }
+    }
 }
 
 /// Returns the value of the field that stands for a scope; the default is left out.

@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::shown::incomplete;
+use super::shown::PointsCoverage;
 use crate::console::chart::Interval;
-use crate::telemetry::stats::{
-    DecisionCounts, StatsCoverage, StatsFilter, StatsKey, StatsPoint, StatsSum,
-};
+use crate::telemetry::stats::{DecisionCounts, StatsFilter, StatsKey, StatsPoint, StatsSum};
 
 /// Most rules and projects that are shown by themselves.
 pub(super) const MAX_RULES: usize = 50;
@@ -29,10 +27,8 @@ pub(in crate::console) struct Traffic {
     pub(super) projects: Vec<(Arc<str>, DecisionCounts)>,
     /// All other projects together.
     pub(super) other_projects: Option<DecisionCounts>,
-    /// Instances in the last point.
-    pub(super) coverage: StatsCoverage,
-    /// Points that lack instances.
-    pub(super) incomplete: usize,
+    /// Instances of the points.
+    pub(super) coverage: PointsCoverage,
 }
 
 impl Traffic {
@@ -74,8 +70,7 @@ impl Traffic {
         let rest = projects.split_off(projects.len().min(MAX_PROJECTS));
         traffic.other_projects = sum_of(rest.iter().map(|(_, counts)| counts));
         traffic.projects = projects;
-        traffic.incomplete = incomplete(points);
-        traffic.coverage = points.last().map(|point| point.coverage.clone()).unwrap_or_default();
+        traffic.coverage = PointsCoverage::new(points);
         traffic
     }
 

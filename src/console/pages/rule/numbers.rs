@@ -6,12 +6,12 @@ use maud::{Markup, html};
 
 use crate::clock::Timestamp;
 use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
-use crate::console::pages::now::{SPAN, SPAN_NAME, incomplete, percent};
+use crate::console::pages::now::{PointsCoverage, SPAN, SPAN_NAME, percent};
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::number;
 use crate::rules::Candidate;
-use crate::telemetry::stats::{DecisionCounts, StatsCoverage, StatsPoint};
+use crate::telemetry::stats::{DecisionCounts, StatsPoint};
 
 /// Tones of candidates, in turn: the second of a tone is dashed.
 const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
@@ -23,10 +23,8 @@ pub(super) struct RuleNumbers {
     pub(super) points: Vec<Interval>,
     /// The decisions of the rule in each, then those of each candidate.
     counts: Vec<Vec<DecisionCounts>>,
-    /// Instances in the last point.
-    pub(super) coverage: StatsCoverage,
-    /// Points that lack instances.
-    pub(super) incomplete: usize,
+    /// Instances of the points.
+    pub(super) coverage: PointsCoverage,
 }
 
 impl RuleNumbers {
@@ -51,8 +49,7 @@ impl RuleNumbers {
         Self {
             points: points.iter().map(|point| (point.since, point.until)).collect(),
             counts,
-            incomplete: incomplete(points),
-            coverage: points.last().map(|point| point.coverage.clone()).unwrap_or_default(),
+            coverage: PointsCoverage::new(points),
         }
     }
 

@@ -62,7 +62,6 @@ impl RulePage {
             scope: self.query.scope,
             until: self.numbers.points.last().map(|(_, until)| *until),
             coverage: &self.numbers.coverage,
-            incomplete: self.numbers.incomplete,
             has_instances: self.frame.has_instances,
             store: self.frame.store,
         };
