@@ -12,8 +12,8 @@
 
 use super::limit::divide;
 use super::{
-    Cost, Decision, Limit, LimitChange, MARGIN, MAX_IN_USE, NEVER, Outcome, TakenUnits,
-    is_from_the_future, stored,
+    Cost, Decision, Limit, LimitChange, MAX_IN_USE, NEVER, Outcome, TakenUnits, is_from_the_future,
+    stored, time_to_live,
 };
 use crate::clock::{Micros, Timestamp};
 
@@ -50,7 +50,8 @@ impl State {
     }
 
     pub(super) fn expires_at(&self) -> Timestamp {
-        self.tat + MARGIN
+        let at = self.at.min(self.tat); // Of the initial state, `at` is the end of time.
+        time_to_live(at, self.tat.since(at) + Micros::from_micros(u64::from(self.part > 0)))
     }
 
     pub(super) fn is_valid(&self) -> bool {
