@@ -107,7 +107,7 @@ pub struct DecisionLabels {
 pub struct CandidateLabels {
     /// Name of the rule, or `other`.
     pub rule: String,
-    /// Place among the candidates of the rule, from 1 to 8.
+    /// Place among the candidates of the rule, from 1 to 8; 0: the rule, on the same requests.
     pub candidate: u64,
     /// `allowed`, `denied` or `other_rule`.
     pub outcome: &'static str,

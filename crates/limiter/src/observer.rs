@@ -69,7 +69,8 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
     fn decided(&self, decided: Decided<'_>);
 
     /// Called for each decision of a candidate of the rule. `number` is its place among them, from 1;
-    /// `taken` are the units that were taken from its state, and are not given back.
+    /// `taken` are the units that were taken from its state, and are not given back. Number 0 is the
+    /// rule itself, on the requests that its candidates have decided.
     fn candidate_decided(&self, _number: usize, _outcome: CandidateOutcome, _taken: u64) {}
 }
 

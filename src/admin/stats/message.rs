@@ -7,7 +7,6 @@ use rlaas_limiter::fleet::MAX_VALUE_LEN;
 use rlaas_proto::ratelimit::admin::v1::RuleStats;
 
 use crate::clock::Timestamp;
-use crate::rules::Candidate;
 use crate::telemetry::stats::{
     DecisionCounts, MAX_POINTS, MAX_RULES, StatsKey, StatsPoint, StatsSum,
 };
@@ -80,7 +79,7 @@ pub(super) fn decode(
     let is_valid = |rule: &RuleStats| {
         rule.project_id.len() <= MAX_NAME
             && rule.rule.len() <= MAX_NAME
-            && rule.candidate as usize <= Candidate::MAX
+            && rule.candidate as usize <= StatsKey::SAME_REQUESTS
     };
     let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid);
     if version != VERSION || points.len() > MAX_POINTS || !are_valid {
@@ -207,7 +206,7 @@ mod tests {
             ReportMessage {
                 points: vec![PointMessage {
                     until: 7,
-                    rules: vec![RuleStats { candidate: 9, ..RuleStats::default() }],
+                    rules: vec![RuleStats { candidate: 10, ..RuleStats::default() }],
                 }],
                 ..message
             },

@@ -21,6 +21,8 @@ use crate::rules::{Candidate, Mode};
 /// Sources of decisions, in the order of the counters.
 const SOURCES: [Source; 5] =
     [Source::Store, Source::DenyCache, Source::FailOpen, Source::FailClosed, Source::LocalFallback];
+/// The candidates of a rule, and the rule on the same requests.
+const COMPARED: usize = StatsKey::SAME_REQUESTS;
 const CANDIDATE_OUTCOMES: usize = CandidateOutcome::ALL.len();
 
 /// The outcome of a decision, as metrics count it, in the order of [`OUTCOMES`].
@@ -90,10 +92,11 @@ struct DecisionShard {
     more_units: AtomicU64,
 }
 
+/// Decisions of each candidate, then those of the rule on the same requests.
 #[derive(Debug)]
 struct CandidateCounters {
-    keys: [Arc<StatsKey>; Candidate::MAX],
-    shards: [[CandidateShard; Candidate::MAX]; SHARDS],
+    keys: [Arc<StatsKey>; COMPARED],
+    shards: [[CandidateShard; COMPARED]; SHARDS],
 }
 
 /// Decisions of one candidate that one thread has counted.
@@ -116,7 +119,7 @@ impl CountedRule {
     fn new(id: u64, key: StatsKey, algorithm: Algorithm, label: Label) -> Self {
         Self {
             // Its candidates have the numbers that follow.
-            id: id * (Candidate::MAX as u64 + 1),
+            id: id * (COMPARED as u64 + 1),
             key: Arc::new(key),
             algorithm,
             label,
@@ -160,16 +163,14 @@ impl CountedRule {
         }
     }
 
-    /// Counts a decision of the candidate with this number, from 1, that has taken this many units.
+    /// Counts a decision of the candidate with this number, or of the rule on the same requests: 0.
+    /// It has taken this many units.
     pub(super) fn count_candidate(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
         let candidates = self.candidates.get_or_init(|| {
             let keys = std::array::from_fn(|at| Arc::new(self.key.candidate(at + 1)));
             Box::new(CandidateCounters { keys, shards: Default::default() })
         });
-        let Some(place) = number.checked_sub(1).filter(|place| *place < Candidate::MAX) else {
-            return;
-        };
-        let shard = &candidates.shards[shard_index()][place];
+        let Some(shard) = candidates.shards[shard_index()].get(place(number)) else { return };
         shard.by_outcome[outcome as usize].fetch_add(1, Ordering::Relaxed);
         if taken > 0 {
             shard.units.fetch_add(taken, Ordering::Relaxed);
@@ -220,13 +221,13 @@ impl CountedRule {
     /// Returns the series of candidates that are shown: number, outcome and number of decisions.
     fn candidate_series(&self) -> impl Iterator<Item = (u64, CandidateOutcome, u64)> {
         let declared = u64::from(self.declared_candidates.load(Ordering::Relaxed));
-        let all = (1..=Candidate::MAX)
+        let all = (0..COMPARED)
             .flat_map(|number| CandidateOutcome::ALL.map(|outcome| (number, outcome)));
         let counted = all.map(|(number, outcome)| {
             let count = self.candidates.get().map_or(0, |all| all.decisions(number, outcome));
             (number as u64, outcome, count)
         });
-        counted.filter(move |(number, _, count)| *count > 0 || *number <= declared)
+        counted.filter(move |(number, _, count)| *count > 0 || declared > 0 && *number <= declared)
     }
 
     /// Adds what the rule and its candidates have counted so far, unless it is nothing.
@@ -267,16 +268,16 @@ impl CountedRule {
 
 impl CandidateCounters {
     fn decisions(&self, number: usize, outcome: CandidateOutcome) -> u64 {
-        let of = |shard: &[CandidateShard; Candidate::MAX]| {
-            shard[number - 1].by_outcome[outcome as usize].load(Ordering::Relaxed)
+        let of = |shard: &[CandidateShard; COMPARED]| {
+            shard[place(number)].by_outcome[outcome as usize].load(Ordering::Relaxed)
         };
         self.shards.iter().map(of).sum()
     }
 
     fn add_totals(&self, id: u64, totals: &mut Vec<RuleTotals>) {
         for (place, key) in self.keys.iter().enumerate() {
-            let of = |outcome| self.decisions(place + 1, outcome);
-            let units = |shard: &[CandidateShard; Candidate::MAX]| {
+            let of = |outcome| self.decisions((place + 1) % COMPARED, outcome);
+            let units = |shard: &[CandidateShard; COMPARED]| {
                 shard[place].units.load(Ordering::Relaxed)
             };
             let counts = DecisionCounts {
@@ -302,6 +303,11 @@ fn position(source: Source) -> usize {
         Source::FailClosed => 3,
         Source::LocalFallback => 4,
     }
+}
+
+/// Returns the place of the counters of a candidate, or of the rule: number 0.
+fn place(number: usize) -> usize {
+    number.checked_sub(1).unwrap_or(Candidate::MAX)
 }
 
 fn bit(outcome: CountedOutcome, source: Source) -> u32 {

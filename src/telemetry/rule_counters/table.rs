@@ -241,7 +241,8 @@ mod tests {
         rule.count_candidate(1, CandidateOutcome::Allowed, 3);
         rule.count_candidate(1, CandidateOutcome::OtherRule, 0);
         rule.count_candidate(8, CandidateOutcome::Denied, 0);
-        rule.count_candidate(9, CandidateOutcome::Denied, 0);
+        rule.count_candidate(10, CandidateOutcome::Denied, 0);
+        rule.count_candidate(0, CandidateOutcome::Denied, 0);
         let live = DecisionCounts {
             allowed: 4,
             near_limit: 1,
@@ -253,7 +254,7 @@ mod tests {
         };
         let first = DecisionCounts { allowed: 2, units: 3, ..DecisionCounts::default() };
         let last = DecisionCounts { shadow_denied: 1, ..DecisionCounts::default() };
-        assert_eq!(counts(&table.totals(), "pay"), [(0, live), (1, first), (8, last)]);
+        assert_eq!(counts(&table.totals(), "pay"), [(0, live), (1, first), (8, last), (9, last)]);
         assert_eq!(rule.series().map(|(.., count)| count).sum::<u64>(), 9);
     }
 

@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::rules::Candidate;
 
 /// Most rules of a point.
 pub const MAX_RULES: usize = 1_000;
@@ -34,7 +35,8 @@ pub struct StatsKey {
     pub project: Arc<str>,
     /// Name of the rule.
     pub rule: Arc<str>,
-    /// 0: the rule. Else one of its candidates, by its place from 1.
+    /// 0: the rule. Else one of its candidates, by its place from 1, or
+    /// [`StatsKey::SAME_REQUESTS`].
     pub candidate: u32,
 }
 
@@ -112,6 +114,9 @@ pub struct StatsSum {
 }
 
 impl StatsKey {
+    /// The rule once more, on the requests that its candidates have decided.
+    pub const SAME_REQUESTS: usize = Candidate::MAX + 1;
+
     /// Creates the key of a rule.
     pub fn of_rule(project: &str, rule: &str) -> Self {
         Self { project: project.into(), rule: rule.into(), candidate: 0 }

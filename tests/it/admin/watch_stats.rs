@@ -148,7 +148,8 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     if points.len() == 1 {
         let mut found = counts(&points[0]);
         found.sort_unstable();
-        assert_eq!(found, [("pay", 0, 3, 1, 0), ("pay", 1, 2, 0, 2), ("trial", 0, 2, 0, 2)]);
+        let of_pay = [("pay", 0, 3, 1, 0), ("pay", 1, 2, 0, 2), ("pay", 9, 3, 0, 1)];
+        assert_eq!(found, [&of_pay[..], &[("trial", 0, 2, 0, 2)]].concat());
     }
 
     // The past comes first, and goes on without a gap.
@@ -217,6 +218,7 @@ async fn instance_is_watched_each_second() {
     };
     assert_eq!(sum("pay", 0), (2, 1, 0));
     assert_eq!(sum("pay", 1), (1, 0, 2));
+    assert_eq!(sum("pay", 9), (2, 0, 1), "the rule, beside its candidate");
     assert_eq!(sum("trial", 0), (1, 0, 2));
     assert_eq!(sum("default", 0), (1, 0, 0));
     let mut of_trial = 0;

@@ -20,6 +20,7 @@ rules:
     window: 1h
     near-limit: 0.5
     candidates: [{limit: 1}, {limit: 100, algorithm: fixed-window}]
+    overrides: [{match: {user_id: vip}, limit: 9}]
   - {name: trial, endpoint: /pay, limit: 1, window: 1h, shadow: true}
 ";
 const PAY: &str = "rule?project=_&name=pay";
@@ -59,18 +60,22 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
     for _ in 0..4 {
         check(&timed.servers[0], "<script>\u{202e}").await;
     }
-    check(&timed.servers[0], "bob").await;
+    for user in ["bob", "vip", "vip"] {
+        check(&timed.servers[0], user).await;
+    }
     let mut html = String::new();
     eventually("the numbers are there", TIMEOUT, async || {
         timed.advance(10);
         html = browser.get(PAY).await.body;
-        row(&html, ">The rule<").is_some()
+        row(&html, ">The rule, on the same requests<").is_some()
     })
     .await;
-    // Decisions, near the limit, refused, share, units.
-    assert_eq!(row(&html, ">The rule<").expect("a rule"), ["5", "3", "2", "40 %", "3"]);
-    assert_eq!(row(&html, "Candidate 1: 1 per 1 h").expect("a candidate")[2], "3");
-    assert_eq!(row(&html, "Candidate 2: 100 per 1 h").expect("a candidate")[2], "0");
+    // Decisions, refused, share, units.
+    let rule = row(&html, ">The rule, on the same requests<").expect("a rule");
+    assert_eq!(rule, ["5", "2", "40 %", "3"]);
+    assert!(html.contains("Left out: 2 decisions of the rule"), "{html}");
+    assert_eq!(row(&html, "Candidate 1: 1 per 1 h").expect("a candidate")[1], "3");
+    assert_eq!(row(&html, "Candidate 2: 100 per 1 h").expect("a candidate")[1], "0");
     assert_eq!(row(&html, "U+202E").expect("a key"), ["2", "100 %"]);
     for text in [
         "<strong>2 per 1 h</strong>",
@@ -221,7 +226,7 @@ async fn every_candidate_is_in_the_chart_and_the_default_rule_says_what_decides_
     eventually("the numbers are there", TIMEOUT, async || {
         timed.advance(10);
         html = browser.get(PAY).await.body;
-        row(&html, ">The rule<").is_some()
+        row(&html, ">The rule, on the same requests<").is_some()
     })
     .await;
     let beside = html.split("id=\"beside\"").nth(1).and_then(|rest| rest.split("</figure>").next());

@@ -40,7 +40,7 @@ async fn allowed(server: &Rlaas, user: &str, requests: usize) -> usize {
 }
 
 async fn counts_and_shows_candidates(server: &Rlaas) {
-    for candidate in [1, 2] {
+    for candidate in [0, 1, 2] {
         assert_eq!(outcomes(server, candidate).await, [Some(0.0); 3], "before a request");
     }
     assert_eq!(outcomes(server, 3).await, [None; 3]);
@@ -50,6 +50,8 @@ async fn counts_and_shows_candidates(server: &Rlaas) {
     assert_eq!(allowed(server, "bob", 3).await, 1);
     assert_eq!(outcomes(server, 1).await, [2.0, 7.0, 0.0].map(Some));
     assert_eq!(outcomes(server, 2).await, [5.0, 2.0, 2.0].map(Some));
+    // The rule on the same requests: the other rule denies two that it would allow.
+    assert_eq!(outcomes(server, 0).await, [3.0, 4.0, 2.0].map(Some));
     let config = server.client().await.get_config(GetConfigRequest::default()).await;
     let rules = config.expect("the rules").into_inner().rules;
     let pay = rules.iter().find(|rule| rule.name == "pay").expect("the rule");

@@ -10,6 +10,7 @@ use super::Limiter;
 use super::execution::{Executed, is_refused};
 use super::observers::RuleObservers;
 use crate::algorithm::Cost;
+use crate::operation::HitReply;
 use crate::observer::{CandidateOutcome, DecidedRequest, Observer, ProjectObserver};
 use crate::plan::{Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
@@ -85,7 +86,8 @@ impl Snapshot {
         verdict
     }
 
-    /// Reports the decisions of candidates, aside from those whose rule an override replaces.
+    /// Reports the decisions of candidates, and of the rule on the same requests, aside from those
+    /// that an override decides.
     #[cold]
     fn report_candidates(&self, plan: &Plan, executed: &Executed) {
         for (candidate, reply) in plan.candidates.iter().zip(&executed.candidates) {
@@ -95,16 +97,22 @@ impl Snapshot {
             if result.reply.applied.is_some() {
                 continue;
             }
-            let outcome = if !reply.decision.is_allowed() {
-                CandidateOutcome::Denied
-            } else if is_refused(plan, &executed.results, Some(candidate.of)) {
-                CandidateOutcome::OtherRule
-            } else {
-                CandidateOutcome::Allowed
-            };
-            let taken = if outcome == CandidateOutcome::Allowed { reply.taken } else { 0 };
             let observer = self.observers.get(plan.hits[candidate.of].rule);
-            observer.candidate_decided(candidate.position + 1, outcome, taken);
+            let report = |number, reply: &HitReply| {
+                let outcome = if !reply.decision.is_allowed() {
+                    CandidateOutcome::Denied
+                } else if is_refused(plan, &executed.results, Some(candidate.of)) {
+                    CandidateOutcome::OtherRule
+                } else {
+                    CandidateOutcome::Allowed
+                };
+                let taken = if outcome == CandidateOutcome::Allowed { reply.taken } else { 0 };
+                observer.candidate_decided(number, outcome, taken);
+            };
+            report(candidate.position + 1, reply);
+            if candidate.position == 0 {
+                report(0, &result.reply);
+            }
         }
     }
 }

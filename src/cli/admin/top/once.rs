@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use rlaas_proto::ratelimit::admin::v1::{RuleStats, WatchStatsRequest, WatchStatsResponse};
 
+use super::state::SAME_REQUESTS;
 use crate::cli::admin::call::{Admin, CommandError, CommandOutput, to_json};
 use crate::cli::admin::text;
 use crate::cli::table::{Column, Table};
@@ -53,7 +54,11 @@ fn shown(point: &WatchStatsResponse) -> String {
         table.push([
             if project.is_empty() { "-".to_owned() } else { text::value(project) },
             rule,
-            if stats.candidate == 0 { "-".to_owned() } else { stats.candidate.to_string() },
+            match stats.candidate {
+                0 => "-".to_owned(),
+                SAME_REQUESTS => "(rule)".to_owned(),
+                number => number.to_string(),
+            },
             stats.allowed.to_string(),
             stats.near_limit.to_string(),
             stats.denied.to_string(),

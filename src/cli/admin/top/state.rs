@@ -43,6 +43,9 @@ pub(super) enum Stream {
     Lost(String),
 }
 
+/// The candidate that is the rule once more, on the requests that its candidates have decided.
+pub(super) const SAME_REQUESTS: u32 = 9;
+
 /// A rule, or one of its candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RuleName {

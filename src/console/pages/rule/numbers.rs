@@ -9,9 +9,9 @@ use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, ra
 use crate::console::pages::now::{PointsCoverage, SPAN, SPAN_NAME, percent};
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
-use crate::console::text::number;
+use crate::console::text::{grouped, number};
 use crate::rules::Candidate;
-use crate::telemetry::stats::{DecisionCounts, StatsPoint};
+use crate::telemetry::stats::{DecisionCounts, StatsKey, StatsPoint};
 
 /// Tones of candidates, in turn: the second of a tone is dashed.
 const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
@@ -23,6 +23,8 @@ pub(super) struct RuleNumbers {
     pub(super) points: Vec<Interval>,
     /// The decisions of the rule in each, then those of each candidate.
     counts: Vec<Vec<DecisionCounts>>,
+    /// The decisions of the rule on the requests that its candidates decided.
+    compared: Vec<DecisionCounts>,
     /// Instances of the points.
     pub(super) coverage: PointsCoverage,
 }
@@ -36,12 +38,16 @@ impl RuleNumbers {
         candidates: usize,
     ) -> Self {
         let mut counts = vec![vec![DecisionCounts::default(); points.len()]; 1 + candidates];
+        let mut compared = vec![DecisionCounts::default(); points.len()];
         for (position, point) in points.iter().enumerate() {
             for (key, of) in &point.rules {
-                if *key.rule == *rule
-                    && *key.project == *project
-                    && let Some(counts) = counts.get_mut(key.candidate as usize)
-                {
+                if (&*key.project, &*key.rule) != (project, rule) {
+                    continue;
+                }
+                let number = key.candidate as usize;
+                if number == StatsKey::SAME_REQUESTS {
+                    compared[position] = *of;
+                } else if let Some(counts) = counts.get_mut(number) {
                     counts[position] = *of;
                 }
             }
@@ -49,14 +55,14 @@ impl RuleNumbers {
         Self {
             points: points.iter().map(|point| (point.since, point.until)).collect(),
             counts,
+            compared,
             coverage: PointsCoverage::new(points),
         }
     }
 
     /// Returns all decisions of the rule, or of a candidate by its number from 1.
     fn total(&self, of: usize) -> DecisionCounts {
-        let counts = self.counts.get(of).into_iter().flatten();
-        counts.fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
+        sum(self.counts.get(of).into_iter().flatten())
     }
 
     fn series(&self, of: usize, count: impl Fn(&DecisionCounts) -> u64) -> Vec<u64> {
@@ -109,7 +115,8 @@ impl RuleNumbers {
             ),
             series("Refused", Tone::Refused, self.series(0, |counts| counts.denied)),
         ];
-        let live = series("The rule", Tone::Refused, self.series(0, refused));
+        let of_rule = self.compared.iter().map(refused).collect();
+        let live = series("The rule, on the same requests", Tone::Refused, of_rule);
         let tones = TONES.into_iter().cycle().zip(candidates);
         let others = tones.enumerate().map(|(at, (tone, candidate))| {
             series(&name(at + 1, candidate), tone, self.series(at + 1, refused))
@@ -136,23 +143,30 @@ impl RuleNumbers {
         let columns = [
             PageColumn::Text("Limit"),
             PageColumn::Number("Decisions"),
-            PageColumn::Number("Near the limit"),
             PageColumn::Number("Refused"),
             PageColumn::Number("Share refused"),
             PageColumn::Number("Units taken"),
         ];
+        let compared = sum(&self.compared);
+        let left_out = self.total(0).decisions().saturating_sub(compared.decisions());
         let caption = format!(
             "The rule and its candidates, in the last {SPAN_NAME}. Candidates refuse nothing: this is what they \
-             would refuse in the place of the rule."
+             would refuse in the place of the rule. Left out: {} decisions of the rule that no candidate \
+             counted, by bans, overrides and policies, or from before it had candidates.",
+            grouped(left_out)
         );
         let rows = html! {
-            (row("The rule", &self.total(0)))
+            (row("The rule, on the same requests", &compared))
             @for (at, candidate) in candidates.iter().enumerate() {
                 (row(&name(at + 1, candidate), &self.total(at + 1)))
             }
         };
         PageTable { of: "candidates", caption: &caption, columns: &columns }.with_rows(&rows)
     }
+}
+
+fn sum<'a>(counts: impl IntoIterator<Item = &'a DecisionCounts>) -> DecisionCounts {
+    counts.into_iter().fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
 }
 
 /// Returns requests that a limit refuses, enforced or not.
@@ -171,7 +185,6 @@ fn row(name: &str, counts: &DecisionCounts) -> Markup {
         tr {
             th scope="row" { (name) }
             td.right { (number(counts.decisions())) }
-            td.right { (number(counts.near_limit)) }
             td.right { (number(refused(counts))) }
             td.right { (percent(refused(counts), counts.decisions())) }
             td.right { (number(counts.units)) }
@@ -182,7 +195,6 @@ fn row(name: &str, counts: &DecisionCounts) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::stats::StatsKey;
 
     #[test]
     fn a_rule_is_counted_apart_from_its_candidates_and_from_others() {
@@ -194,6 +206,7 @@ mod tests {
             (pay.clone(), allowed(1)),
             (pay.candidate(1), allowed(2)),
             (pay.candidate(2), allowed(3)),
+            (pay.candidate(StatsKey::SAME_REQUESTS), allowed(4)),
         ];
         let rules = rules.map(|(key, counts)| (Arc::new(key), counts));
         let point = Arc::new(StatsPoint { rules: rules.into(), ..StatsPoint::default() });
@@ -202,6 +215,7 @@ mod tests {
         let numbers = RuleNumbers::new(&[point, empty], "shop", "pay", 1);
         assert_eq!(numbers.series(0, |counts| counts.allowed), [1, 0]);
         assert_eq!((numbers.total(1), numbers.counts.len()), (allowed(2), 2));
+        assert_eq!(sum(&numbers.compared), allowed(4));
         assert!(!numbers.is_empty() && RuleNumbers::new(&[], "", "pay", 0).is_empty());
     }
 }

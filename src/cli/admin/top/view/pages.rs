@@ -13,7 +13,7 @@ use super::decisions;
 use super::theme::{FAINT, SELECTED, TITLE, Theme};
 use crate::cli::admin::text;
 use crate::cli::admin::top::numbers::{per_second, rate, seconds, share};
-use crate::cli::admin::top::state::{Order, RuleName, TopState};
+use crate::cli::admin::top::state::{Order, RuleName, SAME_REQUESTS, TopState};
 use crate::cli::printable::printable;
 use crate::cli::response::detail;
 
@@ -207,8 +207,9 @@ fn fit(line: &mut Line<'_>, width: u16) {
 /// Returns the name of a rule, as it is safe on a terminal.
 fn name(RuleName { project, rule, candidate }: &RuleName) -> String {
     let project = if project.is_empty() { String::new() } else { printable(project) + "/" };
-    let candidate = match candidate {
+    let candidate = match *candidate {
         0 => String::new(),
+        SAME_REQUESTS => " beside its candidates".to_owned(),
         number => format!(" candidate {number}"),
     };
     cut(&format!("{project}{}{candidate}", printable(rule)), MAX_NAME)
