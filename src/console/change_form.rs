@@ -117,11 +117,15 @@ impl ConsoleContext {
     /// alone, and not why.
     pub(super) fn loss(&self, visitor: &ConsoleVisitor, is_override: bool) -> &'static str {
         let store = self.administrator.limiter().store();
-        match (store.outlives_process(), is_override && store.may_evict()) {
+        let is_lost = store.may_evict() || store.is_lost_at_restart();
+        match (store.outlives_process(), is_override && is_lost) {
             (true, false) => "",
             _ if !visitor.sees_instances() && is_override => " It may be lost before it ends.",
             _ if !visitor.sees_instances() => "",
             (false, _) => " A restart of this instance loses it: set store.memory.journal.path.",
+            (true, true) if !store.may_evict() => {
+                " A restart of Redis loses it: set appendonly yes there."
+            }
             (true, true) => {
                 " Redis may evict keys when its memory is full: it may be lost before it ends."
             }

@@ -194,8 +194,14 @@ impl AdminService for Service {
         };
         let change = Some(self.change(&request, fields).await?);
         let mut response = self.changed(proto::SetOverrideResponse { change });
-        if self.administrator.limiter().store().may_evict() {
-            response.metadata_mut().insert(WARNING, MetadataValue::from_static(MAY_EVICT));
+        let store = self.administrator.limiter().store();
+        let warning = match (store.may_evict(), store.is_lost_at_restart()) {
+            (true, _) => Some(MAY_EVICT),
+            (false, true) => Some(NOT_PERSISTENT),
+            (false, false) => None,
+        };
+        if let Some(warning) = warning {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(warning));
         }
         Ok(response)
     }
@@ -346,6 +352,7 @@ impl AdminService for Service {
 /// Warning of an override in a store that may lose it.
 const MAY_EVICT: &str = "redis may evict keys when its memory is full: the override may be lost \
                          before it ends (maxmemory-policy)";
+const NOT_PERSISTENT: &str = "redis loses the override when it restarts: set appendonly yes";
 
 /// Most items of a page.
 const MAX_PAGE: usize = 1_000;

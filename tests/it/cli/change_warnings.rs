@@ -64,6 +64,25 @@ async fn overrides_that_redis_may_evict_are_told_in_every_face() {
     assert!(response.contains("\r\nrlaas-warning: redis may evict keys"), "{response}");
 }
 
+#[tokio::test]
+async fn overrides_that_a_restart_of_redis_loses_are_told_in_every_face() {
+    let log = "redis loses counts, overrides and bans when it restarts";
+    let told = "redis loses the override when it restarts: set appendonly yes";
+    let ban = ["ban", "alice", "--for", "1h"];
+    for (save, expected) in [("", Some(told)), ("3600 1", None)] {
+        let redis = RedisServer::start_with(&["--save", save]);
+        let server = Rlaas::on_redis(&redis, &["rate-limiter.overridable=true"]);
+        let is_up = async || server.log().contains("redis connected");
+        eventually("redis is connected", SOON, is_up).await;
+        assert_eq!(server.log().contains(log), expected.is_some(), "{}", server.log());
+        let (error, member) = warnings_of(&server, &ban);
+        assert_eq!(member.as_deref(), expected);
+        let line = member.map(|member| format!("rlaas: warning: {member}\n"));
+        assert_eq!(error, line.unwrap_or_default());
+        assert_eq!(warnings_of(&server, &["unban", "alice"]), (String::new(), None));
+    }
+}
+
 #[test]
 fn changes_that_a_restart_loses_are_told() {
     let server = Rlaas::start(&["rate-limiter.overridable=true"]);

@@ -259,6 +259,16 @@ impl Store {
         }
     }
 
+    /// Returns `true` if the restart of a server of the store loses everything, overrides and bans
+    /// among it, as far as that is known. Redis is asked when it is connected.
+    pub fn is_lost_at_restart(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Custom(_) => false,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.is_lost_at_restart(),
+        }
+    }
+
     /// Returns the servers of the store, ordered by address: none for memory and custom stores.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match self {

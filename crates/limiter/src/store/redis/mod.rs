@@ -205,6 +205,12 @@ impl RedisStore {
         self.topology.may_evict()
     }
 
+    /// Returns `true` if the restart of a server loses everything. See
+    /// [`super::Store::is_lost_at_restart`].
+    pub fn is_lost_at_restart(&self) -> bool {
+        self.topology.is_lost_at_restart()
+    }
+
     /// Returns the fleet of the instances that use the same servers and prefix.
     pub(crate) fn fleet(&self) -> RedisFleet {
         RedisFleet::new(self.format.clone(), Arc::clone(&self.topology))

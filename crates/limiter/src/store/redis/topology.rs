@@ -153,6 +153,11 @@ impl Topology {
         self.gauge.may_evict()
     }
 
+    /// Returns `true` if the restart of a server loses everything.
+    pub(super) fn is_lost_at_restart(&self) -> bool {
+        self.gauge.is_not_persistent()
+    }
+
     /// Returns every known server.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.layout {

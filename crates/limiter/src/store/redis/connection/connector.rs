@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::options::SharedOptions;
 use super::sentinel::Sentinels;
-use super::server_info::ServerInfo;
+use super::server_info::{ServerInfo, is_not_persistent};
 use crate::store::redis::clock::ServerClock;
 
 /// Timeout of an attempt to connect.
@@ -105,7 +105,11 @@ impl Connector {
     /// [`ConnectError`]; the server then counts as unreachable.
     pub(crate) async fn connect(&self) -> Result<(ManagedConnection, ServerInfo), ConnectError> {
         let mut reached = self.reached.lock().await;
-        self.attempt(&mut reached).await
+        let (mut managed, mut info) = self.attempt(&mut reached).await?;
+        drop(reached);
+        let asked = timeout(CONNECT_TIMEOUT, is_not_persistent(&mut managed.connection)).await;
+        info.is_not_persistent = matches!(asked, Ok(Ok(true)));
+        Ok((managed, info))
     }
 
     /// Opens a connection for a call, after an attempt that is in progress.

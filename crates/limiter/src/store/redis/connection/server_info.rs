@@ -1,9 +1,18 @@
-//! INFO: the description of a server.
+//! The description of a server: INFO, and whether it keeps anything over a restart.
+
+use std::collections::HashMap;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value, pipe};
 
 use crate::clock::Timestamp;
+
+/// Returns 1 if the user may run `CONFIG GET save`. What is tried without permission would be in the
+/// log of the server each time; Redis 6 can't be asked.
+const MAY_READ_CONFIG: &str = "\
+if not redis.acl_check_cmd then return 1 end
+local known, allowed = pcall(redis.acl_check_cmd, 'CONFIG', 'GET', 'save')
+return known and allowed and 1 or 0";
 
 /// Description of a server. Fields are `None` without permission for INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +25,38 @@ pub(crate) struct ServerInfo {
     pub(crate) eviction_policy: Option<String>,
     pub(crate) is_replica: bool,
     pub(crate) is_loading: bool,
+    /// Whether a restart loses everything, as far as the user may ask; only the monitor does.
+    pub(crate) is_not_persistent: bool,
+}
+
+/// Returns `true` if a server is known to have neither `appendonly` nor `save`.
+pub(crate) async fn is_not_persistent(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+    let mut commands = pipe();
+    commands.cmd("INFO").arg("persistence").cmd("EVAL").arg(MAY_READ_CONFIG).arg(0);
+    let replies = connection.send_packed_commands(&commands, 0, 2).await?;
+    let [info, may_read] = <[Value; 2]>::try_from(replies).map_err(|_| wrong_shape())?;
+    let has_no_log = text(info).lines().any(|line| line.trim() == "aof_enabled:0");
+    if !has_no_log || may_read != Value::Int(1) {
+        return Ok(false);
+    }
+    let mut commands = pipe();
+    commands.cmd("CONFIG").arg("GET").arg("save");
+    let mut replies = connection.send_packed_commands(&commands, 0, 1).await?;
+    Ok(has_no_snapshots(replies.pop().unwrap_or(Value::Nil)))
+}
+
+/// Returns `true` if a reply to `CONFIG GET save` says that there are no points to save at.
+fn has_no_snapshots(save: Value) -> bool {
+    let settings: RedisResult<HashMap<String, String>> =
+        save.extract_error().and_then(|save| Ok(from_redis_value(save)?));
+    settings.is_ok_and(|settings| settings.get("save").is_some_and(String::is_empty))
+}
+
+/// Returns the text of a reply; of an error an empty one.
+fn text(reply: Value) -> String {
+    let text: RedisResult<String> =
+        reply.extract_error().and_then(|reply| Ok(from_redis_value(reply)?));
+    text.unwrap_or_default()
 }
 
 impl ServerInfo {
@@ -53,6 +94,7 @@ impl ServerInfo {
             eviction_policy: policy.filter(|_| is_bounded).map(str::to_owned),
             is_replica: field("role") == Some("slave"),
             is_loading: field("loading") == Some("1"),
+            is_not_persistent: false,
         }
     }
 }
@@ -76,11 +118,24 @@ mod tests {
             eviction_policy: Some("allkeys-lru".to_owned()),
             is_replica: true,
             is_loading: false,
+            is_not_persistent: false,
         };
         assert_eq!(ServerInfo::parse(info), expected);
         let unbounded = "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\nloading:1\r\n# Keyspace\r\n";
         let expected =
             ServerInfo { has_keys: Some(false), is_loading: true, ..ServerInfo::default() };
         assert_eq!(ServerInfo::parse(unbounded), expected);
+    }
+
+    #[test]
+    fn missing_snapshots_are_told_only_if_they_are_known() {
+        let saved = |points: &str| {
+            let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+            Value::Array(vec![text("save"), text(points)])
+        };
+        assert!(has_no_snapshots(saved("")));
+        for known in [saved("3600 1"), Value::Array(Vec::new()), Value::Nil, Value::Okay] {
+            assert!(!has_no_snapshots(known));
+        }
     }
 }

@@ -142,8 +142,7 @@ impl ServerHealth {
     pub(crate) fn record_connected(&self, info: &ServerInfo) {
         let mut log = lock(&self.log);
         self.log_restart(log.info.as_ref(), info);
-        let may_evict = |info: &ServerInfo| info.eviction_policy.is_some();
-        self.gauge.record_eviction(log.info.as_ref().is_some_and(may_evict), may_evict(info));
+        self.gauge.record_info(log.info.as_ref(), Some(info));
         log.info = Some(info.clone());
         let outage = log.outage.take();
         if self.set_health(Health::Up) {
@@ -191,7 +190,11 @@ impl ServerHealth {
         }
         let redis = &self.server;
         if before.is_some() && now.has_keys == Some(false) {
-            warn!(redis, "redis came back empty: all counts start at zero");
+            warn!(
+                redis,
+                "redis came back empty: all counts start at zero, and the overrides and bans that \
+                 were set at run time are gone"
+            );
         }
         if let Some(policy) = &now.eviction_policy {
             warn!(
@@ -199,6 +202,12 @@ impl ServerHealth {
                 policy,
                 "redis may evict counts, overrides and bans when its memory is full \
                  (maxmemory-policy)"
+            );
+        }
+        if now.is_not_persistent {
+            warn!(
+                redis,
+                "redis loses counts, overrides and bans when it restarts: set appendonly yes"
             );
         }
     }
@@ -223,9 +232,7 @@ impl Drop for ServerHealth {
     /// Removes a server that has left the cluster from the gauges.
     fn drop(&mut self) {
         self.change_breaker(|breaker| *breaker = Breaker::default());
-        let may_evict =
-            lock(&self.log).info.as_ref().is_some_and(|info| info.eviction_policy.is_some());
-        self.gauge.record_eviction(may_evict, false);
+        self.gauge.record_info(lock(&self.log).info.as_ref(), None);
     }
 }
 
