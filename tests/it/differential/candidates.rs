@@ -86,7 +86,10 @@ impl RuleObserver for OfRule {
     fn decided(&self, _decided: Decided<'_>) {}
 
     fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, _taken: u64) {
-        self.0.0.lock().expect("no panic before").push((number, outcome));
+        // 0 is the rule itself.
+        if number > 0 {
+            self.0.0.lock().expect("no panic before").push((number, outcome));
+        }
     }
 }
 

@@ -48,7 +48,11 @@ impl Observer for ShardedObserver {
 impl RuleObserver for ShardedRule {
     fn decided(&self, _decided: Decided<'_>) {}
 
-    fn candidate_decided(&self, _number: usize, outcome: CandidateOutcome, _units: u64) {
+    fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, _units: u64) {
+        // 0 is the rule itself.
+        if number == 0 {
+            return;
+        }
         self.outcomes.candidates.lock().expect("no panic").push((self.name, outcome));
     }
 }
