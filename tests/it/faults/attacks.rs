@@ -288,8 +288,11 @@ async fn idle_connections_cost_only_memory() {
     for _ in 0..IDLE {
         idle.push(RawHttp2::connect(server.grpc(), &[]).await);
     }
-    let open = server.metric_sum("rlaas_open_connections", &["api=\"grpc\""]).await;
-    assert!(open > IDLE as u64, "{open}");
+    // On a busy machine connections wait in the backlog.
+    eventually("all connections are open", SOON, async || {
+        server.metric_sum("rlaas_open_connections", &["api=\"grpc\""]).await > IDLE as u64
+    })
+    .await;
     bystander.was_served(&server, 600_000).await;
 }
 
