@@ -86,12 +86,6 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Returns `true` if no change can be made under the request id: another change has it, or it is too
-    /// long. With any other error a retry under the same id makes the change at most once.
-    pub const fn spends_request_id(&self) -> bool {
-        matches!(self, Self::OtherChange | Self::RequestId)
-    }
-
     /// Returns the field that is not valid, with which the text begins.
     pub const fn field(&self) -> Option<&'static str> {
         match self {

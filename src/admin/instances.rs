@@ -79,15 +79,6 @@ impl InstanceId {
     }
 }
 
-/// The instances that one of them knows.
-#[derive(Clone, Debug)]
-pub struct InstanceList {
-    /// Ordered by their ids.
-    pub instances: Vec<Instance>,
-    /// `false` if the store did not answer: there may be others.
-    pub others_known: bool,
-}
-
 /// Decisions in the interval before a report.
 #[derive(Clone, Debug)]
 struct Rates {
@@ -156,11 +147,10 @@ impl Instances {
     /// # Errors
     ///
     /// [`StoreError`] if the store denies access.
-    pub async fn list(&self, deadline: Deadline) -> Result<InstanceList, StoreError> {
-        let (mut instances, others_known) = match self.others(deadline).await {
-            Ok(others) => (others, true),
+    pub async fn list(&self, deadline: Deadline) -> Result<Vec<Instance>, StoreError> {
+        let mut instances = match self.others(deadline).await {
             Err(error) if error.kind() == "noperm" => return Err(error),
-            Err(_) => (Vec::new(), false),
+            others => others.unwrap_or_default(),
         };
         instances.push(Instance {
             reported_at: Some(timestamp(self.0.clock.now())),
@@ -168,7 +158,7 @@ impl Instances {
             ..self.0.description()
         });
         instances.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-        Ok(InstanceList { instances, others_known })
+        Ok(instances)
     }
 
     /// Returns the other instances that have reported in the last 10 minutes.

@@ -29,7 +29,7 @@ pub use change::ChangeRequest;
 pub use error::AdminError;
 pub use explain::{Outlook, explain, outlook};
 pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
-pub use instances::{InstanceId, InstanceList, Instances};
+pub use instances::{InstanceId, Instances};
 pub use key_view::KeyView;
 pub(crate) use modes::MAX_TIME_TO_LIVE;
 pub use modes::{ModeChange, Modes};

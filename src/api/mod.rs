@@ -11,6 +11,7 @@ mod deadline;
 mod decision_events;
 pub mod envoy;
 pub mod http;
+mod in_process;
 pub(crate) mod json;
 mod request_log;
 mod response;
@@ -20,6 +21,7 @@ mod v1;
 
 #[cfg(test)]
 pub(crate) use config::message as rule_message;
+pub use in_process::InProcess;
 pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub(crate) use status::grpc as check_status;

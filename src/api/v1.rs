@@ -19,10 +19,12 @@ use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
+use super::in_process::CallProject;
 use super::request_log;
 use super::response::{response, result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
+use crate::admin::AdminError;
 use crate::admin::projects::ProjectAdministrator;
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
@@ -237,9 +239,17 @@ impl RateLimitService for Service {
         &self,
         request: Request<GetConfigRequest>,
     ) -> Result<Response<GetConfigResponse>, Status> {
-        let project = Tenant::from_extensions(request.extensions()).map_or("", Tenant::project);
+        let extensions = request.extensions();
+        let asked = extensions.get::<CallProject>();
+        let project = match asked {
+            Some(CallProject(project)) => project.as_str(),
+            None => Tenant::from_extensions(extensions).map_or("", Tenant::project),
+        };
         let snapshot = self.limiter.project_snapshot(project);
-        let snapshot = snapshot.ok_or_else(|| status::grpc(&CheckError::UnknownProject))?;
+        let snapshot = snapshot.ok_or_else(|| match asked {
+            Some(_) => status::admin(&AdminError::UnknownProject("project_id")),
+            None => status::grpc(&CheckError::UnknownProject),
+        })?;
         let (store, message) = (self.limiter.store().name(), request.get_ref());
         let config = config::page(&snapshot, store, &self.projects, message);
         let config = config.inspect_err(|error| self.count_rejected(error.field(), error))?;

@@ -1,15 +1,14 @@
 //! Forms of changes: hidden fields, inputs with labels, the reason, and sentences that all of them have.
 
 use maud::{Markup, html};
-use prost_types::Timestamp;
+use prost_types::{Duration, Timestamp};
+use tonic::metadata::MetadataMap;
 
-use super::ConsoleContext;
 use super::layout::{Frame, failure};
-use super::page_error::PageError;
+use super::page_error::{PageError, sentence};
 use super::sessions::random_text;
 use super::text::time_text;
 use super::visitor::ConsoleVisitor;
-use crate::clock::Micros;
 
 /// The field with the id of the change.
 pub(super) const REQUEST_ID: &str = "request_id";
@@ -97,40 +96,28 @@ pub(super) fn refused(error: &PageError) -> Markup {
     failure(&format!("{what}: {}.", error.problem))
 }
 
-/// Reads the time until a change ends, from 1 s to `max`.
-pub(super) fn ttl(text: &str, max: Micros) -> Result<Micros, PageError> {
-    let parsed = humantime::parse_duration(text.trim()).ok().map(Micros::from);
-    let parsed = parsed.filter(|ttl| (Micros::from_secs(1)..=max).contains(ttl));
-    parsed.ok_or_else(|| {
-        let days = max.as_secs_ceil() / 86_400;
-        PageError::invalid(format!("ends after must be 1s to {days}d, such as 30m, 12h or 7d"))
+/// Reads the time until a change ends, from 1 s to so many days.
+pub(super) fn ttl(text: &str, max_days: u64) -> Result<Duration, PageError> {
+    let max = std::time::Duration::from_secs(max_days * 86_400);
+    let parsed = humantime::parse_duration(text.trim()).ok();
+    let parsed = parsed.filter(|ttl| (std::time::Duration::from_secs(1)..=max).contains(ttl));
+    let ttl = parsed.and_then(|ttl| Duration::try_from(ttl).ok());
+    ttl.ok_or_else(|| {
+        PageError::invalid(format!("ends after must be 1s to {max_days}d, such as 30m, 12h or 7d"))
     })
+}
+
+/// Returns what the service warns of, as a further sentence. It is about instances and their store, which
+/// visitors of single projects do not see.
+pub(super) fn warning(visitor: &ConsoleVisitor, metadata: &MetadataMap) -> String {
+    let text = metadata.get("rlaas-warning").and_then(|text| text.to_str().ok());
+    let text = text.filter(|_| visitor.sees_instances());
+    text.map(|text| format!(" {}", sentence(text))).unwrap_or_default()
 }
 
 /// Says from when on every instance obeys a change; nothing if that is not known.
 pub(super) fn everywhere(by: Option<&Timestamp>) -> String {
     by.map(|by| format!(" Everywhere by {}.", time_text(by))).unwrap_or_default()
-}
-
-impl ConsoleContext {
-    /// Says how a change may be lost, if it may. Visitors of single projects are told it of overrides
-    /// alone, and not why.
-    pub(super) fn loss(&self, visitor: &ConsoleVisitor, is_override: bool) -> &'static str {
-        let store = self.administrator.limiter().store();
-        let is_lost = store.may_evict() || store.is_lost_at_restart();
-        match (store.outlives_process(), is_override && is_lost) {
-            (true, false) => "",
-            _ if !visitor.sees_instances() && is_override => " It may be lost before it ends.",
-            _ if !visitor.sees_instances() => "",
-            (false, _) => " A restart of this instance loses it: set store.memory.journal.path.",
-            (true, true) if !store.may_evict() => {
-                " A restart of Redis loses it: set appendonly yes there."
-            }
-            (true, true) => {
-                " Redis may evict keys when its memory is full: it may be lost before it ends."
-            }
-        }
-    }
 }
 
 /// Says that a form was sent before, if so.
@@ -144,11 +131,11 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_and_bounds() {
-        let day = Micros::from_secs(86_400);
-        assert_eq!(ttl(" 1h 30m ", day), Ok(Micros::from_secs(5_400)));
-        assert_eq!(ttl("1d", day), Ok(day));
+        let seconds = |seconds| Ok(Duration { seconds, nanos: 0 });
+        assert_eq!(ttl(" 1h 30m ", 1), seconds(5_400));
+        assert_eq!(ttl("1d", 1), seconds(86_400));
         for text in ["", "1", "0s", "25h", "-1h", "tomorrow", "999999999999999999999y", "<b>"] {
-            let error = ttl(text, day).expect_err(text);
+            let error = ttl(text, 1).expect_err(text);
             assert_eq!(error.problem, "ends after must be 1s to 1d, such as 30m, 12h or 7d");
         }
     }

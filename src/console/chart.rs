@@ -3,11 +3,11 @@
 //! Without scripts the table is all there is.
 
 use maud::{Markup, html};
+use prost_types::Timestamp;
 
 use super::assets::CHART;
+use super::decisions::Interval;
 use super::text::{foreign, grouped, number, time};
-use crate::clock::Timestamp;
-use crate::proto_values::timestamp;
 
 /// A chart of counts in time. It draws them per second; its table has the counts.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +22,6 @@ pub(super) struct Chart<'a> {
     pub(super) points: &'a [Interval],
     pub(super) series: &'a [Series],
 }
-
-/// From a time, until another.
-pub(super) type Interval = (Timestamp, Timestamp);
 
 /// How series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +80,7 @@ impl Chart<'_> {
         let columns = (1..).zip(self.series);
         let series: Vec<_> =
             columns.map(|(column, series)| format!("{column} {}", series.tone.name())).collect();
-        let (from, until) = (seconds(self.range.0), seconds(self.range.1));
+        let (from, until) = (self.range.0.seconds, self.range.1.seconds);
         html! {
             figure.chart id=(self.id) data-chart=(self.shape.name()) data-series=(series.join(","))
                 data-range={ (from) " " (until) } data-per="second" {
@@ -104,7 +101,7 @@ impl Chart<'_> {
                 @if self.points.is_empty() { p.hint { "Nothing was counted in this time." } } @else {
                     div.scroll tabindex="0" role="region" aria-label=(name) {
                         table {
-                            caption { "Counts, newest first." }
+                            caption { "DecisionSum, newest first." }
                             thead { tr {
                                 th scope="col" { "From" }
                                 @for series in self.series { th.right scope="col" { (foreign(&series.name)) } }
@@ -119,8 +116,8 @@ impl Chart<'_> {
 
     fn row(&self, row: usize, (since, until): Interval) -> Markup {
         html! {
-            tr data-at=(seconds(since)) data-seconds=(seconds(until) - seconds(since)) {
-                th scope="row" { (time(Some(&timestamp(since)))) }
+            tr data-at=(since.seconds) data-seconds=(until.seconds - since.seconds) {
+                th scope="row" { (time(Some(&since))) }
                 @for series in self.series {
                     td.right { (count(series.counts.get(row).copied().unwrap_or_default())) }
                 }
@@ -141,16 +138,12 @@ fn count(count: u64) -> Markup {
     html! { @if count < 1_000 { (count) } @else { (number(count)) } }
 }
 
-/// Returns a time in whole seconds since the Unix epoch.
-const fn seconds(at: Timestamp) -> u64 {
-    at.as_micros() / 1_000_000
-}
-
 /// Returns a count per second of its interval.
 pub(super) fn per_second(count: u64, (since, until): Interval) -> f64 {
-    let micros = until.since(since).as_micros().max(1);
+    let micros = |at: Timestamp| at.seconds * 1_000_000 + i64::from(at.nanos) / 1_000;
+    let length = (micros(until) - micros(since)).max(1);
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-    let rate = count as f64 * 1e6 / micros as f64;
+    let rate = count as f64 * 1e6 / length as f64;
     rate
 }
 
@@ -168,12 +161,9 @@ pub(super) fn rate_text(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Micros;
 
-    const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
-
-    fn at(seconds: u64) -> Timestamp {
-        T0 + Micros::from_secs(seconds)
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds: 1_700_000_100 + seconds, nanos: 0 }
     }
 
     fn series(name: &str, tone: Tone, counts: &[u64]) -> Series {

@@ -5,8 +5,6 @@ use std::fmt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use thiserror::Error;
 
-use crate::projects::ProjectId;
-
 /// The value of a field that stands for the project of rules in files, whose id is empty.
 pub(super) const UNNAMED: &str = "_";
 /// Bytes that stay as they are in a query.
@@ -27,11 +25,6 @@ pub(super) enum FieldError {
     /// A field that may be given once.
     #[error("{0}: given twice")]
     Twice(&'static str),
-}
-
-/// Returns the project of a field; `None` if it is no id.
-pub(super) fn project_id(field: &str) -> Option<ProjectId> {
-    if field == UNNAMED { Some(ProjectId::UNNAMED) } else { field.parse().ok() }
 }
 
 impl FormFields {

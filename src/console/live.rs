@@ -14,17 +14,16 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tokio::sync::watch;
+use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
+use tokio::sync::watch as value_watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+use tonic::{Status, Streaming};
 
 use super::Console;
-use super::project_access::OPERATE_OR_ADMIN;
 use super::streams::{MAX_OF_ACTOR, StreamPermit};
 use super::visit_error::VisitError;
 use super::visitor::ConsoleVisitor;
-use crate::admin::StatsWatch;
 use crate::api::auth::{AuthError, Caller, TokenError, WebError};
-use crate::projects::ProjectId;
 use crate::store::Health;
 
 /// The header of requests that the script makes.
@@ -53,13 +52,14 @@ pub(super) async fn events(State(console): State<Console>, request: Request) -> 
         let text = format!("you have {MAX_OF_ACTOR} streams already: close other tabs");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
-    let project = visitor.caller.projects_with(OPERATE_OR_ADMIN).next();
-    let holder = visitor.caller.holder(project.map_or("", ProjectId::as_str));
-    let watch = match console.administrator.stats().watch(holder) {
-        Ok(watch) => watch,
-        Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    let points = match watch(&visitor).await {
+        Ok(points) => points,
+        Err(status) => {
+            let text = status.message().to_owned();
+            return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        }
     };
-    let events = LiveEvents::new(console, request, visitor.caller, (permit, watch));
+    let events = LiveEvents::new(console, request, visitor.caller, (permit, points));
     let body = stream::unfold((events, Step::Open), |(mut events, step)| async move {
         let (event, next) = match step {
             Step::Open => (OPENED.to_owned(), Step::Wait),
@@ -77,6 +77,14 @@ pub(super) async fn events(State(console): State<Console>, request: Request) -> 
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (headers, Body::from_stream(body)).into_response()
+}
+
+/// Returns a stream with a point each 10 s, of as few counters as there may be.
+async fn watch(visitor: &ConsoleVisitor) -> Result<Streaming<WatchStatsResponse>, Status> {
+    let project_id = visitor.first_project().filter(|_| !visitor.sees_instances());
+    let project_id = project_id.unwrap_or_else(|| "-".to_owned());
+    let request = WatchStatsRequest { project_id, max_rules: 1, ..WatchStatsRequest::default() };
+    Ok(visitor.admin().watch_stats(request).await?.into_inner())
 }
 
 /// Returns the visitor of a page of this console. Pages of others could take all streams.
@@ -104,16 +112,16 @@ struct LiveEvents {
     console: Console,
     request: Request<()>,
     opened_by: Caller,
-    watch: StatsWatch,
+    /// A point each 10 s.
+    points: Streaming<WatchStatsResponse>,
     _permit: StreamPermit,
-    newest: watch::Receiver<u64>,
     health: HealthChanges,
     checks: Interval,
 }
 
 /// Finds changes of a store's health, which the store reports again and again while it is away.
 struct HealthChanges {
-    reported: watch::Receiver<Health>,
+    reported: value_watch::Receiver<Health>,
     last: Health,
 }
 
@@ -122,23 +130,21 @@ impl LiveEvents {
         console: Console,
         request: Request<()>,
         opened_by: Caller,
-        (permit, watch): (StreamPermit, StatsWatch),
+        (permit, points): (StreamPermit, Streaming<WatchStatsResponse>),
     ) -> Self {
-        let newest = watch.stats().subscribe();
         let health = HealthChanges::new(console.administrator.limiter().store().health());
         let mut checks = interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { console, request, opened_by, watch, _permit: permit, newest, health, checks }
+        Self { console, request, opened_by, points, _permit: permit, health, checks }
     }
 
     /// Waits for the next event. `None` if the server drains: the browser connects to another.
     async fn next(&mut self) -> Option<LiveEvent> {
-        let drained = self.watch.drained();
-        tokio::pin!(drained);
         loop {
             tokio::select! {
-                () = &mut drained => return None,
-                Ok(()) = self.newest.changed() => return Some(LiveEvent::New),
+                point = self.points.message() => {
+                    return point.ok().flatten().map(|_| LiveEvent::New);
+                }
                 _ = self.checks.tick() => {
                     if let Some(why) = self.ended() {
                         return Some(LiveEvent::End(why));
@@ -163,7 +169,7 @@ impl LiveEvents {
 }
 
 impl HealthChanges {
-    fn new(reported: watch::Receiver<Health>) -> Self {
+    fn new(reported: value_watch::Receiver<Health>) -> Self {
         let last = *reported.borrow();
         Self { reported, last }
     }
@@ -181,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_reported_once() {
-        let (store, reported) = watch::channel(Health::Up);
+        let (store, reported) = value_watch::channel(Health::Up);
         let mut changes = HealthChanges::new(reported);
         assert!(!changes.has_changed());
         for health in [Health::Down, Health::Up] {

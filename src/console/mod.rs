@@ -27,9 +27,11 @@
 
 mod action;
 mod assets;
+mod calls;
 mod change_form;
 mod chart;
 mod cookies;
+mod decisions;
 mod fields;
 mod layout;
 mod live;
@@ -37,8 +39,6 @@ mod oidc_sign_in;
 mod outcome;
 mod page_error;
 mod pages;
-mod project_access;
-mod project_problem;
 mod request_fields;
 mod rule_diff;
 mod rule_words;
@@ -69,7 +69,6 @@ use maud::Markup;
 use tokio::runtime::Handle;
 
 use crate::admin::Administrator;
-use crate::admin::projects::ProjectAdministrator;
 use crate::api::auth::{Auth, PeerLocality, RequestKind};
 
 /// Longest body of a form, in bytes. A selector and a reason fit, even with every byte escaped.
@@ -82,8 +81,8 @@ const MAX_RULES_BYTES: usize = 4 * 1024 * 1024;
 pub struct ConsoleContext {
     /// Operations on keys.
     pub administrator: Administrator,
-    /// Operations on projects.
-    pub projects: ProjectAdministrator,
+    /// The services, which pages call in this process.
+    pub services: Router,
     /// Admits visitors.
     pub auth: Arc<Auth>,
     /// The sessions of the instance.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::fields::{FieldError, FormFields, Link};
 use super::page_error::PageError;
-use crate::rules::{Request, RequestFields};
 
 /// A request as a visitor typed it. Not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct TypedRequest {
 }
 
 /// The attributes of a request by name.
-pub(super) type TypedAttributes = HashMap<String, String>;
+type TypedAttributes = HashMap<String, String>;
 
 impl TypedRequest {
     pub(super) fn parse(fields: &FormFields) -> Result<Self, FieldError> {
@@ -44,7 +44,7 @@ impl TypedRequest {
     }
 
     /// Reads the attributes.
-    pub(super) fn attributes(&self) -> Result<TypedAttributes, PageError> {
+    fn attributes(&self) -> Result<TypedAttributes, PageError> {
         let mut attributes = TypedAttributes::new();
         for line in self.attributes.lines().filter(|line| !line.trim().is_empty()) {
             let line = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
@@ -58,21 +58,18 @@ impl TypedRequest {
         Ok(attributes)
     }
 
-    /// Returns the request, with these attributes.
-    pub(super) fn request<'a>(
-        &'a self,
-        attributes: &'a TypedAttributes,
-    ) -> Result<Request<'a>, PageError> {
-        let cost = Some(&*self.cost).filter(|cost| !cost.is_empty());
-        let cost = cost.map(|cost| cost.trim().parse().map_err(|_| "cost must be 0 to 4294967295"));
-        let fields = RequestFields {
-            user_id: &self.user_id,
-            resource: &self.resource,
-            attributes,
-            cost: cost.transpose().map_err(PageError::invalid)?,
-            dry_run: false,
-        };
-        Request::new(fields).map_err(PageError::invalid)
+    /// Returns the message of the request. The service checks its fields.
+    pub(super) fn message(&self) -> Result<CheckRequest, PageError> {
+        let cost = Some(self.cost.trim()).filter(|cost| !cost.is_empty());
+        let cost = cost.map(|cost| cost.parse::<u32>().ok().map(u64::from));
+        let invalid = || PageError::invalid("cost must be 0 to 4294967295");
+        Ok(CheckRequest {
+            user_id: self.user_id.clone(),
+            resource: self.resource.clone(),
+            attributes: self.attributes()?,
+            cost: cost.map(|cost| cost.ok_or_else(invalid)).transpose()?,
+            ..CheckRequest::default()
+        })
     }
 
     /// Shows the inputs.
@@ -118,8 +115,8 @@ mod tests {
         let expected = [("plan", "pro"), ("ip", "10.0.0.1=x")];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(attributes, HashMap::from(expected));
-        let request = typed.request(&attributes).expect("a request");
-        assert_eq!((request.user_id(), request.cost().units()), ("alice", 7));
+        let request = typed.message().expect("a request");
+        assert_eq!((&*request.user_id, request.cost), ("alice", Some(7)));
     }
 
     #[test]
@@ -127,17 +124,12 @@ mod tests {
         for (attributes, cost, problem) in [
             ("plan", "", "attributes must be lines"),
             ("a=1\na=2", "", "attributes must have each name once"),
-            ("=1", "", "attributes must have 1 to 64 bytes per name"),
             ("", "-1", "cost must be"),
             ("", "4294967296", "cost must be"),
         ] {
             let typed = typed(attributes, cost);
-            let checked = typed.attributes().and_then(|all| typed.request(&all).map(|_| ()));
-            let error = checked.expect_err(problem);
+            let error = typed.message().expect_err(problem);
             assert!(error.problem.starts_with(problem), "{}", error.problem);
         }
-        let nobody = TypedRequest::default();
-        let error = nobody.request(&TypedAttributes::new()).expect_err("no user");
-        assert_eq!(error.problem, "user_id must be 1 to 1024 bytes");
     }
 }

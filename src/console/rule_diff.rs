@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::RuleChange;
+use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
+use rlaas_proto::ratelimit::v1::Rule;
 use serde_json::Value;
 
 use super::table::{PageColumn, PageTable};
 use super::text::{foreign, number};
-use crate::projects::RuleChange;
 use crate::rule_messages;
-use crate::rules::spec::RuleSpec;
 
 /// Most rules whose fields are shown.
 const MAX_SHOWN: usize = 200;
@@ -26,12 +27,10 @@ pub(super) struct RuleDiff<'a> {
 impl RuleDiff<'_> {
     /// Returns a line with counts, and the table.
     pub(super) fn render(&self) -> Markup {
-        let count = |is: fn(&RuleChange) -> bool| {
-            self.changes.iter().filter(|change| is(change)).count() as u64
-        };
-        let created = count(|change| change.before.is_none());
-        let deleted = count(|change| change.after.is_none());
-        let changed = self.changes.len() as u64 - created - deleted;
+        let count =
+            |kind: Kind| self.changes.iter().filter(|change| change.kind() == kind).count() as u64;
+        let (created, deleted) = (count(Kind::Created), count(Kind::Deleted));
+        let changed = count(Kind::Updated);
         let table = PageTable {
             of: self.of,
             caption: self.caption,
@@ -65,7 +64,7 @@ fn rows(change: &RuleChange) -> Markup {
     let rest = keys.iter().skip(1);
     html! {
         tr {
-            th scope="row" rowspan=(keys.len().max(1)) { (foreign(&change.name)) }
+            th scope="row" rowspan=(keys.len().max(1)) { (foreign(&change.rule_name)) }
             td rowspan=(keys.len().max(1)) { (kind(change)) }
             @match keys.first() {
                 Some(key) => (cells(change, key, &before, &after)),
@@ -78,10 +77,10 @@ fn rows(change: &RuleChange) -> Markup {
 
 fn kind(change: &RuleChange) -> Markup {
     html! {
-        @match (&change.before, &change.after) {
-            (None, _) => span.good { "new" },
-            (Some(_), None) => span.bad { "deleted" },
-            (Some(_), Some(_)) => span.warn { "changed" },
+        @match change.kind() {
+            Kind::Created => span.good { "new" },
+            Kind::Deleted => span.bad { "deleted" },
+            Kind::Updated | Kind::Unspecified => span.warn { "changed" },
         }
     }
 }
@@ -105,37 +104,42 @@ fn cells(
     }
 }
 
-fn fields(rule: Option<&RuleSpec>) -> BTreeMap<String, String> {
+/// Returns the fields of a rule as files have them, without defaults.
+fn fields(rule: Option<&Rule>) -> BTreeMap<String, String> {
     let Some(rule) = rule else { return BTreeMap::new() };
     let shown = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    rule_messages::fields(rule).into_iter().map(|(key, value)| (key, shown(value))).collect()
+    let rule = rule_messages::without_defaults(rule_messages::spec(rule));
+    rule_messages::fields(&rule).into_iter().map(|(key, value)| (key, shown(value))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Rule;
-    use std::time::Duration;
 
     #[test]
     fn fields_that_differ_are_shown_before_and_after() {
-        let spec = |units| Rule::gcra("<b>").limit(units).per(Duration::from_mins(1));
-        let change = |before: Option<RuleSpec>, after: Option<RuleSpec>| RuleChange {
-            name: "<b>".to_owned(),
+        let rule = |max_requests| {
+            let window = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+            Some(Rule { name: "<b>".to_owned(), max_requests, window, ..Rule::default() })
+        };
+        let change = |kind: Kind, before, after| RuleChange {
+            kind: kind.into(),
+            rule_name: "<b>".to_owned(),
             before,
             after,
+            changed_fields: None,
         };
         let changes = [
-            change(None, Some(spec(1))),
-            change(Some(spec(1)), Some(spec(2))),
-            change(Some(spec(1)), None),
+            change(Kind::Created, None, rule(1)),
+            change(Kind::Updated, rule(1), rule(2)),
+            change(Kind::Deleted, rule(1), None),
         ];
         let diff = RuleDiff { of: "differences", caption: "Differences", changes: &changes };
         let html = diff.render().into_string();
-        assert_eq!(html.matches("<tr>").count(), 1 + 3 + 1 + 1, "{html}");
+        assert_eq!(html.matches("<tr>").count(), 1 + 2 + 1 + 1, "{html}");
         for text in [">new<", ">changed<", ">deleted<", "&lt;b&gt;", ">limit<", ">60s<"] {
             assert!(html.contains(text), "{text}: {html}");
         }

@@ -1,84 +1,121 @@
 //! Rules and keys in words.
 
 use maud::{Markup, html};
-use rlaas_limiter::explain::Mismatch;
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::{KeyPart, Mismatch};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{Algorithm, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy};
 
 use super::fields::{Link, UNNAMED};
 use super::text::{exact_span_text, foreign, grouped};
-use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::control::KeyGrant;
-use crate::plan::KeyPart;
-use crate::rules::{Grant, Mode, Unmatched};
 
-/// Returns the units that a rule grants.
-pub(super) fn grant(grant: Grant, algorithm: Algorithm) -> String {
-    match grant {
-        Grant::Limited(limit) => self::limit(&limit, algorithm),
-        Grant::Banned => "none: every request is refused".to_owned(),
-        Grant::Unlimited => "unlimited".to_owned(),
+/// All keys, in parts per million.
+const EVERY_KEY: u32 = 1_000_000;
+
+/// Returns what a rule grants.
+pub(super) fn rule_grant(rule: &Rule) -> String {
+    let kind = match rule.max_requests {
+        0 => Kind::Banned(true),
+        i64::MAX => Kind::Unlimited(true),
+        units => Kind::Limit(units),
+    };
+    let text = grant(&Grant { kind: Some(kind), burst: rule.burst }, rule.window.as_ref());
+    let debt = rule.max_debt.map(|debt| format!(", at most {} of debt", grouped(count(debt))));
+    text + &debt.unwrap_or_default()
+}
+
+/// Returns what is granted in a window.
+pub(super) fn grant(grant: &Grant, window: Option<&Duration>) -> String {
+    match grant.kind {
+        Some(Kind::Limit(units)) => limit(units, window, grant.burst),
+        Some(Kind::Unlimited(_)) => "unlimited".to_owned(),
+        Some(Kind::Banned(_)) | None => "none: every request is refused".to_owned(),
     }
 }
 
 /// Returns a limit, such as `100 per 1 min, at most 20 at once`.
-pub(super) fn limit(limit: &Limit, algorithm: Algorithm) -> String {
-    let has_burst = algorithm.has_burst() && limit.burst() != limit.units();
-    let burst = has_burst.then(|| format!(", at most {} at once", grouped(limit.burst())));
-    let debt = limit.max_debt().map(|debt| match algorithm.max_debt(limit) {
-        most if debt == most => ", with debt".to_owned(),
-        _ => format!(", at most {} of debt", grouped(debt)),
-    });
-    let (units, window) = (grouped(limit.units()), exact_span_text(limit.window()));
-    format!("{units} per {window}{}{}", burst.unwrap_or_default(), debt.unwrap_or_default())
+fn limit(units: i64, window: Option<&Duration>, burst: i64) -> String {
+    let has_burst = burst > 0 && burst != units;
+    let burst = has_burst.then(|| format!(", at most {} at once", grouped(count(burst))));
+    let window = exact_span_text(window.map_or(Micros::ZERO, span));
+    format!("{} per {window}{}", grouped(count(units)), burst.unwrap_or_default())
 }
 
-/// Returns what an override grants in a window.
-pub(super) fn key_grant(grant: KeyGrant, of: Micros) -> String {
-    match grant {
-        KeyGrant::Limited { units, burst } => {
-            let text = format!("{} per {}", grouped(units.into()), exact_span_text(of));
-            let at_once = format!(", at most {} at once", grouped(burst.into()));
-            if burst == units { text } else { text + &at_once }
-        }
-        KeyGrant::Unlimited => "unlimited".to_owned(),
-        KeyGrant::Banned => "banned".to_owned(),
-    }
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn span(of: &Duration) -> Micros {
+    Micros::from(std::time::Duration::try_from(*of).unwrap_or_default())
+}
+
+/// Returns a candidate: its limit and its algorithm.
+pub(super) fn candidate(candidate: &Candidate) -> String {
+    let limit = limit(candidate.max_requests, candidate.window.as_ref(), candidate.burst);
+    format!("{limit}, {}", algorithm(candidate.algorithm()))
 }
 
 /// Returns the name of an algorithm.
 pub(super) fn algorithm(algorithm: Algorithm) -> String {
-    algorithm.name().replace('-', " ")
+    algorithm.as_str_name().to_lowercase().replace('_', " ")
 }
 
 /// Says why the default rule does not apply to a request.
-pub(super) const fn not_default(policy: Unmatched) -> &'static str {
+pub(super) const fn not_default(policy: UnmatchedPolicy) -> &'static str {
     match policy {
-        Unmatched::DefaultRule => "another rule is enforced for this request",
-        Unmatched::Deny => {
+        UnmatchedPolicy::Deny => {
             "it is not used, since requests without a rule are refused (unmatched: deny)"
         }
-        Unmatched::Allow => "it is not used, since requests without a rule pass (unmatched: allow)",
+        UnmatchedPolicy::Allow => {
+            "it is not used, since requests without a rule pass (unmatched: allow)"
+        }
+        UnmatchedPolicy::DefaultRule | UnmatchedPolicy::Unspecified => {
+            "another rule is enforced for this request"
+        }
     }
 }
 
 /// Returns the requests to which the default rule applies.
-pub(super) const fn default_requests(policy: Unmatched) -> &'static str {
+pub(super) const fn default_requests(policy: UnmatchedPolicy) -> &'static str {
     match policy {
-        Unmatched::DefaultRule => "requests that no other rule is enforced for",
-        Unmatched::Deny => "no request: those without a rule are refused (unmatched: deny)",
-        Unmatched::Allow => "no request: those without a rule pass (unmatched: allow)",
+        UnmatchedPolicy::Deny => "no request: those without a rule are refused (unmatched: deny)",
+        UnmatchedPolicy::Allow => "no request: those without a rule pass (unmatched: allow)",
+        UnmatchedPolicy::DefaultRule | UnmatchedPolicy::Unspecified => {
+            "requests that no other rule is enforced for"
+        }
+    }
+}
+
+/// Returns the mode of a rule with its meaning.
+pub(super) fn rule_mode(rule: &Rule) -> String {
+    let is_quota = rule.descriptor_rule.as_ref().is_some_and(|of| of.quota);
+    match (rule.mode(), rule.enforce_ppm) {
+        (RuleMode::Enforce, Some(part)) if part < EVERY_KEY => {
+            format!("enforced for {} of the keys", share(part))
+        }
+        (RuleMode::Enforce, _) if is_quota => {
+            "quota: refuses if all quotas of a request do".to_owned()
+        }
+        (RuleMode::Shadow, _) if is_quota => "quota in shadow: refuses nothing".to_owned(),
+        (of, _) => mode(of).to_owned(),
     }
 }
 
 /// Returns a mode with its meaning.
-pub(super) const fn mode(mode: Mode) -> &'static str {
+pub(super) const fn mode(mode: RuleMode) -> &'static str {
     match mode {
-        Mode::Enforced => "enforced",
-        Mode::Shadow => "shadow: refuses nothing",
-        Mode::Quota => "quota: refuses if all quotas of a request do",
-        Mode::ShadowQuota => "quota in shadow: refuses nothing",
-        Mode::Off => "off: ignored",
+        RuleMode::Enforce | RuleMode::Unspecified => "enforced",
+        RuleMode::Shadow => "shadow: refuses nothing",
+        RuleMode::Off => "off: ignored",
     }
+}
+
+/// Returns parts per million as a percentage.
+pub(super) fn share(millionths: u32) -> String {
+    let (whole, part) = (millionths / 10_000, millionths % 10_000);
+    let part = format!(".{part:04}");
+    format!("{whole}{} %", part.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Shows the parts of a key with their values.
@@ -122,17 +159,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_say_what_they_grant() {
-        let limit = Limit::new(1_000, Micros::from_secs(60)).expect("a limit");
-        let burst = limit.with_burst(20).expect("a burst");
-        assert_eq!(self::limit(&limit, Algorithm::FixedWindow), "1,000 per 1 min");
-        assert_eq!(
-            grant(Grant::Limited(burst), Algorithm::TokenBucket),
-            "1,000 per 1 min, at most 20 at once"
-        );
-        let odd = Limit::new(5, Micros::from_secs(5_415)).expect("a limit");
-        assert_eq!(self::limit(&odd, Algorithm::FixedWindow), "5 per 1 h 30 min 15 s");
-        let hour = Micros::from_secs(3_600);
-        assert_eq!(key_grant(KeyGrant::Limited { units: 5, burst: 5 }, hour), "5 per 1 h");
+    fn rules_say_what_they_grant() {
+        let rule = |max_requests, seconds, burst| Rule {
+            max_requests,
+            window: Some(Duration { seconds, nanos: 0 }),
+            burst,
+            ..Rule::default()
+        };
+        assert_eq!(rule_grant(&rule(1_000, 60, 1_000)), "1,000 per 1 min");
+        assert_eq!(rule_grant(&rule(1_000, 60, 20)), "1,000 per 1 min, at most 20 at once");
+        assert_eq!(rule_grant(&rule(5, 5_415, 5)), "5 per 1 h 30 min 15 s");
+        assert_eq!(rule_grant(&rule(0, 60, 0)), "none: every request is refused");
+        assert_eq!(rule_grant(&rule(i64::MAX, 60, 0)), "unlimited");
+        let enforced = RuleMode::Enforce.into();
+        let half = Rule { mode: enforced, enforce_ppm: Some(500_000), ..rule(1, 1, 1) };
+        assert_eq!(rule_mode(&half), "enforced for 50 % of the keys");
+        assert_eq!((&*share(825_000), &*share(1_000_000)), ("82.5 %", "100 %"));
     }
 }

@@ -105,9 +105,15 @@ pub(super) fn span(span: Option<&Duration>) -> Markup {
     }
 }
 
+/// Shows the time until something happens.
+pub(super) fn wait(wait: Option<&Duration>) -> Markup {
+    let wait = wait.map(|wait| std::time::Duration::try_from(*wait).unwrap_or_default());
+    html! { (wait_text(Micros::from(wait.unwrap_or_default()))) }
+}
+
 /// Returns the time until something happens in its two largest units, rounded up: after it, it has
 /// happened.
-pub(super) fn wait_text(wait: Micros) -> String {
+fn wait_text(wait: Micros) -> String {
     let step = step(wait.as_micros());
     exact_span_text(Micros::from_micros(wait.as_micros().div_ceil(step).saturating_mul(step)))
 }

@@ -5,7 +5,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 
 use super::fields::Link;
-use super::page_error::sentence;
+use super::page_error::{PageError, sentence};
 use super::{ConsoleContext, layout, moved_to};
 use crate::api::auth::{AuthError, Roles, TokenError};
 
@@ -67,6 +67,16 @@ impl VisitError {
 }
 
 impl ConsoleContext {
+    /// Returns the response to a visitor who may not see what the page is about.
+    pub(super) async fn refuse(&self, error: PageError) -> Response {
+        let title = match error.status {
+            StatusCode::NOT_FOUND => "No such project",
+            StatusCode::FORBIDDEN => "Not permitted",
+            _ => "Not available",
+        };
+        self.page(error.status, move || layout::notice(title, &error.sentence())).await
+    }
+
     /// Returns the response to a visitor who has none of these roles.
     pub(super) async fn lacks_role(&self, required: Roles) -> Response {
         let detail = format!("The role {required} is required.");

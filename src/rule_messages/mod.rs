@@ -105,11 +105,6 @@ pub(crate) fn fields(spec: &RuleSpec) -> BTreeMap<String, Value> {
     }
 }
 
-/// Returns a rule as one that is made at run time is stored: short notations are written out.
-pub(crate) fn at_run_time(rule: &RuleSpec) -> RuleSpec {
-    spec(&message(rule))
-}
-
 /// Returns a field, or an unset one if it has the default.
 fn unless<T: PartialEq>(field: Field<T>, default: &T) -> Field<T> {
     if field.value() == Some(default) { Field::Unset } else { field }

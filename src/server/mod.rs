@@ -184,9 +184,10 @@ impl Server {
                 let grpc = self.grpc_services(limiter, admin, &health_service);
                 let admin = (administrator.clone(), projects.clone());
                 let http = self.http_services(limiter, admin, &health, &background);
+                let admin = (administrator.clone(), projects.clone());
                 let console = console::router(ConsoleContext {
+                    services: self.grpc_services(limiter, admin, &health_service),
                     administrator,
-                    projects: projects.clone(),
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
                     streams: streams.clone(),

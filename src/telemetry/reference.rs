@@ -15,7 +15,10 @@ use crate::algorithm::Algorithm;
 /// Labels whose values are data, with a description of their values.
 const DATA: [(&str, &str); 4] = [
     ("rule", "a rule's name, or `other`"),
-    ("candidate", "place in the list of the rule, 1 to 8; 0: the rule itself, on the same requests"),
+    (
+        "candidate",
+        "place in the list of the rule, 1 to 8; 0: the rule itself, on the same requests",
+    ),
     ("project", "a project's id, or `other`"),
     ("version", "the program's version"),
 ];

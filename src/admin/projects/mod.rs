@@ -38,7 +38,7 @@ use super::{Administrator, MAX_TIME};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::projects::registry::{CallerScope, Change, ProjectState, Registry};
 use crate::projects::{ApiKeySecret, Etag, NewKey, Project, ProjectId, ProjectRules};
-use crate::rules::{RuleSet, Unmatched};
+use crate::rules::Unmatched;
 use crate::usage::UsageRecorder;
 
 use self::change::{Made, PlannedChange};
@@ -98,11 +98,6 @@ impl ProjectAdministrator {
     /// Returns the usage of the projects.
     pub fn usage(&self) -> &UsageRecorder {
         &self.usage
-    }
-
-    /// Returns the rules of files.
-    pub fn file_rules(&self) -> Arc<RuleSet> {
-        self.registry.file_rules()
     }
 
     /// Returns the policy of files for requests of a project that no rule matches, if they have it.

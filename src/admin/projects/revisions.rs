@@ -33,19 +33,6 @@ pub struct RevisionDiff {
 }
 
 impl ProjectAdministrator {
-    /// Returns the last revisions of the rules of a project.
-    ///
-    /// # Errors
-    ///
-    /// [`ProjectError`].
-    pub async fn revisions(
-        &self,
-        id: &ProjectId,
-        deadline: Deadline,
-    ) -> Result<History, ProjectError> {
-        self.revisions_until(id, |_| false, deadline).await
-    }
-
     /// Returns the last revisions of the rules of a project, newest first up to the first one for whose
     /// number `is_last` returns `true`.
     ///

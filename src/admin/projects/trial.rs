@@ -84,11 +84,6 @@ impl ProjectAdministrator {
 }
 
 impl Trial {
-    /// Returns the project as it is.
-    pub fn state(&self) -> &ProjectState {
-        &self.state
-    }
-
     /// Returns what a write would do.
     ///
     /// # Errors

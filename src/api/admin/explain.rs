@@ -15,10 +15,10 @@ use crate::api::v1::parse;
 use crate::clock::Deadline;
 use crate::plan::{RuleIndex, SelectedKey};
 use crate::proto_values::duration;
-use crate::rules::RuleSet;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };
+use crate::rules::{InvalidRequest, Request, RuleSet};
 use rlaas_limiter::explain::{AppliedRule, ExplainedRule, Mismatch};
 use rlaas_limiter::rules::Unmatched;
 use rlaas_limiter::{CheckError, Limiter, explain as core};
@@ -33,9 +33,12 @@ pub(crate) async fn explain(
     message: proto::ExplainRequest,
     deadline: Deadline,
 ) -> Result<proto::ExplainResponse, Status> {
-    let proto::ExplainRequest { request, project_id } = message;
+    let proto::ExplainRequest { request, project_id, rule: asked } = message;
     let snapshot = limiter.project_snapshot(&project_id);
     let snapshot = snapshot.ok_or_else(|| admin(&AdminError::UnknownProject("project_id")))?;
+    if !asked.is_empty() && !snapshot.rules.has_rule(&asked) {
+        return Err(admin(&AdminError::UnknownRule));
+    }
     let request = request.ok_or_else(|| invalid_field("request", "must be set"))?;
     if let Err(problem) = parse(&request) {
         let result = Some(result(Err(&invalid(problem))));
@@ -43,21 +46,59 @@ pub(crate) async fn explain(
         return Ok(proto::ExplainResponse { result, revision, ..Default::default() });
     }
     let explain = move |rules: &RuleSet| {
-        parse(&request).map(|request| rules.explain(&request.in_project(&project_id)))
+        let request = parse(&request)?.in_project(&project_id);
+        let mut explained = rules.explain(&request);
+        if asked.is_empty() {
+            return Ok::<_, InvalidRequest>((explained, None));
+        }
+        explained.left_out = 0;
+        explained.rules.retain(|rule| **rules.rule(rule.rule).name == *asked);
+        let is_far = explained.rules.is_empty();
+        Ok((explained, is_far.then(|| unmet_alone(rules, &asked, &request)).flatten()))
     };
     let (snapshot, explained) = by_rules(snapshot, explain).await;
-    let core::Explanation { plan, keys, rules, left_out } = explained.map_err(invalid)?;
+    let (explained, far) = explained.map_err(invalid)?;
+    let core::Explanation { plan, keys, rules, left_out } = explained;
     let outlook = outlook(limiter, &snapshot, &plan, &keys, deadline).await;
     let is_denied = plan.is_unmatched && snapshot.rules.unmatched() == Unmatched::Deny;
     let messages = RuleMessages { limiter, rules: &snapshot.rules, keys: &keys, outlook: &outlook };
     Ok(proto::ExplainResponse {
         result: check_result(&outlook, is_denied),
-        rules: rules.iter().map(|rule| messages.rule(rule)).collect(),
+        rules: rules.iter().map(|rule| messages.rule(rule)).chain(far).collect(),
         rules_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
         revision: snapshot.revision,
         catalogue_revision: 0,
         store_error: store_error(&outlook),
     })
+}
+
+/// Explains a rule that is none of the nearest: why it does not apply does not depend on others.
+fn unmet_alone(
+    rules: &RuleSet,
+    name: &str,
+    request: &Request<'_>,
+) -> Option<proto::RuleExplanation> {
+    let named = rules.iter().filter(|rule| *rule.name == *name).cloned().collect();
+    let alone = RuleSet::new(rules.default_rule().clone(), named);
+    let explained = alone.explain(request).rules;
+    let of_rule = explained.into_iter().find(|rule| **alone.rule(rule.rule).name == *name);
+    Some(without_state(name, &of_rule?.applies))
+}
+
+/// Returns the explanation of a rule without what only one that applies has.
+fn without_state(name: &str, applies: &core::Applies) -> proto::RuleExplanation {
+    let (applies, mismatch) = match applies {
+        core::Applies::Yes(_) => (Applies::Yes, None),
+        core::Applies::Mismatch(Mismatch { part, wanted, got }) => {
+            let (part, wanted, got) = (part.clone(), wanted.clone(), got.clone());
+            (Applies::Mismatch, Some(proto::Mismatch { part, wanted, got }))
+        }
+        core::Applies::Off => (Applies::Off, None),
+        core::Applies::NotDefault => (Applies::NotDefault, None),
+        core::Applies::Replaced => (Applies::Replaced, None),
+    };
+    let (rule, applies) = (name.to_owned(), applies.into());
+    proto::RuleExplanation { rule, applies, mismatch, ..proto::RuleExplanation::default() }
 }
 
 /// Explains a request of Envoy.
@@ -118,24 +159,10 @@ struct RuleMessages<'a> {
 
 impl RuleMessages<'_> {
     fn rule(&self, explained: &ExplainedRule) -> proto::RuleExplanation {
-        let name = self.rules.rule(explained.rule).name.to_string();
-        let without = |applies: Applies| proto::RuleExplanation {
-            rule: name.clone(),
-            applies: applies.into(),
-            ..proto::RuleExplanation::default()
-        };
-        match &explained.applies {
-            core::Applies::Yes(applied) => {
-                self.applied(explained.rule, *applied, without(Applies::Yes))
-            }
-            core::Applies::Mismatch(Mismatch { part, wanted, got }) => {
-                let (part, wanted, got) = (part.clone(), wanted.clone(), got.clone());
-                let mismatch = Some(proto::Mismatch { part, wanted, got });
-                proto::RuleExplanation { mismatch, ..without(Applies::Mismatch) }
-            }
-            core::Applies::Off => without(Applies::Off),
-            core::Applies::NotDefault => without(Applies::NotDefault),
-            core::Applies::Replaced => without(Applies::Replaced),
+        let message = without_state(self.rules.rule(explained.rule).name, &explained.applies);
+        match explained.applies {
+            core::Applies::Yes(applied) => self.applied(explained.rule, applied, message),
+            _ => message,
         }
     }
 

@@ -92,7 +92,7 @@ pub(super) async fn instances(
         return Err(invalid_token());
     }
     let all = administrator.instances().list(deadline.or_within(MAX_TIME)).await;
-    let mut instances = all.map_err(|error| admin(&AdminError::Store(error)))?.instances;
+    let mut instances = all.map_err(|error| admin(&AdminError::Store(error)))?;
     if !request.page_token.is_empty() {
         instances.retain(|instance| instance.id > request.page_token);
     }

@@ -25,7 +25,8 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use self::decisions::WatchedProjects;
-use self::projects::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted, no_project};
+use self::projects::{ADMIN, OPERATE, no_project};
+pub(super) use self::projects::{OPERATE_OR_ADMIN, admitted, forbidden};
 use self::selector::ParsedSelector;
 use self::top_keys::TopKeysQuery;
 use super::auth::{Caller, Role, Roles, StreamAccess};
@@ -252,10 +253,18 @@ impl AdminService for Service {
         request: Request<proto::ExplainRequest>,
     ) -> Result<Response<proto::ExplainResponse>, Status> {
         let deadline = deadline(request.metadata());
-        let project = admitted(caller(&request)?, &request.get_ref().project_id, OPERATE)?;
+        let caller = caller(&request)?;
+        let project = admitted(caller, &request.get_ref().project_id, OPERATE_OR_ADMIN)?;
+        let is_operator = caller.roles_in(&project).contains(Role::Operate);
         let limiter = self.administrator.limiter();
         let mut response = explain(limiter, request.into_inner(), deadline).await?;
         origins::add(&mut response, &self.projects, &project);
+        if !is_operator {
+            response.result = None;
+            for rule in &mut response.rules {
+                (rule.state, rule.decision, rule.deny_cached_for) = (None, None, None);
+            }
+        }
         Ok(Response::new(response))
     }
 
@@ -343,6 +352,9 @@ impl AdminService for Service {
         let holder = caller(&request)?.holder(&request.get_ref().project_id);
         let selected = stats::selected(&self.administrator, caller(&request)?, request.get_ref())?;
         let query = stats::StatsQuery::new(request.get_ref())?;
+        if request.get_ref().past_only {
+            return Ok(Response::new(stats::past(&self.administrator, query, &selected)));
+        }
         let watch = self.administrator.stats().watch(holder).map_err(stats::refused)?;
         let reader = stats::Reader { administrator: self.administrator.clone(), access, selected };
         Ok(Response::new(stats::responses(watch, query, reader).await))

@@ -133,7 +133,7 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("SetOverride", CHANGE, Verb::Post, "/v1/admin/keys:override"),
     route("ClearOverride", CHANGE, Verb::Post, "/v1/admin/keys:clear-override"),
     route("ListOverrides", CHANGE, Verb::Get, "/v1/admin/overrides"),
-    route("Explain", REPAIR, Verb::Post, "/v1/admin/explain"),
+    route("Explain", SHOW, Verb::Post, "/v1/admin/explain"),
     route("ExplainDescriptors", Permission::OPERATE, Verb::Post, "/v1/admin/explain-descriptors"),
     route("ListAudit", CHANGE, Verb::Get, "/v1/admin/audit"),
     route("ListInstances", Permission::OPERATE_OR_ADMIN, Verb::Get, "/v1/admin/instances"),

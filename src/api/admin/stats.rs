@@ -13,8 +13,8 @@ use tonic::{Code, Status};
 use super::lists::EVERY_PROJECT;
 use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
 use crate::admin::{
-    Administrator, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError, counters,
-    rule_stats,
+    Administrator, FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
+    StatsWatchError, counters, rule_stats,
 };
 use crate::api::auth::{Caller, Role, StreamAccess};
 use crate::api::status::{invalid_field, with_reason};
@@ -148,7 +148,7 @@ pub(super) async fn responses(
 ) -> StatsResponses {
     let stats = watch.stats();
     let newest = stats.subscribe();
-    let (past, after) = query.past(&watch);
+    let (past, after) = query.past(stats);
     let source = if let Some(points) = query.points() {
         Source::Points { newest, after, points }
     } else {
@@ -172,6 +172,18 @@ pub(super) async fn responses(
     }))
 }
 
+/// Returns the points of the past alone.
+pub(super) fn past(
+    administrator: &Administrator,
+    query: StatsQuery,
+    selected: &SelectedRules,
+) -> StatsResponses {
+    let (past, _) = query.past(administrator.stats());
+    let responses: Vec<_> =
+        past.iter().map(|point| Ok(response(selected, query.max_rules, point))).collect();
+    Box::pin(stream::iter(responses))
+}
+
 /// A watch, and what it has not sent.
 struct StatsStream {
     watch: StatsWatch,
@@ -191,9 +203,9 @@ enum Source {
 
 impl StatsQuery {
     /// Returns the points of the past, and the number of the point with which they end.
-    fn past(&self, watch: &StatsWatch) -> (Vec<Arc<StatsPoint>>, u64) {
+    fn past(&self, stats: &FleetStats) -> (Vec<Arc<StatsPoint>>, u64) {
         let history = self.history.unwrap_or_default();
-        let mut past = watch.stats().recent(self.scope, 0);
+        let mut past = stats.recent(self.scope, 0);
         let newest = past.last().map_or(0, |point| point.number);
         let until = past.last().map_or(Timestamp::EPOCH, |point| point.until);
         let from = until - history.into();
@@ -219,23 +231,26 @@ impl StatsStream {
             }
         };
         self.reader.follow()?;
-        Ok(self.response(&point))
+        Ok(response(&self.reader.selected, self.query.max_rules, &point))
     }
+}
 
-    fn response(&self, point: &StatsPoint) -> proto::WatchStatsResponse {
-        let selected = point.select(&self.reader.selected.filter, self.query.max_rules);
-        let SelectedStats { rules, others } = selected;
-        let names = |ids: &BTreeSet<Arc<str>>| ids.iter().map(ToString::to_string).collect();
-        proto::WatchStatsResponse {
-            since: Some(timestamp(point.since)),
-            until: Some(timestamp(point.until)),
-            rules: rules.iter().map(|(key, counts)| rule_stats(key, counts)).collect(),
-            others: others.as_ref().map(counters),
-            coverage: Some(proto::Coverage {
-                instances: names(&point.coverage.instances),
-                missing: names(&point.coverage.missing),
-            }),
-        }
+fn response(
+    selected: &SelectedRules,
+    max_rules: usize,
+    point: &StatsPoint,
+) -> proto::WatchStatsResponse {
+    let SelectedStats { rules, others } = point.select(&selected.filter, max_rules);
+    let names = |ids: &BTreeSet<Arc<str>>| ids.iter().map(ToString::to_string).collect();
+    proto::WatchStatsResponse {
+        since: Some(timestamp(point.since)),
+        until: Some(timestamp(point.until)),
+        rules: rules.iter().map(|(key, counts)| rule_stats(key, counts)).collect(),
+        others: others.as_ref().map(counters),
+        coverage: Some(proto::Coverage {
+            instances: names(&point.coverage.instances),
+            missing: names(&point.coverage.missing),
+        }),
     }
 }
 

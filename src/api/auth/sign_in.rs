@@ -228,4 +228,9 @@ impl Caller {
     pub fn has_anywhere(&self, role: Role) -> bool {
         self.grants().anywhere().contains(role)
     }
+
+    /// Returns `true` if the caller may make a call, as far as is known before its project is.
+    pub fn meets(&self, permission: Permission) -> bool {
+        permission.is_met_by(self.grants())
+    }
 }

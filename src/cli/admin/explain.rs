@@ -69,7 +69,11 @@ pub(in crate::cli) fn run(args: &ExplainArgs) -> ExitCode {
         Ok(match request {
             Request::Check(request) => {
                 let project_id = project_id(args.project.as_deref());
-                let call = ExplainRequest { request: Some(request.clone()), project_id };
+                let call = ExplainRequest {
+                    request: Some(request.clone()),
+                    project_id,
+                    ..ExplainRequest::default()
+                };
                 let response = admin.explain(call).await?.into_inner();
                 let text = explain_text::of_check(&response, &request);
                 CommandOutput::new("ExplainResponse", &response, text)
@@ -99,7 +103,11 @@ fn explain_by_files(args: &ExplainArgs, request: Request) -> ExitCode {
             Ok(match request {
                 Request::Check(request) => {
                     let project_id = String::new();
-                    let call = ExplainRequest { request: Some(request.clone()), project_id };
+                    let call = ExplainRequest {
+                        request: Some(request.clone()),
+                        project_id,
+                        ..ExplainRequest::default()
+                    };
                     let response = service::explain(&limiter, call, Deadline::NEVER).await?;
                     let text = explain_text::of_check(&response, &request);
                     CommandOutput::new("ExplainResponse", &response, text)

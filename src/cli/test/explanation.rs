@@ -18,7 +18,8 @@ use crate::clock::Deadline;
 pub(super) fn explain(limiter: &Limiter, request: &StepRequest, runtime: &Runtime) -> String {
     match request {
         StepRequest::Check(request) => {
-            let call = ExplainRequest { request: Some(request.clone()), project_id: String::new() };
+            let call =
+                ExplainRequest { request: Some(request.clone()), ..ExplainRequest::default() };
             match runtime.block_on(service::explain(limiter, call, Deadline::NEVER)) {
                 Ok(explained) => check_lines(&explained, request),
                 Err(status) => without_explanation(status.message()),

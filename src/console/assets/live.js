@@ -5,6 +5,8 @@
 const main = document.querySelector("main");
 const source = document.querySelector("#live")?.dataset.events;
 const RETRY_MS = 10_000;
+// A page that was loaded a moment ago is not loaded again by the first event.
+const FRESH_MS = 2_000;
 
 const TEXTS = {
   live: "Live",
@@ -58,11 +60,18 @@ if (source) {
       show("away");
     } else {
       show("live");
-      load();
+      if (performance.now() > FRESH_MS) load();
     }
   }
 
+  // What the reader has selected must not be replaced: the next event loads the page.
+  function isSelected() {
+    const selection = document.getSelection();
+    return !selection.isCollapsed && main.contains(selection.anchorNode);
+  }
+
   function load() {
+    if (isSelected()) return;
     if (loading) {
       isOld = true;
       return;

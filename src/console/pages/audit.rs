@@ -1,19 +1,18 @@
 //! The audit: who changed what, when and why, newest first.
 
-use std::time::Duration;
-
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
+use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::audit_entry::State as Outcome;
-use rlaas_proto::ratelimit::admin::v1::{AuditEntry, KeyState};
+use rlaas_proto::ratelimit::admin::v1::{
+    AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
+};
 
-use crate::admin::{AdminError, AuditFilter, AuditPage, AuditedProjects, PageToken};
-use crate::api::auth::{Caller, Permission, Role};
-use crate::clock::{Deadline, Micros, Timestamp};
 use crate::console::Console;
-use crate::console::fields::{FormFields, Link, project_id};
+use crate::console::calls::{READ_TIME, id_of, within};
+use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
 use crate::console::rule_words::rule_link;
@@ -21,11 +20,10 @@ use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
 use crate::console::visitor::ConsoleVisitor;
 
-/// Longest wait for the store.
-const MAX_TIME: Duration = Duration::from_secs(5);
-/// Most changes of a page.
-const PAGE_SIZE: usize = 50;
-const DAY: Micros = Micros::from_secs(24 * 60 * 60);
+/// Seconds of a day.
+const DAY: i64 = 24 * 60 * 60;
+/// The project of a call that is for all projects of its caller.
+const EVERY_PROJECT: &str = "-";
 
 /// A search in the audit: the fields of the form. Empty ones limit nothing.
 #[derive(Clone, Debug, Default)]
@@ -45,13 +43,10 @@ pub(in crate::console) async fn show(
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
 ) -> Response {
-    if !visitor.caller.has_anywhere(Role::Admin) {
-        return console.lacks_role(Permission::PROJECT_ADMIN.roles()).await;
-    }
     let frame = console.frame(&visitor, "audit");
     let search = AuditSearch::parse(query.unwrap_or_default().as_bytes());
     let found = match &search {
-        Ok(search) => list(&console, &visitor.caller, search).await,
+        Ok(search) => list(&visitor, search).await,
         Err(error) => Err(error.clone()),
     };
     let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
@@ -60,28 +55,21 @@ pub(in crate::console) async fn show(
 }
 
 async fn list(
-    console: &Console,
-    caller: &Caller,
+    visitor: &ConsoleVisitor,
     search: &AuditSearch,
-) -> Result<AuditPage, PageError> {
-    let projects = search.projects(console, caller)?;
-    let token = Some(&*search.page).filter(|page| !page.is_empty());
-    let token = token.map(str::parse::<PageToken>).transpose();
-    let filter = AuditFilter {
-        projects: projects.as_ref(),
-        keys: None,
-        target: &search.rule,
-        actor: &search.actor,
+) -> Result<ListAuditResponse, PageError> {
+    let project = if search.project.is_empty() { EVERY_PROJECT } else { id_of(&search.project) };
+    let until = day("to", &search.to)?;
+    let request = ListAuditRequest {
+        project_id: project.to_owned(),
+        page_token: search.page.clone(),
+        target: search.rule.clone(),
+        actor: search.actor.clone(),
         since: day("from", &search.from)?,
-        until: day("to", &search.to)?.map(|day| day + DAY),
+        until: until.map(|day| Timestamp { seconds: day.seconds + DAY, nanos: 0 }),
+        ..ListAuditRequest::default()
     };
-    let token = token.map_err(PageError::invalid)?;
-    let deadline = Deadline::within(MAX_TIME);
-    let page = console.administrator.audit().list(&filter, PAGE_SIZE, token, deadline).await;
-    page.map_err(|error| {
-        let error = PageError::from(AdminError::Store(error));
-        PageError { problem: format!("The audit can't be read: {}.", error.problem), ..error }
-    })
+    Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner())
 }
 
 impl AuditSearch {
@@ -96,33 +84,6 @@ impl AuditSearch {
             to: field("to")?,
             page: field("page")?,
         })
-    }
-
-    /// Returns the projects whose changes are to be listed; `None` if they are all. Those of a
-    /// project that was deleted are for visitors with the role for all projects, also if another
-    /// one has its id.
-    fn projects(
-        &self,
-        console: &Console,
-        caller: &Caller,
-    ) -> Result<Option<AuditedProjects>, PageError> {
-        let required = Permission::PROJECT_ADMIN.roles();
-        let is_for_all = caller.has(Role::Admin);
-        if self.project.is_empty() {
-            let own = caller.projects_with(required);
-            let own = own.filter_map(|id| console.projects.audited(id));
-            return Ok((!is_for_all).then(|| own.collect()));
-        }
-        let audited = project_id(&self.project).and_then(|id| {
-            if is_for_all {
-                return Some((id.to_string(), Timestamp::EPOCH));
-            }
-            let is_permitted = caller.roles_in(&id).intersects(required);
-            console.projects.audited(&id).filter(|_| is_permitted)
-        });
-        let unknown = || PageError::invalid("project must be one that you have the role admin for");
-        let audited = audited.ok_or_else(unknown)?;
-        Ok(Some(AuditedProjects::from([audited])))
     }
 
     fn is_given(&self) -> bool {
@@ -151,13 +112,16 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
         PageError::invalid(format!("{field} must be a day from 1970 to 9999, such as 2026-11-23"))
     };
     let is_day = text.len() == 10 && text.is_ascii();
-    let at = format!("{text}T00:00:00Z").parse::<prost_types::Timestamp>();
-    let at = at.ok().filter(|_| is_day).ok_or_else(invalid)?;
-    let seconds = u64::try_from(at.seconds).map_err(|_| invalid())?;
-    Ok(Some(Timestamp::EPOCH + Micros::from_secs(seconds)))
+    let at = format!("{text}T00:00:00Z").parse::<Timestamp>();
+    let at = at.ok().filter(|at| is_day && at.seconds >= 0);
+    at.map(Some).ok_or_else(invalid)
 }
 
-fn render(frame: &Frame, search: &AuditSearch, found: &Result<AuditPage, PageError>) -> Markup {
+fn render(
+    frame: &Frame,
+    search: &AuditSearch,
+    found: &Result<ListAuditResponse, PageError>,
+) -> Markup {
     let content = html! {
         (form(search))
         @match found {
@@ -169,8 +133,8 @@ fn render(frame: &Frame, search: &AuditSearch, found: &Result<AuditPage, PageErr
                         @else { "Nothing has been changed so far: changes of keys, rules and projects appear here." }
                     }
                 } @else { (table(&page.entries)) }
-                @if let Some(next) = &page.next {
-                    p { a href=(search.link(&next.to_string())) { "Older changes" } }
+                @if !page.next_page_token.is_empty() {
+                    p { a href=(search.link(&page.next_page_token)) { "Older changes" } }
                 }
                 @if !search.page.is_empty() { p { a href=(search.link("")) { "Newest changes" } } }
             }
@@ -311,7 +275,7 @@ mod tests {
     #[test]
     fn days_begin_by_utc() {
         assert_eq!(day("from", ""), Ok(None));
-        let second = Timestamp::EPOCH + DAY;
+        let second = Timestamp { seconds: DAY, nanos: 0 };
         assert_eq!(day("from", "1970-01-02"), Ok(Some(second)));
         for text in ["1970-1-2", "1969-12-31", "2026-13-01", "2026-11-23T00", "x", "２０２６-11-23"]
         {

@@ -1,32 +1,28 @@
 //! The last revisions of the rules of a project: who changed what, when and why, and the way back.
 
-use std::time::Duration;
-
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, Revision, RollbackRequest,
+};
 
-use crate::admin::projects::{ProjectCall, ProjectError, RevisionDiff};
-use crate::clock::Deadline;
+use super::project::project;
 use crate::console::Console;
 use crate::console::action::Action;
+use crate::console::calls::{CHANGE_TIME, READ_TIME, field_of, id_of, within};
 use crate::console::change_form::{hidden, reason};
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
-use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, field_of};
 use crate::console::rule_diff::RuleDiff;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
 use crate::console::visitor::ConsoleVisitor;
-use crate::projects::{History, ProjectId, Revision};
-use crate::proto_values::timestamp;
 
-/// Longest wait for the store.
-const MAX_TIME: Duration = Duration::from_secs(5);
-/// Longest wait for a write.
-const MAX_WRITE_TIME: Duration = Duration::from_secs(20);
+/// Most revisions: all that are kept.
+const MAX_REVISIONS: i32 = 1_000;
 
 /// Revisions that a visitor compares, as the query has them.
 #[derive(Clone, Debug, Default)]
@@ -40,15 +36,14 @@ struct Compared {
 #[derive(Debug)]
 struct HistoryPage {
     frame: Frame,
-    id: ProjectId,
-    history: Result<History, String>,
+    id: String,
+    history: Result<Vec<Revision>, PageError>,
     compared: Compared,
-    diff: Option<Result<RevisionDiff, String>>,
+    diff: Option<Result<GetRevisionResponse, PageError>>,
     /// Revision of the project that a visitor of this page has seen.
     seen: u64,
     may_roll_back: bool,
-    problem: Option<String>,
-    reason: String,
+    refused: Option<(PageError, FormFields)>,
 }
 
 /// Shows the revisions, and the differences between two.
@@ -56,132 +51,142 @@ pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
-) -> Result<Response, Response> {
+) -> Response {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let id = console.admitted(&visitor, query.one("project"), OPERATE_OR_ADMIN).await?;
     let frame = console.frame_after_change(&visitor, "projects", &query);
     let field = |name| query.one(name).unwrap_or_default().to_owned();
     let compared = Compared { revision: field("revision"), base: field("base") };
-    Ok(respond(&console, &visitor, (id, frame, compared), None).await)
+    respond(&console, &visitor, frame, &field("project"), compared, None).await
 }
 
 /// Makes the rules of a revision those of the project again.
 pub(in crate::console) async fn roll_back(
     State(console): State<Console>,
     action: Action,
-) -> Result<Response, Response> {
+) -> Response {
     let Action { visitor, fields, .. } = action;
-    let id = console.admitted(&visitor, fields.one("project"), ADMIN).await?;
-    Ok(match try_roll_back(&console, &visitor, &id, &fields).await {
+    let project = fields.one("project").unwrap_or_default().to_owned();
+    match try_roll_back(&visitor, &fields).await {
         Ok(outcome) => {
-            let link = Link::to("history").with("project", field_of(&id));
+            let link = Link::to("history").with("project", &project);
             console.done(&visitor, link, &outcome)
         }
+        Err(error) if error.is_of_access() => console.refuse(error).await,
         Err(error) => {
             let revision = fields.one("revision").unwrap_or_default().to_owned();
             let compared = Compared { revision, base: String::new() };
             let frame = console.frame(&visitor, "projects");
-            respond(&console, &visitor, (id, frame, compared), Some((error, fields))).await
+            let refused = Some((error, fields));
+            respond(&console, &visitor, frame, &project, compared, refused).await
         }
-    })
-}
-
-async fn try_roll_back(
-    console: &Console,
-    visitor: &ConsoleVisitor,
-    id: &ProjectId,
-    fields: &FormFields,
-) -> Result<String, PageError> {
-    let count = |name| {
-        let text = fields.one(name).map_err(PageError::invalid)?;
-        let valid = format!("{name} must be a whole number");
-        text.parse::<u64>().map_err(|_| PageError::invalid(valid))
-    };
-    let (number, expected) = (count("revision")?, count("expected")?);
-    let call = ProjectCall {
-        actor: visitor.caller.actor().to_owned(),
-        action: "Rollback",
-        reason: fields.one("reason").map_err(PageError::invalid)?.to_owned(),
-        // The revision lets a form be sent once.
-        request_id: String::new(),
-        scope: visitor.caller.scope(),
-        deadline: Deadline::within(MAX_WRITE_TIME),
-    };
-    match console.projects.roll_back(&call, id, number, Some(expected)).await {
-        Ok(written) if written.changes.is_empty() => {
-            Ok(format!("The rules are those of revision {number} already: nothing was changed."))
-        }
-        Ok(written) => {
-            let made = written.revision.map_or(0, |revision| revision.number);
-            Ok(format!("The rules of revision {number} are in force again, as revision {made}."))
-        }
-        Err(ProjectError::StaleRevision) if is_in_force(console, id, number).await => Ok(format!(
-            "The rules of revision {number} are in force already: nothing was left to change."
-        )),
-        Err(error @ ProjectError::StaleRevision) => {
-            let text =
-                "Others have changed the project since you loaded this page: nothing was rolled \
-                        back. Compare again, and roll back if you still want to."
-                    .to_owned();
-            Err(PageError { problem: text, ..error.into() })
-        }
-        Err(error) => Err(error.into()),
     }
 }
 
-/// Returns `true` if the rules in force are those of a revision: perhaps the form was sent twice.
-async fn is_in_force(console: &Console, id: &ProjectId, number: u64) -> bool {
-    let deadline = Deadline::within(MAX_TIME);
-    let newest = console.projects.revision(id, 0, Some(number), deadline).await;
-    newest.is_ok_and(|diff| diff.changes.is_empty())
+async fn try_roll_back(visitor: &ConsoleVisitor, fields: &FormFields) -> Result<String, PageError> {
+    let id = visitor.admin_in(fields)?;
+    let count = |name| {
+        let valid = || PageError::invalid(format!("{name} must be a whole number"));
+        fields.one(name)?.parse::<u64>().map_err(|_| valid())
+    };
+    let number = count("revision")?;
+    let request = RollbackRequest {
+        project_id: id.to_owned(),
+        revision: number,
+        // It lets a form be sent once.
+        expected_revision: Some(count("expected")?),
+        reason: fields.one("reason")?.to_owned(),
+    };
+    let error = match visitor.projects().rollback(within(CHANGE_TIME, request)).await {
+        Ok(written) if written.get_ref().changes.is_empty() => {
+            return Ok(format!(
+                "The rules are those of revision {number} already: nothing was changed."
+            ));
+        }
+        Ok(written) => {
+            let made = written.into_inner().revision.unwrap_or_default().revision;
+            return Ok(format!(
+                "The rules of revision {number} are in force again, as revision {made}."
+            ));
+        }
+        Err(status) => PageError::from(status),
+    };
+    if error.reason != "STALE" {
+        return Err(error);
+    }
+    // Perhaps the form was sent twice.
+    if revision(visitor, id, 0, Some(number)).await.is_ok_and(|diff| diff.changes.is_empty()) {
+        return Ok(format!(
+            "The rules of revision {number} are in force already: nothing was left to change."
+        ));
+    }
+    let problem = "Others have changed the project since you loaded this page: nothing was rolled \
+                   back. Compare again, and roll back if you still want to."
+        .to_owned();
+    Err(PageError { problem, ..error })
+}
+
+/// Returns a revision with its differences from another; 0 is the newest one.
+pub(super) async fn revision(
+    visitor: &ConsoleVisitor,
+    id: &str,
+    revision: u64,
+    base_revision: Option<u64>,
+) -> Result<GetRevisionResponse, PageError> {
+    let request = GetRevisionRequest { project_id: id.to_owned(), revision, base_revision };
+    Ok(visitor.projects().get_revision(within(READ_TIME, request)).await?.into_inner())
+}
+
+/// Returns the last revisions of the rules of a project, newest first.
+pub(super) async fn revisions(
+    visitor: &ConsoleVisitor,
+    id: &str,
+) -> Result<Vec<Revision>, PageError> {
+    let (project_id, page_token) = (id.to_owned(), String::new());
+    let request = ListRevisionsRequest { project_id, page_size: MAX_REVISIONS, page_token };
+    let listed = visitor.projects().list_revisions(within(READ_TIME, request)).await?;
+    Ok(listed.into_inner().revisions)
 }
 
 async fn respond(
     console: &Console,
     visitor: &ConsoleVisitor,
-    (id, frame, compared): (ProjectId, Frame, Compared),
+    frame: Frame,
+    field: &str,
+    compared: Compared,
     refused: Option<(PageError, FormFields)>,
 ) -> Response {
-    let Ok(state) = console.projects.project(&id) else {
-        return console.refuse_access(AccessError::NoProject).await;
+    // An empty field is the id of no project.
+    let id = if field.is_empty() { "-" } else { id_of(field) };
+    let state = match project(visitor, id).await {
+        Ok(state) => state,
+        Err(error) => return console.refuse(error).await,
     };
-    let deadline = Deadline::within(MAX_TIME);
-    let history = console.projects.revisions(&id, deadline).await;
-    let diff = diff(console, &id, &compared, deadline).await;
+    let history = revisions(visitor, id).await;
+    let diff = diff(visitor, id, &compared).await;
     let status = match (&refused, &history, &diff) {
-        (Some((error, _)), ..) | (None, Ok(_), Some(Err(error))) => error.status,
-        (None, Err(error), _) => PageError::from(error.clone()).status,
+        (Some((error, _)), ..) | (None, Err(error), _) | (None, Ok(_), Some(Err(error))) => {
+            error.status
+        }
         (None, Ok(_), _) => StatusCode::OK,
     };
-    let (problem, fields) = refused.map(|(error, fields)| (error.sentence(), fields)).unzip();
-    let field = |name| fields.as_ref().and_then(|fields| fields.one(name).ok()).unwrap_or_default();
     // Without the differences the visitor sees nothing that others have changed meanwhile.
+    let expected = refused.as_ref().and_then(|(_, fields)| fields.one("expected").ok());
     let seen = match &diff {
-        Some(Err(_)) => field("expected").parse().unwrap_or_default(),
+        Some(Err(_)) => expected.and_then(|text| text.parse().ok()).unwrap_or_default(),
         _ => state.revision,
     };
-    let page = HistoryPage {
-        frame,
-        history: history.map_err(|error| PageError::from(error).sentence()),
-        compared,
-        diff: diff.map(|diff| diff.map_err(|error| error.sentence())),
-        seen,
-        may_roll_back: visitor.caller.roles_in(&id).intersects(ADMIN),
-        id,
-        problem,
-        reason: field("reason").to_owned(),
-    };
+    let (id, may_roll_back) = (id.to_owned(), visitor.is_admin(id));
+    let page = HistoryPage { frame, id, history, compared, diff, seen, may_roll_back, refused };
     console.page(status, move || page.render()).await
 }
 
 /// Returns the differences that are asked for, if any are.
 async fn diff(
-    console: &Console,
-    id: &ProjectId,
-    Compared { revision, base }: &Compared,
-    deadline: Deadline,
-) -> Option<Result<RevisionDiff, PageError>> {
-    if revision.is_empty() {
+    visitor: &ConsoleVisitor,
+    id: &str,
+    Compared { revision: asked, base }: &Compared,
+) -> Option<Result<GetRevisionResponse, PageError>> {
+    if asked.is_empty() {
         return None;
     }
     let number = |name: &str, text: &str| {
@@ -189,13 +194,10 @@ async fn diff(
         text.parse::<u64>().map_err(|_| invalid())
     };
     let base = Some(base).filter(|base| !base.is_empty());
-    let numbers = number("Revision", revision)
-        .and_then(|revision| Ok((revision, base.map(|base| number("Base", base)).transpose()?)));
+    let numbers = number("Revision", asked)
+        .and_then(|asked| Ok((asked, base.map(|base| number("Base", base)).transpose()?)));
     Some(match numbers {
-        Ok((revision, base)) => {
-            let diff = console.projects.revision(id, revision, base, deadline).await;
-            diff.map_err(PageError::from)
-        }
+        Ok((asked, base)) => revision(visitor, id, asked, base).await,
         Err(error) => Err(error),
     })
 }
@@ -204,35 +206,35 @@ impl HistoryPage {
     fn render(&self) -> Markup {
         let id = field_of(&self.id);
         let content = html! {
-            @if let Some(problem) = &self.problem { (failure(problem)) }
+            @if let Some((error, _)) = &self.refused { (failure(&error.sentence())) }
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
                 " · " a href=(Link::to("change").with("project", id)) { "Change the rules" }
             }
             @match &self.diff {
                 Some(Ok(diff)) => (self.diff(diff)),
-                Some(Err(problem)) => {
-                    (failure(problem))
+                Some(Err(error)) => {
+                    (failure(&error.sentence()))
                     @if let Some(revision) = self.refused_roll_back() { (self.roll_back_form(revision)) }
                 }
                 None => {}
             }
             h2 { "Revisions" }
             @match &self.history {
-                Err(problem) => (failure(&format!("The history can't be read. {problem}"))),
-                Ok(history) if history.iter().next().is_none() => {
+                Err(error) => (failure(&format!("The history can't be read. {}", error.sentence()))),
+                Ok(history) if history.is_empty() => {
                     p.notice { "The rules of the project were never changed at run time." }
                 }
                 Ok(history) => (self.table(history)),
             }
         };
-        let of = if self.id.is_unnamed() { "requests without an API key" } else { id };
+        let of = if self.id.is_empty() { "requests without an API key" } else { id };
         self.frame.page(&format!("History of the rules: {of}"), &content)
     }
 
     /// Returns the revision of a form that was refused, whose reason stays.
     fn refused_roll_back(&self) -> Option<u64> {
-        let is_refused = self.problem.is_some() && self.may_roll_back;
+        let is_refused = self.refused.is_some() && self.may_roll_back;
         self.compared.revision.parse().ok().filter(|_| is_refused)
     }
 
@@ -242,7 +244,7 @@ impl HistoryPage {
             .with("revision", &revision.to_string())
     }
 
-    fn table(&self, history: &History) -> Markup {
+    fn table(&self, history: &[Revision]) -> Markup {
         let table = PageTable {
             of: "revisions",
             caption: "The last 100, newest first",
@@ -256,47 +258,48 @@ impl HistoryPage {
             ],
         };
         table.with_rows(&html! {
-            @for Revision { number: of, at, actor, action, reason, changes } in history.iter() {
+            @for Revision { revision, created_at, actor, action, reason, changed_rules, .. } in history {
                 tr {
-                    th.right scope="row" { a href=(self.link(*of)) { (number(*of)) } }
-                    td { (time(Some(&timestamp(*at)))) }
+                    th.right scope="row" { a href=(self.link(*revision)) { (number(*revision)) } }
+                    td { (time(created_at.as_ref())) }
                     td { (foreign(actor)) }
                     td { (foreign(action)) }
                     td.wide { @if reason.is_empty() { span.muted { "–" } } @else { (foreign(reason)) } }
-                    td.right { (number(changes.len() as u64)) }
+                    td.right { (number((*changed_rules).into())) }
                 }
             }
         })
     }
 
     /// Shows a revision beside another one, with the form to go back to it.
-    fn diff(&self, RevisionDiff { revision, changes }: &RevisionDiff) -> Markup {
+    fn diff(&self, GetRevisionResponse { revision, changes }: &GetRevisionResponse) -> Markup {
+        let revision = revision.clone().unwrap_or_default();
         let Compared { base, .. } = &self.compared;
         let base_text =
             if base.is_empty() { "the one before".to_owned() } else { format!("revision {base}") };
-        let caption = format!("Revision {} against {base_text}", revision.number);
+        let caption = format!("Revision {} against {base_text}", revision.revision);
         html! {
-            h2 { "Revision " (revision.number) }
+            h2 { "Revision " (revision.revision) }
             p {
                 (foreign(&revision.action)) " by " (foreign(&revision.actor)) ", "
-                (time(Some(&timestamp(revision.at))))
+                (time(revision.created_at.as_ref()))
                 @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
             }
-            @if let Ok(history) = &self.history { (self.base_form(history, revision.number)) }
+            @if let Ok(history) = &self.history { (self.base_form(history, revision.revision)) }
             @if changes.is_empty() { p.notice { "No rule differs." } }
             @else { (RuleDiff { of: "differences", caption: &caption, changes }.render()) }
-            @if self.is_newest(revision.number) {
+            @if self.is_newest(revision.revision) {
                 p.hint { "It is the newest revision: its rules are those of the project." }
-            } @else if self.may_roll_back { (self.roll_back_form(revision.number)) }
+            } @else if self.may_roll_back { (self.roll_back_form(revision.revision)) }
         }
     }
 
     fn is_newest(&self, number: u64) -> bool {
-        let newest = self.history.as_ref().ok().and_then(|history| history.iter().next());
-        newest.is_some_and(|newest| newest.number == number)
+        let newest = self.history.as_ref().ok().and_then(|history| history.first());
+        newest.is_some_and(|newest| newest.revision == number)
     }
 
-    fn base_form(&self, history: &History, shown: u64) -> Markup {
+    fn base_form(&self, history: &[Revision], shown: u64) -> Markup {
         let base = &self.compared.base;
         html! {
             form.row method="get" action="history" {
@@ -306,7 +309,7 @@ impl HistoryPage {
                     label for="base" { "Compare with" }
                     select #base name="base" {
                         option value="" selected[base.is_empty()] { "the one before" }
-                        @for Revision { number, .. } in history.iter().filter(|of| of.number != shown) {
+                        @for Revision { revision: number, .. } in history.iter().filter(|of| of.revision != shown) {
                             option value=(number) selected[*base == number.to_string()] { "revision " (number) }
                         }
                         option value="0" selected[base == "0"] { "no rules" }
@@ -318,6 +321,7 @@ impl HistoryPage {
     }
 
     fn roll_back_form(&self, revision: u64) -> Markup {
+        let typed = self.refused.as_ref().and_then(|(_, fields)| fields.one("reason").ok());
         html! {
             form.card.stack.narrow-form method="post" action="roll-back" {
                 (hidden(&self.frame, ""))
@@ -328,7 +332,7 @@ impl HistoryPage {
                     "The rules of this revision come into force again, as a new revision; rules that were made \
                      since are deleted."
                 }
-                (reason("reason", &self.reason))
+                (reason("reason", typed.unwrap_or_default()))
                 button.danger { "Roll back to revision " (revision) }
             }
         }

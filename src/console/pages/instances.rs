@@ -1,50 +1,52 @@
 //! The instances of the fleet.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
-use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
+use rlaas_proto::ratelimit::admin::v1::{Instance, ListInstancesRequest, StoreNode};
+use tonic::Status;
 
-use crate::admin::{AdminError, InstanceList};
-use crate::api::auth::Permission;
-use crate::clock::Deadline;
+use crate::console::calls::{READ_TIME, within};
 use crate::console::layout::Frame;
+use crate::console::page_error::PageError;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, span, time};
 use crate::console::visitor::ConsoleVisitor;
 use crate::console::{Console, layout};
 
-/// Longest wait for the store.
-const MAX_TIME: Duration = Duration::from_secs(5);
-/// Most instances on the page.
-const MAX_SHOWN: usize = 1_000;
+/// Most instances on a page.
+const MAX_SHOWN: i32 = 1_000;
+
+/// The first instances, and whether there are more.
+type ListedInstances = (Vec<Instance>, bool);
 
 /// Shows the instances.
 pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
 ) -> Response {
-    if !visitor.sees_instances() {
-        return console.lacks_role(Permission::OPERATE_OR_ADMIN.roles()).await;
-    }
     let frame = console.frame(&visitor, "instances");
-    let listed = console.administrator.instances().list(Deadline::within(MAX_TIME)).await;
-    match listed {
-        Ok(list) => console.page(StatusCode::OK, move || render(&frame, &list)).await,
-        Err(error) => {
-            let problem = AdminError::Store(error).to_string();
-            let render = move || frame.page("Instances", &layout::failure(&problem));
-            console.page(StatusCode::SERVICE_UNAVAILABLE, render).await
+    match list(&visitor).await {
+        Ok(list) => console.page(StatusCode::OK, move || render(&frame, list)).await,
+        Err(status) => {
+            let error = PageError::from(status);
+            let status = error.status;
+            let render = move || frame.page("Instances", &layout::failure(&error.sentence()));
+            console.page(status, render).await
         }
     }
 }
 
-fn render(frame: &Frame, list: &InstanceList) -> Markup {
-    let instances = &*list.instances;
+/// Lists the instances.
+pub(super) async fn list(visitor: &ConsoleVisitor) -> Result<ListedInstances, Status> {
+    let request = ListInstancesRequest { page_size: MAX_SHOWN, page_token: String::new() };
+    let listed = visitor.admin().list_instances(within(READ_TIME, request)).await?.into_inner();
+    Ok((listed.instances, !listed.next_page_token.is_empty()))
+}
+
+fn render(frame: &Frame, (instances, has_more): ListedInstances) -> Markup {
     let missing = instances.iter().filter(|instance| instance.missing).count();
     let here = instances.iter().find(|instance| instance.answering);
     let newest = instances.iter().map(|instance| instance.catalogue_revision).max();
@@ -53,15 +55,15 @@ fn render(frame: &Frame, list: &InstanceList) -> Markup {
             (number(instances.len() as u64))
             @if instances.len() == 1 { " instance" } @else { " instances" }
             @if missing > 0 { ", " strong.bad { (number(missing as u64)) " missing" } }
-            @else if list.others_known { ", all reporting" }
-            @if !list.others_known { ", " strong.warn { "other instances are not known" } }
+            @else if !frame.is_store_away { ", all reporting" }
+            @if frame.is_store_away { ", " strong.warn { "other instances are not known" } }
         }
         @if frame.store == "memory" {
             p.notice { "The store is this instance's memory: other instances do not share its counts, and are not listed." }
         }
-        (table(instances, newest))
-        @if instances.len() > MAX_SHOWN {
-            p.notice { "Only the first " (number(MAX_SHOWN as u64)) " are shown." }
+        (table(&instances, newest))
+        @if has_more {
+            p.notice { "Only the first " (number(instances.len() as u64)) " are shown." }
         }
         @if let Some(here) = here { (nodes(&here.store_nodes)) }
     };
@@ -85,8 +87,7 @@ fn table(instances: &[Instance], newest: Option<u64>) -> Markup {
             PageColumn::Number("Catalogue"),
         ],
     };
-    let shown = instances.iter().take(MAX_SHOWN);
-    table.with_rows(&html! { @for instance in shown { (row(instance, newest)) } })
+    table.with_rows(&html! { @for instance in instances { (row(instance, newest)) } })
 }
 
 fn row(instance: &Instance, newest: Option<u64>) -> Markup {

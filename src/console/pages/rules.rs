@@ -1,32 +1,27 @@
 //! The rules in force, by project and name.
 
-use std::sync::Arc;
-
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_limiter::Snapshot;
-use rlaas_limiter::rules::Unmatched;
+use rlaas_proto::ratelimit::v1::rule_origin::Kind;
+use rlaas_proto::ratelimit::v1::{
+    GetConfigRequest, GetConfigResponse, Rule, RuleMode, RuleOrigin, UnmatchedPolicy,
+};
 
-use super::rule::{NamedRule, RuleSource};
-use crate::api::auth::{Caller, Permission, Roles};
+use super::projects;
+use crate::console::Console;
+use crate::console::calls::{READ_TIME, field_of, id_of, within};
 use crate::console::fields::{FormFields, Link};
 use crate::console::layout::{Frame, failure};
-use crate::console::page_error::{PageError, admitted};
+use crate::console::page_error::PageError;
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, time};
 use crate::console::visitor::ConsoleVisitor;
-use crate::console::{Console, ConsoleContext};
-use crate::projects::ProjectId;
-use crate::proto_values::timestamp;
-use crate::rules::{Mode, Rule};
 
 /// Rules of a page.
 const PAGE_SIZE: usize = 100;
-/// The roles, one of which a visitor must have in the project.
-const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
 /// A search for rules: the fields of the form. Empty ones limit nothing.
 #[derive(Clone, Debug, Default)]
@@ -38,11 +33,12 @@ struct RuleSearch {
     page: usize,
 }
 
-/// The rules of a project.
-#[derive(Debug)]
-struct ProjectListing {
-    id: ProjectId,
-    snapshot: Arc<Snapshot>,
+/// The rules of a search on one page, each with its project.
+#[derive(Debug, Default)]
+struct ListedRules {
+    page: Vec<(String, Rule)>,
+    /// Number of rules that fit.
+    found: usize,
 }
 
 /// Shows the rules that a visitor looks for.
@@ -55,38 +51,54 @@ pub(in crate::console) async fn show(
     let searched = FormFields::parse(query.unwrap_or_default().as_bytes())
         .map_err(PageError::from)
         .and_then(|fields| RuleSearch::parse(&fields));
-    let listed = searched
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(|search| listings(&console, &visitor.caller, &search.project));
+    let listed = match &searched {
+        Ok(search) => list(&visitor, search).await,
+        Err(error) => Err(error.clone()),
+    };
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     let search = searched.unwrap_or_default();
-    let of = Arc::clone(&console);
-    // There may be many rules: they are looked through where the page is rendered.
-    console.page(status, move || render(&of, &frame, &search, listed)).await
+    console.page(status, move || render(&frame, &search, &listed)).await
 }
 
-/// Returns the projects whose rules a visitor may see: all of them, or the one that they ask for.
-fn listings(
-    console: &ConsoleContext,
-    caller: &Caller,
-    project: &str,
-) -> Result<Vec<ProjectListing>, PageError> {
-    let limiter = console.administrator.limiter();
-    let listing = |id: ProjectId| {
-        let snapshot = limiter.project_snapshot(id.as_str())?;
-        Some(ProjectListing { id, snapshot })
+/// Returns the configuration that is in force in a project.
+pub(super) async fn config(
+    visitor: &ConsoleVisitor,
+    id: &str,
+) -> Result<GetConfigResponse, PageError> {
+    let request = within(READ_TIME, GetConfigRequest::default());
+    Ok(visitor.rules_of(id).get_config(request).await?.into_inner())
+}
+
+/// Returns the rules that a visitor may see: of all projects, or of the one that they ask for.
+async fn list(visitor: &ConsoleVisitor, search: &RuleSearch) -> Result<ListedRules, PageError> {
+    let mut ids: Vec<String> = if search.project.is_empty() {
+        projects::list(visitor).await?.into_iter().map(|project| project.id).collect()
+    } else {
+        vec![id_of(&search.project).to_owned()]
     };
-    if !project.is_empty() {
-        let id = admitted(caller, project, OPERATORS)?;
-        let unknown = || PageError::not_found("project must be that of a project");
-        return Ok(vec![listing(id).ok_or_else(unknown)?]);
+    ids.sort_unstable();
+    let shown = (search.page - 1) * PAGE_SIZE..search.page * PAGE_SIZE;
+    let wanted = search.name.to_lowercase();
+    let mut listed = ListedRules::default();
+    for id in ids {
+        let config = match config(visitor, &id).await {
+            // It was deleted meanwhile.
+            Err(error) if error.is_of_access() && search.project.is_empty() => continue,
+            config => config?,
+        };
+        // The default rule does not decide unless it is the policy.
+        let skipped = usize::from(config.unmatched() != UnmatchedPolicy::DefaultRule);
+        for rule in config.rules.into_iter().skip(skipped) {
+            if !rule.name.to_lowercase().contains(&wanted) {
+                continue;
+            }
+            if shown.contains(&listed.found) {
+                listed.page.push((id.clone(), rule));
+            }
+            listed.found += 1;
+        }
     }
-    let states = console.projects.projects();
-    let ids = states.iter().map(|state| state.project.id.clone());
-    let mut ids: Vec<_> = ids.filter(|id| caller.roles_in(id).intersects(OPERATORS)).collect();
-    ids.sort();
-    Ok(ids.into_iter().filter_map(listing).collect())
+    Ok(listed)
 }
 
 impl RuleSearch {
@@ -109,29 +121,12 @@ impl RuleSearch {
     }
 }
 
-impl ProjectListing {
-    /// Returns the rules that can decide: the default rule does where it is the policy.
-    fn rules(&self) -> impl Iterator<Item = NamedRule<'_>> {
-        let rules = &self.snapshot.rules;
-        let has_default = rules.unmatched() == Unmatched::DefaultRule;
-        let flat = rules.iter().filter(move |rule| has_default || &*rule.name != Rule::DEFAULT);
-        let placed = rules.descriptors().placed();
-        flat.map(NamedRule::Flat)
-            .chain(placed.into_iter().map(|placed| NamedRule::Descriptor(placed.rule)))
-    }
-}
-
-fn render(
-    console: &ConsoleContext,
-    frame: &Frame,
-    search: &RuleSearch,
-    listed: Result<Vec<ProjectListing>, PageError>,
-) -> Markup {
+fn render(frame: &Frame, search: &RuleSearch, listed: &Result<ListedRules, PageError>) -> Markup {
     let content = html! {
         (form(search))
         @match listed {
             Err(error) => (failure(&error.problem)),
-            Ok(listings) => (table(console, search, &listings))
+            Ok(listed) => (table(search, listed))
         }
     };
     frame.page("Rules", &content)
@@ -155,58 +150,62 @@ fn form(search: &RuleSearch) -> Markup {
     }
 }
 
-fn table(console: &ConsoleContext, search: &RuleSearch, listings: &[ProjectListing]) -> Markup {
-    let first = (search.page - 1) * PAGE_SIZE;
-    let wanted = search.name.to_lowercase();
-    let is_wanted = |name: &str| wanted.is_empty() || name.to_lowercase().contains(&wanted);
-    let (mut found, mut rows) = (0, Vec::new());
-    for listing in listings {
-        for rule in listing.rules().filter(|rule| is_wanted(rule.info().name)) {
-            if (first..first + PAGE_SIZE).contains(&found) {
-                rows.push(row(console, &listing.id, rule));
-            }
-            found += 1;
-        }
-    }
+fn table(search: &RuleSearch, ListedRules { page, found }: &ListedRules) -> Markup {
     let columns = ["Rule", "Project", "Limit", "Algorithm", "Mode", "From"].map(PageColumn::Text);
     let table = PageTable { of: "rules", caption: "Rules by project and name", columns: &columns };
+    let first = (search.page - 1) * PAGE_SIZE;
+    let last = first + page.len();
     html! {
-        @if rows.is_empty() {
+        @if page.is_empty() {
             p.notice {
-                @if found == 0 { "No rule fits." } @else { "There are no more rules." }
+                @if *found == 0 { "No rule fits." } @else { "There are no more rules." }
             }
         } @else {
             p.hint.as-of {
-                (number(first as u64 + 1)) " to " (number((first + rows.len()) as u64)) " of "
-                (number(found as u64)) @if found == 1 { " rule" } @else { " rules" }
+                (number(first as u64 + 1)) " to " (number(last as u64)) " of "
+                (number(*found as u64)) @if *found == 1 { " rule" } @else { " rules" }
             }
-            (table.with_rows(&html! { @for row in &rows { (row) } }))
+            (table.with_rows(&html! { @for (project, rule) in page { (row(project, rule)) } }))
         }
-        @if search.page > 1 || found > first + PAGE_SIZE {
+        @if search.page > 1 || *found > last {
             nav.pages aria-label="Pages of rules" {
                 @if search.page > 1 { a href=(search.link(search.page - 1)) { "Previous rules" } }
-                @if found > first + PAGE_SIZE { a href=(search.link(search.page + 1)) { "Next rules" } }
+                @if *found > last { a href=(search.link(search.page + 1)) { "Next rules" } }
             }
         }
     }
 }
 
-fn row(console: &ConsoleContext, project: &ProjectId, rule: NamedRule<'_>) -> Markup {
-    let info = rule.info();
+fn row(project: &str, rule: &Rule) -> Markup {
+    let mode = rule_words::rule_mode(rule);
     html! {
         tr {
-            th scope="row" { (rule_words::rule_link(project.as_str(), info.name)) }
-            td { @if project.is_unnamed() { span.muted { "none" } } @else { (foreign(project.as_str())) } }
-            td { (rule_words::grant(rule.grant(), info.algorithm)) }
-            td { (rule_words::algorithm(info.algorithm)) }
+            th scope="row" { (rule_words::rule_link(project, &rule.name)) }
+            td { @if project.is_empty() { span.muted { "none" } } @else { (foreign(project)) } }
+            td { (rule_words::rule_grant(rule)) }
+            td { (rule_words::algorithm(rule.algorithm())) }
             td {
-                @if info.mode == Mode::Enforced { "enforced" }
-                @else { span.warn { (rule_words::mode(info.mode)) } }
-                @if let Some(set) = info.set_mode {
-                    br; span.muted { "set until " (time(Some(&timestamp(set.ends_at)))) }
+                @if mode == rule_words::mode(RuleMode::Enforce) { (mode) } @else { span.warn { (mode) } }
+                @if rule.mode_ends_at.is_some() {
+                    br; span.muted { "set until " (time(rule.mode_ends_at.as_ref())) }
                 }
             }
-            td { (RuleSource::new(console, project, rule).render()) }
+            td { (source(project, rule.origin.as_ref())) }
+        }
+    }
+}
+
+/// Shows where a rule of a project comes from.
+pub(super) fn source(project: &str, origin: Option<&RuleOrigin>) -> Markup {
+    let origin = origin.cloned().unwrap_or_default();
+    html! {
+        @match origin.kind() {
+            Kind::BuiltIn => "built in",
+            Kind::RunTime => {
+                "run time, " a href=(Link::to("change").with("project", field_of(project))) { "change" }
+            }
+            _ if origin.source.is_empty() => "the configuration",
+            _ => (foreign(&origin.source)),
         }
     }
 }

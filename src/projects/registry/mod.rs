@@ -244,21 +244,12 @@ impl Registry {
         Micros::from_secs(self.0.metrics.catalogue_age.get().cast_unsigned())
     }
 
-    /// Returns the last revisions of the rules of a project.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the store does not answer before the deadline.
-    pub async fn history(&self, id: &ProjectId, deadline: Deadline) -> Result<History, StoreError> {
-        self.history_until(id, |_| false, deadline).await
-    }
-
     /// Returns the last revisions of the rules of a project, newest first up to the first one for whose
     /// number `is_last` returns `true`.
     ///
     /// # Errors
     ///
-    /// As [`Registry::history`].
+    /// [`StoreError`] if the store does not answer before the deadline.
     pub async fn history_until(
         &self,
         id: &ProjectId,

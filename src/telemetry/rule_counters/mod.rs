@@ -221,8 +221,8 @@ impl CountedRule {
     /// Returns the series of candidates that are shown: number, outcome and number of decisions.
     fn candidate_series(&self) -> impl Iterator<Item = (u64, CandidateOutcome, u64)> {
         let declared = u64::from(self.declared_candidates.load(Ordering::Relaxed));
-        let all = (0..COMPARED)
-            .flat_map(|number| CandidateOutcome::ALL.map(|outcome| (number, outcome)));
+        let all =
+            (0..COMPARED).flat_map(|number| CandidateOutcome::ALL.map(|outcome| (number, outcome)));
         let counted = all.map(|(number, outcome)| {
             let count = self.candidates.get().map_or(0, |all| all.decisions(number, outcome));
             (number as u64, outcome, count)
@@ -277,9 +277,8 @@ impl CandidateCounters {
     fn add_totals(&self, id: u64, totals: &mut Vec<RuleTotals>) {
         for (place, key) in self.keys.iter().enumerate() {
             let of = |outcome| self.decisions((place + 1) % COMPARED, outcome);
-            let units = |shard: &[CandidateShard; COMPARED]| {
-                shard[place].units.load(Ordering::Relaxed)
-            };
+            let units =
+                |shard: &[CandidateShard; COMPARED]| shard[place].units.load(Ordering::Relaxed);
             let counts = DecisionCounts {
                 // Another rule denies: this candidate does not.
                 allowed: of(CandidateOutcome::Allowed) + of(CandidateOutcome::OtherRule),

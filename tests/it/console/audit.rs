@@ -57,7 +57,7 @@ async fn the_search_is_checked_and_survives_its_values() {
         ("from=2000-01-01&to=2000-01-02", 200, "No change fits."),
         ("from=2000-01-01", 200, "a ticket"),
         ("from=yesterday", 400, "from must be a day"),
-        ("project=NO%20id", 400, "project must be one"),
+        ("project=NO%20id", 404, "no such project"),
         ("page=1", 400, "page_token must be"),
         ("actor=a&actor=b", 400, "actor: given twice"),
         ("actor=%ff", 400, "in UTF-8"),
@@ -91,6 +91,6 @@ async fn the_audit_is_for_admins_and_for_their_projects() {
     for project in ["_", "other", "shop"] {
         // The project shop does not exist, and no more does one without a role.
         let refused = browser.get(&format!("audit?project={project}")).await;
-        assert_eq!(refused.status, 400, "{project}");
+        assert_eq!(refused.status, 404, "{project}");
     }
 }

@@ -119,8 +119,8 @@ async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
     check(&server, "alice").await;
     let page = browser.get(ALICE).await.body;
     for (change, fields, problem) in [
-        ("reset", "reason=", "reason must be 1 to 1024 bytes"),
-        ("reset", &*format!("reason={}", "a".repeat(1025)), "reason must be 1 to 1024 bytes"),
+        ("reset", "reason=", "Why must be 1 to 1024 bytes"),
+        ("reset", &*format!("reason={}", "a".repeat(1025)), "Why must be 1 to 1024 bytes"),
         ("refund", "reason=typed&units=0", "units must be 1 to"),
         ("refund", "reason=typed&units=%3Cscript%3E", "units must be 1 to"),
         ("ban", "reason=typed&ttl=", "ends after must be 1s to 366d"),
@@ -161,11 +161,11 @@ async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
         ("resource=%2Fpay", 400, "user_id must be 1 to 1024 bytes"),
         (&*format!("user_id={}", "a".repeat(1025)), 400, "user_id must be 1 to 1024 bytes"),
         ("user_id=a&attributes=plan", 400, "attributes must be lines"),
-        ("user_id=a&project=none", 404, "project_id must be that of a project"),
-        ("user_id=a&project=NO", 404, "project must be one that"),
+        ("user_id=a&project=none", 404, "no such project"),
+        ("user_id=a&project=NO", 404, "no such project"),
         ("user_id=a&rule=none", 404, "rule must be the name of a rule"),
         ("id=alice", 400, "rule must be set"),
-        ("id=a:b:c&rule=pay", 400, "key.id must be the id of a key"),
+        ("id=a:b:c&rule=pay", 400, "id must be the id of a key"),
         ("user_id=%ff", 400, "in UTF-8"),
     ] {
         let page = browser.get(&format!("key?{query}")).await;

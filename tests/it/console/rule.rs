@@ -117,8 +117,8 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
     for (query, status, problem) in [
         ("name=none", 404, "rule must be the name of a rule"),
         ("name=", 400, "name must be the name of a rule"),
-        ("name=pay&project=none", 404, "project_id must be that of a project"),
-        ("name=pay&project=NO", 404, "project must be one that"),
+        ("name=pay&project=none", 404, "no such project"),
+        ("name=pay&project=NO", 404, "no such project"),
         ("name=pay&of=all", 400, "of must be"),
         ("name=pay&top=x", 400, "top must be"),
         ("name=pay&window=x", 400, "window must be"),
@@ -181,8 +181,8 @@ async fn a_mode_is_set_for_a_time_and_ended() {
         ("mode=shadow&ttl=&reason=typed", 400, "ends after must be 1s to 30d"),
         ("mode=shadow&ttl=31d&reason=typed", 400, "ends after must be 1s to 30d"),
         ("mode=none&ttl=1h&reason=typed", 400, "mode must be one of"),
-        ("mode=shadow&ttl=1h&reason=", 400, "reason must be 1 to 1024 bytes"),
-        ("mode=configured&reason=", 400, "reason must be 1 to 1024 bytes"),
+        ("mode=shadow&ttl=1h&reason=", 400, "Why must be 1 to 1024 bytes"),
+        ("mode=configured&reason=", 400, "Why must be 1 to 1024 bytes"),
         ("mode=off&mode=shadow&ttl=1h&reason=typed", 400, "mode: given twice"),
     ] {
         let refused = browser.post("rule", &format!("{hidden}&{fields}")).await;
@@ -360,7 +360,7 @@ async fn ten_thousand_rules_and_a_thousand_projects_are_found() {
         ("page=112", 200, "There are no more rules."),
         ("page=0", 400, "page must be a number from 1"),
         ("page=x", 400, "page must be a number from 1"),
-        ("project=none", 404, "project must be that of a project"),
+        ("project=none", 404, "no such project"),
         (&*format!("name={}", encoded("<script>\u{202e}\0")), 200, "No rule fits."),
     ] {
         let page = browser.get(&format!("rules?{query}")).await;

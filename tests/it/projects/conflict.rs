@@ -354,7 +354,7 @@ async fn large_catalogue_is_restored_in_short_steps() {
     redis.query::<()>(&["SLOWLOG", "RESET"]);
     redis.query::<()>(&["CONFIG", "RESETSTAT"]);
     let id = project_id("many");
-    let history = one.registry.history(&id, soon()).await.expect("a history");
+    let history = one.registry.history_until(&id, |_| false, soon()).await.expect("a history");
     assert_eq!(history.iter().next().map(|newest| newest.changes.len()), Some(rules_of_one));
     assert_short_calls(&redis, "history of many rules");
     redis.query::<()>(&["FLUSHALL"]);

@@ -65,7 +65,7 @@ async fn file_makes_a_project_that_works_like_others() {
     let found = client.get_project(project()).await.expect("a project").into_inner().project;
     let found = found.expect("a project");
     assert_eq!((found.unmatched(), found.revision), (rules::UnmatchedPolicy::Deny, 0));
-    assert_eq!((&*found.etag, found.created_at), ("", None));
+    assert_eq!((&*found.etag, found.created_at), ("0000000000000000", None));
     let listed = client.list_projects(proto::ListProjectsRequest::default()).await;
     let listed = listed.expect("projects").into_inner().projects;
     let ids: Vec<_> = listed.iter().map(|project| &*project.id).collect();
@@ -89,6 +89,7 @@ async fn file_makes_a_project_that_works_like_others() {
     let explain = proto::ExplainRequest {
         request: Some(rules::CheckRequest { resource: "/login".to_owned(), ..request("alice") }),
         project_id: "shop".to_owned(),
+        ..Default::default()
     };
     let mut admin = AdminServiceClient::new(server.channel().await);
     let explained = admin.explain(explain).await.expect("an explanation").into_inner().rules;

@@ -28,7 +28,10 @@ async fn refusals(client: &mut AdminOfToken, project: &str) -> Vec<(&'static str
         proto::RefundRequest { selector, units: 1, reason: reason(), request_id }
     });
     let request = Some(pay());
-    call!(explain, proto::ExplainRequest { request, project_id: project_id() });
+    call!(
+        explain,
+        proto::ExplainRequest { request, project_id: project_id(), ..Default::default() }
+    );
     call!(set_override, ban(project));
     let selector = alice(project);
     call!(clear_override, {

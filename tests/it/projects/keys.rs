@@ -301,6 +301,7 @@ async fn explanation_is_by_the_rules_of_the_project() {
     let explain = |project: &str| proto::ExplainRequest {
         request: Some(pay()),
         project_id: project.to_owned(),
+        ..Default::default()
     };
     let of_shop = shops.team.explain(explain("shop")).await.expect("an explanation").into_inner();
     let pay = of_shop.rules.first().expect("a rule");

@@ -215,7 +215,7 @@ async fn concurrent_changes_lose_nothing() {
     instances[0].registry.sync(soon()).await.expect("an answer");
     let shop = instances[0].registry.project(&project_id("shop")).expect("a project");
     assert_eq!(shop.rules.len(), 30);
-    let history = instances[1].registry.history(&project_id("shop"), soon()).await;
+    let history = instances[1].registry.history_until(&project_id("shop"), |_| false, soon()).await;
     let history = history.expect("an answer");
     assert_eq!(history.iter().count(), 30);
     assert_eq!(history.iter().next().expect("a revision").number, shop.revision);

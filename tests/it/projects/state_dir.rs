@@ -162,7 +162,7 @@ async fn journal_keeps_projects_over_a_restart() {
     let before = Running::on(Store::Memory(store.clone()));
     make_projects(&before).await;
     let (projects, id) = (before.registry.projects(), project_id("shop"));
-    let history = before.registry.history(&id, soon()).await.expect("an answer");
+    let history = before.registry.history_until(&id, |_| false, soon()).await.expect("an answer");
     assert_eq!(history.iter().count(), 2);
     store.close_journal();
     let refused = before.put("shop", "Late").await;
@@ -172,7 +172,10 @@ async fn journal_keeps_projects_over_a_restart() {
     let after = Running::on(Store::Memory(open()));
     after.registry.sync(soon()).await.expect("an answer");
     assert_eq!(after.registry.projects(), projects);
-    assert_eq!(after.registry.history(&id, soon()).await.expect("an answer"), history);
+    assert_eq!(
+        after.registry.history_until(&id, |_| false, soon()).await.expect("an answer"),
+        history
+    );
     let renamed = after.put("shop", "New").await.expect("a change");
     assert!(renamed.revision > projects.iter().map(|of| of.revision).max().unwrap_or_default());
 }
@@ -227,7 +230,7 @@ async fn documented_permissions_are_enough_for_projects() {
     make_projects(&one).await;
     let expected = one.registry.projects();
     eventually("in force", SOON, async || other.registry.projects() == expected).await;
-    let history = other.registry.history(&project_id("shop"), soon()).await;
+    let history = other.registry.history_until(&project_id("shop"), |_| false, soon()).await;
     assert_eq!(history.expect("an answer").iter().count(), 2);
     let denied: Vec<Value> = redis.query(&["ACL", "LOG"]);
     // The client library sends its name; newer servers log that this is denied.

@@ -91,7 +91,7 @@ pub(super) fn status(error: &ProjectError, of: &str) -> Status {
 }
 
 /// Returns the status of a caller who lacks a role in a project.
-pub(in crate::api::admin) fn forbidden(role: impl std::fmt::Display) -> Status {
+pub(in crate::api) fn forbidden(role: impl std::fmt::Display) -> Status {
     with_reason(Code::PermissionDenied, "ROLE_MISSING", format!("role {role} is required"))
 }
 

@@ -11,7 +11,7 @@ use crate::api::config;
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
 use crate::projects::registry::ProjectState;
-use crate::projects::{ApiKey, ApiKeyState, Etag, ProjectId, Revision, RuleChange, RuleRecord};
+use crate::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
 use crate::proto_values::timestamp;
 use crate::rules::spec::{Field, RuleSpec};
 use crate::rules::{Rule, Unmatched};
@@ -27,7 +27,7 @@ pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> prot
         display_name: of.display_name.clone(),
         unmatched: config::unmatched(unmatched).into(),
         revision: state.revision,
-        etag: if of.etag == Etag::default() { String::new() } else { of.etag.to_string() },
+        etag: if of.id.is_unnamed() { String::new() } else { of.etag.to_string() },
         created_at: time(of.created_at),
         updated_at: time(of.updated_at),
     }

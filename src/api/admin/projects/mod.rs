@@ -17,9 +17,11 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
+pub(in crate::api) use self::errors::forbidden;
+pub(super) use self::errors::no_project;
 pub(in crate::api) use self::errors::project_status;
-pub(super) use self::errors::{forbidden, no_project};
-pub(super) use self::request::{ADMIN, OPERATE, OPERATE_OR_ADMIN, admitted};
+pub(super) use self::request::{ADMIN, OPERATE};
+pub(in crate::api) use self::request::{OPERATE_OR_ADMIN, admitted};
 
 use self::errors::status;
 use self::request::{change_call, end, others, project_update, specs, unmatched};
@@ -214,7 +216,11 @@ impl ProjectService for Projects {
         let (keys, next_page_token) = lists::keys(&state.project, *page_size, page_token, now)?;
         let mut keys: Vec<_> = keys.into_iter().map(|key| self.key(&id, key)).collect();
         self.set_last_uses(&id, &mut keys, deadline(request.metadata())).await;
-        Ok(Response::new(proto::ListKeysResponse { keys, next_page_token }))
+        let mut response = Response::new(proto::ListKeysResponse { keys, next_page_token });
+        if !self.administrator.reads_keys() {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEYS_OFF));
+        }
+        Ok(response)
     }
 
     async fn rotate_key(

@@ -22,11 +22,10 @@ pub(in crate::api::admin) const ADMIN: Roles = Permission::PROJECT_ADMIN.roles()
 /// The role for calls that see or repair the state of keys.
 pub(in crate::api::admin) const OPERATE: Roles = Permission::PROJECT_OPERATE.roles();
 /// The roles for calls that show a project.
-pub(in crate::api::admin) const OPERATE_OR_ADMIN: Roles =
-    Permission::PROJECT_OPERATE_OR_ADMIN.roles();
+pub(in crate::api) const OPERATE_OR_ADMIN: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
 /// Returns the project of a call whose caller has one of the roles in it.
-pub(in crate::api::admin) fn admitted(
+pub(in crate::api) fn admitted(
     caller: &Caller,
     id: &str,
     required: Roles,

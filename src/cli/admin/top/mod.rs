@@ -136,6 +136,7 @@ impl TopArgs {
             this_instance: self.this_instance,
             max_rules: MAX_RULES,
             history: history.and_then(duration),
+            ..WatchStatsRequest::default()
         }
     }
 }

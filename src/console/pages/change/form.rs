@@ -6,15 +6,16 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{Context, SHA256};
 
+use crate::console::calls::id_of;
 use crate::console::fields::{FieldError, FormFields};
-use crate::projects::ProjectId;
 use crate::rules::spec::{Field, RuleSpec};
 use crate::rules::{EnforcedShare, RuleMode};
 
 /// The form as it was sent, or as it begins.
 #[derive(Clone, Debug)]
 pub(super) struct ChangeForm {
-    pub(super) project: ProjectId,
+    /// Id of the project.
+    pub(super) project: String,
     /// The rules, with line feeds alone.
     pub(super) text: Arc<str>,
     /// The revision of the project that the visitor has seen.
@@ -41,7 +42,7 @@ pub(super) enum PublishAs {
 const DEFAULT_PERCENT: &str = "25";
 
 impl ChangeForm {
-    pub(super) fn new(project: ProjectId, text: String, revision: u64) -> Self {
+    pub(super) fn new(project: String, text: String, revision: u64) -> Self {
         Self {
             project,
             text: text.into(),
@@ -54,10 +55,10 @@ impl ChangeForm {
     }
 
     /// Reads the form, whose text may be long.
-    pub(super) fn read(project: ProjectId, fields: &FormFields) -> Result<Self, FieldError> {
+    pub(super) fn read(fields: &FormFields) -> Result<Self, FieldError> {
         let field = |name| fields.one(name).map(str::to_owned);
         let form = Self {
-            project,
+            project: id_of(fields.one("project")?).to_owned(),
             // Browsers send both.
             text: fields.one("rules")?.replace("\r\n", "\n").into(),
             // No project has the highest one.
@@ -95,7 +96,7 @@ impl ChangeForm {
     /// Returns the name of a plan of this form: another one for another text, way or revision.
     pub(super) fn plan_name(&self) -> String {
         let percent = if self.publish_as == "share" { self.percent.trim() } else { "" };
-        let project = self.project.as_str();
+        let project = &self.project;
         let way = format!("{project}\n{}\n{}\n{percent}\n", self.revision, self.publish_as);
         let mut digest = Context::new(&SHA256);
         digest.update(way.as_bytes());
@@ -149,13 +150,13 @@ mod tests {
 
     #[test]
     fn plans_are_named_by_all_that_matters() {
-        let form = ChangeForm::new("shop".parse().expect("an id"), "rules: []".to_owned(), 7);
+        let form = ChangeForm::new("shop".to_owned(), "rules: []".to_owned(), 7);
         let name = form.plan_name();
         for other in [
             ChangeForm { text: "rules: [ ]".into(), ..form.clone() },
             ChangeForm { revision: 8, ..form.clone() },
             ChangeForm { publish_as: "all".to_owned(), ..form.clone() },
-            ChangeForm { project: ProjectId::UNNAMED, ..form.clone() },
+            ChangeForm { project: String::new(), ..form.clone() },
         ] {
             assert_ne!(other.plan_name(), name, "{other:?}");
         }

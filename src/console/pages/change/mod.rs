@@ -16,27 +16,28 @@ mod view;
 
 pub(in crate::console) use self::publish::publish;
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
+use rlaas_proto::ratelimit::admin::v1::{
+    ListRulesRequest, Project, ProjectRule, Revision, RuleChange,
+};
+use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 
 use self::form::ChangeForm;
 use self::plan::ChangePlan;
-use crate::api::auth::Roles;
+use super::project::project;
 use crate::console::Console;
 use crate::console::action::{Action, RulesAction};
+use crate::console::calls::{READ_TIME, every, field_of, id_of, within};
 use crate::console::fields::{FieldError, FormFields};
 use crate::console::layout::{Frame, notice};
-use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, admitted};
+use crate::console::page_error::PageError;
 use crate::console::rules_text::RulesFormat;
 use crate::console::visitor::ConsoleVisitor;
-use crate::projects::registry::{ProjectState, run_blocking};
-use crate::projects::{Revision, RuleChange, RulesFile};
+use crate::projects::RulesFile;
+use crate::projects::registry::run_blocking;
 use crate::rule_messages;
-use crate::rules::RuleSet;
 
 /// The header of checks that the script of the page makes: it needs the result alone.
 const BY_SCRIPT: HeaderName = HeaderName::from_static("x-console-check");
@@ -52,7 +53,7 @@ enum ChangeResult {
         plan: ChangePlan,
         newer: Box<NewerRules>,
     },
-    Refused(String),
+    Refused(PageError),
 }
 
 /// Rules that others have published.
@@ -68,8 +69,8 @@ struct NewerRules {
 struct ChangePage {
     frame: Frame,
     format: RulesFormat,
-    state: Arc<ProjectState>,
-    files: Option<Arc<RuleSet>>,
+    project: Project,
+    rules: Vec<ProjectRule>,
     form: ChangeForm,
     result: ChangeResult,
     may_publish: bool,
@@ -82,20 +83,27 @@ pub(in crate::console) async fn show(
     RawQuery(query): RawQuery,
 ) -> Response {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let project = query.one("project").unwrap_or_default();
-    let id = match admitted(&visitor.caller, project, OPERATE_OR_ADMIN) {
-        Ok(id) => id,
-        Err(error) => return console.refuse_access(error).await,
-    };
-    let Ok(state) = console.projects.project(&id) else {
-        return console.refuse_access(AccessError::NoProject).await;
-    };
     let frame = console.frame_after_change(&visitor, "projects", &query);
-    let (files, format) = (console.projects.files_beside(&id), console.rules_format);
-    let (revision, of) = (state.revision, Arc::clone(&state));
-    let text = run_blocking(move || text_of(format, &of, files.as_deref())).await;
-    let form = ChangeForm::new(id, text, revision);
-    respond(&console, &visitor, frame, (form, ChangeResult::None, StatusCode::OK)).await
+    let field = query.one("project").unwrap_or_default();
+    // An empty field is the id of no project.
+    let id = if field.is_empty() { "-" } else { id_of(field) };
+    let found = async { Ok((project(&visitor, id).await?, list_rules(&visitor, id).await?)) };
+    let (project, rules) = match found.await {
+        Ok(found) => found,
+        Err(error) => return console.refuse(error).await,
+    };
+    let (format, revision, id) = (console.rules_format, project.revision, id.to_owned());
+    let page = run_blocking(move || ChangePage {
+        frame,
+        format,
+        form: ChangeForm::new(id.clone(), text_of(format, &id, &rules), revision),
+        may_publish: visitor.is_admin(&id),
+        project,
+        rules,
+        result: ChangeResult::None,
+    });
+    let page = page.await;
+    console.page(StatusCode::OK, move || page.render()).await
 }
 
 /// Shows what publishing would do.
@@ -104,105 +112,92 @@ pub(in crate::console) async fn check(
     RulesAction(action): RulesAction,
 ) -> Response {
     let Action { visitor, fields, request } = action;
-    let form = match admitted_form(&visitor, fields, OPERATE_OR_ADMIN).await {
+    let form = match read(fields).await {
         Ok(form) => form,
-        Err(refusal) => return refusal.respond(&console).await,
+        Err(error) => return unreadable(&console, error).await,
     };
-    let frame = console.frame(&visitor, "projects");
-    let planned = plan::plan(&console, &form).await;
-    let (result, status) = match planned {
+    let (result, status) = match plan::plan(&console, &visitor, &form).await {
         Ok(plan) => (ChangeResult::Plan(plan), StatusCode::OK),
-        Err(error) => (ChangeResult::Refused(error.sentence()), error.status),
+        Err(error) if error.is_of_access() => return console.refuse(error).await,
+        Err(error) => {
+            let status = error.status;
+            (ChangeResult::Refused(error), status)
+        }
     };
-    match ChangePage::new(&console, &visitor, frame, (form, result)) {
-        Ok(page) if request.headers().contains_key(BY_SCRIPT) => {
-            console.page(status, move || page.result()).await
-        }
-        Ok(page) => console.page(status, move || page.render()).await,
-        Err(error) => console.refuse_access(error).await,
-    }
+    let is_by_script = request.headers().contains_key(BY_SCRIPT);
+    let refused = NotPublished { form, result, status };
+    respond(&console, &visitor, refused, is_by_script).await
 }
 
-/// Reason why a form is not looked at.
-enum FormRefusal {
-    Access(AccessError),
-    Field(FieldError),
+/// Reads a form. No decision waits for a long text.
+async fn read(fields: FormFields) -> Result<ChangeForm, FieldError> {
+    run_blocking(move || ChangeForm::read(&fields)).await
 }
 
-impl FormRefusal {
-    async fn respond(self, console: &Console) -> Response {
-        match self {
-            Self::Access(error) => console.refuse_access(error).await,
-            Self::Field(error) => {
-                let detail = format!("{error}.");
-                let render = move || notice("Nothing was changed", &detail);
-                console.page(StatusCode::BAD_REQUEST, render).await
-            }
-        }
-    }
+async fn unreadable(console: &Console, error: FieldError) -> Response {
+    let detail = format!("{error}.");
+    console.page(StatusCode::BAD_REQUEST, move || notice("Nothing was changed", &detail)).await
 }
 
-/// Reads the form of a visitor who has one of the roles in its project.
-async fn admitted_form(
-    visitor: &ConsoleVisitor,
-    fields: FormFields,
-    required: Roles,
-) -> Result<ChangeForm, FormRefusal> {
-    let project = fields.one("project").map_err(FormRefusal::Field)?;
-    let id = admitted(&visitor.caller, project, required).map_err(FormRefusal::Access)?;
-    // No decision waits for a long text.
-    let read = run_blocking(move || ChangeForm::read(id, &fields)).await;
-    read.map_err(FormRefusal::Field)
+/// A form that is shown again, what the page shows below it, and its status.
+#[derive(Debug)]
+struct NotPublished {
+    form: ChangeForm,
+    result: ChangeResult,
+    status: StatusCode,
 }
 
+/// Responds with the page, or with the result alone.
 async fn respond(
     console: &Console,
     visitor: &ConsoleVisitor,
-    frame: Frame,
-    (form, result, status): (ChangeForm, ChangeResult, StatusCode),
+    NotPublished { form, result, status }: NotPublished,
+    is_by_script: bool,
 ) -> Response {
-    match ChangePage::new(console, visitor, frame, (form, result)) {
-        Ok(page) => console.page(status, move || page.render()).await,
-        Err(error) => console.refuse_access(error).await,
-    }
+    let id = &form.project;
+    let found = async { Ok((project(visitor, id).await?, list_rules(visitor, id).await?)) };
+    let (project, rules) = match found.await {
+        Ok(found) => found,
+        Err(error) => return console.refuse(error).await,
+    };
+    let page = ChangePage {
+        frame: console.frame(visitor, "projects"),
+        format: console.rules_format,
+        may_publish: visitor.is_admin(id),
+        project,
+        rules,
+        form,
+        result,
+    };
+    console.page(status, move || if is_by_script { page.result() } else { page.render() }).await
 }
 
-impl ChangePage {
-    fn new(
-        console: &Console,
-        visitor: &ConsoleVisitor,
-        frame: Frame,
-        (form, result): (ChangeForm, ChangeResult),
-    ) -> Result<Self, AccessError> {
-        let state = console.projects.project(&form.project).map_err(|_| AccessError::NoProject)?;
-        Ok(Self {
-            frame,
-            format: console.rules_format,
-            state,
-            files: console.projects.files_beside(&form.project),
-            may_publish: visitor.caller.roles_in(&form.project).intersects(ADMIN),
-            form,
-            result,
-        })
-    }
+/// Returns the rules of a project, those of files included.
+async fn list_rules(visitor: &ConsoleVisitor, id: &str) -> Result<Vec<ProjectRule>, PageError> {
+    let listed = every(|page_size, page_token| {
+        let mut client = visitor.projects();
+        let request = ListRulesRequest { project_id: id.to_owned(), page_size, page_token };
+        async move {
+            let page = client.list_rules(within(READ_TIME, request)).await?.into_inner();
+            Ok((page.rules, page.next_page_token))
+        }
+    });
+    Ok(listed.await?)
+}
+
+/// Returns `true` for rules that were made at run time.
+fn is_of_run_time(rule: &ProjectRule) -> bool {
+    let origin = rule.rule.as_ref().and_then(|rule| rule.origin.as_ref());
+    origin.is_some_and(|origin| origin.kind() == Kind::RunTime)
 }
 
 /// Returns the rules of a project as a text, but for those that a file hides.
-fn text_of(format: RulesFormat, state: &ProjectState, files: Option<&RuleSet>) -> String {
-    let hidden = hidden_rules(state, files);
-    let shown = state.rules.iter().filter(|(name, _)| !hidden.contains(name));
-    let rules = shown.map(|(_, record)| {
-        let rule = rule_messages::explicit(&rule_messages::at_run_time(&record.spec));
+fn text_of(format: RulesFormat, id: &str, rules: &[ProjectRule]) -> String {
+    let shown = rules.iter().filter(|rule| is_of_run_time(rule) && !rule.hidden);
+    let rules = shown.filter_map(|rule| rule.rule.as_ref()).map(|rule| {
+        let rule = rule_messages::explicit(&rule_messages::spec(rule));
         rule_messages::without_defaults(rule)
     });
-    let id = Some(&state.project.id).filter(|id| !id.is_unnamed()).cloned();
-    (format.print)(&RulesFile { project: id, unmatched: None, rules: rules.collect() })
-}
-
-/// Returns the names of rules that are not in force, because a file has rules of these names.
-fn hidden_rules<'a>(state: &'a ProjectState, files: Option<&RuleSet>) -> Vec<&'a str> {
-    let of_files: HashSet<&str> =
-        files.into_iter().flat_map(RuleSet::iter).map(|rule| &*rule.name).collect();
-    let names = state.rules.iter().map(|(name, _)| name);
-    names.filter(|name| of_files.contains(name)).collect()
+    let project = Some(field_of(id)).and_then(|id| id.parse().ok());
+    (format.print)(&RulesFile { project, unmatched: None, rules: rules.collect() })
 }

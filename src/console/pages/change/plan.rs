@@ -2,22 +2,23 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+
+use rlaas_proto::ratelimit::admin::v1::problem::Severity;
+use rlaas_proto::ratelimit::admin::v1::{Project, RuleChange, ValidateRequest, ValidateResponse};
+use rlaas_proto::ratelimit::v1::Rule;
 
 use super::form::{ChangeForm, PublishAs};
-use crate::admin::projects::{ProjectError, RuleWarning, Trial, TriedRules, ValidatedRules};
-use crate::clock::Deadline;
+use crate::console::calls::{CHANGE_TIME, field_of, within};
 use crate::console::page_error::PageError;
-use crate::console::project_access::field_of;
+use crate::console::pages::project::project;
+use crate::console::pages::projects::policy_value;
+use crate::console::visitor::ConsoleVisitor;
 use crate::console::{Console, RulesReading};
-use crate::projects::registry::ProjectState;
-use crate::projects::{Others, RuleChange, RulesFile};
+use crate::projects::RulesFile;
+use crate::projects::registry::run_blocking;
 use crate::rule_messages;
-use crate::rules::Unmatched;
 use crate::rules::spec::RuleSpec;
 
-/// Longest wait for a check, that of waiting for others included.
-const MAX_TIME: Duration = Duration::from_secs(20);
 /// Most problems, and most warnings, that are shown.
 const MAX_SHOWN: usize = 500;
 
@@ -29,7 +30,7 @@ pub(super) struct ChangePlan {
     pub(super) warnings: Findings,
     pub(super) changes: Vec<RuleChange>,
     /// The rules as they would be published.
-    pub(super) specs: Vec<RuleSpec>,
+    pub(super) rules: Vec<Rule>,
     /// Revision of the project that the plan starts from.
     pub(super) revision: u64,
 }
@@ -54,90 +55,76 @@ impl Findings {
     }
 }
 
-/// Returns what publishing the text of a form would do. It waits for other checks, and no decision
-/// waits for it.
-pub(super) async fn plan(console: &Console, form: &ChangeForm) -> Result<ChangePlan, PageError> {
-    let checked = CheckedText {
-        read: console.rules_format.read,
-        text: Arc::clone(&form.text),
-        publish_as: form.publish_as().map_err(PageError::invalid)?,
-        of_files: console.projects.unmatched_of_files(&form.project),
-    };
-    let deadline = Deadline::within(MAX_TIME);
-    let work = move |trial: &Trial| checked.plan(trial);
-    Ok(console.projects.on_trial(&form.project, deadline, work).await?)
-}
-
-/// A text to check.
-struct CheckedText {
-    read: fn(&str) -> RulesReading,
-    text: Arc<str>,
-    publish_as: PublishAs,
-    /// The policy that files have for the project.
-    of_files: Option<Unmatched>,
-}
-
-impl CheckedText {
-    fn plan(&self, trial: &Trial) -> Result<ChangePlan, ProjectError> {
-        let RulesReading { file, problems: of_text } = (self.read)(&self.text);
-        let (validated, specs) = tried(trial, &file.rules, self.publish_as)?;
-        let ValidatedRules { problems: found, warnings, changes, revision } = validated;
-        // A text with problems has those of its rules already, with their lines.
-        let found = if of_text.is_empty() { found } else { Vec::new() };
-        let of_file = problems_of_file(trial.state(), &file, self.of_files);
-        let problems = of_text.into_iter().chain(of_file);
-        let problems = problems.chain(found.iter().map(ToString::to_string));
-        let problems = Findings::new(problems.collect());
-        let changes = if problems.is_empty() { changes } else { Vec::new() };
-        let warnings = Findings::new(warnings.iter().map(warning).collect());
-        Ok(ChangePlan { problems, warnings, changes, specs, revision })
+/// Returns what publishing the text of a form would do.
+pub(super) async fn plan(
+    console: &Console,
+    visitor: &ConsoleVisitor,
+    form: &ChangeForm,
+) -> Result<ChangePlan, PageError> {
+    let publish_as = form.publish_as().map_err(PageError::invalid)?;
+    let project = project(visitor, &form.project).await?;
+    let (read, text) = (console.rules_format.read, Arc::clone(&form.text));
+    // No decision waits for a long text.
+    let RulesReading { file, problems: of_text } = run_blocking(move || read(&text)).await;
+    let of_project = problems_of_project(&project, &file);
+    let mut specs = file.rules;
+    let mut validated = validate(visitor, form, &specs).await?;
+    if publish_as != PublishAs::Text && findings(&validated, Severity::Error).is_empty() {
+        specs = with_share(specs, publish_as, &validated.changes);
+        validated = validate(visitor, form, &specs).await?;
     }
+    // A text with problems has those of its rules already, with their lines.
+    let found = findings(&validated, Severity::Error);
+    let found = if of_text.is_empty() { found } else { Vec::new() };
+    let problems = Findings::new([of_text, of_project, found].concat());
+    Ok(ChangePlan {
+        warnings: Findings::new(findings(&validated, Severity::Warning)),
+        changes: if problems.is_empty() { validated.changes } else { Vec::new() },
+        rules: specs.iter().map(rule_messages::message).collect(),
+        revision: validated.revision,
+        problems,
+    })
 }
 
-/// Tries rules as they would be published, and returns them.
-fn tried(
-    trial: &Trial,
-    rules: &[RuleSpec],
+/// Sets the share of the rules that change.
+fn with_share(
+    specs: Vec<RuleSpec>,
     publish_as: PublishAs,
-) -> Result<(ValidatedRules, Vec<RuleSpec>), ProjectError> {
-    let specs: Vec<_> = rules.iter().map(rule_messages::at_run_time).collect();
-    let validated = validate(trial, specs.clone())?;
-    if publish_as == PublishAs::Text || !validated.problems.is_empty() {
-        return Ok((validated, specs));
-    }
-    let changed: HashSet<&str> =
-        validated.changes.iter().map(|change| change.name.as_str()).collect();
+    changes: &[RuleChange],
+) -> Vec<RuleSpec> {
+    let names: HashSet<&str> = changes.iter().map(|change| &*change.rule_name).collect();
     let applied = specs.into_iter().map(|spec| {
-        let differs = spec.name.value().is_some_and(|name| changed.contains(name.as_str()));
+        let differs = spec.name.value().is_some_and(|name| names.contains(name.as_str()));
         publish_as.apply(spec, differs)
     });
-    let specs: Vec<_> = applied.collect();
-    Ok((validate(trial, specs.clone())?, specs))
+    applied.collect()
 }
 
-fn validate(trial: &Trial, specs: Vec<RuleSpec>) -> Result<ValidatedRules, ProjectError> {
-    trial.validate(TriedRules { specs, others: Others::Deleted })
+async fn validate(
+    visitor: &ConsoleVisitor,
+    form: &ChangeForm,
+    specs: &[RuleSpec],
+) -> Result<ValidateResponse, PageError> {
+    let rules = specs.iter().map(rule_messages::message).collect();
+    let request = ValidateRequest { project_id: form.project.clone(), rules, prune: true };
+    Ok(visitor.projects().validate(within(CHANGE_TIME, request)).await?.into_inner())
 }
 
-fn warning(RuleWarning { position, warning }: &RuleWarning) -> String {
-    let field = warning.field().map(|field| format!(".{field}")).unwrap_or_default();
-    format!("rules[{position}]{field}: {warning}")
+/// Returns the problems of a severity, each with its field.
+fn findings(validated: &ValidateResponse, severity: Severity) -> Vec<String> {
+    let found = validated.problems.iter().filter(|problem| problem.severity() == severity);
+    found.map(|problem| format!("{}: {}", problem.field, problem.message)).collect()
 }
 
 /// Returns the problems of what a text has beside rules.
-fn problems_of_file(
-    state: &ProjectState,
-    file: &RulesFile,
-    of_files: Option<Unmatched>,
-) -> Vec<String> {
+fn problems_of_project(project: &Project, file: &RulesFile) -> Vec<String> {
     let mut problems = Vec::new();
-    let id = &state.project.id;
-    if file.project.as_ref().is_some_and(|named| named != id) {
+    let id = &project.id;
+    if file.project.as_ref().is_some_and(|named| named.as_str() != id) {
         problems.push(format!("project: must be {}, or left out", field_of(id)));
     }
-    let policy = of_files.unwrap_or_else(|| state.project.unmatched.into());
-    if file.unmatched.is_some_and(|of| of != policy) {
-        let policy = policy.name();
+    let policy = policy_value(project.unmatched());
+    if file.unmatched.is_some_and(|of| of.name() != policy) {
         problems.push(format!(
             "unmatched: must be {policy}, or left out: the page of the project changes it"
         ));

@@ -3,16 +3,15 @@
 use maud::{Markup, html};
 
 use super::plan::{ChangePlan, Findings};
-use super::{ChangePage, ChangeResult, NewerRules, hidden_rules};
+use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
 use crate::console::FieldHelp;
 use crate::console::assets::CHANGE;
+use crate::console::calls::field_of;
 use crate::console::change_form::{Input, hidden, reason};
 use crate::console::fields::Link;
 use crate::console::layout::failure;
-use crate::console::project_access::field_of;
 use crate::console::rule_diff::RuleDiff;
 use crate::console::text::{foreign, hidden_characters, number, time};
-use crate::proto_values::timestamp;
 
 /// Most rules of files that are named.
 const MAX_NAMED: usize = 20;
@@ -32,7 +31,7 @@ impl ChangePage {
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
                 " · " a href=(Link::to("history").with("project", id)) { "History and roll back" }
-                " · revision " (number(self.state.revision))
+                " · revision " (number(self.project.revision))
             }
             @if !matches!(self.result, ChangeResult::None) {
                 p.notice { "Nothing was published. " a href="#result" { "See the result below the text" } }
@@ -61,15 +60,16 @@ impl ChangePage {
             }
             script type="module" src=(CHANGE.path()) {}
         };
-        let of = if self.form.project.is_unnamed() { "requests without an API key" } else { id };
+        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
         self.frame.page(&format!("Change the rules: {of}"), &content)
     }
 
     /// Returns what is said of rules that can't be changed here.
     fn file_rules(&self) -> Markup {
-        let of_files = self.files.iter().flat_map(|files| files.iter().skip(1));
-        let of_files: Vec<_> = of_files.collect();
-        let hidden = hidden_rules(&self.state, self.files.as_deref());
+        let of_files = self.rules.iter().filter(|rule| !is_of_run_time(rule));
+        let of_files: Vec<_> = of_files.filter_map(|rule| rule.rule.as_ref()).collect();
+        let hidden: Vec<_> = self.rules.iter().filter(|rule| rule.hidden).collect();
+        let hidden: Vec<_> = hidden.iter().filter_map(|rule| rule.rule.as_ref()).collect();
         html! {
             @if !of_files.is_empty() {
                 div.notice {
@@ -78,7 +78,7 @@ impl ChangePage {
                         summary { (number(of_files.len() as u64)) @if of_files.len() == 1 { " rule" } @else { " rules" } " of files" }
                         ul {
                             @for rule in of_files.iter().take(MAX_NAMED) {
-                                li { (foreign(&rule.name)) " in " (foreign(&rule.file)) }
+                                li { (foreign(&rule.name)) " in " (foreign(rule.origin.as_ref().map_or("", |of| &of.source))) }
                             }
                             @if of_files.len() > MAX_NAMED { li { "and more" } }
                         }
@@ -89,8 +89,8 @@ impl ChangePage {
                 p.problem {
                     "Files hide " (number(hidden.len() as u64)) " rules of the same names, which are not in the \
                      text: publishing deletes them. They are "
-                    @for (at, name) in hidden.iter().take(MAX_NAMED).enumerate() {
-                        @if at > 0 { ", " } (foreign(name))
+                    @for (at, rule) in hidden.iter().take(MAX_NAMED).enumerate() {
+                        @if at > 0 { ", " } (foreign(&rule.name))
                     }
                     @if hidden.len() > MAX_NAMED { " and more" } "."
                 }
@@ -155,7 +155,7 @@ impl ChangePage {
                 (hidden_in(&self.form.text))
                 @match &self.result {
                     ChangeResult::None => {}
-                    ChangeResult::Refused(problem) => (failure(problem)),
+                    ChangeResult::Refused(error) => (failure(&error.sentence())),
                     ChangeResult::Plan(plan) => (plan.render(self.may_publish)),
                     ChangeResult::Stale { plan, newer } => { (newer.render()) (plan.render(self.may_publish)) }
                 }
@@ -223,8 +223,8 @@ impl NewerRules {
             div.problem role="alert" {
                 strong { "Others have changed the project since you loaded the rules: nothing was published. " }
                 @if let Some(revision) = &self.revision {
-                    "Revision " (number(revision.number)) " is by " (foreign(&revision.actor)) ", "
-                    (time(Some(&timestamp(revision.at))))
+                    "Revision " (number(revision.revision)) " is by " (foreign(&revision.actor)) ", "
+                    (time(revision.created_at.as_ref()))
                     @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
                     ". "
                 }

@@ -1,31 +1,32 @@
-//! Changes of keys: from the fields of a form to the change, by the same operation as the API.
-
-use std::time::Duration;
+//! Changes of keys: from the fields of a form to the change.
 
 use axum::extract::State;
 use axum::response::Response;
-use rlaas_limiter::KeyChange;
-use rlaas_proto::ratelimit::admin::v1::{Change, KeyState};
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::{
+    Change, ClearOverrideRequest, KeyState, OverrideKind, RefundRequest, ResetRequest,
+    SetOverrideRequest,
+};
+use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use tonic::metadata::MetadataMap;
 
 use super::forms::{ChangeDraft, ChangeKind, KIND, RULE, SEARCH};
 use super::page;
 use super::search::KeySearch;
-use crate::admin::{AdminError, ChangeRequest, Note};
-use crate::algorithm::{Cost, Limit};
-use crate::clock::Deadline;
+use crate::console::Console;
 use crate::console::action::Action;
-use crate::console::change_form::{REQUEST_ID, everywhere, replayed, ttl};
+use crate::console::calls::{CHANGE_TIME, within};
+use crate::console::change_form::{REQUEST_ID, everywhere, replayed, ttl, warning};
 use crate::console::fields::FormFields;
-use crate::console::page_error::{PageError, admitted};
+use crate::console::page_error::PageError;
 use crate::console::text::{grouped, time_text};
 use crate::console::visitor::ConsoleVisitor;
-use crate::console::{Console, ConsoleContext};
-use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind};
-use crate::plan::{Selector, SelectorTarget};
 
-/// Longest wait for a change.
-const MAX_TIME: Duration = Duration::from_secs(10);
+/// Longest time until an override ends, in days.
+const MAX_DAYS: u64 = 366;
+/// Most units of a limit.
+const MAX_UNITS: i64 = 1_000_000_000;
 
 /// Makes a change, and leads back to the keys. A change that is refused is shown again.
 pub(in crate::console) async fn change(State(console): State<Console>, action: Action) -> Response {
@@ -35,7 +36,7 @@ pub(in crate::console) async fn change(State(console): State<Console>, action: A
         Ok(search) => search,
         Err(error) => return page(&console, &visitor, frame, Err(error), None).await,
     };
-    match make(&console, &visitor, &fields, &search).await {
+    match make(&visitor, &fields, &search).await {
         Ok(outcome) => console.done(&visitor, search.link(), &outcome),
         Err(error) => {
             let draft = Some(ChangeDraft { fields, error });
@@ -52,110 +53,104 @@ fn searched(fields: &FormFields) -> Result<KeySearch, PageError> {
 
 /// Makes the change of a form, and returns what was done.
 async fn make(
-    console: &ConsoleContext,
     visitor: &ConsoleVisitor,
     fields: &FormFields,
     search: &KeySearch,
 ) -> Result<String, PageError> {
     let kind = ChangeKind::from_name(fields.one(KIND)?);
     let kind = kind.ok_or_else(|| PageError::invalid("change must be one of the page's"))?;
-    let project = admitted(&visitor.caller, &search.project, kind.required())?;
-    let (rule, reason) = (fields.one(RULE)?, fields.one("reason")?);
-    let request_id = fields.one(REQUEST_ID)?;
-    if rule.is_empty() || request_id.is_empty() {
+    let project = search.project_id();
+    let (is_admin, is_operator) = (visitor.is_admin(project), visitor.is_operator(project));
+    match (kind.needs_admin(), is_admin, is_operator) {
+        (true, false, true) => return Err(PageError::forbidden("admin")),
+        (false, true, false) => return Err(PageError::forbidden("operate")),
+        _ => {}
+    }
+    let rule = fields.one(RULE)?;
+    if rule.is_empty() || fields.one(REQUEST_ID)?.is_empty() {
         return Err(PageError::invalid("the form must be that of a key: load the page again"));
     }
-    let attributes = search.request.attributes()?;
-    let request;
-    let target = if search.id.is_empty() {
-        request = search.request.request(&attributes)?.in_project(project.as_str());
-        SelectorTarget::Request(&request)
-    } else {
-        SelectorTarget::Id(&search.id)
-    };
-    let note = Note::of_new_override(visitor.caller.actor(), reason);
-    let set = override_of(kind, fields, &note)?;
-    let request_of = ChangeRequest {
-        actor: visitor.caller.actor(),
-        holder: visitor.caller.holder(project.as_str()),
-        action: rpc(kind),
-        project: project.as_str(),
-        selector: Selector { target, rule: Some(rule) },
-        change: match &set {
-            Some(set) => KeyChange::SetOverride(set),
-            None if kind == ChangeKind::Refund => KeyChange::Refund(units(fields)?),
-            None if kind == ChangeKind::Unban => KeyChange::ClearOverride(OverrideKind::Ban),
-            None if kind == ChangeKind::ClearLimit => KeyChange::ClearOverride(OverrideKind::Grant),
-            None => KeyChange::Reset,
-        },
-        reason,
-        request_id,
-    };
-    let changed = console.administrator.change(&request_of, Deadline::within(MAX_TIME)).await;
-    let changed = changed.map_err(|error| match error {
-        AdminError::NotOverridable => {
-            PageError::invalid("rule must have `overridable: true` for bans and other limits")
-        }
-        error => error.into(),
-    })?;
+    let (changed, warning) = send(visitor, fields, search, kind).await?;
     // A long answer is repeated without its keys.
     if changed.before.is_empty() && !changed.replayed {
         return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
     }
-    Ok(outcome(kind, rule, &changed) + console.loss(visitor, set.is_some()))
+    Ok(outcome(kind, rule, &changed) + &warning)
 }
 
-/// Returns the name of the change in the audit: that of its RPC.
-const fn rpc(kind: ChangeKind) -> &'static str {
-    match kind {
-        ChangeKind::Reset => "Reset",
-        ChangeKind::Refund => "Refund",
-        ChangeKind::Ban | ChangeKind::SetLimit => "SetOverride",
-        ChangeKind::Unban | ChangeKind::ClearLimit => "ClearOverride",
-    }
+/// Sends the change of a form. Returns its effect, and what the service warns of.
+async fn send(
+    visitor: &ConsoleVisitor,
+    fields: &FormFields,
+    search: &KeySearch,
+    kind: ChangeKind,
+) -> Result<(Change, String), PageError> {
+    let selector = KeySearch { rule: fields.one(RULE)?.to_owned(), ..search.clone() }.selector()?;
+    let (selector, reason) = (Some(selector), fields.one("reason")?.to_owned());
+    let request_id = fields.one(REQUEST_ID)?.to_owned();
+    let mut client = visitor.admin();
+    let made = |metadata: &MetadataMap, change: Option<Change>| {
+        (change.unwrap_or_default(), warning(visitor, metadata))
+    };
+    Ok(match kind {
+        ChangeKind::Reset => {
+            let request = ResetRequest { selector, reason, request_id };
+            let made_by = client.reset(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        ChangeKind::Refund => {
+            let units = units(fields)?;
+            let request = RefundRequest { selector, units, reason, request_id };
+            let made_by = client.refund(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        ChangeKind::Ban | ChangeKind::SetLimit => {
+            let (grant, ttl) = grant_of(kind, fields)?;
+            let (grant, ttl) = (Some(grant), Some(ttl));
+            let request = SetOverrideRequest { selector, grant, ttl, reason, request_id };
+            let made_by = client.set_override(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        ChangeKind::Unban | ChangeKind::ClearLimit => {
+            let is_ban = kind == ChangeKind::Unban;
+            let kind = if is_ban { OverrideKind::Ban } else { OverrideKind::Grant };
+            let kind = kind.into();
+            let request = ClearOverrideRequest { selector, kind, reason, request_id };
+            let made_by = client.clear_override(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+    })
 }
 
-fn units(fields: &FormFields) -> Result<Cost, PageError> {
-    let units = fields.one("units")?.trim().parse().ok().filter(|units| *units > 0);
-    units.map(Cost::new).ok_or_else(|| PageError::invalid("units must be 1 to 4294967295"))
+fn units(fields: &FormFields) -> Result<u64, PageError> {
+    let units = fields.one("units")?.trim().parse().ok();
+    let units = units.filter(|units| (1..=u64::from(u32::MAX)).contains(units));
+    units.ok_or_else(|| PageError::invalid("units must be 1 to 4294967295"))
 }
 
-fn grant(fields: &FormFields) -> Result<KeyGrant, PageError> {
+/// Returns the grant that a form sets, and the time until it ends.
+fn grant_of(kind: ChangeKind, fields: &FormFields) -> Result<(Grant, Duration), PageError> {
+    let grant = match kind {
+        ChangeKind::Ban => Grant { kind: Some(Kind::Banned(true)), burst: 0 },
+        _ => grant(fields)?,
+    };
+    Ok((grant, ttl(fields.one("ttl")?, MAX_DAYS)?))
+}
+
+fn grant(fields: &FormFields) -> Result<Grant, PageError> {
     let (limit, burst) = (fields.one("limit")?.trim(), fields.one("burst")?.trim());
     if limit.eq_ignore_ascii_case("unlimited") {
-        let without = PageError::invalid("most at once must be empty without a limit");
-        return if burst.is_empty() { Ok(KeyGrant::Unlimited) } else { Err(without) };
+        let without = || PageError::invalid("most at once must be empty without a limit");
+        let grant = Grant { kind: Some(Kind::Unlimited(true)), burst: 0 };
+        return if burst.is_empty() { Ok(grant) } else { Err(without()) };
     }
     let number = |field: &str, text: &str| {
-        let number = text.parse().ok().filter(|units| *units > 0);
-        number.ok_or_else(|| invalid_units(field))
+        let number = text.parse().ok().filter(|units| (1..=MAX_UNITS).contains(units));
+        number.ok_or_else(|| PageError::invalid(format!("{field} must be 1 to {MAX_UNITS}")))
     };
     let units = number("limit", limit)?;
-    let burst = if burst.is_empty() { units } else { number("most at once", burst)? };
-    Ok(KeyGrant::Limited { units, burst })
-}
-
-fn invalid_units(field: &str) -> PageError {
-    PageError::invalid(format!("{field} must be 1 to {}", Limit::MAX_UNITS))
-}
-
-/// Returns the override that a form sets; `None` if its change is another.
-fn override_of(
-    kind: ChangeKind,
-    fields: &FormFields,
-    note: &[u8],
-) -> Result<Option<OverrideChange>, PageError> {
-    let grant = match kind {
-        ChangeKind::Ban => KeyGrant::Banned,
-        ChangeKind::SetLimit => grant(fields)?,
-        _ => return Ok(None),
-    };
-    let ttl = ttl(fields.one("ttl")?, OverrideChange::MAX_TTL)?;
-    let change = OverrideChange::new(grant, ttl, note).map_err(|error| match error {
-        OverrideError::Units => invalid_units("limit"),
-        error => PageError::invalid(error.to_string()),
-    });
-    change.map(Some)
+    let burst = if burst.is_empty() { 0 } else { number("most at once", burst)? };
+    Ok(Grant { kind: Some(Kind::Limit(units)), burst })
 }
 
 /// Returns a change in one sentence.

@@ -1,16 +1,13 @@
 //! The forms of changes of one key.
 
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::v1::grant::Kind;
 
-use super::ADMIN;
-use super::OPERATE;
 use super::found::{FoundKeys, MetKey};
 use super::render::KeyPage;
-use crate::api::auth::Roles;
 use crate::console::change_form::{Input, hidden};
 use crate::console::fields::FormFields;
 use crate::console::page_error::PageError;
-use crate::control::OverrideKind;
 
 /// The fields that name the key, and the change.
 pub(super) const SEARCH: &str = "search";
@@ -55,12 +52,9 @@ impl ChangeKind {
         }
     }
 
-    /// Returns the roles, one of which the visitor must have.
-    pub(super) const fn required(self) -> Roles {
-        match self {
-            Self::Reset | Self::Refund => OPERATE,
-            Self::Ban | Self::Unban | Self::SetLimit | Self::ClearLimit => ADMIN,
-        }
+    /// Returns `true` for changes of the role admin; the others are of the role operate.
+    pub(super) const fn needs_admin(self) -> bool {
+        !matches!(self, Self::Reset | Self::Refund)
     }
 
     const fn title(self) -> &'static str {
@@ -101,16 +95,19 @@ impl KeyPage {
     /// Shows the forms of the changes that the visitor may make of a key.
     pub(super) fn forms(&self, position: usize, met: &MetKey, found: &FoundKeys) -> Markup {
         let FoundKeys { is_admin, is_operator, .. } = *found;
-        let has = |kind| {
-            let state = met.state.as_ref();
-            state.is_none_or(|state| state.overrides.iter().any(|one| one.kind() == kind))
+        // What is not known may be there.
+        let has = |is_ban: bool| {
+            met.state.as_ref().is_none_or(|state| {
+                let grants = state.overrides.iter().filter_map(|one| one.grant.as_ref()?.kind);
+                grants.into_iter().any(|kind| is_ban == matches!(kind, Kind::Banned(_)))
+            })
         };
-        let may_override = is_admin && met.key.hit.overridable;
+        let may_override = is_admin && met.rule.overridable;
         let shown = ChangeKind::ALL.into_iter().filter(|kind| match kind {
             ChangeKind::Reset | ChangeKind::Refund => is_operator,
             ChangeKind::Ban | ChangeKind::SetLimit => may_override,
-            ChangeKind::Unban => may_override && has(OverrideKind::Ban),
-            ChangeKind::ClearLimit => may_override && has(OverrideKind::Grant),
+            ChangeKind::Unban => may_override && has(true),
+            ChangeKind::ClearLimit => may_override && has(false),
         });
         html! {
             @if is_operator || may_override {
@@ -125,7 +122,7 @@ impl KeyPage {
     }
 
     fn form(&self, position: usize, met: &MetKey, kind: ChangeKind) -> Markup {
-        let draft = self.draft.as_ref().filter(|draft| draft.is_of(&met.key.rule, kind));
+        let draft = self.draft.as_ref().filter(|draft| draft.is_of(&met.rule.name, kind));
         let typed = |name| draft.map_or("", |draft| draft.fields.one(name).unwrap_or_default());
         let id = |name: &str| format!("{}-{position}-{name}", kind.name());
         let input = |name, label, example| {
@@ -139,7 +136,7 @@ impl KeyPage {
                 form.stack method="post" action="key" {
                     (hidden(&self.frame, request_id))
                     input type="hidden" name=(SEARCH) value=(self.search.encoded());
-                    input type="hidden" name=(RULE) value=(met.key.rule);
+                    input type="hidden" name=(RULE) value=(met.rule.name);
                     p.hint { (kind.hint()) }
                     @match kind {
                         ChangeKind::Refund => (input("units", "Units", "10")),
@@ -152,7 +149,7 @@ impl KeyPage {
                     @if matches!(kind, ChangeKind::Ban | ChangeKind::SetLimit) {
                         (input("ttl", "Ends after", "12h"))
                     }
-                    (input("reason", "Reason, for the audit", "ticket 4711"))
+                    (input("reason", "Why, for the audit", "ticket 4711"))
                     button.danger[kind == ChangeKind::Ban] name=(KIND) value=(kind.name()) {
                         (kind.button())
                     }

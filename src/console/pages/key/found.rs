@@ -1,40 +1,35 @@
-//! The keys of an id: those that `Explain` and `Inspect` would show, by the same operations.
+//! The keys of an id: those that `Explain` and `Inspect` show.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use rlaas_limiter::explain::{Applies, ExplainedRule, Explanation, Mismatch};
-use rlaas_limiter::rules::Unmatched;
-use rlaas_limiter::{KeyState, Snapshot};
-use rlaas_proto::ratelimit::admin::v1::AuditEntry;
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::{
+    AuditEntry, ExplainRequest, GetRuleRequest, GrantFrom, InspectRequest, KeyRef, KeyState,
+    ListAuditRequest, RuleExplanation,
+};
+use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
+use rlaas_proto::ratelimit::v1::{
+    CheckResult, GetConfigRequest, GetConfigResponse, Grant, Rule, RuleMode,
+};
 
 use super::search::KeySearch;
-use super::{ADMIN, OPERATE, OPERATORS};
-use crate::admin::{AdminError, AuditFilter, AuditedProjects, explain, outlook};
-use crate::api::auth::{Caller, Role};
-use crate::clock::{Deadline, Micros, Timestamp};
-use crate::console::ConsoleContext;
-use crate::console::page_error::{PageError, admitted};
-use crate::plan::{SelectedKey, Selector, SelectorTarget};
-use crate::projects::ProjectId;
-use crate::rules::{RuleSet, Share};
-use crate::store::StoreError;
-use crate::verdict::Verdict;
+use crate::console::calls::{READ_TIME, within};
+use crate::console::page_error::PageError;
+use crate::console::visitor::ConsoleVisitor;
 
-/// Longest wait for the store.
-const MAX_TIME: Duration = Duration::from_secs(5);
 /// Most changes that are shown.
-const MAX_CHANGES: usize = 10;
+const MAX_CHANGES: i32 = 10;
 
 /// The keys of an id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FoundKeys {
-    pub(super) project: ProjectId,
+    /// Id of the project.
+    pub(super) project: String,
+    /// Its configuration, of which the rules are left out.
+    pub(super) config: GetConfigResponse,
     pub(super) keys: Vec<MetKey>,
     /// Rules that the request does not meet, the nearest first.
-    pub(super) unmet: Vec<UnmetRule>,
+    pub(super) unmet: Vec<RuleExplanation>,
     /// Number of further ones.
-    pub(super) left_out: usize,
+    pub(super) left_out: u32,
     /// The decision that a check of the request would get; `None` for an id of a key, if the store is
     /// away, or if the visitor may not see it.
     pub(super) outlook: Option<RequestOutlook>,
@@ -49,31 +44,19 @@ pub(super) struct FoundKeys {
 }
 
 /// A key with its state.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MetKey {
-    pub(super) key: SelectedKey,
-    /// Part of the limit from which the key is near it.
-    pub(super) near_limit: Option<Share>,
+    /// The rule as it is written.
+    pub(super) rule: Rule,
+    pub(super) key: KeyRef,
+    pub(super) grant: Option<Grant>,
+    pub(super) grant_from: GrantFrom,
+    /// The mode in force.
+    pub(super) mode: RuleMode,
     /// `None` while the store is away, or if the visitor may not see it.
     pub(super) state: Option<KeyState>,
     /// For how long this instance goes on to refuse without asking the store.
-    pub(super) deny_cached_for: Option<Micros>,
-}
-
-/// A rule that a request does not meet.
-#[derive(Debug)]
-pub(super) struct UnmetRule {
-    pub(super) rule: Arc<str>,
-    pub(super) why: Unmet,
-}
-
-/// The reason why a request does not meet a rule.
-#[derive(Debug)]
-pub(super) enum Unmet {
-    Mismatch(Mismatch),
-    Off,
-    /// The default rule where others are enforced, or this policy decides in its place.
-    NotDefault(Unmatched),
+    pub(super) deny_cached_for: Option<prost_types::Duration>,
 }
 
 /// The decision that a check would get.
@@ -81,184 +64,144 @@ pub(super) enum Unmet {
 pub(super) struct RequestOutlook {
     pub(super) is_allowed: bool,
     /// The rule that decides; empty if none does.
-    pub(super) rule: Arc<str>,
+    pub(super) rule: String,
 }
 
 /// Finds the keys that a visitor looks for.
 ///
 /// # Errors
 ///
-/// [`PageError`] if a field is not valid, or the visitor lacks the role. A store that does not answer
-/// is none.
+/// [`PageError`] if a field is not valid, or the visitor lacks the role.
 pub(super) async fn find(
-    console: &ConsoleContext,
-    caller: &Caller,
+    visitor: &ConsoleVisitor,
     search: &KeySearch,
 ) -> Result<FoundKeys, PageError> {
-    let project = admitted(caller, &search.project, OPERATORS)?;
-    let roles = caller.roles_in(&project);
-    let is_operator = roles.intersects(OPERATE);
-    let mut found = if search.id.is_empty() {
-        by_request(console, &project, search, is_operator).await?
-    } else {
-        by_id(console, &project, search, is_operator).await?
+    let project = search.project_id();
+    let config = GetConfigRequest { page_size: 1, ..GetConfigRequest::default() };
+    let config = visitor.rules_of(project).get_config(within(READ_TIME, config)).await?;
+    let mut found = FoundKeys {
+        project: project.to_owned(),
+        config: config.into_inner(),
+        is_admin: visitor.is_admin(project),
+        is_operator: visitor.is_operator(project),
+        ..FoundKeys::default()
     };
-    found.is_admin = roles.intersects(ADMIN);
-    found.is_operator = is_operator;
+    if search.id.is_empty() {
+        by_request(visitor, search, &mut found).await?;
+    } else {
+        by_id(visitor, search, &mut found).await?;
+    }
     if found.is_admin && !found.keys.is_empty() {
-        found.changes = Some(changes(console, caller, &found).await);
+        found.changes = Some(match found.store_problem {
+            Some(_) => Err("the audit is in the store".to_owned()),
+            None => changes(visitor, search).await.map_err(|error| error.problem),
+        });
     }
     Ok(found)
 }
 
 async fn by_request(
-    console: &ConsoleContext,
-    project: &ProjectId,
+    visitor: &ConsoleVisitor,
     search: &KeySearch,
-    is_operator: bool,
-) -> Result<FoundKeys, PageError> {
-    let limiter = console.administrator.limiter();
-    let snapshot = limiter.project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
-    if !search.rule.is_empty() && !snapshot.rules.has_rule(&search.rule) {
-        return Err(AdminError::UnknownRule.into());
-    }
-    let (request, of, asked) = (search.request.clone(), project.clone(), search.rule.clone());
-    let explained = explain(snapshot, move |rules: &RuleSet| {
-        let attributes = request.attributes()?;
-        let request = request.request(&attributes)?.in_project(of.as_str());
-        let Explanation { plan, keys, rules: explained, mut left_out } = rules.explain(&request);
-        let policy = rules.unmatched();
-        let mut unmet = unmet(rules, explained, policy);
-        if !asked.is_empty() {
-            left_out = 0;
-            unmet.retain(|unmet| *unmet.rule == *asked);
-        }
-        if !asked.is_empty() && unmet.is_empty() {
-            // It applies, or is none of the nearest: why it does not does not depend on others.
-            let named = rules.iter().filter(|rule| *rule.name == *asked).cloned().collect();
-            let alone = RuleSet::new(rules.default_rule().clone(), named);
-            unmet = self::unmet(&alone, alone.explain(&request).rules, policy);
-            unmet.retain(|unmet| *unmet.rule == *asked);
-        }
-        Ok::<_, PageError>((plan, keys, unmet, left_out))
-    });
-    let (snapshot, explained) = explained.await;
-    let (plan, mut keys, unmet, left_out) = explained?;
-    let is_asked = |rule: &str| search.rule.is_empty() || search.rule == rule;
-    if !is_operator {
-        keys.retain(|key| is_asked(&key.rule));
-        return Ok(FoundKeys::new(project, &snapshot, keys, Ok(Vec::new())));
-    }
-    let outlook = outlook(limiter, &snapshot, &plan, &keys, Deadline::within(MAX_TIME)).await;
-    let (states, decided) = match outlook.preview {
-        Ok(preview) => {
-            let is_refused = plan.is_unmatched && snapshot.rules.unmatched() == Unmatched::Deny;
-            (Ok(preview.states), Some(RequestOutlook::new(&preview.verdict, is_refused)))
-        }
-        Err(error) => (Err(error), None),
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    let request = ExplainRequest {
+        request: Some(search.request.message()?),
+        project_id: found.project.clone(),
+        rule: search.rule.clone(),
     };
-    let mut found = FoundKeys::new(project, &snapshot, keys, states);
-    for (met, cached) in found.keys.iter_mut().zip(outlook.deny_cached_for) {
-        met.deny_cached_for = cached;
+    let explained = visitor.admin().explain(within(READ_TIME, request)).await?.into_inner();
+    if let Some(CheckResult { result: Some(Checked::Error(error)) }) = &explained.result
+        && explained.rules.is_empty()
+        && error.code == tonic::Code::InvalidArgument as i32
+    {
+        return Err(PageError::invalid(&error.message));
     }
-    found.keys.retain(|met| is_asked(&met.key.rule));
-    (found.unmet, found.left_out) = (unmet, left_out);
-    found.outlook = decided;
-    Ok(found)
-}
-
-/// Returns the rules that a request does not meet, of those that were looked at.
-fn unmet(rules: &RuleSet, explained: Vec<ExplainedRule>, policy: Unmatched) -> Vec<UnmetRule> {
-    let unmet = explained.into_iter().filter_map(|explained| {
-        let why = match explained.applies {
-            Applies::Mismatch(mismatch) => Unmet::Mismatch(mismatch),
-            Applies::Off => Unmet::Off,
-            Applies::NotDefault => Unmet::NotDefault(policy),
-            Applies::Yes(_) | Applies::Replaced => return None,
-        };
-        Some(UnmetRule { rule: Arc::clone(rules.rule(explained.rule).name), why })
-    });
-    unmet.collect()
+    found.store_problem = explained.store_error.map(|error| error.message);
+    found.left_out = explained.rules_left_out;
+    found.outlook = explained.result.and_then(|result| result.result).map(RequestOutlook::from);
+    for rule in explained.rules {
+        if rule.applies() != Applies::Yes {
+            if rule.applies() != Applies::Replaced && found.is_operator {
+                found.unmet.push(rule);
+            }
+            continue;
+        }
+        found.keys.push(MetKey {
+            rule: written(visitor, found, &rule.rule).await,
+            mode: rule.mode(),
+            grant_from: rule.grant_from(),
+            key: rule.key.unwrap_or_default(),
+            grant: rule.grant,
+            state: rule.state,
+            deny_cached_for: rule.deny_cached_for,
+        });
+    }
+    Ok(())
 }
 
 async fn by_id(
-    console: &ConsoleContext,
-    project: &ProjectId,
+    visitor: &ConsoleVisitor,
     search: &KeySearch,
-    is_operator: bool,
-) -> Result<FoundKeys, PageError> {
-    let limiter = console.administrator.limiter();
-    let snapshot = limiter.project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
-    let rule = Some(&*search.rule).filter(|rule| !rule.is_empty());
-    let selector = Selector { target: SelectorTarget::Id(&search.id), rule };
-    let keys = snapshot.rules.select(&selector).map_err(AdminError::from)?;
-    let states = if is_operator {
-        limiter.inspect(&keys, Deadline::within(MAX_TIME)).await
-    } else {
-        Ok(Vec::new())
-    };
-    Ok(FoundKeys::new(project, &snapshot, keys, states))
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    if !found.is_operator {
+        let rule = written(visitor, found, &search.rule).await;
+        let key = KeyRef { id: search.id.clone(), ..KeyRef::default() };
+        found.keys = vec![MetKey { rule, key, ..MetKey::default() }];
+        return Ok(());
+    }
+    let request = InspectRequest { selector: Some(search.selector()?) };
+    let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
+    for state in inspected.keys {
+        let rule = written(visitor, found, &state.rule).await;
+        found.keys.push(MetKey {
+            mode: rule.mode(),
+            rule,
+            key: state.key.clone().unwrap_or_default(),
+            grant: None,
+            grant_from: state.grant_from(),
+            state: Some(state),
+            deny_cached_for: None,
+        });
+    }
+    Ok(())
+}
+
+/// Returns a rule as it is written; of one that no project has the name alone.
+async fn written(visitor: &ConsoleVisitor, found: &FoundKeys, name: &str) -> Rule {
+    let default = found.config.default_rule.as_ref().filter(|rule| rule.name == name);
+    if let Some(default) = default {
+        return default.clone();
+    }
+    let request = GetRuleRequest { project_id: found.project.clone(), rule_name: name.to_owned() };
+    let written = visitor.projects().get_rule(within(READ_TIME, request)).await.ok();
+    let rule = written.and_then(|written| written.into_inner().rule?.rule);
+    rule.unwrap_or_else(|| Rule { name: name.to_owned(), ..Rule::default() })
 }
 
 /// Returns the last changes of the keys.
 async fn changes(
-    console: &ConsoleContext,
-    caller: &Caller,
-    found: &FoundKeys,
-) -> Result<Vec<AuditEntry>, String> {
-    if found.store_problem.is_some() {
-        return Err("the audit is in the store".to_owned());
-    }
-    let of = if caller.has(Role::Admin) {
-        Some((found.project.to_string(), Timestamp::EPOCH))
-    } else {
-        console.projects.audited(&found.project)
+    visitor: &ConsoleVisitor,
+    search: &KeySearch,
+) -> Result<Vec<AuditEntry>, PageError> {
+    let request = ListAuditRequest {
+        project_id: search.project_id().to_owned(),
+        page_size: MAX_CHANGES,
+        selector: Some(search.selector()?),
+        ..ListAuditRequest::default()
     };
-    let projects = AuditedProjects::from_iter(of);
-    let keys: Vec<_> = found.keys.iter().map(|met| met.key.clone()).collect();
-    let filter =
-        AuditFilter { projects: Some(&projects), keys: Some(&keys), ..AuditFilter::default() };
-    let deadline = Deadline::within(MAX_TIME);
-    let listed = console.administrator.audit().list(&filter, MAX_CHANGES, None, deadline).await;
-    let listed = listed.map_err(|error| AdminError::Store(error).to_string())?;
-    Ok(listed.entries)
+    Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner().entries)
 }
 
-impl FoundKeys {
-    fn new(
-        project: &ProjectId,
-        snapshot: &Snapshot,
-        keys: Vec<SelectedKey>,
-        states: Result<Vec<KeyState>, StoreError>,
-    ) -> Self {
-        let store_problem = states.as_ref().err().cloned();
-        let store_problem = store_problem.map(|error| AdminError::Store(error).to_string());
-        let mut states = states.unwrap_or_default().into_iter();
-        let keys = keys.into_iter().map(|key| MetKey {
-            near_limit: snapshot.rules.rule(key.hit.rule).near_limit,
-            state: states.next(),
-            deny_cached_for: None,
-            key,
-        });
-        Self {
-            project: project.clone(),
-            keys: keys.collect(),
-            unmet: Vec::new(),
-            left_out: 0,
-            outlook: None,
-            store_problem,
-            changes: None,
-            is_admin: false,
-            is_operator: false,
+impl From<Checked> for RequestOutlook {
+    fn from(checked: Checked) -> Self {
+        match checked {
+            Checked::Response(response) => {
+                Self { is_allowed: response.allowed, rule: response.rule }
+            }
+            // No rule matches.
+            Checked::Error(_) => Self { is_allowed: false, rule: String::new() },
         }
-    }
-}
-
-impl RequestOutlook {
-    fn new(verdict: &Verdict, is_refused: bool) -> Self {
-        let rule = Arc::clone(&verdict.deciding().rule);
-        Self { is_allowed: !is_refused && verdict.is_allowed(), rule }
     }
 }

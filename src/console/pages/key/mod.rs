@@ -23,19 +23,11 @@ use axum::response::Response;
 use self::forms::ChangeDraft;
 use self::found::find;
 use self::search::KeySearch;
-use crate::api::auth::{Permission, Roles};
 use crate::console::Console;
 use crate::console::fields::FormFields;
 use crate::console::layout::Frame;
 use crate::console::page_error::PageError;
 use crate::console::visitor::ConsoleVisitor;
-
-/// The role for the use of keys, and for reset and refund.
-const OPERATE: Roles = Permission::PROJECT_OPERATE.roles();
-/// The role for overrides and bans, and for the audit.
-const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();
-/// The roles, one of which a visitor must have in the project.
-const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
 
 /// Shows the keys of an id.
 pub(in crate::console) async fn show(
@@ -64,10 +56,10 @@ async fn page(
     let (search, found) = match search {
         Err(error) => (KeySearch::default(), Some(Err(error))),
         Ok(search) if search.is_given() => {
-            let found = find(console, &visitor.caller, &search).await;
+            let found = find(visitor, &search).await;
             (search, Some(found))
         }
-        Ok(search) => (search.with_project_of(&visitor.caller), None),
+        Ok(search) => (search.with_project_of(visitor), None),
     };
     let status = match (&draft, &found) {
         (Some(draft), _) => draft.error.status,

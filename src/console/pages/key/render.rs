@@ -1,24 +1,20 @@
 //! The page of keys.
 
 use maud::{Markup, html};
-use rlaas_limiter::KeyState;
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::{GrantFrom, KeyOverride, KeyState, RuleExplanation};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
 use super::forms::ChangeDraft;
-use super::found::{FoundKeys, MetKey, Unmet, UnmetRule};
+use super::found::{FoundKeys, MetKey};
 use super::search::KeySearch;
-use crate::admin::Note;
-use crate::algorithm::Outcome;
-use crate::clock::Timestamp;
 use crate::console::change_form::refused;
 use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
 use crate::console::pages::audit;
 use crate::console::rule_words;
-use crate::console::text::{foreign, number, time, wait_text};
-use crate::control::{KeyGrant, KeyOverride};
-use crate::plan::GrantSource;
-use crate::proto_values::timestamp;
-use crate::rules::{Grant, Mode};
+use crate::console::text::{foreign, number, time, wait};
 
 /// The content of the page.
 #[derive(Debug)]
@@ -100,7 +96,7 @@ impl KeyPage {
             div.cards.few {
                 @for (position, met) in found.keys.iter().enumerate() {
                     section.card aria-labelledby=(format!("key-{position}")) {
-                        h3 id=(format!("key-{position}")) { (rule_link(found, &met.key.rule)) }
+                        h3 id=(format!("key-{position}")) { (rule_link(found, &met.rule.name)) }
                         (self.facts(met, found))
                         (self.forms(position, met, found))
                     }
@@ -112,32 +108,31 @@ impl KeyPage {
     }
 
     fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
-        let hit = &met.key.hit;
-        let (grant, from) = match &met.state {
-            Some(state) => (state.grant, state.grant_from),
-            None => (hit.grant, met.key.grant_from),
-        };
+        let grant = met.granted();
+        let is_limit = matches!(grant.kind, Some(Kind::Limit(_)));
         html! {
             dl {
-                dt { "Key" } dd { (rule_words::key_parts(&met.key.parts)) }
+                @if !met.key.parts.is_empty() || found.is_operator {
+                    dt { "Key" } dd { (rule_words::key_parts(&met.key.parts)) }
+                }
                 dt { "Limit" }
                 dd {
-                    (rule_words::grant(grant, hit.algorithm))
-                    @if grant.limit().is_some() { ", " (rule_words::algorithm(hit.algorithm)) }
+                    (rule_words::grant(&grant, met.rule.window.as_ref()))
+                    @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
                     br;
-                    span.muted { (origin(grant, from)) }
+                    span.muted { (origin(&grant, met.grant_from)) }
                 }
-                @if hit.mode != Mode::Enforced {
-                    dt { "Mode" } dd { span.warn { (rule_words::mode(hit.mode)) } }
+                @if met.mode != RuleMode::Enforce && met.mode != RuleMode::Unspecified {
+                    dt { "Mode" } dd { span.warn { (rule_words::mode(met.mode)) } }
                 }
                 @match &met.state {
                     Some(state) => (used(met, state)),
                     None => @if found.is_operator { dt { "Used" } dd { span.muted { "not known" } } }
                 }
-                @if let Some(cached) = met.deny_cached_for {
+                @if met.deny_cached_for.is_some() {
                     dt { "Deny cache" } dd {
                         @if self.frame.has_instances { "this instance " }
-                        "refuses for " (wait_text(cached)) " more"
+                        "refuses for " (wait(met.deny_cached_for.as_ref())) " more"
                     }
                 }
             }
@@ -145,52 +140,73 @@ impl KeyPage {
     }
 }
 
-fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
-    rule_words::rule_link(found.project.as_str(), rule)
+impl MetKey {
+    /// Returns what is granted to the key.
+    fn granted(&self) -> Grant {
+        if let Some(grant) = self.grant {
+            return grant;
+        }
+        let kind = match self.state.as_ref().map_or(self.rule.max_requests, |state| state.limit) {
+            0 => Kind::Banned(true),
+            i64::MAX => Kind::Unlimited(true),
+            units => Kind::Limit(units),
+        };
+        let is_of_rule = matches!(kind, Kind::Limit(units) if units == self.rule.max_requests);
+        Grant { kind: Some(kind), burst: if is_of_rule { self.rule.burst } else { 0 } }
+    }
+
+    /// Returns `true` if so much is used that the rule says so.
+    fn is_near(&self, state: &KeyState) -> bool {
+        let Grant { kind: Some(Kind::Limit(units)), burst } = self.granted() else { return false };
+        let at_once = i128::from(if burst > 0 { burst } else { units });
+        let used = at_once - i128::from(state.remaining);
+        let part = i128::from(self.rule.near_limit_ppm);
+        part > 0 && used * 1_000_000 >= at_once * part
+    }
 }
 
-const fn origin(grant: Grant, from: GrantSource) -> &'static str {
-    match (from, grant) {
-        (GrantSource::Rule, _) => "from the rule",
-        (GrantSource::RuleOverride, _) => "from an override in the rule",
-        (GrantSource::KeyOverride, Grant::Banned) => "from a ban of this key",
-        (GrantSource::KeyOverride, _) => "set for this key",
+fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
+    rule_words::rule_link(&found.project, rule)
+}
+
+const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
+    match (from, &grant.kind) {
+        (GrantFrom::Rule | GrantFrom::Unspecified, _) => "from the rule",
+        (GrantFrom::RuleOverride, _) => "from an override in the rule",
+        (GrantFrom::KeyOverride, Some(Kind::Banned(_))) => "from a ban of this key",
+        (GrantFrom::KeyOverride, _) => "set for this key",
     }
 }
 
 fn used(met: &MetKey, state: &KeyState) -> Markup {
-    let decision = &state.decision;
-    let left = u64::try_from(decision.remaining).unwrap_or_default();
-    let debt = decision.remaining.min(0).unsigned_abs();
-    let limit = state.grant.limit();
-    let is_near = met
-        .near_limit
-        .zip(limit)
-        .is_some_and(|(share, limit)| share.is_used(limit, decision.remaining));
+    let used = u64::try_from(state.used).unwrap_or_default();
+    let left = u64::try_from(state.remaining).unwrap_or_default();
+    let debt = state.remaining.min(0).unsigned_abs();
     html! {
-        @if limit.is_some() {
+        @if matches!(met.granted().kind, Some(Kind::Limit(_))) {
             dt { "Used" }
             dd {
-                (number(decision.current_count)) " used, " (number(left)) " left"
+                (number(used)) " used, " (number(left)) " left"
                 @if debt > 0 { ", " span.bad { (number(debt)) " of debt" } }
-                " " (meter(decision.current_count, left))
-                @if is_near { " " span.warn { "near the limit" } }
+                " " (meter(used, left))
+                @if met.is_near(state) { " " span.warn { "near the limit" } }
             }
             dt { "Whole again" }
             dd {
-                @if decision.reset_after.as_micros() == 0 { span.good { "now" } }
-                @else { "in " (wait_text(decision.reset_after)) }
+                @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {
+                    span.good { "now" }
+                } @else { "in " (wait(state.reset_after.as_ref())) }
             }
-            @if let Outcome::Denied { retry_after } = decision.outcome {
+            @if state.retry_after.is_some() {
                 dt { "Next request" }
-                dd { span.bad { "passes in " (wait_text(retry_after)) } }
+                dd { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
             }
         } @else {
             dt { "Used" } dd { span.muted { "nothing is counted" } }
         }
-        @for one in state.overrides.iter() { (key_override(met, one)) }
+        @for one in &state.overrides { (key_override(met, one)) }
         dt { "Stored as" }
-        dd.mono { (foreign(&state.storage_key)) }
+        dd.mono { (foreign(&met.key.storage_key)) }
     }
 }
 
@@ -203,18 +219,18 @@ fn meter(used: u64, left: u64) -> Markup {
 
 /// Shows a ban, or another limit, with its end.
 fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
-    let Note { created_at_us, actor, reason } = Note::from_bytes(&one.note);
-    let set_at = (created_at_us > 0).then(|| timestamp(Timestamp::from_micros(created_at_us)));
+    let grant = one.grant.unwrap_or_default();
+    let is_ban = matches!(grant.kind, Some(Kind::Banned(_)));
     html! {
-        dt { @if one.grant == KeyGrant::Banned { "Ban" } @else { "Other limit" } }
+        dt { @if is_ban { "Ban" } @else { "Other limit" } }
         dd {
-            strong { (rule_words::key_grant(one.grant, met.key.hit.window)) }
-            " until " (time(Some(&timestamp(one.ends_at)))) br;
+            strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, met.rule.window.as_ref())) } }
+            " until " (time(one.expires_at.as_ref())) br;
             span.muted {
                 "set"
-                @if !actor.is_empty() { " by " (foreign(&actor)) }
-                @if let Some(set_at) = &set_at { ", " (time(Some(set_at))) }
-                @if !reason.is_empty() { ": " (foreign(&reason)) }
+                @if !one.actor.is_empty() { " by " (foreign(&one.actor)) }
+                @if one.created_at.is_some() { ", " (time(one.created_at.as_ref())) }
+                @if !one.reason.is_empty() { ": " (foreign(&one.reason)) }
             }
         }
     }
@@ -226,20 +242,21 @@ fn unmet(found: &FoundKeys) -> Markup {
             details id="unmet" open[found.keys.is_empty()] {
                 summary { "Rules that it does not meet" }
                 ul {
-                    @for rule in &found.unmet { li { (rule_link(found, &rule.rule)) ": " (why(rule)) } }
-                    @if found.left_out > 0 { li.muted { "and " (number(found.left_out as u64)) " more" } }
+                    @for rule in &found.unmet { li { (rule_link(found, &rule.rule)) ": " (why(found, rule)) } }
+                    @if found.left_out > 0 { li.muted { "and " (number(found.left_out.into())) " more" } }
                 }
             }
         }
     }
 }
 
-fn why(unmet: &UnmetRule) -> Markup {
+fn why(found: &FoundKeys, rule: &RuleExplanation) -> Markup {
     html! {
-        @match &unmet.why {
-            Unmet::Off => "it is off",
-            Unmet::NotDefault(policy) => (rule_words::not_default(*policy)),
-            Unmet::Mismatch(mismatch) => (rule_words::mismatch(mismatch)),
+        @match (rule.applies(), &rule.mismatch) {
+            (_, Some(mismatch)) => (rule_words::mismatch(mismatch)),
+            (Applies::Off, _) => "it is off",
+            (Applies::Hidden, _) => "a file has a rule of this name",
+            _ => (rule_words::not_default(found.config.unmatched())),
         }
     }
 }

@@ -1,9 +1,13 @@
 //! The id that a visitor looks for: by a request that has it, or by the id of a key.
 
-use super::OPERATORS;
-use crate::api::auth::{Caller, Role};
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::{KeyRef, Selector};
+
+use crate::console::calls::id_of;
 use crate::console::fields::{FieldError, FormFields, Link};
+use crate::console::page_error::PageError;
 use crate::console::request_fields::TypedRequest;
+use crate::console::visitor::ConsoleVisitor;
 
 /// A search for a key: the fields of the form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,12 +38,26 @@ impl KeySearch {
     }
 
     /// Fills in the project of a visitor who has a role for some projects only.
-    pub(super) fn with_project_of(self, caller: &Caller) -> Self {
-        let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
-        let is_chosen = !self.project.is_empty() || is_for_all;
-        let first = caller.projects_with(OPERATORS).next().filter(|_| !is_chosen);
-        let project = first.map_or(self.project, ToString::to_string);
-        Self { project, ..self }
+    pub(super) fn with_project_of(self, visitor: &ConsoleVisitor) -> Self {
+        let is_chosen = !self.project.is_empty() || visitor.sees_instances();
+        let first = visitor.first_project().filter(|_| !is_chosen);
+        Self { project: first.unwrap_or(self.project), ..self }
+    }
+
+    /// Returns the id of the project.
+    pub(super) fn project_id(&self) -> &str {
+        id_of(&self.project)
+    }
+
+    /// Returns the keys that are looked for.
+    pub(super) fn selector(&self) -> Result<Selector, PageError> {
+        let whose = if self.id.is_empty() {
+            Whose::Request(self.request.message()?)
+        } else {
+            Whose::Key(KeyRef { id: self.id.clone(), ..KeyRef::default() })
+        };
+        let project_id = self.project_id().to_owned();
+        Ok(Selector { whose: Some(whose), rule: self.rule.clone(), project_id })
     }
 
     /// Returns the link to what is found.

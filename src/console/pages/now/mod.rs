@@ -4,33 +4,49 @@ mod render;
 mod shown;
 mod tables;
 mod traffic;
-mod view;
 
-pub(super) use shown::{PointsCoverage, SPAN, SPAN_NAME, Shown, scope_field, scope_of};
+pub(super) use shown::{Shown, of_field, of_instance};
 pub(super) use tables::percent;
-
-use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
+use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest};
 
 use self::traffic::Traffic;
-use self::view::View;
-use crate::admin::{AdminError, InstanceList};
-use crate::clock::Deadline;
+use super::instances;
 use crate::console::Console;
+use crate::console::calls::id_of;
 use crate::console::chart;
-use crate::console::layout::failure;
+use crate::console::decisions::history;
+use crate::console::fields::{FormFields, Link};
+use crate::console::layout::{Frame, failure};
+use crate::console::page_error::PageError;
 use crate::console::visitor::ConsoleVisitor;
 
 const TITLE: &str = "Now";
-/// Longest wait for the list of instances.
-const MAX_TIME: Duration = Duration::from_secs(2);
+/// The project of a call that is for all projects of its caller.
+const EVERY_PROJECT: &str = "-";
 
-/// The instances, or why they are not known.
-type ListedInstances = Result<InstanceList, String>;
+/// What a visitor looks at: the fields of the query.
+#[derive(Clone, Debug)]
+struct NowQuery {
+    /// Whether the decisions are those of this instance.
+    of_instance: bool,
+    /// Empty: every project of the visitor.
+    project: String,
+}
+
+/// All that the page shows.
+#[derive(Debug)]
+struct NowPage {
+    frame: Frame,
+    query: NowQuery,
+    traffic: Traffic,
+    /// The instances, or why they are not known; `None` if the visitor may not see them.
+    instances: Option<Result<Vec<Instance>, PageError>>,
+}
 
 /// Shows the decisions that a visitor may see.
 pub(in crate::console) async fn show(
@@ -39,30 +55,48 @@ pub(in crate::console) async fn show(
     RawQuery(query): RawQuery,
 ) -> Response {
     let frame = console.frame(&visitor, "now");
-    let limiter = console.administrator.limiter();
-    let is_project = |id: &str| limiter.project_snapshot(id).is_some();
     let query = query.unwrap_or_default();
-    match View::parse(query.as_bytes(), &visitor.caller, is_project) {
-        Ok(view) => {
-            let administrator = &console.administrator;
-            let store = administrator.limiter().store();
-            let (health, name) = (*store.health().borrow(), store.name());
-            let points = administrator.stats().recent(view.scope, 0);
-            let instances = if view.has_instances {
-                let listed = administrator.instances().list(Deadline::within(MAX_TIME)).await;
-                Some(listed.map_err(|error| AdminError::Store(error).to_string()))
-            } else {
-                None
-            };
-            let render = move || {
-                let traffic = Traffic::new(&points, &view.filter);
-                let view = view.render(&traffic, instances.as_ref(), health, name);
-                frame.page(TITLE, &html! { (view) (chart::script()) })
-            };
+    match gather(&console, &visitor, frame.clone(), query.as_bytes()).await {
+        Ok(page) => {
+            let render =
+                move || page.frame.page(TITLE, &html! { (page.render()) (chart::script()) });
             console.page(StatusCode::OK, render).await
         }
         Err(error) => {
-            console.page(error.status, move || frame.page(TITLE, &failure(&error.problem))).await
+            let status = error.status;
+            console.page(status, move || frame.page(TITLE, &failure(&error.problem))).await
         }
+    }
+}
+
+async fn gather(
+    console: &Console,
+    visitor: &ConsoleVisitor,
+    frame: Frame,
+    query: &[u8],
+) -> Result<NowPage, PageError> {
+    let fields = FormFields::parse(query)?;
+    let of_instance = of_instance(fields.one("of")?)? && visitor.sees_instances();
+    let query = NowQuery { of_instance, project: fields.one("project")?.to_owned() };
+    let project = if query.project.is_empty() { EVERY_PROJECT } else { id_of(&query.project) };
+    let request = WatchStatsRequest {
+        project_id: project.to_owned(),
+        this_instance: of_instance,
+        ..WatchStatsRequest::default()
+    };
+    let points = history(console, visitor, request).await?;
+    let instances = if visitor.sees_instances() {
+        let listed = instances::list(visitor).await;
+        Some(listed.map(|(instances, _)| instances).map_err(PageError::from))
+    } else {
+        None
+    };
+    Ok(NowPage { frame, query, traffic: Traffic::new(&points), instances })
+}
+
+impl NowQuery {
+    /// Returns the link to another view.
+    fn link(of_instance: bool, project: &str) -> Link {
+        Link::to("now").with("of", of_field(of_instance)).with("project", project)
     }
 }

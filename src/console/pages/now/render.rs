@@ -4,57 +4,49 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
-use super::shown::{SPAN, SPAN_NAME, Shown};
+use super::shown::Shown;
 use super::tables::{instances, projects, rules};
-use super::view::View;
-use super::{ListedInstances, Traffic, tables};
-use crate::admin::InstanceList;
-use crate::clock::Timestamp;
-use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
+use super::{NowPage, NowQuery, Traffic, tables};
+use crate::console::chart::{Chart, Series, Shape, Tone, per_second, rate_text};
+use crate::console::decisions::{DecisionSum, Interval, SPAN_NAME, range};
 use crate::console::fields::UNNAMED;
+use crate::console::layout::Frame;
 use crate::console::text::{foreign, number, span};
-use crate::store::Health;
-use crate::telemetry::stats::DecisionCounts;
 
-impl View {
+impl NowPage {
     /// Returns what the page shows.
-    pub(in crate::console) fn render(
-        &self,
-        traffic: &Traffic,
-        listed: Option<&ListedInstances>,
-        health: Health,
-        store: &str,
-    ) -> Markup {
-        let instances_known = listed.and_then(|listed| listed.as_ref().ok());
+    pub(super) fn render(&self) -> Markup {
+        let Self { frame, query, traffic, instances: listed } = self;
+        let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
         let shown = Shown {
-            scope: self.scope,
+            of_instance: query.of_instance,
             until: traffic.points.last().map(|(_, until)| *until),
             coverage: &traffic.coverage,
-            has_instances: self.has_instances,
-            store,
+            has_instances: frame.has_instances,
+            store: frame.store,
         };
         html! {
             div #live data-events="now-events" {
-                (shown.scopes(|scope| View::link(scope, self.project.as_deref())))
-                @if let Some(project) = &self.project {
+                (shown.scopes(|of_instance| NowQuery::link(of_instance, &query.project)))
+                @if !query.project.is_empty() {
                     p {
-                        "Project " @if project == UNNAMED { "of the rules in files" } @else { (foreign(project)) }
-                        " · " a href=(View::link(self.scope, None)) { "All projects" }
+                        "Project " @if query.project == UNNAMED { "of the rules in files" } @else { (foreign(&query.project)) }
+                        " · " a href=(NowQuery::link(query.of_instance, "")) { "All projects" }
                     }
                 }
-                (shown.as_of(&View::link(self.scope, self.project.as_deref())))
+                (shown.as_of(&NowQuery::link(query.of_instance, &query.project)))
                 dl.tiles {
                     (decided(traffic))
                     (without_store(traffic))
-                    @if self.has_instances { (store_tile(health, store, instances_known)) }
-                    @if let Some(listed) = instances_known { (latency(&listed.instances)) (fleet(listed, traffic)) }
+                    @if frame.has_instances { (store_tile(frame, known.map(|listed| &**listed))) }
+                    @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
-                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (Self::charts(traffic)) }
+                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (charts(traffic)) }
                 (rules(traffic))
-                (projects(self, traffic))
+                (projects(query, traffic))
                 @match listed {
-                    Some(Ok(listed)) => (instances(&listed.instances, &traffic.coverage.newest)),
-                    Some(Err(problem)) => p.problem { "The instances are not known: " (foreign(problem)) },
+                    Some(Ok(listed)) => (instances(listed, &traffic.coverage.newest)),
+                    Some(Err(error)) => p.problem { "The instances are not known: " (foreign(&error.problem)) },
                     None => {}
                 }
             }
@@ -65,41 +57,40 @@ impl View {
         html! {
             p.notice {
                 "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
-                @if self.has_instances { "; for one, run " code { "rlaas check alice" } }
+                @if self.frame.has_instances { "; for one, run " code { "rlaas check alice" } }
                 "."
             }
         }
     }
+}
 
-    fn charts(traffic: &Traffic) -> Markup {
-        let until = traffic.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
-        let range = (until - SPAN, until);
-        let series = |name: &str, tone, count: fn(&DecisionCounts) -> u64| Series {
-            name: name.to_owned(),
-            tone,
-            counts: traffic.series(count),
-        };
-        let decisions = [
-            series("Allowed", Tone::Allowed, |counts| counts.allowed),
-            series("Allowed, near the limit", Tone::NearLimit, |counts| counts.near_limit),
-            series("Refused in shadow mode only", Tone::Shadow, |counts| counts.shadow_denied),
-            series("Refused", Tone::Refused, |counts| counts.denied),
-        ];
-        let by_policy = [
-            series("Allowed because the store failed", Tone::Refused, |counts| counts.fail_open),
-            series("Decided by another policy", Tone::Policy, |counts| {
-                counts.degraded.saturating_sub(counts.fail_open)
-            }),
-        ];
-        let chart = |id, title, shape, series| {
-            let points: &[Interval] = &traffic.points;
-            Chart { id, title, shape, range, points, series }.render()
-        };
-        html! {
-            (chart("decisions", "Decisions", Shape::Stacked, &decisions))
-            @if traffic.total.degraded > 0 {
-                (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
-            }
+fn charts(traffic: &Traffic) -> Markup {
+    let range = range(&traffic.points);
+    let series = |name: &str, tone, count: fn(&DecisionSum) -> u64| Series {
+        name: name.to_owned(),
+        tone,
+        counts: traffic.series(count),
+    };
+    let decisions = [
+        series("Allowed", Tone::Allowed, |counts| counts.allowed),
+        series("Allowed, near the limit", Tone::NearLimit, |counts| counts.near_limit),
+        series("Refused in shadow mode only", Tone::Shadow, |counts| counts.shadow_denied),
+        series("Refused", Tone::Refused, |counts| counts.denied),
+    ];
+    let by_policy = [
+        series("Allowed because the store failed", Tone::Refused, |counts| counts.fail_open),
+        series("Decided by another policy", Tone::Policy, |counts| {
+            counts.degraded.saturating_sub(counts.fail_open)
+        }),
+    ];
+    let chart = |id, title, shape, series| {
+        let points: &[Interval] = &traffic.points;
+        Chart { id, title, shape, range, points, series }.render()
+    };
+    html! {
+        (chart("decisions", "Decisions", Shape::Stacked, &decisions))
+        @if traffic.total.degraded > 0 {
+            (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
         }
     }
 }
@@ -138,24 +129,20 @@ fn without_store(traffic: &Traffic) -> Markup {
 }
 
 /// Returns the newest interval, and its decisions.
-fn last_point(traffic: &Traffic) -> (Interval, DecisionCounts) {
-    let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
-    let interval = traffic.points.last().copied().unwrap_or(nothing);
+fn last_point(traffic: &Traffic) -> (Interval, DecisionSum) {
+    let interval = traffic.points.last().copied().unwrap_or_default();
     (interval, traffic.counts.last().copied().unwrap_or_default())
 }
 
-fn store_tile(health: Health, store: &str, listed: Option<&InstanceList>) -> Markup {
-    let here =
-        listed.and_then(|listed| listed.instances.iter().find(|instance| instance.answering));
+fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {
+    let here = listed.and_then(|listed| listed.iter().find(|instance| instance.answering));
     let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
     let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
-    let state = match health {
-        Health::Up => html! { span.good { "answers" } },
-        Health::Down => html! { span.bad { "does not answer" } },
-        Health::Unknown => html! { span.warn { "no answer yet" } },
+    let state = html! {
+        @if frame.is_store_away { span.bad { "does not answer" } } @else { span.good { "answers" } }
     };
     let more = html! {
-        (store)
+        (frame.store)
         @if !nodes.is_empty() {
             ", " (number(nodes.len() as u64)) @if nodes.len() == 1 { " node; " } @else { " nodes; " }
             @if open == 0 { "circuit breakers closed" }
@@ -180,13 +167,12 @@ fn latency(listed: &[Instance]) -> Markup {
     )
 }
 
-fn fleet(list: &InstanceList, traffic: &Traffic) -> Markup {
-    let listed = &*list.instances;
+fn fleet(frame: &Frame, listed: &[Instance], traffic: &Traffic) -> Markup {
     let missing = tables::missing(listed, &traffic.coverage.newest).len();
     let reporting = listed.iter().filter(|instance| !instance.missing).count();
     let more = html! {
         @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } }
-        @else if list.others_known { "none missing" }
+        @else if !frame.is_store_away { "none missing" }
         @else { span.warn { "others are not known" } }
     };
     tile(

@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+use rlaas_proto::ratelimit::admin::v1::{Coverage, Instance};
 
-use super::Traffic;
-use super::shown::SPAN_NAME;
 use super::traffic::{MAX_PROJECTS, MAX_RULES};
-use super::view::View;
-use crate::console::fields::UNNAMED;
+use super::{NowQuery, Traffic};
+use crate::console::calls::field_of;
+use crate::console::decisions::{DecisionSum, SPAN_NAME};
 use crate::console::rule_words::rule_link;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number, span, time};
-use crate::telemetry::stats::{DecisionCounts, StatsCoverage, StatsKey};
 
 /// Most instances on the page.
 const MAX_INSTANCES: usize = 50;
@@ -37,7 +35,7 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
     );
     let columns = [&[PageColumn::Text("Rule"), PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {
-        @for (key, counts) in &traffic.rules { (rule(key, counts)) }
+        @for ((project, name), counts) in &traffic.rules { (rule(project, name, counts)) }
         @if let Some(others) = &traffic.other_rules {
             tr { th scope="row" { "All other rules" } td {} (cells(others)) }
         }
@@ -50,26 +48,26 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
     }
 }
 
-fn rule(key: &StatsKey, counts: &DecisionCounts) -> Markup {
+fn rule(project: &str, name: &str, counts: &DecisionSum) -> Markup {
     html! {
         tr {
-            th scope="row" { (rule_link(&key.project, &key.rule)) }
-            td { @if key.project.is_empty() { span.muted { "none" } } @else { (foreign(&key.project)) } }
+            th scope="row" { (rule_link(project, name)) }
+            td { @if project.is_empty() { span.muted { "none" } } @else { (foreign(project)) } }
             (cells(counts))
         }
     }
 }
 
 /// Shows the busiest projects, unless all rules are of one.
-pub(super) fn projects(view: &View, traffic: &Traffic) -> Markup {
+pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
     let is_shown =
-        view.project.is_none() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
+        query.project.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, busiest projects first (at most {MAX_PROJECTS})"
     );
     let columns = [&[PageColumn::Text("Project")], &COUNTS[..]].concat();
     let rows = html! {
-        @for (project, counts) in &traffic.projects { (project_row(view, project, counts)) }
+        @for (project, counts) in &traffic.projects { (project_row(query, project, counts)) }
         @if let Some(others) = &traffic.other_projects {
             tr { th scope="row" { "All other projects" } (cells(others)) }
         }
@@ -82,15 +80,12 @@ pub(super) fn projects(view: &View, traffic: &Traffic) -> Markup {
     }
 }
 
-fn project_row(view: &View, project: &str, counts: &DecisionCounts) -> Markup {
-    // Ids are not empty, and "-" is none: it stands for all others.
-    let id = if project.is_empty() { UNNAMED } else { project };
-    let link = View::link(view.scope, Some(id));
+fn project_row(query: &NowQuery, project: &str, counts: &DecisionSum) -> Markup {
+    let link = NowQuery::link(query.of_instance, field_of(project));
     html! {
         tr {
             th scope="row" {
-                @if project == "-" { "Others" }
-                @else if project.is_empty() { a href=(link) { "None (rules in files)" } }
+                @if project.is_empty() { a href=(link) { "None (rules in files)" } }
                 @else { a href=(link) { (foreign(project)) } }
             }
             (cells(counts))
@@ -98,7 +93,7 @@ fn project_row(view: &View, project: &str, counts: &DecisionCounts) -> Markup {
     }
 }
 
-fn cells(counts: &DecisionCounts) -> Markup {
+fn cells(counts: &DecisionSum) -> Markup {
     let decisions = counts.decisions();
     let (denied, whole) = (u128::from(counts.denied), u128::from(decisions.max(1)));
     // A little is seen, too.
@@ -122,7 +117,7 @@ fn cells(counts: &DecisionCounts) -> Markup {
 }
 
 /// Returns a share as text.
-pub(in crate::console) fn percent(part: u64, whole: u64) -> String {
+pub(in crate::console::pages) fn percent(part: u64, whole: u64) -> String {
     let tenths = u128::from(part) * 1_000 / u128::from(whole.max(1));
     match tenths {
         0 if part > 0 => "< 0.1 %".to_owned(),
@@ -132,23 +127,20 @@ pub(in crate::console) fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Returns the ids of instances that do not report: to the fleet, or to the last point.
-pub(super) fn missing<'a>(
-    listed: &'a [Instance],
-    coverage: &'a StatsCoverage,
-) -> BTreeSet<&'a str> {
+pub(super) fn missing<'a>(listed: &'a [Instance], coverage: &'a Coverage) -> BTreeSet<&'a str> {
     let of_list = listed.iter().filter(|instance| instance.missing).map(|instance| &*instance.id);
     of_list.chain(coverage.missing.iter().map(|id| &**id)).collect()
 }
 
 /// Returns how many instances are listed as reporting, but were not in the last point.
-pub(super) fn silent(listed: &[Instance], coverage: &StatsCoverage) -> usize {
+pub(super) fn silent(listed: &[Instance], coverage: &Coverage) -> usize {
     let is_silent =
-        |instance: &&Instance| !instance.missing && coverage.missing.contains(&*instance.id);
+        |instance: &&Instance| !instance.missing && coverage.missing.contains(&instance.id);
     listed.iter().filter(is_silent).count()
 }
 
 /// Shows the instances, those that are missing first.
-pub(super) fn instances(listed: &[Instance], coverage: &StatsCoverage) -> Markup {
+pub(super) fn instances(listed: &[Instance], coverage: &Coverage) -> Markup {
     let missing = missing(listed, coverage);
     let known = |id: &str| listed.iter().find(|instance| instance.id == id);
     let present = listed.iter().filter(|instance| !missing.contains(&*instance.id));
@@ -233,12 +225,10 @@ mod tests {
     #[test]
     fn hostile_names_do_nothing() {
         let hostile = "<script>\u{202e}\0\"";
-        let key = StatsKey::of_rule(hostile, hostile);
         let instance = Instance { id: hostile.to_owned(), ..Instance::default() };
-        let coverage =
-            StatsCoverage { missing: [hostile.into()].into(), ..StatsCoverage::default() };
+        let coverage = Coverage { missing: vec![hostile.to_owned()], ..Coverage::default() };
         let html = html! {
-            (rule(&key, &DecisionCounts::default()))
+            (rule(hostile, hostile, &DecisionSum::default()))
             (instance_row(&instance))
             (instances(&[], &coverage))
         };
@@ -252,9 +242,9 @@ mod tests {
         let instance =
             |id: &str, missing| Instance { id: id.to_owned(), missing, ..Instance::default() };
         let listed = [instance("a", false), instance("b", true), instance("c", false)];
-        let coverage = StatsCoverage {
-            instances: ["a".into()].into(),
-            missing: ["c".into(), "d".into()].into(),
+        let coverage = Coverage {
+            instances: vec!["a".to_owned()],
+            missing: ["c", "d"].map(str::to_owned).into(),
         };
         assert_eq!(missing(&listed, &coverage), BTreeSet::from(["b", "c", "d"]));
         assert_eq!(silent(&listed, &coverage), 1);

@@ -1,11 +1,10 @@
 //! Decisions of the past as the page shows them: in time, by rule and by project.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use super::shown::PointsCoverage;
-use crate::console::chart::Interval;
-use crate::telemetry::stats::{DecisionCounts, StatsFilter, StatsKey, StatsPoint, StatsSum};
+use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
+
+use crate::console::decisions::{DecisionSum, Interval, PointsCoverage, interval};
 
 /// Most rules and projects that are shown by themselves.
 pub(super) const MAX_RULES: usize = 50;
@@ -13,145 +12,108 @@ pub(super) const MAX_PROJECTS: usize = 20;
 
 /// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.
 #[derive(Clone, Debug, Default)]
-pub(in crate::console) struct Traffic {
+pub(super) struct Traffic {
     /// Intervals, oldest first, and the decisions in each.
     pub(super) points: Vec<Interval>,
-    pub(super) counts: Vec<DecisionCounts>,
+    pub(super) counts: Vec<DecisionSum>,
     /// All decisions.
-    pub(super) total: DecisionCounts,
-    /// Busiest first.
-    pub(super) rules: Vec<(Arc<StatsKey>, DecisionCounts)>,
+    pub(super) total: DecisionSum,
+    /// By project and name, busiest first.
+    pub(super) rules: Vec<((String, String), DecisionSum)>,
     /// All other rules together.
-    pub(super) other_rules: Option<DecisionCounts>,
+    pub(super) other_rules: Option<DecisionSum>,
     /// Busiest first; empty is that of the rules in files.
-    pub(super) projects: Vec<(Arc<str>, DecisionCounts)>,
-    /// All other projects together.
-    pub(super) other_projects: Option<DecisionCounts>,
+    pub(super) projects: Vec<(String, DecisionSum)>,
+    /// All other projects together, and the rules that are not known by themselves.
+    pub(super) other_projects: Option<DecisionSum>,
     /// Instances of the points.
     pub(super) coverage: PointsCoverage,
 }
 
 impl Traffic {
-    /// Adds up the points that a filter selects from.
-    pub(in crate::console) fn new(points: &[Arc<StatsPoint>], filter: &StatsFilter) -> Self {
-        let mut traffic = Self::default();
-        let mut rules = StatsSum::default();
-        let mut projects = HashMap::<Arc<str>, DecisionCounts>::new();
+    /// Adds up points.
+    pub(super) fn new(points: &[WatchStatsResponse]) -> Self {
+        let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
+        let mut rules = HashMap::<(String, String), DecisionSum>::new();
+        let mut projects = HashMap::<String, DecisionSum>::new();
+        let mut unnamed = None;
         for point in points {
-            let mut sum = DecisionCounts::default();
-            let mut add = |project: &Arc<str>, counts: &DecisionCounts| {
-                sum = sum.plus(counts);
-                let of_project = projects.entry(Arc::clone(project)).or_default();
-                *of_project = of_project.plus(counts);
-            };
-            for (key, counts) in &point.rules {
-                if key.candidate == 0 && filter.admits(key) {
-                    add(&key.project, counts);
-                    rules.add(key, counts);
-                }
+            let mut sum = DecisionSum::default();
+            for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+                let counts = DecisionSum::from(stats);
+                sum.add(&counts);
+                let key = (stats.project_id.clone(), stats.rule.clone());
+                rules.entry(key).or_default().add(&counts);
+                projects.entry(stats.project_id.clone()).or_default().add(&counts);
             }
-            for (project, counts) in &point.others {
-                if filter.admits_project(project) {
-                    add(project, counts);
-                    rules.add_others(project, counts);
-                }
+            if let Some(others) = &point.others {
+                sum.add(&others.into());
+                unnamed.get_or_insert_with(DecisionSum::default).add(&others.into());
             }
-            traffic.points.push((point.since, point.until));
+            traffic.points.push(interval(point));
             traffic.counts.push(sum);
-            traffic.total = traffic.total.plus(&sum);
+            traffic.total.add(&sum);
         }
-        let (rules, others) = rules.into_bounded(MAX_RULES, usize::MAX);
-        traffic.rules = rules;
-        traffic.other_rules = sum_of(others.iter().map(|(_, counts)| counts));
-        let mut projects: Vec<_> = projects.into_iter().collect();
-        projects.sort_unstable_by(|(one, a), (other, b)| {
-            b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
-        });
-        let rest = projects.split_off(projects.len().min(MAX_PROJECTS));
-        traffic.other_projects = sum_of(rest.iter().map(|(_, counts)| counts));
-        traffic.projects = projects;
-        traffic.coverage = PointsCoverage::new(points);
+        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed);
+        (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
         traffic
     }
 
     /// Returns one count of each point.
-    pub(super) fn series(&self, count: impl Fn(&DecisionCounts) -> u64) -> Vec<u64> {
+    pub(super) fn series(&self, count: impl Fn(&DecisionSum) -> u64) -> Vec<u64> {
         self.counts.iter().map(count).collect()
     }
 }
 
-fn sum_of<'a>(counts: impl Iterator<Item = &'a DecisionCounts>) -> Option<DecisionCounts> {
-    counts.copied().reduce(|sum, counts| sum.plus(&counts))
+/// Returns the busiest of these, and the sum of all others.
+fn busiest<K: Ord>(
+    all: HashMap<K, DecisionSum>,
+    most: usize,
+    others: Option<DecisionSum>,
+) -> (Vec<(K, DecisionSum)>, Option<DecisionSum>) {
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_unstable_by(|(one, a), (other, b)| {
+        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+    });
+    let mut others = others;
+    for (_, counts) in all.drain(all.len().min(most)..) {
+        others.get_or_insert_with(DecisionSum::default).add(&counts);
+    }
+    (all, others)
 }
 
 #[cfg(test)]
 mod tests {
+    use rlaas_proto::ratelimit::admin::v1::RuleStats;
+
     use super::*;
-    use crate::clock::{Micros, Timestamp};
-
-    const T0: Timestamp = Timestamp::from_millis(1_700_000_100_000);
-
-    fn counts(allowed: u64, denied: u64) -> DecisionCounts {
-        DecisionCounts { allowed, denied, ..DecisionCounts::default() }
-    }
-
-    fn point(
-        number: u64,
-        rules: impl IntoIterator<Item = (StatsKey, DecisionCounts)>,
-    ) -> Arc<StatsPoint> {
-        let mut sum = StatsSum::default();
-        for (key, counts) in rules {
-            sum.add(&Arc::new(key), &counts);
-        }
-        let (rules, others) = sum.into_parts();
-        let since = T0 + Micros::from_secs(10 * number);
-        let until = since + Micros::from_secs(10);
-        Arc::new(StatsPoint { number, since, until, rules, others, ..StatsPoint::default() })
-    }
 
     #[test]
-    fn ten_thousand_rules_are_shown_in_fifty_and_all_decisions_count() {
-        let rules = |number| {
-            let rule = move |rule: u64| {
-                let project = format!("project-{}", rule % 30);
-                (StatsKey::of_rule(&project, &format!("rule-{rule}")), counts(rule + number, 1))
-            };
-            point(number, (1..=10_000).map(rule))
+    fn a_thousand_rules_are_shown_in_fifty_and_all_decisions_count() {
+        let stats = |rule: u64, candidate| RuleStats {
+            project_id: format!("project-{}", rule % 30),
+            rule: format!("rule-{rule}"),
+            candidate,
+            allowed: rule,
+            denied: 1,
+            ..RuleStats::default()
         };
-        let points = [rules(0), rules(1)];
-        let traffic = Traffic::new(&points, &StatsFilter::default());
+        let rules = (1..=1_000).map(|rule| stats(rule, 0)).chain([stats(7, 1)]).collect();
+        let others = Some(RuleStats { allowed: 5, ..RuleStats::default() });
+        let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
+        let traffic = Traffic::new(&[point.clone(), point]);
         assert_eq!((traffic.points.len(), traffic.rules.len()), (2, MAX_RULES));
-        assert_eq!(&*traffic.rules[0].0.rule, "rule-10000");
-        let all = counts(2 * 50_005_000 + 10_000, 20_000);
+        assert_eq!(traffic.rules[0].0.1, "rule-1000");
+        let all = DecisionSum { allowed: 2 * 500_505, denied: 2_000, ..DecisionSum::default() };
         assert_eq!(traffic.total, all);
-        let of_rules = traffic.rules.iter().map(|(_, counts)| counts).chain(&traffic.other_rules);
-        assert_eq!(sum_of(of_rules), Some(all));
+        for (shown, others) in [
+            (traffic.rules.iter().map(|(_, of)| of).collect::<Vec<_>>(), &traffic.other_rules),
+            (traffic.projects.iter().map(|(_, of)| of).collect(), &traffic.other_projects),
+        ] {
+            let mut sum = DecisionSum::default();
+            shown.into_iter().chain(others).for_each(|counts| sum.add(counts));
+            assert_eq!(sum, all);
+        }
         assert_eq!(traffic.projects.len(), MAX_PROJECTS);
-        let of_projects =
-            traffic.projects.iter().map(|(_, counts)| counts).chain(&traffic.other_projects);
-        assert_eq!(sum_of(of_projects), Some(all));
-        assert_eq!(traffic.series(|counts| counts.denied), [10_000, 10_000]);
-    }
-
-    #[test]
-    fn other_projects_and_candidates_are_not_counted() {
-        let pay = StatsKey::of_rule("shop", "pay");
-        let points = [point(
-            0,
-            [
-                (pay.clone(), counts(3, 1)),
-                (pay.candidate(1), counts(2, 2)),
-                (StatsKey::of_rule("blog", "read"), counts(9, 0)),
-                (StatsKey::of_rule("", "file"), counts(9, 0)),
-            ],
-        )];
-        let of =
-            |project: &str| StatsFilter { projects: Some([project.to_owned()].into()), rule: None };
-        let traffic = Traffic::new(&points, &of("shop"));
-        assert_eq!((traffic.total, traffic.rules.len()), (counts(3, 1), 1));
-        assert_eq!((traffic.projects.len(), traffic.other_rules), (1, None));
-        assert_eq!(Traffic::new(&points, &of("")).total, counts(9, 0));
-        assert_eq!(Traffic::new(&points, &of("none")).total, counts(0, 0));
-        assert_eq!(Traffic::new(&points, &StatsFilter::default()).total, counts(21, 1));
     }
 }

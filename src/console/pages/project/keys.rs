@@ -1,40 +1,33 @@
 //! The API keys of a project: a list with a form for each, and a form for a new one.
 
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::ApiKey;
+use rlaas_proto::ratelimit::admin::v1::api_key::State;
 
-use super::key_forms::GRACES;
+use super::forms::GRACES;
 use super::{ProjectForm, ProjectPage};
 use crate::console::change_form::{Input, hidden, reason};
-use crate::console::project_access::field_of;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, time};
-use crate::projects::{ApiKey, ApiKeyState};
-use crate::proto_values::timestamp;
 
 /// Value of the list of graces that a form begins with: a day.
 const DEFAULT_GRACE: &str = "86400";
 
 impl ProjectPage {
     /// Returns the part of the page.
-    pub(super) fn keys(&self) -> Markup {
-        let mut keys: Vec<&ApiKey> =
-            self.state.project.keys.iter().filter(|key| key.is_listed(self.now)).collect();
-        keys.sort_by(|one, other| (other.created_at, &other.id).cmp(&(one.created_at, &one.id)));
+    pub(super) fn key_part(&self) -> Markup {
+        let keys = &self.keys.keys;
         html! {
             h2 #keys { "API keys" }
-            @if !self.projects.reads_keys() {
-                p.notice {
-                    "API keys are ignored here, and the default rule answers: set "
-                    code { "auth.api-keys" } " to accepted or required."
-                }
-            } @else if keys.is_empty() {
+            @if let Some(warning) = &self.keys.warning { p.notice { (foreign(warning)) } }
+            @else if keys.is_empty() {
                 p.notice { "The project has no API key, so that no request is one of its own." }
-            } @else { (self.key_table(&keys)) }
-            @if self.is_admin && self.projects.reads_keys() { (self.new_key()) }
+            } @else { (self.key_table(keys)) }
+            @if self.is_admin && self.keys.warning.is_none() { (self.new_key()) }
         }
     }
 
-    fn key_table(&self, keys: &[&ApiKey]) -> Markup {
+    fn key_table(&self, keys: &[ApiKey]) -> Markup {
         let table = PageTable {
             of: "API keys",
             caption: "Newest first. Keys that have ended are listed for 40 days",
@@ -45,7 +38,6 @@ impl ProjectPage {
     }
 
     fn key_row(&self, key: &ApiKey) -> Markup {
-        let state = key.state(self.now);
         html! {
             tr {
                 th scope="row" {
@@ -53,30 +45,22 @@ impl ProjectPage {
                     @if !key.display_name.is_empty() { br; span.muted.remark { (foreign(&key.display_name)) } }
                 }
                 td { (foreign(&key.environment)) }
-                td { (state_text(key, state)) }
-                td { (time(Some(&timestamp(key.created_at)))) }
+                td { (state_text(key)) }
+                td { (time(key.created_at.as_ref())) }
+                td { @if key.expires_at.is_some() { (time(key.expires_at.as_ref())) } @else { span.muted { "none" } } }
                 td {
-                    @match key.revoked_at.or(key.expires_at) {
-                        Some(end) => (time(Some(&timestamp(end)))),
-                        None => span.muted { "none" }
-                    }
+                    @if key.last_used_at.is_some() { "in the hour from " (time(key.last_used_at.as_ref())) }
+                    @else { span.muted { "never, or not known" } }
                 }
-                td {
-                    @match self.uses.get(&key.id) {
-                        Some(hour) => { "in the hour from " (time(Some(&timestamp(*hour)))) }
-                        None => span.muted { "never, or not known" }
-                    }
-                }
-                @if self.is_admin { td { (self.key_forms(key, state)) } }
+                @if self.is_admin { td { (self.key_forms(key)) } }
             }
         }
     }
 
-    fn key_forms(&self, key: &ApiKey, state: ApiKeyState) -> Markup {
+    fn key_forms(&self, key: &ApiKey) -> Markup {
         let is_refused = |form| {
-            self.refused.as_ref().is_some_and(|refused| {
-                refused.form == form && refused.fields.one("key") == Ok(key.id.as_str())
-            })
+            let of_key = |refused: &super::RefusedForm| refused.fields.one("key") == Ok(&key.id);
+            self.is_refused(form) && self.refused.as_ref().is_some_and(of_key)
         };
         let typed = |form, name, first| {
             if is_refused(form) { self.value(form, name, first) } else { first }
@@ -91,19 +75,19 @@ impl ProjectPage {
             value: typed(rotate, "grace", DEFAULT_GRACE),
             ..Input::default()
         };
-        let request_id = |form| if is_refused(form) { self.request_id(form) } else { "" };
         let identify = |form| {
+            let request_id = if is_refused(form) { self.request_id(form) } else { "" };
             html! {
-                (hidden(&self.frame, request_id(form)))
-                input type="hidden" name="project" value=(field_of(&self.state.project.id));
+                (hidden(&self.frame, request_id))
+                input type="hidden" name="project" value=(self.id());
                 input type="hidden" name="key" value=(key.id);
             }
         };
         html! {
-            @if state == ApiKeyState::Active {
+            @if key.state() == State::Active {
                 details id=(of("change")) open[is_refused(rotate) || is_refused(revoke)] {
                     summary { "Replace or revoke" span.hidden-text { " " (foreign(&key.id)) } }
-                    @if key.replaced_by.is_none() {
+                    @if key.replaced_by.is_empty() {
                         form.stack method="post" action="project-key-rotate" {
                             (identify(rotate))
                             (grace.select(&GRACES))
@@ -150,13 +134,12 @@ impl ProjectPage {
             hint: "Empty: it has none.",
             ..Input::default()
         };
-        let is_refused = self.refused.as_ref().is_some_and(|of| of.form == ProjectForm::CreateKey);
         html! {
-            details #new-key open[is_refused] {
+            details #new-key open[self.is_refused(ProjectForm::CreateKey)] {
                 summary { "Create an API key" }
                 form.card.stack.narrow-form method="post" action="project-key-create" {
                     (hidden(&self.frame, self.request_id(ProjectForm::CreateKey)))
-                    input type="hidden" name="project" value=(field_of(&self.state.project.id));
+                    input type="hidden" name="project" value=(self.id());
                     (name.render()) (environment.render()) (end.render())
                     (reason("key-reason", value("reason", "")))
                     button.primary { "Create API key" }
@@ -166,13 +149,14 @@ impl ProjectPage {
     }
 }
 
-fn state_text(key: &ApiKey, state: ApiKeyState) -> Markup {
+fn state_text(key: &ApiKey) -> Markup {
     html! {
-        @match state {
-            ApiKeyState::Active => span.good { "active" },
-            ApiKeyState::Expired => span.muted { "expired" },
-            ApiKeyState::Revoked => span.bad { "revoked" },
+        @match key.state() {
+            State::Active => span.good { "active" },
+            State::Expired => span.muted { "expired" },
+            State::Revoked => span.bad { "revoked" },
+            State::Unspecified => span.muted { "unknown" },
         }
-        @if let Some(by) = &key.replaced_by { br; span.muted { "replaced by " (foreign(by)) } }
+        @if !key.replaced_by.is_empty() { br; span.muted { "replaced by " (foreign(&key.replaced_by)) } }
     }
 }

@@ -2,49 +2,35 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `view` | the page |
 //! | `keys` | the part with the API keys |
-//! | `key_forms` | changes of API keys |
 //! | `usage` | the part with the usage, and its download |
-//! | `settings` | changes of the project |
+//! | `forms` | changes |
 
-mod key_forms;
+mod forms;
 mod keys;
-mod settings;
 mod usage;
-mod view;
 
-pub(in crate::console) use self::key_forms::{create_key, revoke_key, rotate_key};
-pub(in crate::console) use self::settings::{delete, update};
+pub(in crate::console) use self::forms::{create_key, delete, revoke_key, rotate_key, update};
 pub(in crate::console) use self::usage::download;
-
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    ApiKey, DailyUsage, GetProjectRequest, ListKeysRequest, ListKeysResponse, Project,
+};
 
-use self::usage::MonthOfUsage;
-use crate::admin::projects::{ProjectAdministrator, ProjectCall};
-use crate::api::auth::Role;
-use crate::clock::{Deadline, Timestamp};
+use super::projects::{created, policy_input, policy_named, policy_text, policy_value};
 use crate::console::Console;
-use crate::console::change_form::REQUEST_ID;
+use crate::console::calls::{READ_TIME, field_of, id_of, within};
+use crate::console::change_form::{Input, hidden, reason};
 use crate::console::fields::{FormFields, Link};
-use crate::console::layout::Frame;
+use crate::console::layout::{Frame, failure};
 use crate::console::page_error::PageError;
-use crate::console::project_access::{ADMIN, AccessError, OPERATE_OR_ADMIN, field_of};
+use crate::console::table::{PageColumn, PageTable};
+use crate::console::text::{foreign, time};
 use crate::console::visitor::ConsoleVisitor;
-use crate::projects::ProjectId;
-use crate::projects::registry::ProjectState;
-use crate::rules::Unmatched;
-
-/// Longest wait for a change.
-pub(super) const MAX_TIME: Duration = Duration::from_secs(10);
-/// Longest wait for the store where a page shows something without it as well.
-const MAX_READ_TIME: Duration = Duration::from_secs(2);
 
 /// A form of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +53,22 @@ struct RefusedForm {
     is_stale: bool,
 }
 
+/// The API keys of a project.
+#[derive(Debug)]
+struct ListedKeys {
+    keys: Vec<ApiKey>,
+    /// What the service warns of, such as that keys are ignored.
+    warning: Option<String>,
+}
+
 /// All that the page shows.
 #[derive(Debug)]
 struct ProjectPage {
     frame: Frame,
-    state: Arc<ProjectState>,
-    /// The policy that files have for the project.
-    of_files: Option<Unmatched>,
-    is_of_file: bool,
-    projects: ProjectAdministrator,
-    now: Timestamp,
-    /// When each key was last used.
-    uses: HashMap<String, Timestamp>,
-    usage: MonthOfUsage,
+    project: Project,
+    keys: ListedKeys,
+    /// Days with usage, oldest first; or why they can't be read.
+    usage: Result<Vec<DailyUsage>, PageError>,
     /// Whether the visitor may change the project.
     is_admin: bool,
     /// Whether the visitor may delete it.
@@ -92,44 +81,75 @@ pub(in crate::console) async fn show(
     State(console): State<Console>,
     visitor: ConsoleVisitor,
     RawQuery(query): RawQuery,
-) -> Result<Response, Response> {
+) -> Response {
     let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let id = console.admitted(&visitor, query.one("id"), OPERATE_OR_ADMIN).await?;
     let frame = console.frame_after_change(&visitor, "projects", &query);
-    Ok(respond(&console, &visitor, (id, frame), StatusCode::OK, None).await)
+    respond(&console, &visitor, frame, query.one("id").unwrap_or_default(), None).await
 }
 
-/// Returns the page of a project that the visitor may see.
+/// Responds with the page of a project that the visitor may see, given as fields have it.
 async fn respond(
     console: &Console,
     visitor: &ConsoleVisitor,
-    (id, frame): (ProjectId, Frame),
-    status: StatusCode,
+    frame: Frame,
+    field: &str,
     refused: Option<RefusedForm>,
 ) -> Response {
-    let Ok(state) = console.projects.project(&id) else {
-        return console.refuse_access(AccessError::NoProject).await;
-    };
-    let deadline = Deadline::within(MAX_READ_TIME);
-    let (uses, usage) = tokio::join!(
-        console.projects.last_uses(&id, deadline),
-        MonthOfUsage::read(console, &id, deadline)
-    );
-    let projects = &console.projects;
-    let page = ProjectPage {
+    // An empty field is the id of no project.
+    let id = if field.is_empty() { "-" } else { id_of(field) };
+    match gather(visitor, frame, id, refused).await {
+        Ok(page) => {
+            let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
+            console.page(status, move || page.render()).await
+        }
+        Err(error) => console.refuse(error).await,
+    }
+}
+
+async fn gather(
+    visitor: &ConsoleVisitor,
+    frame: Frame,
+    id: &str,
+    refused: Option<RefusedForm>,
+) -> Result<ProjectPage, PageError> {
+    let project = project(visitor, id).await?;
+    let (keys, usage) = tokio::join!(list_keys(visitor, id), usage::list(visitor, id));
+    Ok(ProjectPage {
         frame,
-        of_files: projects.unmatched_of_files(&id),
-        is_of_file: projects.files_beside(&id).is_some(),
-        projects: projects.clone(),
-        state,
-        now: projects.clock().now(),
-        uses,
+        project,
+        keys: keys?,
         usage,
-        is_admin: visitor.caller.roles_in(&id).intersects(ADMIN),
-        is_admin_of_all: visitor.caller.has(Role::Admin),
+        is_admin: visitor.is_admin(id),
+        is_admin_of_all: visitor.is_admin_of_all(),
         refused,
+    })
+}
+
+/// Returns a project.
+pub(super) async fn project(visitor: &ConsoleVisitor, id: &str) -> Result<Project, PageError> {
+    let request = within(READ_TIME, GetProjectRequest { project_id: id.to_owned() });
+    let found = visitor.projects().get_project(request).await?.into_inner();
+    Ok(found.project.unwrap_or_default())
+}
+
+async fn list_keys(visitor: &ConsoleVisitor, id: &str) -> Result<ListedKeys, PageError> {
+    let mut listed = ListedKeys { keys: Vec::new(), warning: None };
+    let mut request = ListKeysRequest {
+        project_id: id.to_owned(),
+        page_size: 1_000,
+        ..ListKeysRequest::default()
     };
-    console.page(status, move || page.render()).await
+    loop {
+        let page = visitor.projects().list_keys(within(READ_TIME, request.clone())).await?;
+        let warning = page.metadata().get("rlaas-warning").and_then(|text| text.to_str().ok());
+        listed.warning = warning.map(str::to_owned);
+        let ListKeysResponse { keys, next_page_token } = page.into_inner();
+        listed.keys.extend(keys);
+        if next_page_token.is_empty() {
+            return Ok(listed);
+        }
+        request.page_token = next_page_token;
+    }
 }
 
 impl ProjectPage {
@@ -146,21 +166,137 @@ impl ProjectPage {
         let refused = self.refused.as_ref().filter(|of| of.form == form);
         refused.map_or("", |refused| refused.error.request_id(&refused.fields))
     }
-}
 
-/// Returns the link to the page of a project.
-fn link(id: &ProjectId) -> Link {
-    Link::to("project").with("id", field_of(id))
-}
+    fn is_refused(&self, form: ProjectForm) -> bool {
+        self.refused.as_ref().is_some_and(|of| of.form == form)
+    }
 
-/// Returns who asks for a change, and why.
-fn change_call(visitor: &ConsoleVisitor, action: &'static str, fields: &FormFields) -> ProjectCall {
-    ProjectCall {
-        actor: visitor.caller.actor().to_owned(),
-        action,
-        reason: fields.one("reason").unwrap_or_default().to_owned(),
-        request_id: fields.one(REQUEST_ID).unwrap_or_default().to_owned(),
-        scope: visitor.caller.scope(),
-        deadline: Deadline::within(MAX_TIME),
+    fn id(&self) -> &str {
+        field_of(&self.project.id)
+    }
+
+    fn render(&self) -> Markup {
+        let is_unnamed = self.project.id.is_empty();
+        let content = html! {
+            @if let Some(refused) = &self.refused { (failure(&refused.error.sentence())) }
+            @if self.refused.as_ref().is_some_and(|refused| refused.is_stale) { (self.comparison()) }
+            (self.summary())
+            @if is_unnamed {
+                p.notice {
+                    "Requests without an API key are in this project. It has no keys and no name, it can't \
+                     be deleted, and the configuration has its policy (unmatched)."
+                }
+            } @else { (self.key_part()) }
+            (usage::render(self.id(), &self.usage))
+            @if !is_unnamed && self.is_admin { (self.settings()) }
+            @if !is_unnamed && self.is_admin_of_all { (self.deletion()) }
+        };
+        let title = if is_unnamed { "Requests without an API key" } else { self.id() };
+        self.frame.page(&format!("Project: {title}"), &content)
+    }
+
+    fn summary(&self) -> Markup {
+        let (of, id) = (&self.project, self.id());
+        html! {
+            dl.card {
+                @if !of.id.is_empty() {
+                    dt { "Name" }
+                    dd { @if of.display_name.is_empty() { span.muted { "none" } } @else { (foreign(&of.display_name)) } }
+                }
+                dt { "Id" } dd { (foreign(id)) }
+                dt { "Requests without a rule" } dd { "are " (policy_text(of.unmatched())) }
+                dt { "Rules" }
+                dd {
+                    a href=(Link::to("rules").with("project", id)) { "see them" }
+                    ", " a href=(Link::to("change").with("project", id)) { "change them" }
+                }
+                dt { "Created" } dd { (created(of)) }
+                @if of.updated_at != of.created_at { dt { "Changed" } dd { (time(of.updated_at.as_ref())) } }
+                @if self.is_admin {
+                    dt { "Audit" }
+                    dd { a href=(Link::to("audit").with("project", id)) { "changes of this project" } }
+                }
+            }
+        }
+    }
+
+    /// Returns what was typed beside what somebody else has saved meanwhile.
+    fn comparison(&self) -> Markup {
+        let typed = |name| self.value(ProjectForm::Settings, name, "");
+        let policy = self.project.unmatched();
+        let typed_policy = policy_named(typed("unmatched")).unwrap_or(policy);
+        let table = PageTable {
+            of: "values",
+            caption: "The project now, and what you typed",
+            columns: &["Property", "Now", "You typed"].map(PageColumn::Text),
+        };
+        table.with_rows(&html! {
+            tr {
+                th scope="row" { "Name" }
+                td { (foreign(&self.project.display_name)) }
+                td { (foreign(typed("name"))) }
+            }
+            tr {
+                th scope="row" { "Requests without a rule" }
+                td { (policy_text(policy)) }
+                td { (policy_text(typed_policy)) }
+            }
+        })
+    }
+
+    fn settings(&self) -> Markup {
+        let value = |name, first| self.value(ProjectForm::Settings, name, first);
+        let name = Input {
+            id: "name",
+            name: "name",
+            label: "Name",
+            value: value("name", &self.project.display_name),
+            hint: "For people; may be empty.",
+            max: Some(128),
+            ..Input::default()
+        };
+        html! {
+            h2 #settings { "Name and policy" }
+            form.card.stack.narrow-form method="post" action="project-update" {
+                (hidden(&self.frame, ""))
+                input type="hidden" name="project" value=(self.id());
+                // A refused form may be sent again: its visitor has seen the project as it is.
+                input type="hidden" name="etag" value=(self.project.etag);
+                (name.render())
+                (policy_input("unmatched", value("unmatched", policy_value(self.project.unmatched()))))
+                (reason("settings-reason", value("reason", "")))
+                button.primary { "Save" }
+            }
+        }
+    }
+
+    fn deletion(&self) -> Markup {
+        let value = |name| self.value(ProjectForm::Delete, name, "");
+        let confirm = Input {
+            id: "confirm",
+            name: "confirm",
+            label: "Id to confirm",
+            value: value("confirm"),
+            hint: "Type the id of the project.",
+            max: Some(63),
+            ..Input::default()
+        };
+        html! {
+            h2 #deletion { "Delete" }
+            details #delete open[self.is_refused(ProjectForm::Delete)] {
+                summary { "Delete the project" }
+                form.card.stack.narrow-form method="post" action="project-delete" {
+                    (hidden(&self.frame, self.request_id(ProjectForm::Delete)))
+                    input type="hidden" name="project" value=(self.id());
+                    p.hint {
+                        "Its keys end within 2 s, its rules and its usage are lost. The id is not given \
+                         again for 366 days."
+                    }
+                    (confirm.render())
+                    (reason("delete-reason", value("reason")))
+                    button.danger { "Delete project" }
+                }
+            }
+        }
     }
 }

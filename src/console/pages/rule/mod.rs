@@ -3,8 +3,6 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `query` | the rule, and how a visitor looks at it |
-//! | `named` | a rule of either kind, and where it comes from |
-//! | `render` | the page |
 //! | `description` | the rule in words |
 //! | `numbers` | its decisions, and those of its candidates |
 //! | `top` | the keys with the highest counts |
@@ -12,41 +10,58 @@
 
 mod description;
 mod mode;
-mod named;
 mod numbers;
 mod query;
-mod render;
 mod top;
 
 pub(in crate::console) use mode::set_mode;
-pub(super) use named::{NamedRule, RuleSource};
-
-use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+};
+use rlaas_proto::ratelimit::v1::{GetConfigResponse, Rule, RuleMode};
 
 use self::mode::ModeDraft;
 use self::numbers::RuleNumbers;
 use self::query::RuleQuery;
-use self::render::{RulePage, render_problem};
-use crate::admin::{AdminError, StatsScope};
-use crate::api::auth::{Permission, Roles};
-use crate::console::fields::FormFields;
-use crate::console::layout::Frame;
-use crate::console::page_error::{PageError, admitted};
+use super::now::Shown;
+use super::rules::config;
+use crate::console::Console;
+use crate::console::calls::{READ_TIME, field_of, id_of, within};
+use crate::console::chart;
+use crate::console::decisions::{SPAN_NAME, history};
+use crate::console::fields::{FormFields, Link};
+use crate::console::layout::{Frame, failure};
+use crate::console::page_error::PageError;
+use crate::console::request_fields::TypedRequest;
+use crate::console::rule_words;
+use crate::console::text::{foreign, time, visible};
 use crate::console::visitor::ConsoleVisitor;
-use crate::console::{Console, ConsoleContext};
-use crate::projects::ProjectId;
-use crate::telemetry::stats::StatsPoint;
 
-/// The roles, one of which a visitor must have in the project.
-const OPERATORS: Roles = Permission::PROJECT_OPERATE_OR_ADMIN.roles();
-/// The role for trying a request, and for seeing keys in clear.
-const OPERATE: Roles = Permission::PROJECT_OPERATE.roles();
-/// The role for setting a mode.
-const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();
+/// The content of the page.
+#[derive(Debug)]
+struct RulePage {
+    frame: Frame,
+    query: RuleQuery,
+    /// The configuration in force in its project.
+    config: GetConfigResponse,
+    /// The rule in force.
+    rule: Rule,
+    /// The rule as it is written, unless no project has it.
+    written: Option<ProjectRule>,
+    numbers: RuleNumbers,
+    top: Result<TopKeysResponse, PageError>,
+    /// The mode that was refused.
+    draft: Option<ModeDraft>,
+    /// Whether the visitor may try requests.
+    is_operator: bool,
+    /// Whether the visitor may set a mode.
+    is_admin: bool,
+}
 
 /// Shows a rule.
 pub(in crate::console) async fn show(
@@ -76,69 +91,132 @@ async fn page(
         Err(error) => Err(error),
     };
     match shown {
-        Ok((page, counted)) => {
+        Ok(page) => {
             let status = draft.as_ref().map_or(StatusCode::OK, |draft| draft.error.status);
-            let of = Console::clone(console);
-            // There are 90 points, each with up to 1,000 rules: not on a worker that decides.
-            let render = move || {
-                let numbers = counted.numbers(&page.project, &page.query.name);
-                RulePage { numbers, draft, ..page }.render(&of)
-            };
-            console.page(status, render).await
+            console.page(status, move || RulePage { draft, ..page }.render()).await
         }
         Err(error) => {
             // The problem of the form says more than that of the page.
             let error = draft.map_or(error, |draft| draft.error);
-            console.page(error.status, move || render_problem(&frame, &error)).await
+            let status = error.status;
+            let content = html! {
+                (failure(&error.problem))
+                p { a href="rules" { "All rules" } }
+            };
+            console.page(status, move || frame.page("Rule", &content)).await
         }
     }
 }
 
 async fn gather(
-    console: &ConsoleContext,
+    console: &Console,
     visitor: &ConsoleVisitor,
     frame: Frame,
-    mut query: RuleQuery,
-) -> Result<(RulePage, CountedPoints), PageError> {
-    let caller = &visitor.caller;
-    let project = admitted(caller, &query.project, OPERATORS)?;
-    if !visitor.sees_instances() {
-        query.scope = StatsScope::Fleet;
-    }
-    let snapshot = console.administrator.limiter().project_snapshot(project.as_str());
-    let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
-    let candidates = match NamedRule::find(&snapshot.rules, &query.name) {
-        None => return Err(AdminError::UnknownRule.into()),
-        Some(rule) => rule.candidates().len(),
+    query: RuleQuery,
+) -> Result<RulePage, PageError> {
+    let id = id_of(&query.project).to_owned();
+    let query = RuleQuery { of_instance: query.of_instance && visitor.sees_instances(), ..query };
+    let mut config = config(visitor, &id).await?;
+    let rule = config.rules.iter().position(|rule| rule.name == query.name);
+    let rule = rule.map(|position| config.rules.swap_remove(position));
+    let unknown = || PageError::not_found("rule must be the name of a rule in force");
+    let rule = rule.ok_or_else(unknown)?;
+    let written = GetRuleRequest { project_id: id.clone(), rule_name: query.name.clone() };
+    let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
+    let points = WatchStatsRequest {
+        project_id: id.clone(),
+        rule: query.name.clone(),
+        this_instance: query.of_instance,
+        ..WatchStatsRequest::default()
     };
-    let roles = caller.roles_in(&project);
-    let is_operator = roles.intersects(OPERATE);
-    let top = top::read(console, &project, &snapshot, &query, is_operator).await;
-    let points = console.administrator.stats().recent(query.scope, 0);
-    let page = RulePage {
+    let points = history(console, visitor, points).await?;
+    Ok(RulePage {
         frame,
-        is_operator,
-        is_admin: roles.intersects(ADMIN),
-        project,
-        snapshot,
+        top: top::read(visitor, &id, &query).await,
+        numbers: RuleNumbers::new(&points, rule.candidates.len()),
+        written: written.and_then(|written| written.into_inner().rule),
+        is_operator: visitor.is_operator(&id),
+        is_admin: visitor.is_admin(&id),
+        config,
+        rule,
         query,
-        numbers: RuleNumbers::default(),
-        top,
         draft: None,
-    };
-    Ok((page, CountedPoints { points, candidates }))
+    })
 }
 
-/// The points that the decisions of a rule are taken out of.
-#[derive(Debug)]
-struct CountedPoints {
-    points: Vec<Arc<StatsPoint>>,
-    /// Number of candidates of the rule.
-    candidates: usize,
-}
+impl RulePage {
+    fn id(&self) -> &str {
+        id_of(&self.query.project)
+    }
 
-impl CountedPoints {
-    fn numbers(&self, project: &ProjectId, rule: &str) -> RuleNumbers {
-        RuleNumbers::new(&self.points, project.as_str(), rule, self.candidates)
+    fn render(&self) -> Markup {
+        let shown = Shown {
+            of_instance: self.query.of_instance,
+            until: self.numbers.points.last().map(|(_, until)| *until),
+            coverage: &self.numbers.coverage,
+            has_instances: self.frame.has_instances,
+            store: self.frame.store,
+        };
+        let content = html! {
+            div #live data-events="now-events" {
+                (self.summary())
+                (shown.scopes(|of_instance| RuleQuery { of_instance, ..self.query.clone() }.link()))
+                (shown.as_of(&self.query.link()))
+                (self.numbers.tiles())
+                @if self.numbers.is_empty() {
+                    p.notice {
+                        "No decision of this rule in the last " (SPAN_NAME)
+                        ", or it is none of the 1,000 busiest rules."
+                    }
+                } @else { (self.numbers.charts(&self.rule.candidates)) }
+                (self.top())
+            }
+            (chart::script())
+            (self.facts())
+            (self.mode())
+            @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
+        };
+        self.frame.page(&format!("Rule {}", visible(&self.query.name)), &content)
+    }
+
+    /// Shows the rule in one line, with what is unusual about it.
+    fn summary(&self) -> Markup {
+        let (rule, id) = (&self.rule, self.id());
+        let mode = rule_words::rule_mode(rule);
+        let of_rule = Link::to("audit").with("project", &self.query.project);
+        html! {
+            p.summary {
+                strong { (rule_words::rule_grant(rule)) }
+                @if mode != rule_words::mode(RuleMode::Enforce) { ", " strong.warn { (mode) } }
+                @if rule.mode_ends_at.is_some() { " (set until " (time(rule.mode_ends_at.as_ref())) ")" }
+            }
+            p {
+                @if id.is_empty() { a href="rules?project=_" { "Rules of files" } }
+                @else {
+                    "Project " (foreign(id)) ": "
+                    a href=(Link::to("rules").with("project", field_of(id))) { "its rules" }
+                }
+                " · " a href="#mode" { "Mode" }
+                " · " a href="#try" { "Try a request" }
+                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.query.name)) { "Changes of the rule" } }
+            }
+        }
+    }
+
+    /// Shows the form of a request that is tried: the page of its key says what the rule decides.
+    fn request_form(&self) -> Markup {
+        html! {
+            h2 id="try" { "Try a request" }
+            @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
+            @else {
+                form.row method="get" action="key" {
+                    input type="hidden" name="project" value=(self.query.project);
+                    input type="hidden" name="rule" value=(self.query.name);
+                    (TypedRequest::default().inputs())
+                    button.primary { "Try" }
+                }
+                p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }
+            }
+        }
     }
 }

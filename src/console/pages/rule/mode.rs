@@ -1,31 +1,33 @@
 //! The mode of a rule, and the forms that set it for a time.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_limiter::rules::{ModeScope, RuleMode};
-use rlaas_proto::ratelimit::admin::v1::SetModeResponse;
+use rlaas_proto::ratelimit::admin::v1::{SetModeRequest, SetModeResponse};
+use rlaas_proto::ratelimit::v1::RuleMode;
 
-use super::named::NamedRule;
 use super::query::RuleQuery;
-use super::render::RulePage;
-use super::{ADMIN, page};
-use crate::admin::{MAX_TIME_TO_LIVE, ModeChange};
-use crate::clock::Deadline;
+use super::{RulePage, page};
+use crate::console::Console;
 use crate::console::action::Action;
-use crate::console::change_form::{Input, REQUEST_ID, everywhere, hidden, refused, replayed, ttl};
+use crate::console::calls::{CHANGE_TIME, id_of, within};
+use crate::console::change_form::{
+    Input, REQUEST_ID, everywhere, hidden, refused, replayed, ttl, warning,
+};
 use crate::console::fields::FormFields;
-use crate::console::page_error::{PageError, admitted};
+use crate::console::page_error::PageError;
 use crate::console::rule_words;
 use crate::console::text::{time, time_text};
 use crate::console::visitor::ConsoleVisitor;
-use crate::console::{Console, ConsoleContext};
-use crate::proto_values::timestamp;
 
-/// Longest wait for a change.
-const MAX_TIME: Duration = Duration::from_secs(10);
+/// Longest time until a mode ends, in days.
+const MAX_DAYS: u64 = 30;
+/// The modes, with their values in the form and their meaning.
+const MODES: [(RuleMode, &str, &str); 3] = [
+    (RuleMode::Enforce, "enforce", "Enforce: can refuse"),
+    (RuleMode::Shadow, "shadow", "Shadow: refuses nothing"),
+    (RuleMode::Off, "off", "Off: ignored"),
+];
 /// The fields that name the rule, and the mode.
 const QUERY: &str = "query";
 const MODE: &str = "mode";
@@ -50,7 +52,7 @@ pub(in crate::console) async fn set_mode(
         Ok(query) => query,
         Err(error) => return page(&console, &visitor, frame, Err(error), None).await,
     };
-    match set(&console, &visitor, &fields, &query).await {
+    match set(&visitor, &fields, &query).await {
         Ok(outcome) => console.done(&visitor, query.link(), &outcome),
         Err(error) => {
             let draft = Some(ModeDraft { fields, error });
@@ -66,49 +68,41 @@ fn queried(fields: &FormFields) -> Result<RuleQuery, PageError> {
 
 /// Sets the mode of a form, and returns what was done.
 async fn set(
-    console: &ConsoleContext,
     visitor: &ConsoleVisitor,
     fields: &FormFields,
     query: &RuleQuery,
 ) -> Result<String, PageError> {
-    let project = admitted(&visitor.caller, &query.project, ADMIN)?;
-    let mode = match fields.one(MODE)? {
+    let chosen = match fields.one(MODE)? {
         CONFIGURED => None,
         name => {
-            let mode = RuleMode::ALL.into_iter().find(|mode| mode.name() == name);
-            let mode = mode.ok_or_else(|| PageError::invalid("mode must be one of the page's"))?;
-            Some((mode, ttl(fields.one("ttl")?, MAX_TIME_TO_LIVE)?))
+            let chosen = MODES.iter().find(|(_, value, _)| *value == name);
+            Some(chosen.ok_or_else(|| PageError::invalid("mode must be one of the page's"))?)
         }
     };
-    let request_id = fields.one(REQUEST_ID)?.to_owned();
-    if request_id.is_empty() {
+    let ttl = chosen.map(|_| ttl(fields.one("ttl")?, MAX_DAYS)).transpose()?;
+    let request = SetModeRequest {
+        project_id: id_of(&query.project).to_owned(),
+        rule: query.name.clone(),
+        mode: chosen.map_or(RuleMode::Unspecified, |(mode, ..)| *mode).into(),
+        ttl,
+        reason: fields.one("reason")?.to_owned(),
+        request_id: fields.one(REQUEST_ID)?.to_owned(),
+    };
+    if request.request_id.is_empty() {
         return Err(PageError::invalid("the form must be that of a rule: load the page again"));
     }
-    let change = ModeChange {
-        actor: visitor.caller.actor().to_owned(),
-        holder: visitor.caller.holder(project.as_str()),
-        scope: ModeScope { project: Some(project.to_string()), rule: Some(query.name.clone()) },
-        mode,
-        reason: fields.one("reason")?.to_owned(),
-        request_id,
-    };
-    let set = console.administrator.set_mode(change, Deadline::within(MAX_TIME)).await?;
-    let mode = mode.map(|(mode, _)| mode);
-    let sees_instances = visitor.sees_instances();
-    Ok(outcome(&query.name, mode, &set, sees_instances) + console.loss(visitor, false))
+    let set = visitor.admin().set_mode(within(CHANGE_TIME, request)).await?;
+    let warning = warning(visitor, set.metadata());
+    let name = chosen.map(|(_, value, _)| *value);
+    Ok(outcome(&query.name, name, set.get_ref(), visitor.sees_instances()) + &warning)
 }
 
 /// Returns a change of mode in one sentence.
-fn outcome(
-    rule: &str,
-    mode: Option<RuleMode>,
-    set: &SetModeResponse,
-    sees_instances: bool,
-) -> String {
+fn outcome(rule: &str, mode: Option<&str>, set: &SetModeResponse, sees_instances: bool) -> String {
     let until = set.ends_at.as_ref().map(|at| format!(" until {}", time_text(at)));
     let text = match mode {
         Some(mode) => {
-            format!("The mode of rule {rule} is {}{}.", mode.name(), until.unwrap_or_default())
+            format!("The mode of rule {rule} is {mode}{}.", until.unwrap_or_default())
         }
         None => format!("The mode of rule {rule} is that of its configuration again."),
     };
@@ -125,15 +119,16 @@ fn outcome(
 
 impl RulePage {
     /// Shows the mode in force, and the forms that set it.
-    pub(super) fn mode(&self, rule: NamedRule<'_>) -> Markup {
-        let info = rule.info();
+    pub(super) fn mode(&self) -> Markup {
+        let written = self.written.as_ref().and_then(|written| written.rule.as_ref());
+        let ends_at = self.rule.mode_ends_at.as_ref();
         html! {
             h2 id="mode" { "Mode" }
             p {
-                "The rule is " strong { (rule_words::mode(info.mode)) } "."
-                @if let Some(set) = info.set_mode {
-                    " That was set until " (time(Some(&timestamp(set.ends_at))))
-                    ". By its configuration it is " (rule_words::mode(set.configured)) "."
+                "The rule is " strong { (rule_words::rule_mode(&self.rule)) } "."
+                @if ends_at.is_some() {
+                    " That was set until " (time(ends_at)) "."
+                    @if let Some(rule) = written { " By its configuration it is " (rule_words::rule_mode(rule)) "." }
                 }
             }
             @if let Some(draft) = &self.draft {
@@ -142,7 +137,7 @@ impl RulePage {
             @if self.is_admin {
                 div.cards.few {
                     (self.set_form())
-                    @if info.set_mode.is_some() || self.is_typed(true) { (self.end_form()) }
+                    @if ends_at.is_some() || self.is_typed(true) { (self.end_form()) }
                 }
             } @else { p.hint { "The role admin is required to set it." } }
         }
@@ -170,17 +165,12 @@ impl RulePage {
 
     fn set_form(&self) -> Markup {
         let chosen = match self.typed(false, MODE) {
-            "" => RuleMode::Shadow.name(),
+            "" => "shadow",
             typed => typed,
         };
         let input = |id, name, label, example| {
             let value = self.typed(false, name);
             Input { id, name, label, value, example, ..Input::default() }.render()
-        };
-        let meaning = |mode| match mode {
-            RuleMode::Enforce => "Enforce: can refuse",
-            RuleMode::Shadow => "Shadow: refuses nothing",
-            RuleMode::Off => "Off: ignored",
         };
         html! {
             section.card aria-labelledby="set-mode" {
@@ -190,13 +180,13 @@ impl RulePage {
                     div {
                         label for="mode-field" { "Mode" }
                         select id="mode-field" name=(MODE) {
-                            @for mode in RuleMode::ALL {
-                                option value=(mode.name()) selected[mode.name() == chosen] { (meaning(mode)) }
+                            @for (_, value, meaning) in MODES {
+                                option value=(value) selected[value == chosen] { (meaning) }
                             }
                         }
                     }
                     (input("mode-ttl", "ttl", "Ends after", "30m"))
-                    (input("mode-reason", "reason", "Reason, for the audit", "ticket 4711"))
+                    (input("mode-reason", "reason", "Why, for the audit", "ticket 4711"))
                     button.primary { "Set the mode" }
                 }
             }
@@ -207,7 +197,7 @@ impl RulePage {
         let reason = Input {
             id: "end-reason",
             name: "reason",
-            label: "Reason, for the audit",
+            label: "Why, for the audit",
             value: self.typed(true, "reason"),
             example: "ticket 4711",
             ..Input::default()

@@ -1,18 +1,20 @@
 //! The decisions of a rule in time, and those of its candidates beside it.
 
-use std::sync::Arc;
-
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
+use rlaas_proto::ratelimit::v1::Candidate;
 
-use crate::clock::Timestamp;
-use crate::console::chart::{Chart, Interval, Series, Shape, Tone, per_second, rate_text};
-use crate::console::pages::now::{PointsCoverage, SPAN, SPAN_NAME, percent};
+use crate::console::chart::{Chart, Series, Shape, Tone, per_second, rate_text};
+use crate::console::decisions::{
+    DecisionSum, Interval, PointsCoverage, SPAN_NAME, interval, range,
+};
+use crate::console::pages::now::percent;
 use crate::console::rule_words;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{grouped, number};
-use crate::rules::Candidate;
-use crate::telemetry::stats::{DecisionCounts, StatsKey, StatsPoint};
 
+/// The number of a candidate that is the rule, on the requests that its candidates have decided.
+const SAME_REQUESTS: u32 = 9;
 /// Tones of candidates, in turn: the second of a tone is dashed.
 const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
 
@@ -22,38 +24,29 @@ pub(super) struct RuleNumbers {
     /// Intervals, oldest first.
     pub(super) points: Vec<Interval>,
     /// The decisions of the rule in each, then those of each candidate.
-    counts: Vec<Vec<DecisionCounts>>,
+    counts: Vec<Vec<DecisionSum>>,
     /// The decisions of the rule on the requests that its candidates decided.
-    compared: Vec<DecisionCounts>,
+    compared: Vec<DecisionSum>,
     /// Instances of the points.
     pub(super) coverage: PointsCoverage,
 }
 
 impl RuleNumbers {
-    /// Takes the rule with its candidates out of points.
-    pub(super) fn new(
-        points: &[Arc<StatsPoint>],
-        project: &str,
-        rule: &str,
-        candidates: usize,
-    ) -> Self {
-        let mut counts = vec![vec![DecisionCounts::default(); points.len()]; 1 + candidates];
-        let mut compared = vec![DecisionCounts::default(); points.len()];
+    /// Takes the rule with its candidates out of its points.
+    pub(super) fn new(points: &[WatchStatsResponse], candidates: usize) -> Self {
+        let mut counts = vec![vec![DecisionSum::default(); points.len()]; 1 + candidates];
+        let mut compared = vec![DecisionSum::default(); points.len()];
         for (position, point) in points.iter().enumerate() {
-            for (key, of) in &point.rules {
-                if (&*key.project, &*key.rule) != (project, rule) {
-                    continue;
-                }
-                let number = key.candidate as usize;
-                if number == StatsKey::SAME_REQUESTS {
-                    compared[position] = *of;
-                } else if let Some(counts) = counts.get_mut(number) {
-                    counts[position] = *of;
+            for stats in &point.rules {
+                if stats.candidate == SAME_REQUESTS {
+                    compared[position] = stats.into();
+                } else if let Some(counts) = counts.get_mut(stats.candidate as usize) {
+                    counts[position] = stats.into();
                 }
             }
         }
         Self {
-            points: points.iter().map(|point| (point.since, point.until)).collect(),
+            points: points.iter().map(interval).collect(),
             counts,
             compared,
             coverage: PointsCoverage::new(points),
@@ -61,18 +54,17 @@ impl RuleNumbers {
     }
 
     /// Returns all decisions of the rule, or of a candidate by its number from 1.
-    fn total(&self, of: usize) -> DecisionCounts {
+    fn total(&self, of: usize) -> DecisionSum {
         sum(self.counts.get(of).into_iter().flatten())
     }
 
-    fn series(&self, of: usize, count: impl Fn(&DecisionCounts) -> u64) -> Vec<u64> {
+    fn series(&self, of: usize, count: impl Fn(&DecisionSum) -> u64) -> Vec<u64> {
         self.counts.get(of).into_iter().flatten().map(count).collect()
     }
 
     /// Shows the decisions at a glance.
     pub(super) fn tiles(&self) -> Markup {
-        let nothing = (Timestamp::EPOCH, Timestamp::EPOCH);
-        let interval = self.points.last().copied().unwrap_or(nothing);
+        let interval = self.points.last().copied().unwrap_or_default();
         let last = self.counts.first().and_then(|of| of.last()).copied().unwrap_or_default();
         let total = self.total(0);
         let tile = |name: &str, rate: u64, all: u64, more: &str| {
@@ -98,8 +90,7 @@ impl RuleNumbers {
 
     /// Shows the charts, and a table of the candidates.
     pub(super) fn charts(&self, candidates: &[Candidate]) -> Markup {
-        let until = self.points.last().map_or(Timestamp::EPOCH, |(_, until)| *until);
-        let range = (until - SPAN, until);
+        let range = range(&self.points);
         let series = |name: &str, tone, counts| Series { name: name.to_owned(), tone, counts };
         let decisions = [
             series("Allowed", Tone::Allowed, self.series(0, |counts| counts.allowed)),
@@ -165,22 +156,22 @@ impl RuleNumbers {
     }
 }
 
-fn sum<'a>(counts: impl IntoIterator<Item = &'a DecisionCounts>) -> DecisionCounts {
-    counts.into_iter().fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
+fn sum<'a>(counts: impl IntoIterator<Item = &'a DecisionSum>) -> DecisionSum {
+    let mut sum = DecisionSum::default();
+    counts.into_iter().for_each(|counts| sum.add(counts));
+    sum
 }
 
 /// Returns requests that a limit refuses, enforced or not.
-fn refused(counts: &DecisionCounts) -> u64 {
+fn refused(counts: &DecisionSum) -> u64 {
     counts.denied.saturating_add(counts.shadow_denied)
 }
 
 fn name(number: usize, candidate: &Candidate) -> String {
-    let Candidate { algorithm, limit } = candidate;
-    let limit = rule_words::limit(limit, *algorithm);
-    format!("Candidate {number}: {limit}, {}", rule_words::algorithm(*algorithm))
+    format!("Candidate {number}: {}", rule_words::candidate(candidate))
 }
 
-fn row(name: &str, counts: &DecisionCounts) -> Markup {
+fn row(name: &str, counts: &DecisionSum) -> Markup {
     html! {
         tr {
             th scope="row" { (name) }
@@ -194,28 +185,20 @@ fn row(name: &str, counts: &DecisionCounts) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_proto::ratelimit::admin::v1::RuleStats;
+
     use super::*;
 
     #[test]
-    fn a_rule_is_counted_apart_from_its_candidates_and_from_others() {
-        let pay = StatsKey::of_rule("shop", "pay");
-        let allowed = |allowed| DecisionCounts { allowed, ..DecisionCounts::default() };
-        let rules = [
-            (StatsKey::of_rule("", "pay"), allowed(9)),
-            (StatsKey::of_rule("shop", "read"), allowed(9)),
-            (pay.clone(), allowed(1)),
-            (pay.candidate(1), allowed(2)),
-            (pay.candidate(2), allowed(3)),
-            (pay.candidate(StatsKey::SAME_REQUESTS), allowed(4)),
-        ];
-        let rules = rules.map(|(key, counts)| (Arc::new(key), counts));
-        let point = Arc::new(StatsPoint { rules: rules.into(), ..StatsPoint::default() });
-        let empty = Arc::new(StatsPoint::default());
+    fn a_rule_is_counted_apart_from_its_candidates() {
+        let stats = |candidate, allowed| RuleStats { candidate, allowed, ..RuleStats::default() };
+        let rules = vec![stats(0, 1), stats(1, 2), stats(2, 3), stats(SAME_REQUESTS, 4)];
+        let point = WatchStatsResponse { rules, ..WatchStatsResponse::default() };
         // A candidate that the rule does not have any more is left out.
-        let numbers = RuleNumbers::new(&[point, empty], "shop", "pay", 1);
+        let numbers = RuleNumbers::new(&[point, WatchStatsResponse::default()], 1);
         assert_eq!(numbers.series(0, |counts| counts.allowed), [1, 0]);
-        assert_eq!((numbers.total(1), numbers.counts.len()), (allowed(2), 2));
-        assert_eq!(sum(&numbers.compared), allowed(4));
-        assert!(!numbers.is_empty() && RuleNumbers::new(&[], "", "pay", 0).is_empty());
+        assert_eq!((numbers.total(1).allowed, numbers.counts.len()), (2, 2));
+        assert_eq!(sum(&numbers.compared).allowed, 4);
+        assert!(!numbers.is_empty() && RuleNumbers::new(&[], 0).is_empty());
     }
 }

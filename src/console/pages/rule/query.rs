@@ -1,10 +1,10 @@
 //! The rule, and how a visitor looks at it: the fields of the query.
 
-use crate::admin::StatsScope;
+use rlaas_proto::ratelimit::admin::v1::TopKind;
+
 use crate::console::fields::{FormFields, Link};
 use crate::console::page_error::PageError;
-use crate::console::pages::now::{scope_field, scope_of};
-use crate::telemetry::top_keys::{TopKind, Window};
+use crate::console::pages::now::{of_field, of_instance};
 
 /// A rule, and how a visitor looks at it.
 #[derive(Clone, Debug)]
@@ -12,10 +12,12 @@ pub(super) struct RuleQuery {
     /// Empty or `_`: that of the rules in files.
     pub(super) project: String,
     pub(super) name: String,
-    pub(super) scope: StatsScope,
+    /// Whether the decisions are those of this instance.
+    pub(super) of_instance: bool,
     /// The keys that are shown.
     pub(super) top: TopKind,
-    pub(super) window: Window,
+    /// The time of their counts, in seconds.
+    pub(super) window: i64,
 }
 
 /// The kinds of keys, with their fields and names. The first is the default.
@@ -25,8 +27,8 @@ pub(super) const KINDS: [(TopKind, &str, &str); 3] = [
     (TopKind::Used, "used", "Use most"),
 ];
 /// The times of counts, with their fields and names. The first is the default.
-pub(super) const WINDOWS: [(Window, &str, &str); 2] =
-    [(Window::Hour, "1h", "Last hour"), (Window::Quarter, "15m", "Last 15 minutes")];
+pub(super) const WINDOWS: [(i64, &str, &str); 2] =
+    [(3_600, "1h", "Last hour"), (900, "15m", "Last 15 minutes")];
 
 impl RuleQuery {
     pub(super) fn parse(fields: &FormFields) -> Result<Self, PageError> {
@@ -41,7 +43,7 @@ impl RuleQuery {
         Ok(Self {
             project: field("project")?,
             name,
-            scope: scope_of(fields.one("of")?)?,
+            of_instance: of_instance(fields.one("of")?)?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
             window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
         })
@@ -51,7 +53,7 @@ impl RuleQuery {
     pub(super) fn link(&self) -> Link {
         // The defaults are left out.
         let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
-        let link = link.with("of", scope_field(self.scope));
+        let link = link.with("of", of_field(self.of_instance));
         let link = link.with("top", field_of(&KINDS, self.top));
         link.with("window", field_of(&WINDOWS, self.window))
     }

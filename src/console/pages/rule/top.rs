@@ -1,105 +1,39 @@
 //! The keys of a rule with the highest counts: in clear with the role `operate`, else hashed.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
-use rlaas_limiter::Snapshot;
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
 
+use super::RulePage;
 use super::query::{KINDS, RuleQuery, WINDOWS};
-use super::render::RulePage;
-use crate::admin::{AdminError, FleetCounts, KeyView};
-use crate::clock::Deadline;
-use crate::console::ConsoleContext;
+use crate::console::calls::within;
 use crate::console::fields::Link;
+use crate::console::page_error::PageError;
 use crate::console::pages::now::percent;
 use crate::console::rule_words::key_parts;
 use crate::console::table::{PageColumn, PageTable};
 use crate::console::text::{foreign, number};
-use crate::plan::{KeyPart, Selector, SelectorTarget};
-use crate::projects::ProjectId;
-use crate::telemetry::top_keys::{CountQuery, TopKind};
+use crate::console::visitor::ConsoleVisitor;
 
 /// Longest wait for the store and for other instances.
-const MAX_TIME: Duration = Duration::from_secs(2);
+const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Most keys.
-const MAX_KEYS: usize = 20;
+const MAX_KEYS: i32 = 20;
 
-/// The keys with the highest counts.
-#[derive(Debug, Default)]
-pub(super) struct TopTable {
-    keys: Vec<CountedKey>,
-    /// The sum of the counts of all keys.
-    total: u64,
-    /// Most by which a count may be too high.
-    error: u64,
-    instances: usize,
-    missing: usize,
-    /// Why the counts are those of some instances only.
-    problem: Option<String>,
-}
-
-#[derive(Debug)]
-struct CountedKey {
-    parts: Vec<KeyPart>,
-    id: String,
-    /// The link to the key, if the visitor sees it in clear.
-    link: Option<Link>,
-    count: u64,
-}
-
-/// Counts the keys.
-///
-/// # Errors
-///
-/// Why nothing is known, as a text.
+/// DecisionSum the keys.
 pub(super) async fn read(
-    console: &ConsoleContext,
-    project: &ProjectId,
-    snapshot: &Snapshot,
+    visitor: &ConsoleVisitor,
+    project: &str,
     query: &RuleQuery,
-    is_in_clear: bool,
-) -> Result<TopTable, String> {
-    let (administrator, deadline) = (&console.administrator, Deadline::within(MAX_TIME));
-    let view = if is_in_clear {
-        KeyView::Clear
-    } else {
-        let view = KeyView::hashed(administrator.hasher(), deadline).await;
-        view.map_err(|error| error.to_string())?
+) -> Result<TopKeysResponse, PageError> {
+    let request = TopKeysRequest {
+        project_id: project.to_owned(),
+        rule: query.name.clone(),
+        kind: query.top.into(),
+        window: Some(Duration { seconds: query.window, nanos: 0 }),
+        max_keys: MAX_KEYS,
     };
-    let counts = CountQuery {
-        project: project.as_str(),
-        rule: &query.name,
-        kind: query.top,
-        window: query.window,
-    };
-    let counted = administrator.top_keys(&snapshot.rules, &counts, deadline).await;
-    let FleetCounts { summary, instances, missing, problem } =
-        counted.map_err(|error| error.to_string())?;
-    let key = |id: &str, least: u64| {
-        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(&query.name) };
-        let selected = snapshot.rules.select(&selector).ok().and_then(|mut keys| keys.pop());
-        let link = selected.is_some() && is_in_clear;
-        let shown = view.key(selected.map(|key| key.parts).unwrap_or_default(), id);
-        let parts = shown.parts.into_iter();
-        CountedKey {
-            parts: parts.map(|part| KeyPart { name: part.name, value: part.value }).collect(),
-            id: shown.id,
-            link: link.then(|| {
-                let link = Link::to("key").with("project", &query.project);
-                link.with("rule", &query.name).with("id", id)
-            }),
-            count: least.saturating_add(summary.error()),
-        }
-    };
-    let keys = summary.counters().iter().take(MAX_KEYS);
-    Ok(TopTable {
-        keys: keys.map(|counter| key(&counter.key, counter.least)).collect(),
-        total: summary.total(),
-        error: summary.error(),
-        instances: instances.len(),
-        missing: missing.len(),
-        problem: problem.map(|error| AdminError::Store(error).to_string()),
-    })
+    Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
 }
 
 impl RulePage {
@@ -125,63 +59,66 @@ impl RulePage {
             }
             @match &self.top {
                 Err(_) if !self.frame.has_instances => p.notice { "Keys are not known." },
-                Err(problem) => p.notice { "Keys are not known: " (foreign(problem)) "." },
+                Err(error) => p.notice { "Keys are not known: " (foreign(&error.problem)) "." },
                 Ok(top) => {
-                    (table(query, top))
+                    (self.keys(top))
                     @if self.frame.has_instances { (coverage(top)) }
                 }
             }
         }
     }
-}
 
-fn table(query: &RuleQuery, top: &TopTable) -> Markup {
-    let count = match query.top {
-        TopKind::Denied => "Refused",
-        TopKind::NearLimit => "Allowed near the limit",
-        TopKind::Used => "Units taken",
-    };
-    let columns = [PageColumn::Text("Key"), PageColumn::Number(count), PageColumn::Number("Share")];
-    let caption = if top.error == 0 {
-        "Keys with the highest counts, which are exact".to_owned()
-    } else {
-        format!("Keys with the highest counts, which are at most {} too high", top.error)
-    };
-    let rows = html! {
-        @for key in &top.keys {
-            tr {
-                th scope="row" { (shown(key)) }
-                td.right { (number(key.count)) }
-                td.right { (percent(key.count.min(top.total), top.total)) }
+    fn keys(&self, top: &TopKeysResponse) -> Markup {
+        let count = match self.query.top {
+            TopKind::NearLimit => "Allowed near the limit",
+            TopKind::Used => "Units taken",
+            TopKind::Denied | TopKind::Unspecified => "Refused",
+        };
+        let columns =
+            [PageColumn::Text("Key"), PageColumn::Number(count), PageColumn::Number("Share")];
+        let caption = match top.keys.iter().map(|key| key.error).max() {
+            None | Some(0) => "Keys with the highest counts, which are exact".to_owned(),
+            Some(error) => {
+                format!("Keys with the highest counts, which are at most {error} too high")
             }
+        };
+        let rows = html! {
+            @for key in &top.keys {
+                tr {
+                    th scope="row" { (self.key(key)) }
+                    td.right { (number(key.count)) }
+                    td.right { (percent(key.count.min(top.total), top.total)) }
+                }
+            }
+        };
+        html! {
+            @if top.keys.is_empty() { p.notice { "No key has any in this time." } }
+            @else { (PageTable { of: "keys", caption: &caption, columns: &columns }.with_rows(&rows)) }
         }
-    };
-    html! {
-        @if top.keys.is_empty() { p.notice { "No key has any in this time." } }
-        @else { (PageTable { of: "keys", caption: &caption, columns: &columns }.with_rows(&rows)) }
+    }
+
+    fn key(&self, key: &TopKey) -> Markup {
+        let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
+        let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
+        let link = Link::to("key").with("project", &self.query.project);
+        html! {
+            // A long key has no parts, and can't be found by its id.
+            @if self.is_operator && !parts.is_empty() {
+                a href=(link.with("rule", &self.query.name).with("id", &id)) { (text) }
+            } @else { (text) }
+        }
     }
 }
 
 /// Says which instances the counts are of.
-fn coverage(top: &TopTable) -> Markup {
+fn coverage(top: &TopKeysResponse) -> Markup {
+    let coverage = top.coverage.clone().unwrap_or_default();
+    let (instances, missing) = (coverage.instances.len(), coverage.missing.len());
     html! {
         p.hint {
-            "Of " (number(top.instances as u64)) @if top.instances == 1 { " instance" } @else { " instances" }
-            @if top.missing > 0 { "; " strong.bad { (number(top.missing as u64)) " missing" } }
-            @if let Some(problem) = &top.problem { ": " (foreign(problem)) }
+            "Of " (number(instances as u64)) @if instances == 1 { " instance" } @else { " instances" }
+            @if missing > 0 { "; " strong.bad { (number(missing as u64)) " missing" } }
             "."
-        }
-    }
-}
-
-fn shown(key: &CountedKey) -> Markup {
-    let text = html! {
-        @if key.parts.is_empty() { (foreign(&key.id)) } @else { (key_parts(&key.parts)) }
-    };
-    html! {
-        @match &key.link {
-            Some(link) => a href=(link) { (text) },
-            None => (text),
         }
     }
 }
