@@ -28,6 +28,8 @@ if (source) {
   let visible = null;
   let loading = false;
   let isOld = false;
+  // Whether an event has come.
+  let known = false;
 
   state.className = "live";
   state.setAttribute("role", "status");
@@ -60,7 +62,8 @@ if (source) {
       show("away");
     } else {
       show("live");
-      if (performance.now() > FRESH_MS) load();
+      if (known || performance.now() > FRESH_MS) load();
+      known = true;
     }
   }
 
