@@ -8,6 +8,7 @@ mod completions;
 mod configuration;
 mod files_of_projects;
 mod forged_text;
+mod golden;
 mod logs;
 mod projects;
 mod record;
