@@ -8,6 +8,7 @@ WORKDIR /build
 # Dependencies first, with an empty program: this layer changes only with them. Benchmarks and examples
 # stay outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/cli/Cargo.toml crates/cli/Cargo.toml
 COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml

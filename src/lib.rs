@@ -8,13 +8,13 @@
 
 pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, verdict};
 pub use rlaas_limiter::{observer, store};
+pub(crate) use rlaas_proto::json as json_messages;
 
 pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
 pub mod console;
-mod json_messages;
 pub mod projects;
 mod proto_values;
 mod rule_messages;

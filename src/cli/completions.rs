@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::Cli;
-use super::config::print;
+use super::program;
+use rlaas_cli::print;
 
 #[derive(Args, Debug)]
 pub(super) struct CompletionsArgs {
@@ -16,6 +16,6 @@ pub(super) struct CompletionsArgs {
 
 pub(super) fn run(args: &CompletionsArgs) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "rlaas", &mut script);
+    clap_complete::generate(args.shell, &mut program(), "rlaas", &mut script);
     print(&String::from_utf8_lossy(&script))
 }

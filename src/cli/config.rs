@@ -1,10 +1,10 @@
 //! `rlaas config`: prints the effective configuration as YAML, with the origin of each value; or the
 //! reference of all settings, or an example configuration.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
+use rlaas_cli::print;
 
 use super::{ConfigurationArgs, example, load, reference};
 use crate::config::Effective;
@@ -36,12 +36,6 @@ pub(super) fn run(args: ConfigArgs, given: ConfigurationArgs) -> ExitCode {
         }
         Err(code) => code,
     }
-}
-
-/// Writes to standard output. A reader that closes the pipe has read enough.
-pub(super) fn print(text: &str) -> ExitCode {
-    let _closed = io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
 }
 
 fn as_yaml(effective: &[Effective]) -> String {

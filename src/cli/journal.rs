@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use rlaas_limiter::journal::Journal;
 
-use super::{EXIT_NO, EXIT_NO_RESPONSE};
+use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE};
 
 #[derive(Args, Debug)]
 pub(super) struct JournalArgs {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::config::print;
 use super::reference;
+use rlaas_cli::print;
 
 #[derive(Args, Debug)]
 pub(super) struct MetricsArgs {

@@ -1,107 +1,115 @@
-//! The command line: one file or folder for each command.
+//! The command line: one file or folder for each command that runs rules, or reads the configuration, in
+//! this process. Those that ask a server are in `rlaas_cli`.
 //!
 //! Exit codes: 0 success (allowed, serving), 1 denied, not serving or failed to serve, 2 no response,
 //! 64 invalid configuration, 130 terminated by a second signal. Commands that try rules use 1 for rules that refuse too much, 2
 //! for traffic that can't be judged, and 64 for wrong options, too.
 
-mod admin;
-mod bench;
 mod certificates;
-mod check;
 mod check_config;
-mod client;
 mod completions;
 mod config;
 mod example;
-mod health;
+mod explain;
 mod journal;
 mod metrics;
-mod printable;
 mod reference;
 mod reload;
-mod response;
+mod rule;
 mod serve;
-mod signals;
 mod simulate;
-mod table;
 mod test;
 mod traffic;
-mod transport_error;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value};
 
 use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
 
-const EXIT_NO: u8 = 1;
-const EXIT_NO_RESPONSE: u8 = 2;
 const EXIT_CONFIG: u8 = 64;
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Commands whose exit codes are those of a gate.
 const TRIES_RULES: [&str; 2] = ["simulate", "test"];
 
+/// The commands in the order of the help.
+const ORDER: [&str; 25] = [
+    "serve",
+    "check",
+    "check-config",
+    "config",
+    "health",
+    "explain",
+    "inspect",
+    "reset",
+    "refund",
+    "ban",
+    "unban",
+    "override",
+    "rule",
+    "project",
+    "key",
+    "journal",
+    "test",
+    "audit",
+    "top",
+    "tail",
+    "simulate",
+    "bench",
+    "metrics",
+    "completions",
+    "help",
+];
+
+/// The command line as it was typed.
+#[derive(Debug)]
+pub struct Cli(ArgMatches);
+
 /// Rate limiting as a service: may this request pass?
 ///
 /// Without a command, starts the server: gRPC on 127.0.0.1:50051, state in memory.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-pub struct Cli {
+#[command(name = "rlaas", version, max_term_width = 100)]
+struct Program {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
     configuration: ConfigurationArgs,
 }
 
+/// The commands that are not in the tables of `rlaas_cli`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server until SIGTERM or SIGINT, then drain; a second signal exits at once
     Serve(ConfigurationArgs),
     /// Send one request to a running server: exit code 0 allowed, 1 denied, 2 no response
-    Check(check::CheckArgs),
+    Check(rlaas_cli::CheckArgs),
     /// Validate configuration files: exit code 0, or 64 and a list of all problems
     CheckConfig(check_config::CheckConfigArgs),
     /// Print the effective configuration with the origin of each value; secrets are masked
     Config(config::ConfigArgs),
     /// Query the health of a server: exit code 0 serving, 1 not serving, 2 no response
-    Health(health::HealthArgs),
+    Health(rlaas_cli::HealthArgs),
     /// Explain how a request is decided, rule by rule; by a server, or by files alone
-    Explain(admin::ExplainArgs),
-    /// Show the state of keys: what is left, which override applies, where it is stored
-    Inspect(admin::InspectArgs),
-    /// Make keys as if nothing had been taken; overrides and bans stay; asks on a terminal
-    Reset(admin::ResetArgs),
-    /// Return units to keys, up to full; asks on a terminal
-    Refund(admin::RefundArgs),
-    /// Refuse everything to keys for a time; their rules must be overridable
-    Ban(admin::BanArgs),
-    /// End a ban before its time
-    Unban(admin::UnbanArgs),
-    /// Grant something else to single keys for a time: set, clear, list
-    Override(admin::OverrideArgs),
+    Explain(rlaas_cli::ExplainArgs),
     /// See and change rules of a running server: create, set, apply, export, list and more
-    Rule(admin::RuleArgs),
-    /// Manage projects: create, list, get, set, delete
-    Project(admin::ProjectArgs),
-    /// Manage the API keys of projects: create, list, rotate, revoke
-    Key(admin::ApiKeyArgs),
+    Rule(rule::RuleArgs),
     /// Accept a damaged journal of the memory store: accept
     Journal(journal::JournalArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
-    /// List who changed what, and why
-    Audit(admin::AuditArgs),
     /// Watch decisions by rule; or list the keys with the highest counts, or the instances
-    Top(admin::TopArgs),
+    Top(rlaas_cli::TopArgs),
     /// Print decisions of one instance as they are made
-    Tail(admin::TailArgs),
+    Tail(rlaas_cli::TailArgs),
     /// Try rules on recorded traffic: who would be refused, and when
     Simulate(simulate::SimulateArgs),
     /// Load a running server and measure throughput and latency
-    Bench(bench::BenchArgs),
+    Bench(rlaas_cli::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
     Metrics(metrics::MetricsArgs),
     /// Print the completions of a shell for this program
@@ -141,6 +149,21 @@ fn refuse(problems: &Problems) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
+/// Returns the whole command line.
+fn program() -> clap::Command {
+    let program = rlaas_cli::add_commands(Program::command(), "");
+    let program = program.mut_subcommand("rule", rule::with_all_commands);
+    in_order(program, &ORDER)
+}
+
+/// Shows the commands of a help in this order.
+fn in_order(command: clap::Command, order: &[&str]) -> clap::Command {
+    command.mut_subcommands(|below| {
+        let place = order.iter().position(|name| *name == below.get_name());
+        below.display_order(place.unwrap_or(order.len()))
+    })
+}
+
 impl Cli {
     /// Reads the command line. If it is wrong, or asks for help or the version, prints that and
     /// returns the exit code: 64 for what was removed, and for commands that try rules if it is
@@ -150,7 +173,7 @@ impl Cli {
     ///
     /// The exit code.
     pub fn read() -> Result<Self, ExitCode> {
-        Self::try_parse().map_err(|error| {
+        program().try_get_matches().map(Self).map_err(|error| {
             if let Some(RemovedName { name, instead, .. }) = removed(&error) {
                 eprintln!("rlaas {name} was removed: {instead}");
                 return ExitCode::from(EXIT_CONFIG);
@@ -169,34 +192,48 @@ impl Cli {
 
     /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
+        let matches = self.0;
+        let given = match ConfigurationArgs::from_arg_matches(&matches) {
+            Ok(given) => given,
+            Err(error) => error.exit(),
+        };
+        let is_of_server = matches!(matches.subcommand_name(), None | Some("serve" | "config"));
+        if !is_of_server && !(given.config.is_empty() && given.set.is_empty()) {
+            eprintln!("rlaas: --config and --set before a command are for serve and config");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+        match Invocation::read(&matches, rule::fields) {
+            Ok(Some(invocation)) => rule::run_table(invocation),
+            Ok(None) => match Program::from_arg_matches(&matches) {
+                Ok(program) => program.run(),
+                Err(error) => error.exit(),
+            },
+            Err(error) => {
+                eprintln!("rlaas: {error:#}");
+                ExitCode::from(EXIT_NO_RESPONSE)
+            }
+        }
+    }
+}
+
+impl Program {
+    fn run(self) -> ExitCode {
         let given = self.configuration;
         match self.command.unwrap_or(Command::Serve(ConfigurationArgs::default())) {
             Command::Serve(args) => serve::run(given.with(args)),
             Command::Config(args) => config::run(args, given),
-            _ if !(given.config.is_empty() && given.set.is_empty()) => {
-                eprintln!("rlaas: --config and --set before a command are for serve and config");
-                ExitCode::from(EXIT_CONFIG)
-            }
-            Command::Check(args) => check::run(args),
+            Command::Check(args) => rlaas_cli::check(args),
             Command::CheckConfig(args) => check_config::run(args),
-            Command::Health(args) => health::run(&args),
-            Command::Explain(args) => admin::explain(&args),
-            Command::Inspect(args) => admin::inspect(&args),
-            Command::Reset(args) => admin::reset(&args),
-            Command::Refund(args) => admin::refund(&args),
-            Command::Ban(args) => admin::ban(&args),
-            Command::Unban(args) => admin::unban(&args),
-            Command::Override(args) => admin::overrides(&args),
-            Command::Rule(args) => admin::rule(&args),
-            Command::Project(args) => admin::project(&args),
-            Command::Key(args) => admin::api_key(&args),
+            Command::Health(args) => rlaas_cli::health(&args),
+            Command::Explain(args) if args.config.is_empty() => rlaas_cli::explain(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Rule(args) => rule::run(&args),
             Command::Journal(args) => journal::run(&args),
             Command::Test(args) => test::run(&args),
-            Command::Audit(args) => admin::audit(&args),
-            Command::Top(args) => admin::top(&args),
-            Command::Tail(args) => admin::tail(&args),
+            Command::Top(args) => rlaas_cli::top(&args),
+            Command::Tail(args) => rlaas_cli::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
-            Command::Bench(args) => bench::run(&args),
+            Command::Bench(args) => rlaas_cli::bench(&args),
             Command::Metrics(_) => metrics::run(),
             Command::Completions(args) => completions::run(&args),
         }
@@ -217,11 +254,4 @@ fn removed(error: &clap::Error) -> Option<&'static RemovedName> {
         let mut names = removed.name.split(' ');
         names.next_back() == Some(last) && names.zip(&words).all(|(name, word)| name == word)
     })
-}
-
-fn key_value(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("must be KEY=VALUE"),
-    }
 }

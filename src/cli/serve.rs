@@ -12,10 +12,9 @@ use tracing::field::display;
 use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
-use super::client::loopback;
 use super::reload::{ConfigReloader, ReloadInputs};
+use rlaas_cli::loopback;
 
-use super::signals::Signals;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::ApiSettings;
@@ -32,6 +31,7 @@ use crate::telemetry::otlp::OtlpSettings;
 use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;
 use crate::telemetry::traces::Traces;
+use rlaas_cli::Signals;
 use rlaas_limiter::{DenyCache, Limiter};
 
 pub(super) fn run(args: ConfigurationArgs) -> ExitCode {

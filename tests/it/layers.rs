@@ -7,8 +7,7 @@ use std::fs;
 use super::sources::{code_lines, files_below};
 
 /// The modules of the service. Each may use those before it.
-const LAYERS: [&str; 12] = [
-    "json_messages",
+const LAYERS: [&str; 11] = [
     "proto_values",
     "rule_messages",
     "telemetry",

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | (none) | messages |
 //! | `client` | generated clients, for any channel of tonic or tower |
+//! | `json` | messages in the JSON mapping of protobuf, by their descriptors |
 //! | `server` | traits to implement the services |
 //!
 //! # Example
@@ -30,6 +31,9 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "json")]
+pub mod json;
 
 pub use self::generated::{envoy, ratelimit};
 

@@ -18,11 +18,11 @@ use rlaas_simulation::simulation::{Simulation, SimulationSettings, recording_not
 
 pub(super) use self::options::SimulateArgs;
 use self::output::SimulateOutput;
-use super::printable::{printable, printable_json};
 use super::traffic::no_result;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
 use crate::config::Sources;
 use crate::rules::RuleSet;
+use rlaas_cli::{printable, printable_json};
 
 pub(super) fn run(args: &SimulateArgs) -> ExitCode {
     match prepare(args) {

@@ -8,8 +8,8 @@ use rlaas_simulation::simulation::{
 };
 
 use super::output::SimulateOutput;
-use crate::cli::printable::printable;
-use crate::cli::table::{Column, Table};
+use rlaas_cli::printable;
+use rlaas_cli::{Column, Table};
 
 /// Returns the lines, without a line feed at the end.
 pub(super) fn text(output: &SimulateOutput<'_>) -> String {

@@ -10,9 +10,9 @@ use tokio::runtime::Runtime;
 
 use super::request::StepRequest;
 use crate::api::admin as service;
-use crate::cli::admin::{check_lines, descriptor_lines};
-use crate::cli::printable::printable;
 use crate::clock::Deadline;
+use rlaas_cli::printable;
+use rlaas_cli::{check_lines, descriptor_lines};
 
 /// Explains a request. Counts nothing.
 pub(super) fn explain(limiter: &Limiter, request: &StepRequest, runtime: &Runtime) -> String {

@@ -31,12 +31,12 @@ use tokio::runtime::Runtime;
 use self::case_run::{CaseResult, run_case};
 use self::file::{TestCase, TestFile};
 use self::rule_names::ReachedRules;
-use super::admin::count;
-use super::client::runtime;
-use super::config::print;
-use super::printable::printable;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config};
 use crate::clock::{Clock, Micros};
+use rlaas_cli::print;
+use rlaas_cli::printable;
+use rlaas_cli::runtime;
+use rlaas_cli::text::count;
 
 #[derive(Args, Debug)]
 pub(super) struct TestArgs {

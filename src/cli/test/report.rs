@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::FileRun;
 use super::case_run::{CaseResult, StepFailure};
 use super::rule_names::RuleSources;
-use crate::cli::admin::{count, shown_value};
-use crate::cli::printable::printable;
+use rlaas_cli::printable;
+use rlaas_cli::text::{count, value as shown_value};
 
 /// Steps whose failure is shown, of one case.
 const MAX_SHOWN: usize = 10;

@@ -8,9 +8,9 @@ use jiff::{Span, SpanRelativeTo};
 use rlaas_proto::ratelimit::v1::RuleDecision as DecisionMessage;
 use serde::Deserialize;
 
-use crate::cli::admin::shown_value;
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::micros;
+use rlaas_cli::text::value as shown_value;
 
 /// Stands for a wait, a rule or a decision that there is not.
 pub(super) const NONE: &str = "none";

@@ -1,0 +1,214 @@
+//! A call to the administration of a running server, and its answer as text or as JSON.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use prost::Message;
+use prost_reflect::DynamicMessage;
+use rlaas_client::ApiChannel;
+use rlaas_proto::json::write;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::client::{ServerArgs, runtime};
+use crate::fields::dynamic;
+use crate::printable::{printable, printable_json};
+use crate::{EXIT_NO, EXIT_NO_RESPONSE};
+
+/// The metadata of a response that warns.
+const WARNING: &str = "rlaas-warning";
+
+/// The administration of a server.
+pub(crate) type Admin = AdminServiceClient<ApiChannel>;
+
+/// The projects of a server.
+pub type ProjectClient = ProjectServiceClient<ApiChannel>;
+
+/// Largest response, in bytes: a page of 1,000 entries of the audit, of 8 KiB each.
+pub(crate) const MAX_RESPONSE: usize = 16 * 1024 * 1024;
+
+/// How to reach the server, and how to print its answer.
+#[derive(Args, Debug)]
+pub struct CallArgs {
+    /// Print the whole response in the JSON mapping of protobuf
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// An answer in both forms.
+#[derive(Debug)]
+pub struct CommandOutput {
+    /// With a line break at the end, unless it is empty.
+    json: String,
+    text: String,
+    /// Printed on standard error, unless the output is JSON, which has it as a member.
+    warning: Option<String>,
+}
+
+/// Why a command has no answer.
+#[derive(Debug)]
+pub enum CommandError {
+    /// The server refused the call, or did not answer.
+    Status(Box<Status>),
+    /// The command could not make the call.
+    Other(anyhow::Error),
+    /// The person at the terminal said no.
+    NotConfirmed,
+}
+
+impl CommandOutput {
+    /// Creates an answer from a response.
+    pub fn new(response: &DynamicMessage, text: String) -> Self {
+        Self { json: printable_json(&write(response)) + "\n", text, warning: None }
+    }
+
+    /// Creates an answer from a response of this name, such as `admin.v1.ValidateResponse`.
+    pub fn of_message(name: &str, response: &impl Message, text: String) -> Self {
+        Self::new(&dynamic(name, response), text)
+    }
+
+    /// Creates an answer of several responses: one line of JSON for each.
+    pub fn of_several<M: Message>(name: &str, responses: &[M], text: String) -> Self {
+        let json = responses.iter().map(|response| to_json(name, response) + "\n").collect();
+        Self { json, text, warning: None }
+    }
+
+    /// Returns the answer of a command that has printed its lines.
+    pub(crate) const fn printed() -> Self {
+        Self { json: String::new(), text: String::new(), warning: None }
+    }
+
+    /// Adds the warning in the metadata of a response, if there is one.
+    pub(crate) fn with_warning_of(self, metadata: &MetadataMap) -> Self {
+        let Some(warning) = metadata.get(WARNING).and_then(|warning| warning.to_str().ok()) else {
+            return self;
+        };
+        let json = self.json.trim_end();
+        let members = json.strip_suffix('}').unwrap_or(json);
+        let comma = if members == "{" { "" } else { "," };
+        let json = format!("{members}{comma}\"warning\":{}}}\n", serde_json::json!(warning));
+        Self { json, warning: Some(warning.to_owned()), ..self }
+    }
+
+    /// Adds a warning for people.
+    #[must_use]
+    pub fn with_warning(self, warning: Option<String>) -> Self {
+        Self { warning, ..self }
+    }
+
+    /// Adds a line to the text.
+    #[must_use]
+    pub fn with_note(self, note: &str) -> Self {
+        Self { text: self.text + note, ..self }
+    }
+}
+
+/// Returns a message of this name as one line of JSON.
+pub(crate) fn to_json(name: &str, message: &impl Message) -> String {
+    printable_json(&write(&dynamic(name, message)))
+}
+
+impl From<Status> for CommandError {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl From<anyhow::Error> for CommandError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl CallArgs {
+    /// Calls the server, and prints the answer. Returns exit code 0 with an answer, 1 if the person
+    /// at the terminal said no, and 2 otherwise.
+    pub fn run(
+        &self,
+        call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
+        self.run_on(async |channel| call(&mut administration(channel)).await)
+    }
+
+    /// As [`CallArgs::run`], with a call to the projects of the server.
+    pub fn run_on_projects(
+        &self,
+        call: impl AsyncFnOnce(&mut ProjectClient) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
+        self.run_on(async |channel| {
+            let projects = ProjectServiceClient::new(channel);
+            call(&mut projects.max_decoding_message_size(MAX_RESPONSE)).await
+        })
+    }
+
+    /// As [`CallArgs::run`], with a call over the connection.
+    pub(crate) fn run_on(
+        &self,
+        call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
+    ) -> ExitCode {
+        let answered = runtime()
+            .map_err(CommandError::from)
+            .and_then(|runtime| runtime.block_on(self.call(call)));
+        match answered {
+            Ok(answer) => self.print(&answer),
+            Err(error) => report(&error),
+        }
+    }
+
+    /// Prints an answer.
+    pub fn print(&self, answer: &CommandOutput) -> ExitCode {
+        if self.json {
+            return print(&answer.json);
+        }
+        if let Some(warning) = &answer.warning {
+            eprintln!("rlaas: warning: {}", printable(warning));
+        }
+        print(&answer.text)
+    }
+
+    async fn call(
+        &self,
+        call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
+    ) -> Result<CommandOutput, CommandError> {
+        let server = self.server.endpoint()?;
+        let channel = server.connect().await?.channel();
+        match call(channel).await {
+            Err(CommandError::Status(status)) => Err(CommandError::Other(server.explain(&status))),
+            other => other,
+        }
+    }
+}
+
+/// Writes to standard output. A reader that closes the pipe has read enough.
+pub fn print(text: &str) -> ExitCode {
+    let _closed = io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Returns a client of the administration.
+fn administration(channel: ApiChannel) -> Admin {
+    AdminServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE)
+}
+
+/// Prints an error, and returns the exit code.
+pub fn report(error: &CommandError) -> ExitCode {
+    match error {
+        CommandError::NotConfirmed => {
+            eprintln!("rlaas: not confirmed, nothing was changed");
+            ExitCode::from(EXIT_NO)
+        }
+        CommandError::Other(error) => {
+            eprintln!("rlaas: {error:#}");
+            ExitCode::from(EXIT_NO_RESPONSE)
+        }
+        CommandError::Status(status) => {
+            eprintln!("rlaas: {}", printable(status.message()));
+            ExitCode::from(EXIT_NO_RESPONSE)
+        }
+    }
+}

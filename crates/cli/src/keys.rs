@@ -1,0 +1,102 @@
+//! Tables of the states of keys.
+
+use std::fmt::Write;
+
+use prost_reflect::DynamicMessage;
+use rlaas_proto::ratelimit::admin::v1::{
+    Change, GrantFrom, InspectResponse, KeyOverride, KeyState,
+};
+
+use crate::table::{Column, Table};
+use crate::{fields, output, text};
+
+/// Returns a table of the states in a response, and a line for each override.
+pub(crate) fn states(response: &DynamicMessage) -> String {
+    let rows = fields::messages(response, "keys");
+    if rows.is_empty() {
+        return "no rule applies: there is no key\n".to_owned();
+    }
+    let keys: Vec<KeyState> = rows.iter().map(fields::typed).collect();
+    output::table("states", &rows) + &notes(&keys)
+}
+
+/// Returns the same, and where each key is stored.
+pub(crate) fn inspected(response: &DynamicMessage) -> String {
+    let InspectResponse { keys } = fields::typed(response);
+    let stored = keys.iter().filter_map(|state| {
+        let key = state.key.as_ref()?;
+        let (rule, id, name) =
+            (text::value(&state.rule), text::value(&key.id), text::value(&key.storage_key));
+        Some(format!("{rule}: id {id}, in the store {name}\n"))
+    });
+    states(response) + &stored.collect::<String>()
+}
+
+/// Returns a table of what a change did, and a line for each override after it.
+pub(crate) fn change(response: &DynamicMessage) -> String {
+    let change = fields::messages(response, "change");
+    let change: Change = change.first().map(fields::typed).unwrap_or_default();
+    if change.after.is_empty() {
+        return "nothing was changed: these are keys of rules that are not overridable\n"
+            .to_owned();
+    }
+    let mut table = Table::new(&[
+        Column::text("RULE"),
+        Column::word("LIMIT"),
+        Column::word("LEFT"),
+        Column::word("FULL IN"),
+        Column::word("GRANT FROM"),
+        Column::text("KEY"),
+    ]);
+    for (at, after) in change.after.iter().enumerate() {
+        let before = change.before.get(at).unwrap_or(after);
+        let both = |show: &dyn Fn(&KeyState) -> String| changed(&show(before), &show(after));
+        table.push([
+            text::value(&after.rule),
+            both(&|state| text::limit(state.limit)),
+            both(&|state| text::units(state.remaining)),
+            text::wait(after.reset_after.as_ref()),
+            both(&|state| grant_from(state.grant_from()).to_owned()),
+            text::key(after.key.as_ref()),
+        ]);
+    }
+    let mut lines = table.lines() + &notes(&change.after);
+    if let Some(time) = &change.everywhere_by {
+        let by = text::time(Some(time));
+        let _infallible = writeln!(lines, "in force here; on every other instance by {by}");
+    }
+    if change.replayed {
+        lines += "already done under this request id: nothing was changed again\n";
+    }
+    lines
+}
+
+/// Returns `before → after`, or one of them if they are the same.
+fn changed(before: &str, after: &str) -> String {
+    if before == after { after.to_owned() } else { format!("{before} → {after}") }
+}
+
+fn notes(keys: &[KeyState]) -> String {
+    keys.iter().flat_map(|key| &key.overrides).map(|other| override_line(other) + "\n").collect()
+}
+
+/// Returns one line about an override.
+pub(crate) fn override_line(other: &KeyOverride) -> String {
+    format!(
+        "{}: {} until {}, set by {}: {}",
+        text::value(&other.rule),
+        text::grant(other.grant.as_ref()),
+        text::time(other.expires_at.as_ref()),
+        text::value(&other.actor),
+        text::words(&other.reason),
+    )
+}
+
+fn grant_from(from: GrantFrom) -> &'static str {
+    match from {
+        GrantFrom::Unspecified => "-",
+        GrantFrom::Rule => "rule",
+        GrantFrom::RuleOverride => "rule override",
+        GrantFrom::KeyOverride => "key override",
+    }
+}

@@ -1,0 +1,115 @@
+//! Responses as lines that are no table.
+
+use rlaas_proto::ratelimit::admin::v1::{
+    ApiKey, Coverage, GetRevisionRequest, GetRevisionResponse, RestoreCatalogueResponse, Revision,
+    RevokeKeyResponse, RollbackResponse, RotateKeyResponse, SetModeRequest, SetModeResponse,
+};
+
+use crate::fields::{self, typed};
+use crate::output::{Exchange, Lines};
+use crate::{changes, keys, text};
+
+/// Returns the function of this name.
+///
+/// # Panics
+///
+/// If there is none: a test reads all names.
+pub(crate) fn by_name(name: &str) -> fn(&Exchange) -> Lines {
+    match name {
+        "deleted_project" => {
+            |exchange| format!("project {} deleted\n", requested(exchange, "project_id")).into()
+        }
+        "deleted_rule" => {
+            |exchange| format!("rule {} deleted\n", requested(exchange, "rule_name")).into()
+        }
+        "restored_catalogue" => |exchange| {
+            let response: RestoreCatalogueResponse = typed(&exchange.response);
+            format!("catalogue restored as revision {}\n", response.catalogue_revision).into()
+        },
+        "states" => |exchange| keys::inspected(&exchange.response).into(),
+        "change" => |exchange| keys::change(&exchange.response).into(),
+        "secret" => secret,
+        "revoked_key" => revoked_key,
+        "difference" => difference,
+        "restored_rules" => restored_rules,
+        "mode" => mode,
+        other => panic!("no lines {other}"),
+    }
+}
+
+/// Shows a field of the request.
+fn requested(exchange: &Exchange, field: &str) -> String {
+    text::value(&fields::text(&exchange.request, field))
+}
+
+/// The secret alone, for programs that read the output; all else is a warning.
+fn secret(exchange: &Exchange) -> Lines {
+    // A created key has the same fields, without a previous one.
+    let RotateKeyResponse { key, secret, previous, .. } = typed(&exchange.response);
+    let id = text::value(&key.unwrap_or_default().id);
+    let mut warning = if secret.is_empty() {
+        format!("key {id} was created before, under this request id; rotate it for a new secret")
+    } else {
+        format!("this is the only copy of the secret of key {id}")
+    };
+    if let Some(ApiKey { id, expires_at, .. }) = previous {
+        let end = text::time(expires_at.as_ref());
+        warning = format!("{warning}; key {} ends at {end}", text::value(&id));
+    }
+    let text = if secret.is_empty() { String::new() } else { format!("{secret}\n") };
+    Lines { text, warning: Some(warning) }
+}
+
+fn revoked_key(exchange: &Exchange) -> Lines {
+    let RevokeKeyResponse { key } = typed(&exchange.response);
+    let key = key.unwrap_or_default();
+    let state = key.state().as_str_name().trim_start_matches("STATE_").to_lowercase();
+    format!("key {} is {state}\n", text::value(&key.id)).into()
+}
+
+/// A revision, and the differences of rules.
+fn difference(exchange: &Exchange) -> Lines {
+    let GetRevisionResponse { revision, changes } = typed(&exchange.response);
+    let GetRevisionRequest { base_revision, .. } = typed(&exchange.request);
+    let Revision { revision, created_at, actor, action, reason, .. } = revision.unwrap_or_default();
+    let base = base_revision
+        .map_or_else(|| "the one before".to_owned(), |base| format!("revision {base}"));
+    let (at, actor) = (text::time(created_at.as_ref()), text::value(&actor));
+    let (action, reason) = (text::value(&action), text::words(&reason));
+    let head = format!("revision {revision} against {base}: {at}, {actor}, {action}, {reason}\n");
+    let none = if changes.is_empty() { "  no differences\n" } else { "" };
+    (head + none + &changes::lines(&changes, exchange.rule_fields)).into()
+}
+
+/// The new revision, and the differences of rules.
+fn restored_rules(exchange: &Exchange) -> Lines {
+    let RollbackResponse { revision, changes } = typed(&exchange.response);
+    let number = revision.unwrap_or_default().revision;
+    if changes.is_empty() {
+        return format!("revision {number}: nothing was changed\n").into();
+    }
+    format!("revision {number}\n{}", changes::lines(&changes, exchange.rule_fields)).into()
+}
+
+fn mode(exchange: &Exchange) -> Lines {
+    let request: SetModeRequest = typed(&exchange.request);
+    let SetModeResponse { ends_at, everywhere_by, replayed, coverage } = typed(&exchange.response);
+    let rule =
+        if request.rule == "*" { "every rule".to_owned() } else { text::value(&request.rule) };
+    let mode = match &ends_at {
+        Some(end) => {
+            let name = request.mode().as_str_name().trim_start_matches("RULE_MODE_").to_lowercase();
+            format!("{name} until {}", text::time(Some(end)))
+        }
+        None => "mode of the configuration".to_owned(),
+    };
+    let Coverage { missing, .. } = coverage.unwrap_or_default();
+    let missing: Vec<_> = missing.iter().map(|id| text::value(id)).collect();
+    let place = match &everywhere_by {
+        Some(by) => format!("in force here, everywhere by {}", text::time(Some(by))),
+        None if missing.is_empty() => "in force here alone, the store is away".to_owned(),
+        None => format!("in force here alone, the store is away; not on {}", missing.join(", ")),
+    };
+    let replayed = if replayed { " (set before, under this request id)" } else { "" };
+    format!("{rule}: {mode}; {place}{replayed}\n").into()
+}

@@ -1,0 +1,192 @@
+//! Values of fields as texts for a column.
+
+use prost_reflect::Value;
+use prost_types::{Duration, Timestamp};
+use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+use rlaas_proto::ratelimit::admin::v1::{
+    Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
+};
+use rlaas_proto::ratelimit::v1::{Grant, PartMatcher};
+
+use crate::fields::typed;
+use crate::text;
+
+/// Returns a value as the text of a column.
+pub(crate) type Show = fn(&Value) -> String;
+
+/// Returns the function of this name.
+///
+/// # Panics
+///
+/// If there is none: a test reads all names.
+pub(crate) fn by_name(name: &str) -> Show {
+    match name {
+        "value" => value,
+        "words" => words,
+        "project" => project,
+        "number" => number,
+        "yes_or_no" => yes_or_no,
+        "limit" => limit,
+        "units" => units,
+        "time" => time,
+        "wait" => wait,
+        "latency" => latency,
+        "key" => key,
+        "grant" => grant,
+        "name" => self::name,
+        "phrase" => phrase,
+        "policy" => policy,
+        "origin" => origin,
+        "matchers" => matchers,
+        "rule_of_override" => rule_of_override,
+        "instance" => instance,
+        "reported" => reported,
+        "at_least" => at_least,
+        "nodes" => nodes,
+        other => panic!("nothing shows {other}"),
+    }
+}
+
+fn message<M: prost::Message + Default>(value: &Value) -> Option<M> {
+    value.as_message().map(typed)
+}
+
+/// A text that is one word, in quotes if it is not.
+fn value(value: &Value) -> String {
+    text::value(value.as_str().unwrap_or_default())
+}
+
+/// A text of several words; `-` if it is empty.
+fn words(value: &Value) -> String {
+    text::words(value.as_str().unwrap_or_default())
+}
+
+/// An id of a project; `_` is that of requests without an API key.
+fn project(value: &Value) -> String {
+    text::project(value.as_str().unwrap_or_default())
+}
+
+pub(crate) fn number(value: &Value) -> String {
+    match value {
+        Value::U64(number) => number.to_string(),
+        Value::U32(number) => number.to_string(),
+        other => signed(other).to_string(),
+    }
+}
+
+fn signed(value: &Value) -> i64 {
+    value.as_i64().or_else(|| value.as_i32().map(i64::from)).unwrap_or_default()
+}
+
+fn yes_or_no(value: &Value) -> String {
+    if value.as_bool() == Some(true) { "yes" } else { "no" }.to_owned()
+}
+
+/// Units per window.
+fn limit(value: &Value) -> String {
+    text::limit(signed(value))
+}
+
+/// Units left or in use.
+fn units(value: &Value) -> String {
+    text::units(signed(value))
+}
+
+fn time(value: &Value) -> String {
+    text::time(message::<Timestamp>(value).as_ref())
+}
+
+fn wait(value: &Value) -> String {
+    text::wait(message::<Duration>(value).as_ref())
+}
+
+fn latency(value: &Value) -> String {
+    text::latency(message::<Duration>(value).as_ref())
+}
+
+fn key(value: &Value) -> String {
+    text::key(message::<KeyRef>(value).as_ref())
+}
+
+fn grant(value: &Value) -> String {
+    text::grant(message::<Grant>(value).as_ref())
+}
+
+/// The name of a value of an enum, such as `sliding-window-log`; `-` if it is not set.
+fn name(value: &Value) -> String {
+    phrase(value).replace(' ', "-")
+}
+
+/// The same in words, such as `run time`.
+fn phrase(value: &Value) -> String {
+    match value.as_str().unwrap_or_default() {
+        "UNSPECIFIED" => "-".to_owned(),
+        name => name.to_lowercase().replace('_', " "),
+    }
+}
+
+/// The policy for requests that no rule matches, in the words of options.
+fn policy(value: &Value) -> String {
+    name(value).trim_end_matches("-rule").to_owned()
+}
+
+/// The source of a rule of a project.
+fn origin(value: &Value) -> String {
+    let of_project: ProjectRule = message(value).unwrap_or_default();
+    let kind = of_project.rule.unwrap_or_default().origin.unwrap_or_default().kind();
+    match kind.as_str_name().trim_start_matches("KIND_") {
+        _ if of_project.hidden => "hidden".to_owned(),
+        name => name.to_lowercase().replace('_', " "),
+    }
+}
+
+/// The conditions of a rule.
+fn matchers(value: &Value) -> String {
+    let one = |value: &Value| {
+        let PartMatcher { part, any_of } = message(value).unwrap_or_default();
+        let texts: Vec<_> = any_of.iter().map(|text| text::value(text)).collect();
+        format!("{}={}", text::value(&part), texts.join("|"))
+    };
+    let all: Vec<_> = value.as_list().into_iter().flatten().map(one).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
+/// The rule of an override, with its project if that has an id.
+fn rule_of_override(value: &Value) -> String {
+    let KeyOverride { project_id, rule, .. } = message(value).unwrap_or_default();
+    let place = if project_id.is_empty() { String::new() } else { format!("{project_id}/") };
+    text::value(&format!("{place}{rule}"))
+}
+
+/// The id of an instance, with a mark if it is the one that answers.
+fn instance(value: &Value) -> String {
+    let Instance { id, answering, .. } = message(value).unwrap_or_default();
+    text::value(&id) + if answering { "*" } else { "" }
+}
+
+/// When an instance reported last.
+fn reported(value: &Value) -> String {
+    let Instance { missing, reported_at, .. } = message(value).unwrap_or_default();
+    if missing { "missing".to_owned() } else { text::time(reported_at.as_ref()) }
+}
+
+/// The least count of a key.
+fn at_least(value: &Value) -> String {
+    let TopKey { count, error, .. } = message(value).unwrap_or_default();
+    count.saturating_sub(error).to_string()
+}
+
+/// The servers of a store that do not decide, or their number.
+fn nodes(value: &Value) -> String {
+    let nodes: Vec<StoreNode> = value.as_list().into_iter().flatten().filter_map(message).collect();
+    let is_well = |node: &&StoreNode| node.available && node.breaker() == Breaker::Closed;
+    let (well, ill): (Vec<_>, Vec<_>) = nodes.iter().partition(is_well);
+    match (&*nodes, &*ill) {
+        ([], _) => "memory".to_owned(),
+        (_, []) => format!("{} up", text::count(well.len() as u64, "server")),
+        (_, ill) => {
+            let names: Vec<_> = ill.iter().map(|node| text::value(&node.address)).collect();
+            format!("away: {}", names.join(", "))
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Texts of others, as they are shown on a terminal: no value can forge a line, a column or a
+//! colour.
+
+use std::time::Duration;
+
+use prost_types::Timestamp;
+use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyPart, KeyRef};
+use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+
+use crate::printable::printable;
+use crate::response::human_duration;
+
+/// The project of requests without an API key, in commands.
+const UNNAMED: &str = "_";
+
+/// Returns the id of a project as the protocol has it.
+pub fn project_id(shown: &str) -> String {
+    if shown == UNNAMED { String::new() } else { shown.to_owned() }
+}
+
+/// Returns the id of a project as commands have it.
+pub fn project(id: &str) -> String {
+    if id.is_empty() { UNNAMED.to_owned() } else { value(id) }
+}
+
+/// Shows a value: as it is if it consists of harmless characters, else in quotes, with escapes.
+pub fn value(text: &str) -> String {
+    let is_plain = |char: char| char.is_alphanumeric() || "-_./:@+~*#%".contains(char);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("\"{}\"", printable(text).replace('"', "\\\""))
+    }
+}
+
+/// Shows a text of several words, without quotes; `-` if it is empty.
+pub fn words(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { printable(text) }
+}
+
+/// Shows the parts of a key, or its id where only that is known.
+pub fn key(key: Option<&KeyRef>) -> String {
+    let Some(key) = key else { return String::new() };
+    if key.parts.is_empty() {
+        return format!("id {}", value(&key.id));
+    }
+    let part = |part: &KeyPart| {
+        let name = value(&part.name);
+        match &part.value {
+            Some(text) => format!("{name}={}", value(text)),
+            None => format!("no {name}"),
+        }
+    };
+    key.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// Shows units per window; the wire has 0 for a ban and the largest number for no limit.
+pub fn limit(units: i64) -> String {
+    match units {
+        0 => "banned".to_owned(),
+        i64::MAX => "unlimited".to_owned(),
+        units => units.to_string(),
+    }
+}
+
+/// Shows units left or in use.
+pub fn units(units: i64) -> String {
+    if units == i64::MAX { "unlimited".to_owned() } else { units.to_string() }
+}
+
+/// Shows a grant.
+pub fn grant(grant: Option<&Grant>) -> String {
+    match grant.and_then(|grant| Some((grant.kind?, grant.burst))) {
+        None => "-".to_owned(),
+        Some((Kind::Banned(_), _)) => "banned".to_owned(),
+        Some((Kind::Unlimited(_), _)) => "unlimited".to_owned(),
+        Some((Kind::Limit(units), burst)) if burst == 0 || burst == units => {
+            format!("limit {units}")
+        }
+        Some((Kind::Limit(units), burst)) => format!("limit {units}, burst {burst}"),
+    }
+}
+
+/// Shows a wait; `-` if there is none.
+pub fn wait(duration: Option<&prost_types::Duration>) -> String {
+    let is_set = |wait: &&prost_types::Duration| wait.seconds > 0 || wait.nanos > 0;
+    duration.filter(is_set).map_or_else(|| "-".to_owned(), human_duration)
+}
+
+/// Shows a latency; `-` if it is not known.
+pub fn latency(duration: Option<&prost_types::Duration>) -> String {
+    let nanos = duration
+        .map(|time| time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into()));
+    let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{:.2?}", Duration::from_nanos(nanos)))
+}
+
+/// Shows a time in UTC, to the second.
+pub fn time(time: Option<&Timestamp>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| Timestamp { nanos: 0, ..*time }.to_string())
+}
+
+/// Returns a line that says which instances were counted, if there is more than one.
+pub fn coverage(Coverage { instances, missing }: Coverage) -> String {
+    let all = instances.len() + missing.len();
+    if missing.is_empty() {
+        return if all > 1 { format!("counted by {all} instances\n") } else { String::new() };
+    }
+    let missing: Vec<_> = missing.iter().map(|id| value(id)).collect();
+    format!("counted by {} of {all} instances; missing: {}\n", instances.len(), missing.join(", "))
+}
+
+/// Returns `1 key` or `2 keys`.
+pub fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_values_stay_in_their_place() {
+        for (text, shown) in [
+            ("alice", "alice"),
+            ("/v1/pay?x", "\"/v1/pay?x\""),
+            ("", "\"\""),
+            ("a, b=c", "\"a, b=c\""),
+            ("a\nb\0\u{1b}[2J", r#""a\nb\0\u{1b}[2J""#),
+            ("\u{202e}evil", r#""\u{202e}evil""#),
+            ("say \"hi\"", r#""say \"hi\"""#),
+            ("O'Brien", r#""O'Brien""#),
+        ] {
+            assert_eq!(value(text), shown, "{text:?}");
+        }
+        assert_eq!(words("a \"b\"\n\u{9b}c"), r#"a "b"\n\u{9b}c"#);
+        assert_eq!(words(""), "-");
+    }
+
+    #[test]
+    fn absent_and_empty_parts_differ() {
+        let part = |name: &str, value: Option<&str>| KeyPart {
+            name: name.to_owned(),
+            value: value.map(str::to_owned),
+        };
+        let parts = vec![
+            part("user_id", Some("a b")),
+            part("attributes.plan", None),
+            part("resource", Some("")),
+        ];
+        let by_parts = KeyRef { parts, ..KeyRef::default() };
+        assert_eq!(key(Some(&by_parts)), r#"user_id="a b", no attributes.plan, resource="""#);
+        let by_id = KeyRef { id: "a%3Ab".to_owned(), ..KeyRef::default() };
+        assert_eq!(key(Some(&by_id)), "id a%3Ab");
+    }
+}

@@ -1,0 +1,132 @@
+//! `rlaas top`: decisions by rule as they are made; the keys with the highest counts; the instances
+//! of the fleet.
+
+mod feeds;
+mod lists;
+mod live;
+mod numbers;
+mod once;
+mod state;
+mod terminal;
+mod view;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{ArgGroup, Args, ValueEnum};
+use rlaas_proto::ratelimit::admin::v1::{TopKind, WatchStatsRequest};
+
+use crate::call::{CallArgs, CommandOutput};
+use crate::text::project_id;
+
+/// The past that the live view begins with, and what shows the newest point.
+const HISTORY: Duration = Duration::from_mins(15);
+const NEWEST: Duration = Duration::from_secs(1);
+/// Bounds of `--interval`.
+const INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_mins(1);
+/// Selects the rules of all projects.
+const ALL_PROJECTS: &str = "-";
+/// Most rules of a point.
+const MAX_RULES: i32 = 1_000;
+
+/// The options of `rlaas top`.
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("what").args(["keys", "instances"])))]
+pub struct TopArgs {
+    /// Keys of this rule with the highest counts
+    #[arg(long, value_name = "RULE")]
+    keys: Option<String>,
+    /// Instances of the fleet
+    #[arg(long)]
+    instances: bool,
+    /// What to count
+    #[arg(long, value_enum, default_value = "denied", requires = "keys")]
+    kind: CountArg,
+    /// The last 15 minutes or hour
+    #[arg(long, value_parser = PossibleValuesParser::new(["15m", "1h"]), default_value = "15m",
+          requires = "keys")]
+    window: String,
+    /// Most keys: 1 to 128
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "keys",
+          value_parser = clap::value_parser!(i32).range(1..=128))]
+    max: i32,
+    /// Project; - is all, _ that without a key [default: -, _ with --keys]
+    #[arg(long, value_name = "ID", conflicts_with = "instances", allow_hyphen_values = true)]
+    project: Option<String>,
+    /// Only this rule and its candidates
+    #[arg(long, conflicts_with = "what")]
+    rule: Option<String>,
+    /// Time between points: 10s to 60s, from 1s with --this-instance
+    #[arg(long, value_name = "D", conflicts_with = "what", value_parser = interval)]
+    interval: Option<Duration>,
+    /// Only decisions of the instance that answers
+    #[arg(long, conflicts_with = "what")]
+    this_instance: bool,
+    #[command(flatten)]
+    call: CallArgs,
+}
+
+/// A count of keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CountArg {
+    /// Denied requests
+    Denied,
+    /// Requests allowed near the limit
+    NearLimit,
+    /// Units taken
+    Used,
+}
+
+impl From<CountArg> for TopKind {
+    fn from(count: CountArg) -> Self {
+        match count {
+            CountArg::Denied => Self::Denied,
+            CountArg::NearLimit => Self::NearLimit,
+            CountArg::Used => Self::Used,
+        }
+    }
+}
+
+/// Shows what was asked for. Returns the exit code.
+pub fn run(args: &TopArgs) -> ExitCode {
+    args.call.run(async |admin| {
+        if let Some(rule) = &args.keys {
+            return lists::keys(admin, rule, args).await;
+        }
+        if args.instances {
+            return lists::instances(admin).await;
+        }
+        if args.call.json {
+            return once::lines(admin, args.request(None)).await;
+        }
+        if !terminal::is_there() {
+            return once::table(admin, args.request(Some(NEWEST))).await;
+        }
+        let address = args.call.server.address();
+        live::run(admin, args.request(Some(HISTORY)), address).await?;
+        Ok(CommandOutput::printed())
+    })
+}
+
+impl TopArgs {
+    fn request(&self, history: Option<Duration>) -> WatchStatsRequest {
+        let duration = |time: Duration| prost_types::Duration::try_from(time).ok();
+        WatchStatsRequest {
+            project_id: project_id(self.project.as_deref().unwrap_or(ALL_PROJECTS)),
+            rule: self.rule.clone().unwrap_or_default(),
+            interval: self.interval.and_then(duration),
+            this_instance: self.this_instance,
+            max_rules: MAX_RULES,
+            history: history.and_then(duration),
+            ..WatchStatsRequest::default()
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, &'static str> {
+    let interval = humantime::parse_duration(text).ok();
+    let interval = interval.filter(|interval| INTERVALS.contains(interval));
+    interval.ok_or("must be a duration from 1s to 1m, such as 10s")
+}

@@ -1,0 +1,58 @@
+//! `rlaas rule`: what reads and writes rules files. The other commands are in the tables of
+//! `rlaas_cli`.
+
+mod apply;
+mod export;
+mod plan;
+mod source;
+mod write;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use rlaas_proto::ratelimit::v1::Rule;
+use serde_json::Value;
+
+use self::apply::ApplyRulesArgs;
+use self::export::ExportRulesArgs;
+pub(super) use self::write::run_table;
+use super::in_order;
+use crate::rule_messages;
+
+/// The commands in the order of the help.
+const ORDER: [&str; 11] = [
+    "create", "set", "apply", "export", "list", "get", "delete", "history", "diff", "rollback",
+    "mode",
+];
+
+#[derive(Args, Debug)]
+pub(super) struct RuleArgs {
+    #[command(subcommand)]
+    command: RuleCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RuleCommand {
+    /// Make the rules of files those of projects: shows what changes, and asks on a terminal
+    Apply(ApplyRulesArgs),
+    /// Print the rules of a project that were made at run time as a rules file; or all projects
+    Export(ExportRulesArgs),
+}
+
+/// Adds the commands of the tables.
+pub(super) fn with_all_commands(rule: clap::Command) -> clap::Command {
+    in_order(rlaas_cli::add_commands(rule, "rule"), &ORDER)
+}
+
+/// Returns the fields of a rule that are not at their defaults, in the words of rules files.
+pub(super) fn fields(rule: &Rule) -> BTreeMap<String, Value> {
+    rule_messages::fields(&rule_messages::spec(rule))
+}
+
+pub(super) fn run(args: &RuleArgs) -> ExitCode {
+    match &args.command {
+        RuleCommand::Apply(args) => apply::run(args),
+        RuleCommand::Export(args) => export::run(args),
+    }
+}
