@@ -198,7 +198,8 @@ impl Cli {
             Err(error) => error.exit(),
         };
         let is_of_server = matches!(matches.subcommand_name(), None | Some("serve" | "config"));
-        if !is_of_server && !(given.config.is_empty() && given.set.is_empty()) {
+        let is_given = !given.config.is_empty() || !given.set.is_empty();
+        if is_given && !is_of_server {
             eprintln!("rlaas: --config and --set before a command are for serve and config");
             return ExitCode::from(EXIT_CONFIG);
         }

@@ -151,9 +151,16 @@ impl CallArgs {
         &self,
         call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
     ) -> ExitCode {
-        let answered = runtime()
-            .map_err(CommandError::from)
-            .and_then(|runtime| runtime.block_on(self.call(call)));
+        let answered = runtime().map_err(CommandError::from).and_then(|runtime| {
+            runtime.block_on(async {
+                let server = self.server.endpoint()?;
+                let answered = call(server.connect().await?.channel()).await;
+                answered.map_err(|error| match error {
+                    CommandError::Status(status) => CommandError::Other(server.explain(&status)),
+                    other => other,
+                })
+            })
+        });
         match answered {
             Ok(answer) => self.print(&answer),
             Err(error) => report(&error),
@@ -169,18 +176,6 @@ impl CallArgs {
             eprintln!("rlaas: warning: {}", printable(warning));
         }
         print(&answer.text)
-    }
-
-    async fn call(
-        &self,
-        call: impl AsyncFnOnce(ApiChannel) -> Result<CommandOutput, CommandError>,
-    ) -> Result<CommandOutput, CommandError> {
-        let server = self.server.endpoint()?;
-        let channel = server.connect().await?.channel();
-        match call(channel).await {
-            Err(CommandError::Status(status)) => Err(CommandError::Other(server.explain(&status))),
-            other => other,
-        }
     }
 }
 

@@ -22,38 +22,29 @@ pub(crate) struct Peer {
     pub(crate) args: ServerArgs,
 }
 
-/// The reason why there is no response.
-#[derive(Debug)]
-enum ConnectionFailure {
-    Unreachable(String),
-    TimedOut,
-    NoGrpc,
-    NoTls,
-    Tls(String),
-    NotTrusted(String),
-}
-
 impl Peer {
     /// Explains a failed connection.
     pub(crate) fn explain_connect_error(&self, error: &(dyn Error + 'static)) -> String {
         let causes = causes(error);
-        let failure = tls_failure(&causes).unwrap_or_else(|| {
-            if causes.iter().any(|cause| is_timeout(*cause)) {
-                return ConnectionFailure::TimedOut;
-            }
-            let is_other = |text: String| text == "HTTP/2 was not negotiated.";
-            if causes.iter().any(|cause| is_other(cause.to_string()) || is_closed(*cause)) {
-                return ConnectionFailure::NoGrpc;
-            }
-            let reason = causes.last().map(ToString::to_string).unwrap_or_default();
-            ConnectionFailure::Unreachable(without_os_error_number(&reason))
-        });
-        self.text(&failure)
+        if let Some(text) = self.explain_tls_error(&causes) {
+            return text;
+        }
+        if causes.iter().any(|cause| is_timeout(*cause)) {
+            return self.explain_timeout();
+        }
+        let is_other = |text: String| text == "HTTP/2 was not negotiated.";
+        if causes.iter().any(|cause| is_other(cause.to_string()) || is_closed(*cause)) {
+            return self.explain_other_protocol();
+        }
+        let reason = causes.last().map(ToString::to_string).unwrap_or_default();
+        let reason = without_os_error_number(&reason);
+        format!("no server at {}: {reason} (is `rlaas serve` running?)", self.addr)
     }
 
     /// Explains a timeout.
     pub(crate) fn explain_timeout(&self) -> String {
-        self.text(&ConnectionFailure::TimedOut)
+        let timeout = humantime::format_duration(self.args.timeout);
+        format!("no response from {} within {timeout} (--timeout)", self.addr)
     }
 
     /// Explains a failed call over an established connection.
@@ -63,102 +54,96 @@ impl Peer {
                 text.contains("response with status: ") || text.contains("grpc-status header")
             };
             return match (status.code(), status.message()) {
-                (_, message) if is_of_http(message) => self.text(&ConnectionFailure::NoGrpc),
+                (_, message) if is_of_http(message) => self.explain_other_protocol(),
                 (code, "") => code_name(code),
-                (Code::Cancelled, "Timeout expired") => self.text(&ConnectionFailure::TimedOut),
+                (Code::Cancelled, "Timeout expired") => self.explain_timeout(),
                 (code, message) => format!("{}: {}", code_name(code), printable(message)),
             };
         };
         let causes = causes(source);
-        let failure = tls_failure(&causes).unwrap_or_else(|| {
+        self.explain_tls_error(&causes).unwrap_or_else(|| {
             let has_timed_out = causes.iter().any(|cause| is_timeout(*cause));
-            if has_timed_out { ConnectionFailure::TimedOut } else { ConnectionFailure::NoGrpc }
-        });
-        self.text(&failure)
+            if has_timed_out { self.explain_timeout() } else { self.explain_other_protocol() }
+        })
     }
 
-    fn text(&self, failure: &ConnectionFailure) -> String {
-        let Self { addr, args: ServerArgs { timeout, .. }, .. } = self;
-        let bare = addr.split_once("://").map_or(addr.as_str(), |(_, bare)| bare);
-        match failure {
-            ConnectionFailure::Unreachable(reason) => {
-                format!("no server at {addr}: {reason} (is `rlaas serve` running?)")
+    /// Returns the address without its scheme.
+    fn bare_address(&self) -> &str {
+        self.addr.split_once("://").map_or(&self.addr, |(_, bare)| bare)
+    }
+
+    /// Explains that there is something, but no gRPC that takes this caller.
+    fn explain_other_protocol(&self) -> String {
+        let (addr, bare) = (&self.addr, self.bare_address());
+        let remedy = match (addr.starts_with("https://"), &self.args.cert) {
+            (false, _) => format!("https://{bare} with --ca if it requires TLS"),
+            (true, None) => "with --cert and --key if it requires a client certificate".to_owned(),
+            (true, Some(_)) => "and --cert a certificate that it accepts".to_owned(),
+        };
+        format!("{addr} does not answer gRPC: --addr must be an address of server.listen, {remedy}")
+    }
+
+    /// Explains the TLS error among the causes, if there is one.
+    fn explain_tls_error(&self, causes: &[&(dyn Error + 'static)]) -> Option<String> {
+        let addr = &self.addr;
+        let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
+        let reason = match error {
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                return Some(format!(
+                    "{addr} does not speak TLS: try http://{}",
+                    self.bare_address()
+                ));
             }
-            ConnectionFailure::TimedOut => {
-                let timeout = humantime::format_duration(*timeout);
-                format!("no response from {addr} within {timeout} (--timeout)")
+            rustls::Error::InvalidCertificate(error) => {
+                let reason = distrust(error);
+                return Some(format!("the certificate of {addr} is not trusted: {reason}"));
             }
-            ConnectionFailure::NoGrpc => {
-                let remedy = match (addr.starts_with("https://"), &self.args.cert) {
-                    (false, _) => format!("https://{bare} with --ca if it requires TLS"),
-                    (true, None) => {
-                        "with --cert and --key if it requires a client certificate".to_owned()
-                    }
-                    (true, Some(_)) => "and --cert a certificate that it accepts".to_owned(),
-                };
-                format!(
-                    "{addr} does not answer gRPC: --addr must be an address of server.listen, {remedy}"
-                )
+            rustls::Error::AlertReceived(alert) if is_for_lack_of_a_certificate(*alert) => {
+                return Some(self.explain_other_protocol());
             }
-            ConnectionFailure::NoTls => format!("{addr} does not speak TLS: try http://{bare}"),
-            ConnectionFailure::Tls(reason) => format!("TLS handshake with {addr} failed: {reason}"),
-            ConnectionFailure::NotTrusted(reason) => {
-                format!("the certificate of {addr} is not trusted: {reason}")
-            }
-        }
+            rustls::Error::AlertReceived(alert) => format!("{alert:?}"),
+            other => other.to_string(),
+        };
+        Some(format!("TLS handshake with {addr} failed: {reason}"))
     }
 }
 
-/// Returns the failure for the TLS error among the causes, if there is one.
-fn tls_failure(causes: &[&(dyn Error + 'static)]) -> Option<ConnectionFailure> {
-    let error = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
-    Some(match error {
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            ConnectionFailure::NoTls
+/// Returns why a certificate is not trusted.
+fn distrust(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => {
+            "unknown issuer, --ca must name the file of its authority".to_owned()
         }
-        rustls::Error::InvalidCertificate(error) => ConnectionFailure::NotTrusted(match error {
-            CertificateError::UnknownIssuer => {
-                "unknown issuer, --ca must name the file of its authority".to_owned()
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "it has expired".to_owned()
-            }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "it is for another host name".to_owned()
-            }
-            other => other.to_string(),
-        }),
-        // Whether a connection that is closed for lack of a certificate ends with its alert or with
-        // a broken pipe is a race.
-        rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError
-            | AlertDescription::NoApplicationProtocol,
-        ) => ConnectionFailure::NoGrpc,
-        rustls::Error::AlertReceived(other) => ConnectionFailure::Tls(format!("{other:?}")),
-        other => ConnectionFailure::Tls(other.to_string()),
-    })
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "it has expired".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another host name".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns `true` for alerts about the client's certificate. Whether a connection that is closed for
+/// lack of one ends with its alert or with a broken pipe is a race.
+fn is_for_lack_of_a_certificate(alert: AlertDescription) -> bool {
+    use AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+        CertificateUnknown, DecryptError, NoApplicationProtocol, UnknownCA, UnsupportedCertificate,
+    };
+    let expired = [CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA];
+    let refused = [CertificateRequired, BadCertificate, UnsupportedCertificate, AccessDenied];
+    expired.contains(&alert)
+        || refused.contains(&alert)
+        || [DecryptError, NoApplicationProtocol].contains(&alert)
 }
 
 fn is_closed(cause: &(dyn Error + 'static)) -> bool {
-    let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-    matches!(
-        kind,
-        Some(
-            io::ErrorKind::ConnectionReset
-                | io::ErrorKind::ConnectionAborted
-                | io::ErrorKind::NotConnected
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::UnexpectedEof
-        )
-    )
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
+    };
+    let closed = [ConnectionReset, ConnectionAborted, NotConnected, BrokenPipe, UnexpectedEof];
+    cause.downcast_ref::<io::Error>().is_some_and(|error| closed.contains(&error.kind()))
 }
 
 fn is_timeout(cause: &(dyn Error + 'static)) -> bool {
