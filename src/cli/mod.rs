@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value};
+use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value, wrong_arguments};
 
 use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
 
@@ -195,7 +195,7 @@ impl Cli {
         let matches = self.0;
         let given = match ConfigurationArgs::from_arg_matches(&matches) {
             Ok(given) => given,
-            Err(error) => error.exit(),
+            Err(error) => return wrong_arguments(&error),
         };
         let is_of_server = matches!(matches.subcommand_name(), None | Some("serve" | "config"));
         let is_given = !given.config.is_empty() || !given.set.is_empty();
@@ -207,7 +207,7 @@ impl Cli {
             Ok(Some(invocation)) => rule::run_table(invocation),
             Ok(None) => match Program::from_arg_matches(&matches) {
                 Ok(program) => program.run(),
-                Err(error) => error.exit(),
+                Err(error) => wrong_arguments(&error),
             },
             Err(error) => {
                 eprintln!("rlaas: {error:#}");

@@ -21,7 +21,7 @@ use crate::changes::RuleFields;
 use crate::codec::DynamicCodec;
 use crate::command::{self, CommandSpec};
 use crate::output::{self, Exchange};
-use crate::{confirm, fields, parse, text};
+use crate::{confirm, fields, parse, text, wrong_arguments};
 
 /// The method that shows the keys of a selector.
 const INSPECT: &str = "AdminService.Inspect";
@@ -95,7 +95,7 @@ impl<'a> Invocation<'a> {
     pub fn run(self) -> ExitCode {
         match CallArgs::from_arg_matches(self.matches) {
             Ok(call) => call.run_on(async |channel| self.answer(channel).await),
-            Err(error) => error.exit(),
+            Err(error) => wrong_arguments(&error),
         }
     }
 

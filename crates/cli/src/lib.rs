@@ -75,6 +75,12 @@ pub fn key_value(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
+/// Prints what is wrong with arguments, and returns the exit code.
+pub fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    let _closed = error.print();
+    ExitCode::from(EXIT_NO_RESPONSE)
+}
+
 /// Prints an error, if it is one, and returns the exit code.
 fn exit_code(done: anyhow::Result<bool>, if_not: u8) -> ExitCode {
     match done {
