@@ -78,10 +78,10 @@ export const KEY_ACTIONS = [
       await page.locator('summary', { hasText: /^Ban$/ }).click();
       const form = page.locator('details[open]');
       await form.getByLabel('Ends after').fill('tomorrow');
-      await form.getByLabel('Reason').fill('typed');
+      await form.getByLabel('Why').fill('typed');
       await form.getByRole('button').click();
       await page.getByText('ends after must be').waitFor();
-      assert.equal(await page.locator('details[open]').getByLabel('Reason').inputValue(), 'typed');
+      assert.equal(await page.locator('details[open]').getByLabel('Why').inputValue(), 'typed');
       if (way.hasScripts) await way.look(page, 'key-refused');
     },
   },
