@@ -101,7 +101,7 @@ impl Chart<'_> {
                 @if self.points.is_empty() { p.hint { "Nothing was counted in this time." } } @else {
                     div.scroll tabindex="0" role="region" aria-label=(name) {
                         table {
-                            caption { "DecisionSum, newest first." }
+                            caption { "Counts, newest first." }
                             thead { tr {
                                 th scope="col" { "From" }
                                 @for series in self.series { th.right scope="col" { (foreign(&series.name)) } }

@@ -79,6 +79,8 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
     assert_eq!(row(&html, "U+202E").expect("a key"), ["2", "100 %"]);
     for text in [
         "<strong>2 per 1 h</strong>",
+        "Counts by",
+        "Counts, newest first",
         "data-events=\"now-events\"",
         "is /pay",
         "fixed window",

@@ -30,7 +30,7 @@ impl RulePage {
                         None => (matchers(&rule.matchers)),
                     }
                 }
-                @if rule.descriptor_rule.is_none() { dt { "DecisionSum by" } dd { (key_by(&rule.key_by)) } }
+                @if rule.descriptor_rule.is_none() { dt { "Counts by" } dd { (key_by(&rule.key_by)) } }
                 dt { "Limit" } dd { (rule_words::rule_grant(rule)) }
                 dt { "Algorithm" } dd { (rule_words::algorithm(rule.algorithm())) }
                 @if rule.near_limit_ppm > 0 {

@@ -20,7 +20,7 @@ const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Most keys.
 const MAX_KEYS: i32 = 20;
 
-/// DecisionSum the keys.
+/// Counts the keys.
 pub(super) async fn read(
     visitor: &ConsoleVisitor,
     project: &str,
