@@ -7,7 +7,9 @@ use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceCli
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use tonic::{Request, Status};
 
+use super::ConsoleContext;
 use super::fields::UNNAMED;
+use super::page_error::PageError;
 use super::visitor::ConsoleVisitor;
 use crate::api::InProcess;
 
@@ -33,6 +35,19 @@ impl ConsoleVisitor {
     pub(super) fn rules_of(&self, project: &str) -> RateLimitServiceClient<InProcess> {
         let services = self.services.clone().in_project(project);
         RateLimitServiceClient::new(services).max_decoding_message_size(usize::MAX)
+    }
+}
+
+impl ConsoleContext {
+    /// Makes calls that the service answers from memory, on the background thread: no decision waits for
+    /// long lists. Calls of the store, and those that use that thread themselves, must not be among them.
+    pub(super) async fn in_background<T: Send + 'static>(
+        &self,
+        calls: impl Future<Output = Result<T, PageError>> + Send + 'static,
+    ) -> Result<T, PageError> {
+        let runtime = self.background.clone();
+        let made = self.background.spawn_blocking(move || runtime.block_on(calls)).await;
+        made.map_err(|_| Status::unavailable("the server stops"))?
     }
 }
 

@@ -4,7 +4,6 @@ use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1::{
     Coverage, RuleStats, WatchStatsRequest, WatchStatsResponse,
 };
-use tonic::Status;
 
 use super::Console;
 use super::calls::{READ_TIME, within};
@@ -100,8 +99,7 @@ pub(super) fn range(points: &[Interval]) -> Interval {
     (Timestamp { seconds: until.seconds - SPAN, ..until }, until)
 }
 
-/// Returns the points of the last 15 minutes, oldest first. They are read on the background thread:
-/// there may be 90,000 counters.
+/// Returns the points of the last 15 minutes, oldest first. There may be 90,000 counters.
 pub(super) async fn history(
     console: &Console,
     visitor: &ConsoleVisitor,
@@ -113,15 +111,14 @@ pub(super) async fn history(
         past_only: true,
         ..request
     };
-    let (mut client, runtime) = (visitor.admin(), console.background.clone());
+    let mut client = visitor.admin();
     let read = async move {
         let stream = client.watch_stats(within(READ_TIME, request)).await?;
         let (mut stream, mut points) = (stream.into_inner(), Vec::new());
         while let Some(point) = stream.message().await? {
             points.push(point);
         }
-        Ok::<_, Status>(points)
+        Ok(points)
     };
-    let read = console.background.spawn_blocking(move || runtime.block_on(read)).await;
-    Ok(read.map_err(|_| Status::unavailable("the server stops"))??)
+    console.in_background(read).await
 }

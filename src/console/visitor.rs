@@ -17,7 +17,7 @@ use crate::projects::ProjectId;
 use crate::store::Health;
 
 /// A visitor who may see the console.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ConsoleVisitor {
     /// The services, as the visitor may call them.
     pub(super) services: InProcess,

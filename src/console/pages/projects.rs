@@ -105,7 +105,11 @@ async fn respond(
     refused: Option<Refused>,
 ) -> Response {
     let listed = match search {
-        Ok(search) => list(visitor).await.map(|all| ListedProjects::new(all, search)),
+        Ok(search) => {
+            let visitor = visitor.clone();
+            let listed = async move { Ok(ListedProjects::new(list(&visitor).await?, search)) };
+            console.in_background(listed).await
+        }
         Err(error) => Err(error),
     };
     let problem = refused.as_ref().map(|refused| &refused.error).or(listed.as_ref().err());

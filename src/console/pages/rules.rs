@@ -52,7 +52,7 @@ pub(in crate::console) async fn show(
         .map_err(PageError::from)
         .and_then(|fields| RuleSearch::parse(&fields));
     let listed = match &searched {
-        Ok(search) => list(&visitor, search).await,
+        Ok(search) => console.in_background(list(visitor, search.clone())).await,
         Err(error) => Err(error.clone()),
     };
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
@@ -70,9 +70,9 @@ pub(super) async fn config(
 }
 
 /// Returns the rules that a visitor may see: of all projects, or of the one that they ask for.
-async fn list(visitor: &ConsoleVisitor, search: &RuleSearch) -> Result<ListedRules, PageError> {
+async fn list(visitor: ConsoleVisitor, search: RuleSearch) -> Result<ListedRules, PageError> {
     let mut ids: Vec<String> = if search.project.is_empty() {
-        projects::list(visitor).await?.into_iter().map(|project| project.id).collect()
+        projects::list(&visitor).await?.into_iter().map(|project| project.id).collect()
     } else {
         vec![id_of(&search.project).to_owned()]
     };
@@ -81,7 +81,7 @@ async fn list(visitor: &ConsoleVisitor, search: &RuleSearch) -> Result<ListedRul
     let wanted = search.name.to_lowercase();
     let mut listed = ListedRules::default();
     for id in ids {
-        let config = match config(visitor, &id).await {
+        let config = match config(&visitor, &id).await {
             // It was deleted meanwhile.
             Err(error) if error.is_of_access() && search.project.is_empty() => continue,
             config => config?,

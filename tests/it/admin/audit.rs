@@ -8,6 +8,8 @@ use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
@@ -78,6 +80,29 @@ async fn a_change_is_recorded_with_its_caller_its_reason_and_its_effect() {
     }
     let stored: Vec<u8> = redis.query(&["DUMP", "rlaas:audit"]);
     assert!(!stored.windows(5).any(|window| window == b"alice"));
+}
+
+#[tokio::test]
+async fn a_ban_is_recorded_with_what_the_key_has_used() {
+    let redis = RedisServer::start();
+    for server in servers(&redis, &["rate-limiter.overridable=true"]) {
+        let (mut client, mut admin) = (server.client().await, admin(&server).await);
+        for _ in 0..4 {
+            check(&mut client, "alice").await.expect("a decision");
+        }
+        let ban = proto::SetOverrideRequest {
+            selector: of_user("alice"),
+            grant: Some(Grant { kind: Some(Kind::Banned(true)), burst: 0 }),
+            ttl: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+            reason: "abuse".to_owned(),
+            request_id: String::new(),
+        };
+        admin.set_override(ban).await.expect("a ban");
+        let entries = newest(&mut admin).await;
+        let states = [&entries[0].before[..], &entries[0].after[..]].concat();
+        let seen = states.iter().map(|state| (state.used, state.limit));
+        assert_eq!(seen.collect::<Vec<_>>(), [(4, 5), (4, 0)], "not as after a reset");
+    }
 }
 
 #[tokio::test]

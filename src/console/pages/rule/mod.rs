@@ -47,7 +47,7 @@ use crate::console::visitor::ConsoleVisitor;
 struct RulePage {
     frame: Frame,
     query: RuleQuery,
-    /// The configuration in force in its project.
+    /// The configuration in force in its project, without its rules.
     config: GetConfigResponse,
     /// The rule in force.
     rule: Rule,
@@ -116,11 +116,8 @@ async fn gather(
 ) -> Result<RulePage, PageError> {
     let id = id_of(&query.project).to_owned();
     let query = RuleQuery { of_instance: query.of_instance && visitor.sees_instances(), ..query };
-    let mut config = config(visitor, &id).await?;
-    let rule = config.rules.iter().position(|rule| rule.name == query.name);
-    let rule = rule.map(|position| config.rules.swap_remove(position));
-    let unknown = || PageError::not_found("rule must be the name of a rule in force");
-    let rule = rule.ok_or_else(unknown)?;
+    let (config, rule) =
+        console.in_background(in_force(visitor.clone(), id.clone(), query.name.clone())).await?;
     let written = GetRuleRequest { project_id: id.clone(), rule_name: query.name.clone() };
     let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
     let points = WatchStatsRequest {
@@ -142,6 +139,18 @@ async fn gather(
         query,
         draft: None,
     })
+}
+
+/// Returns the configuration of a project without its rules, and one rule in force.
+async fn in_force(
+    visitor: ConsoleVisitor,
+    id: String,
+    name: String,
+) -> Result<(GetConfigResponse, Rule), PageError> {
+    let mut config = config(&visitor, &id).await?;
+    let rule = std::mem::take(&mut config.rules).into_iter().find(|rule| rule.name == name);
+    let unknown = || PageError::not_found("rule must be the name of a rule in force");
+    Ok((config, rule.ok_or_else(unknown)?))
 }
 
 impl RulePage {
