@@ -21,6 +21,7 @@ mod openapi;
 mod override_properties;
 mod overrides;
 mod properties;
+mod refusals;
 mod request_ids;
 pub(crate) mod step_proxy;
 mod top_keys;

@@ -7,7 +7,7 @@
 mod envoy;
 mod forged_text;
 mod refused;
-mod wire;
+pub(crate) mod wire;
 
 use prost_reflect::DescriptorPool;
 use rlaas_testkit::process::Rlaas;

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// Messages as bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +55,17 @@ pub(super) async fn call(
     metadata: &[(String, String)],
     message: Vec<u8>,
 ) -> Result<Vec<u8>, Status> {
+    let mut messages = open(channel, path, metadata, message).await?;
+    Ok(messages.message().await?.unwrap_or_default())
+}
+
+/// Calls a method with these bytes. A method with one response is a stream of one.
+pub(crate) async fn open(
+    channel: &Channel,
+    path: &str,
+    metadata: &[(String, String)],
+    message: Vec<u8>,
+) -> Result<Streaming<Vec<u8>>, Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.expect("a connection");
     let mut request = Request::new(message);
@@ -63,10 +74,8 @@ pub(super) async fn call(
         request.metadata_mut().append(name, value.parse().expect("a value"));
     }
     let path = path.parse().expect("a path");
-    // A method with one response is a stream of one.
     let response = grpc.server_streaming(request, path, BytesCodec).await;
-    let mut messages = response.map(Response::into_inner)?;
-    Ok(messages.message().await?.unwrap_or_default())
+    response.map(Response::into_inner)
 }
 
 /// A response over HTTP.

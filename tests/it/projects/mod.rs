@@ -26,7 +26,7 @@ mod neighbours;
 mod registry;
 mod restore;
 mod risks;
-mod roles;
+pub(crate) mod roles;
 mod secrets;
 mod service;
 mod shares;

@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 
 use super::client::{Client, client, http, rule};
 
-pub(super) const ROOT: &str = "s3cret-of-root";
-pub(super) const TEAM: &str = "s3cret-of-the-team";
-pub(super) const DESK: &str = "s3cret-of-the-desk";
+pub(crate) const ROOT: &str = "s3cret-of-root";
+pub(crate) const TEAM: &str = "s3cret-of-the-team";
+pub(crate) const DESK: &str = "s3cret-of-the-desk";
 
 fn start() -> (Rlaas, TempDir) {
     start_with("")
@@ -30,7 +30,7 @@ pub(super) fn sha256(token: &str) -> String {
 }
 
 /// The same, with options of the command line.
-pub(super) fn start_on(settings: &str, options: &[&str]) -> (Rlaas, TempDir) {
+pub(crate) fn start_on(settings: &str, options: &[&str]) -> (Rlaas, TempDir) {
     let dir = TempDir::new();
     let file = dir.write(
         "rlaas.yaml",

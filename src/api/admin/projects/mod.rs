@@ -320,7 +320,9 @@ impl ProjectService for Projects {
         let given = rule_messages::spec(given);
         let mask = message.update_mask.as_ref().map_or(&[][..], |mask| &mask.paths).to_vec();
         if let Err(path) = rule_messages::merge(&given, &given, &mask) {
-            let problem = format!("must name fields of a rule, not {path:?}");
+            // Statuses are sent in headers.
+            let shown: String = path.chars().take(64).collect();
+            let problem = format!("must name fields of a rule, not {shown:?}");
             return Err(invalid_field("update_mask", &problem));
         }
         let selection = RuleSelection {
