@@ -10,7 +10,6 @@ pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, verdict}
 pub use rlaas_limiter::{observer, store};
 pub(crate) use rlaas_proto::json as json_messages;
 
-pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;

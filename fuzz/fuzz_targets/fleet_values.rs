@@ -6,7 +6,7 @@
 
 use axum::http::{Method, StatusCode};
 use libfuzzer_sys::fuzz_target;
-use rlaas::admin::Note;
+use rlaas::api::admin::Note;
 use rlaas::clock::Deadline;
 use rlaas_fuzz::{RUNTIME, administrator, http_api, limiter, send};
 use std::time::Duration;

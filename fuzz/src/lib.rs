@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode, header};
-use rlaas::admin::{AdminSettings, Administrator};
+use rlaas::api::admin::{AdminSettings, Administrator};
 use rlaas::api::LimitHeaders;
 use rlaas::api::auth::{Auth, HostNames, PeerLocality, RequestKind};
 use rlaas::api::http::{HttpState, permission_of, router};

@@ -12,8 +12,8 @@ use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use thiserror::Error;
 use tonic::Status;
 
-use crate::admin::projects::ProjectAdministrator;
 use crate::algorithm::OnChange;
+use crate::api::admin::Projects;
 use crate::projects::ProjectId;
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
@@ -60,7 +60,7 @@ impl From<InvalidPage> for Status {
 pub(super) fn page(
     snapshot: &Snapshot,
     store: &str,
-    projects: &ProjectAdministrator,
+    projects: &Projects,
     request: &proto::GetConfigRequest,
 ) -> Result<proto::GetConfigResponse, InvalidPage> {
     let size = match usize::try_from(request.page_size).map_err(|_| InvalidPage::Size)? {

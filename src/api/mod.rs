@@ -39,10 +39,9 @@ use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
 use self::admin::routes::{AdminApi, AdminRoute};
+use self::admin::{AdminSettings, Administrator, Projects};
 use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
-use crate::admin::projects::ProjectAdministrator;
-use crate::admin::{AdminSettings, Administrator};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use rlaas_limiter::Limiter;
@@ -82,7 +81,7 @@ pub struct ApiSettings {
 pub fn services(
     limiter: &Limiter,
     administrator: Administrator,
-    projects: ProjectAdministrator,
+    projects: Projects,
     metrics: &Arc<Metrics>,
     ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
@@ -92,7 +91,7 @@ pub fn services(
     let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let admin = admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
-    let projects = ProjectServer::new(admin::Projects::new(projects));
+    let projects = ProjectServer::new(projects);
     let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -121,7 +120,7 @@ pub fn permission_of(path: &str) -> Option<Permission> {
             let route = AdminRoute::of_rpc(AdminApi::Keys, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
-        ProjectServer::<admin::Projects>::NAME => {
+        ProjectServer::<Projects>::NAME => {
             let route = AdminRoute::of_rpc(AdminApi::Projects, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }

@@ -11,10 +11,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::{ApiKeyRefusal, AuthError, TokenError};
-use crate::admin::AdminError;
-use crate::plan::SelectError;
 use crate::projects::KeyRefusal;
-use crate::store::StoreError;
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
 
@@ -113,50 +110,8 @@ pub(super) fn invalid_field(field: &str, problem: &str) -> Status {
     violation(Code::InvalidArgument, "INVALID_FIELD", field, format!("{field} {problem}"))
 }
 
-/// Returns the status of an operation of administration that failed.
-pub(super) fn admin(error: &AdminError) -> Status {
-    let (code, reason) = match error {
-        AdminError::Selector(SelectError::UnknownRule) | AdminError::UnknownRule => {
-            (Code::NotFound, "UNKNOWN_RULE")
-        }
-        AdminError::NotOverridable => (Code::FailedPrecondition, "NOT_OVERRIDABLE"),
-        AdminError::OtherChange => (Code::InvalidArgument, "REQUEST_ID_USED"),
-        AdminError::Unfinished => (Code::Unavailable, "REQUEST_UNFINISHED"),
-        AdminError::TooManyIds => (Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS"),
-        AdminError::UnknownProject(_) => (Code::NotFound, "UNKNOWN_PROJECT"),
-        AdminError::TooManyModes => (Code::ResourceExhausted, "TOO_MANY_MODES"),
-        AdminError::TooManyChanges => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
-        AdminError::Running => (Code::DeadlineExceeded, "CHANGE_RUNNING"),
-        AdminError::Audit(error) => (store_code(error), "AUDIT_UNAVAILABLE"),
-        AdminError::Store(error) => (store_code(error), "STORE_UNAVAILABLE"),
-        AdminError::Journal(_) => (Code::Unavailable, "JOURNAL_UNAVAILABLE"),
-        AdminError::Change(error) => (store_code(&error.error), "STORE_UNAVAILABLE"),
-        AdminError::Selector(_)
-        | AdminError::Reason
-        | AdminError::OptionalReason
-        | AdminError::RequestId
-        | AdminError::TooManyUnits { .. }
-        | AdminError::Burst { .. }
-        | AdminError::PageToken
-        | AdminError::ServersChanged => (Code::InvalidArgument, "INVALID_FIELD"),
-    };
-    match error.field() {
-        Some(field) => violation(code, reason, field, error.to_string()),
-        None => with_reason(code, reason, error.to_string()),
-    }
-}
-
-/// Returns the code for an administrative call to which the store did not answer.
-fn store_code(error: &StoreError) -> Code {
-    match error {
-        StoreError::Overloaded => Code::ResourceExhausted,
-        StoreError::Expired => Code::DeadlineExceeded,
-        _ => Code::Unavailable,
-    }
-}
-
 /// Returns a status with the violation of one field. `message` begins with the field.
-fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
+pub(super) fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
     let problem = message.strip_prefix(field).unwrap_or(&message).trim_start();
     let mut details = ErrorDetails::with_bad_request_violation(field, problem);
     details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());

@@ -24,8 +24,7 @@ use super::request_log;
 use super::response::{response, result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
-use crate::admin::AdminError;
-use crate::admin::projects::ProjectAdministrator;
+use crate::api::admin::{Projects, unknown_project};
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -45,7 +44,7 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     limiter: Limiter,
-    projects: ProjectAdministrator,
+    projects: Projects,
     metrics: Arc<Metrics>,
     timing: ShardedHistogram,
     headers: LimitHeaders,
@@ -53,11 +52,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Creates the service over `limiter`.
-    pub(super) fn new(
-        limiter: Limiter,
-        projects: ProjectAdministrator,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(super) fn new(limiter: Limiter, projects: Projects, metrics: Arc<Metrics>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, projects, metrics, timing, headers: LimitHeaders::None }
     }
@@ -247,7 +242,7 @@ impl RateLimitService for Service {
         };
         let snapshot = self.limiter.project_snapshot(project);
         let snapshot = snapshot.ok_or_else(|| match asked {
-            Some(_) => status::admin(&AdminError::UnknownProject("project_id")),
+            Some(_) => unknown_project("project_id"),
             None => status::grpc(&CheckError::UnknownProject),
         })?;
         let (store, message) = (self.limiter.store().name(), request.get_ref());

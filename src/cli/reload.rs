@@ -14,7 +14,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::serve::warn_about_rules;
-use crate::admin::ConfiguredHasher;
+use crate::api::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
 use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch};
 use crate::projects::FileRules;

@@ -16,8 +16,8 @@ use super::reload::{ConfigReloader, ReloadInputs};
 use rlaas_cli::loopback;
 
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
-use crate::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::ApiSettings;
+use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
 use crate::clock::Clock;
 use crate::config::{Config, StoreSettings, Watch, warnings};

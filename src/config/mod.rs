@@ -53,7 +53,7 @@ use std::time::Duration;
 use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
-use crate::admin::AuditSettings;
+use crate::api::admin::AuditSettings;
 use crate::api::auth::{ApiKeySettings, AuthSettings};
 use crate::api::envoy::EnvoySettings;
 use crate::projects::{FileProjects, ProjectId};

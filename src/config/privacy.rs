@@ -10,7 +10,7 @@ use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use crate::admin::keyed;
+use crate::api::admin::keyed;
 use crate::rules::{HashedParts, KeyHasher, Part, Request, RuleSet};
 
 /// Number of bytes of a key.

@@ -18,7 +18,7 @@
 //! | `/console/oidc-sign-in`, `/console/oidc-callback` | the way to the issuer, and back |
 //! | `/console/assets/…` | styles, scripts and the icon |
 //!
-//! Pages are made here and work without scripts. They call the operations of [`crate::admin`] that gRPC
+//! Pages are made here and work without scripts. They call the operations of [`crate::api::admin`] that gRPC
 //! and HTTP call too, and know nothing of messages on the wire. All pages are in one folder, and their
 //! links are relative, so that a proxy may serve them below any path without telling it.
 //!
@@ -68,7 +68,7 @@ use axum::routing::{get, post};
 use maud::Markup;
 use tokio::runtime::Handle;
 
-use crate::admin::Administrator;
+use crate::api::admin::Administrator;
 use crate::api::auth::{Auth, PeerLocality, RequestKind};
 
 /// Longest body of a form, in bytes. A selector and a reason fit, even with every byte escaped.

@@ -51,8 +51,7 @@ use self::middleware::Middleware;
 use self::protocol::Protocol;
 use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
-use crate::admin::Administrator;
-use crate::admin::projects::ProjectAdministrator;
+use crate::api::admin::{Administrator, Projects};
 use crate::api::auth::Auth;
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::{self, ApiSettings};
@@ -175,7 +174,7 @@ impl Server {
             Arc::clone(&self.metrics),
             self.api_settings.admin.clone(),
         );
-        let projects = ProjectAdministrator::new(administrator.clone(), self.registry.clone());
+        let projects = Projects::new(administrator.clone(), self.registry.clone());
         let usage = projects.usage().clone();
         let workers =
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
@@ -287,7 +286,7 @@ impl Server {
     fn grpc_services(
         &self,
         limiter: &Limiter,
-        (administrator, projects): (Administrator, ProjectAdministrator),
+        (administrator, projects): (Administrator, Projects),
         health: &HealthServer<HealthService>,
     ) -> Router {
         let services =
@@ -298,7 +297,7 @@ impl Server {
     fn http_services(
         &self,
         limiter: &Limiter,
-        (administrator, projects): (Administrator, ProjectAdministrator),
+        (administrator, projects): (Administrator, Projects),
         health: &HealthReports,
         background: &BackgroundThread,
     ) -> Router {

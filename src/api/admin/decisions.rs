@@ -10,12 +10,12 @@ use tokio::task::yield_now;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
 
-use super::lists::EVERY_PROJECT;
-use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
-use crate::admin::{KeyView, SharedHasher};
+use super::projects::{OPERATE_OR_ADMIN, admitted};
+use super::refusals::no_project;
+use super::{EVERY_PROJECT, KeyView, SharedHasher};
 use crate::api::auth::{Caller, Role};
 use crate::api::response::response;
-use crate::api::status::{admin, invalid_field, with_reason};
+use crate::api::status::{invalid_field, with_reason};
 use crate::projects::ProjectId;
 use crate::proto_values::timestamp;
 use crate::telemetry::decisions::{
@@ -149,7 +149,7 @@ impl Watching {
             yield_now().await;
             let (events, dropped) = self.watch.take(MAX_BATCH);
             if !events.is_empty() || dropped > 0 {
-                self.view.follow(&self.hasher).await.map_err(|error| admin(&error))?;
+                self.view.follow(&self.hasher).await?;
                 let events = events.iter().map(|event| self.event(event)).collect();
                 return Ok(proto::WatchDecisionsResponse { events, dropped });
             }

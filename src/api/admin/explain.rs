@@ -1,27 +1,31 @@
 //! `Explain` and `ExplainDescriptors`. The command line calls the same functions without a server.
 
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
 use tonic::Status;
 
-use crate::admin::messages::{grant_from, key_ref, key_state};
-use crate::admin::{AdminError, Outlook, explain as by_rules, outlook};
+use super::messages::{grant_from, key_ref, key_state};
+use super::{MAX_TIME, refusals};
 use crate::algorithm::Cost;
 use crate::api::config::{grant, mode};
 use crate::api::response::{error, result, rule_decision};
-use crate::api::status::{self, admin, invalid, invalid_field};
+use crate::api::status::{self, invalid, invalid_field};
 use crate::api::v1::parse;
-use crate::clock::Deadline;
-use crate::plan::{RuleIndex, SelectedKey};
+use crate::clock::{Deadline, Micros};
+use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::proto_values::duration;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };
 use crate::rules::{InvalidRequest, Request, RuleSet};
+use crate::store::StoreError;
 use rlaas_limiter::explain::{AppliedRule, ExplainedRule, Mismatch};
 use rlaas_limiter::rules::Unmatched;
-use rlaas_limiter::{CheckError, Limiter, explain as core};
+use rlaas_limiter::{CheckError, Limiter, Preview, Snapshot, explain as core};
 
 /// Explains a request by the rules of its project. One that is not valid for `Check` is a result.
 ///
@@ -35,9 +39,9 @@ pub(crate) async fn explain(
 ) -> Result<proto::ExplainResponse, Status> {
     let proto::ExplainRequest { request, project_id, rule: asked } = message;
     let snapshot = limiter.project_snapshot(&project_id);
-    let snapshot = snapshot.ok_or_else(|| admin(&AdminError::UnknownProject("project_id")))?;
+    let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
     if !asked.is_empty() && !snapshot.rules.has_rule(&asked) {
-        return Err(admin(&AdminError::UnknownRule));
+        return Err(refusals::unknown_rule());
     }
     let request = request.ok_or_else(|| invalid_field("request", "must be set"))?;
     if let Err(problem) = parse(&request) {
@@ -135,6 +139,50 @@ pub(crate) async fn explain_descriptors(
     })
 }
 
+/// Number of rules up to which they are looked at in place: more of them would delay the decisions of
+/// the same worker.
+const MAX_RULES_IN_PLACE: usize = 500;
+
+/// What the store, and the deny cache of this instance, add to an explanation.
+#[derive(Debug)]
+struct Outlook {
+    /// The states of keys, and the verdict; or the failure of the store.
+    preview: Result<Preview, StoreError>,
+    /// For each hit of the plan, the time that the deny cache goes on to refuse it.
+    deny_cached_for: Vec<Option<Micros>>,
+}
+
+/// Explains by the rules in force of `snapshot`, which it returns too. `explain` may take long: with many rules it
+/// runs on a thread of its own.
+async fn by_rules<T: Send + 'static>(
+    snapshot: Arc<Snapshot>,
+    explain: impl FnOnce(&RuleSet) -> T + Send + 'static,
+) -> (Arc<Snapshot>, T) {
+    let rules = snapshot.rules.iter().count() + snapshot.rules.descriptors().count();
+    if rules <= MAX_RULES_IN_PLACE {
+        let explained = explain(&snapshot.rules);
+        return (snapshot, explained);
+    }
+    let explaining = tokio::task::spawn_blocking(move || {
+        let explained = explain(&snapshot.rules);
+        (snapshot, explained)
+    });
+    explaining.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+}
+
+/// Returns what a check of `plan` would decide at this moment.
+async fn outlook(
+    limiter: &Limiter,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    keys: &[SelectedKey],
+    deadline: Deadline,
+) -> Outlook {
+    let deny_cached_for = limiter.deny_cached_for(snapshot, plan);
+    let preview = limiter.preview(snapshot, plan, keys, deadline.or_within(MAX_TIME)).await;
+    Outlook { preview, deny_cached_for }
+}
+
 /// The answer of `Check`; none while the store is away.
 fn check_result(outlook: &Outlook, is_denied: bool) -> Option<CheckResult> {
     let preview = outlook.preview.as_ref().ok()?;
@@ -146,7 +194,7 @@ fn check_result(outlook: &Outlook, is_denied: bool) -> Option<CheckResult> {
 
 fn store_error(outlook: &Outlook) -> Option<tonic_types::Status> {
     let failure = outlook.preview.as_ref().err()?;
-    Some(error(&admin(&AdminError::Store(failure.clone()))))
+    Some(error(&refusals::store(failure)))
 }
 
 /// What the messages of rules are made of.

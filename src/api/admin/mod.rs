@@ -1,23 +1,57 @@
-//! `ratelimit.admin.v1.AdminService`: administration over gRPC. Over HTTP the same methods are
-//! called, with messages in JSON (`http/admin`).
+//! Administration while the service runs: `ratelimit.admin.v1.AdminService` and `ProjectService`. Over
+//! HTTP the same methods are called, with messages in JSON (`http/admin`), and so do the pages of the
+//! console and the command line.
+//!
+//! A method reads its message, checks the role of its caller, and acts on the limiter, the fleet and the
+//! catalogue of projects. A change is recorded in the audit before and after.
 
+mod administrator;
+mod audit;
+mod change;
 mod decisions;
 mod explain;
+mod fleet_top_keys;
+mod hasher;
+mod instances;
+mod key_view;
 mod lists;
+mod messages;
 mod modes;
+mod note;
 mod origins;
 mod overrides;
 mod projects;
+mod refusals;
+mod request_ids;
 pub(super) mod routes;
+mod running;
 mod selector;
 mod stats;
 mod top_keys;
 
-use std::sync::Arc;
-
+pub use administrator::{AdminSettings, Administrator};
+pub use audit::{
+    Audit, AuditFilter, AuditKeys, AuditPage, AuditSettings, AuditedProjects, Intent, PageToken,
+    PendingChange,
+};
+pub(super) use change::AdminCall;
 pub(crate) use explain::{explain, explain_descriptors};
+pub use hasher::{ConfiguredHasher, SharedHasher, keyed};
+pub use instances::{InstanceId, Instances};
+pub use key_view::KeyView;
+pub use modes::Modes;
+pub use note::Note;
 pub use projects::Projects;
-pub(super) use projects::project_status;
+pub(super) use projects::refusals::{no_random_numbers, rules as rule_refusal};
+pub(super) use projects::{OPERATE_OR_ADMIN, admitted};
+pub(super) use refusals::{forbidden, unknown_project};
+pub use stats::{
+    FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
+    StatsWatchError,
+};
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
@@ -25,35 +59,38 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
 use self::decisions::WatchedProjects;
-use self::projects::{ADMIN, OPERATE, no_project};
-pub(super) use self::projects::{OPERATE_OR_ADMIN, admitted, forbidden};
+use self::projects::{ADMIN, OPERATE};
 use self::selector::ParsedSelector;
-use self::top_keys::TopKeysQuery;
+use self::stats::responses as stats_responses;
 use super::auth::{Caller, Role, Roles, StreamAccess};
 use super::deadline::deadline;
-use super::status::{admin, invalid_field};
-use crate::admin::projects::ProjectAdministrator;
-use crate::admin::{Administrator, ChangeRequest, KeyView, Note, messages};
+use super::status::invalid_field;
 use crate::algorithm::Cost;
 use crate::projects::ProjectId;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
 
+/// Longest time that an operation may take before it changes something, whatever deadline its caller has:
+/// the store may hang.
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// Longest time of a change that has begun, which has time of its own.
+const MAX_CHANGE_TIME: Duration = Duration::from_secs(10);
+/// Topic of the fleet by which instances are told to forget cached denials.
+const FORGET: &str = "forget";
+/// Stands for every project.
+const EVERY_PROJECT: &str = "-";
+
 /// `ratelimit.admin.v1.AdminService`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Service {
     administrator: Administrator,
-    projects: ProjectAdministrator,
+    projects: Projects,
     metrics: Arc<Metrics>,
 }
 
 impl Service {
     /// Creates the service.
-    pub fn new(
-        administrator: Administrator,
-        projects: ProjectAdministrator,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(administrator: Administrator, projects: Projects, metrics: Arc<Metrics>) -> Self {
         Self { administrator, projects, metrics }
     }
 
@@ -66,33 +103,7 @@ impl Service {
         if is_in_clear {
             return Ok(KeyView::Clear);
         }
-        let (hasher, deadline) = (self.administrator.hasher(), deadline(request.metadata()));
-        KeyView::hashed(hasher, deadline).await.map_err(|error| admin(&error))
-    }
-
-    /// Makes a change of the keys that a message selects.
-    async fn change<T>(
-        &self,
-        request: &Request<T>,
-        fields: ChangeFields<'_>,
-    ) -> Result<proto::Change, Status> {
-        let ChangeFields { action, required, selector, change, reason, request_id } = fields;
-        let caller = caller(request)?;
-        let project = admitted_selector(caller, selector, required)?;
-        let selector = ParsedSelector::new(selector)?;
-        let request_of = ChangeRequest {
-            actor: caller.actor(),
-            action,
-            holder: caller.holder(project.as_str()),
-            project: project.as_str(),
-            selector: selector.selector(),
-            change,
-            reason,
-            request_id,
-        };
-        let deadline = deadline(request.metadata());
-        let change = self.administrator.change(&request_of, deadline).await;
-        change.map_err(|error| admin(&error))
+        KeyView::hashed(self.administrator.hasher(), deadline(request.metadata())).await
     }
 
     /// Returns the response to a change, with a warning if a restart loses it.
@@ -110,30 +121,19 @@ impl Service {
 pub(crate) const WARNING: &str = "rlaas-warning";
 const LOST_AT_RESTART: &str = "a restart loses this change: set store.memory.journal.path";
 
-/// The fields that messages of changes have in common.
-struct ChangeFields<'a> {
-    action: &'static str,
-    /// One of these roles in the project.
-    required: Roles,
-    selector: Option<&'a proto::Selector>,
-    change: KeyChange<'a>,
-    reason: &'a str,
-    request_id: &'a str,
-}
-
 #[tonic::async_trait]
 impl AdminService for Service {
     async fn inspect(
         &self,
         request: Request<proto::InspectRequest>,
     ) -> Result<Response<proto::InspectResponse>, Status> {
-        let deadline = deadline(request.metadata());
+        let deadline = deadline(request.metadata()).or_within(MAX_TIME);
         let selector = request.get_ref().selector.as_ref();
         let project = admitted_selector(caller(&request)?, selector, OPERATE)?;
         let selector = ParsedSelector::new(selector)?;
-        let states =
-            self.administrator.inspect(project.as_str(), &selector.selector(), deadline).await;
-        let states = states.map_err(|error| admin(&error))?;
+        let keys = self.administrator.select(project.as_str(), &selector.selector())?;
+        let states = self.administrator.limiter().inspect(&keys, deadline).await;
+        let states = states.map_err(|error| refusals::store(&error))?;
         let keys = states.into_iter().map(messages::key_state).collect();
         Ok(Response::new(proto::InspectResponse { keys }))
     }
@@ -143,15 +143,10 @@ impl AdminService for Service {
         request: Request<proto::ResetRequest>,
     ) -> Result<Response<proto::ResetResponse>, Status> {
         let proto::ResetRequest { selector, reason, request_id } = request.get_ref();
-        let fields = ChangeFields {
-            action: "Reset",
-            required: OPERATE,
-            selector: selector.as_ref(),
-            change: KeyChange::Reset,
-            reason,
-            request_id,
-        };
-        let change = Some(self.change(&request, fields).await?);
+        let call = AdminCall::with_reason(&request, "Reset", reason, request_id)?;
+        let change =
+            self.administrator.change(&request, OPERATE, call, selector.as_ref(), KeyChange::Reset);
+        let change = Some(change.await?);
         Ok(self.changed(proto::ResetResponse { change }))
     }
 
@@ -165,15 +160,10 @@ impl AdminService for Service {
         if request_id.is_empty() {
             return Err(invalid_field("request_id", "must be 1 to 64 bytes"));
         }
-        let fields = ChangeFields {
-            action: "Refund",
-            required: OPERATE,
-            selector: selector.as_ref(),
-            change: KeyChange::Refund(Cost::new(units)),
-            reason,
-            request_id,
-        };
-        let change = Some(self.change(&request, fields).await?);
+        let call = AdminCall::with_reason(&request, "Refund", reason, request_id)?;
+        let refund = KeyChange::Refund(Cost::new(units));
+        let change = self.administrator.change(&request, OPERATE, call, selector.as_ref(), refund);
+        let change = Some(change.await?);
         Ok(self.changed(proto::RefundResponse { change }))
     }
 
@@ -183,17 +173,11 @@ impl AdminService for Service {
     ) -> Result<Response<proto::SetOverrideResponse>, Status> {
         let message = request.get_ref();
         let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id } = message;
-        let note = Note::of_new_override(caller(&request)?.actor(), reason);
-        let change = overrides::change(grant.as_ref(), ttl.as_ref(), &note)?;
-        let fields = ChangeFields {
-            action: "SetOverride",
-            required: ADMIN,
-            selector: selector.as_ref(),
-            change: KeyChange::SetOverride(&change),
-            reason,
-            request_id,
-        };
-        let change = Some(self.change(&request, fields).await?);
+        let call = AdminCall::with_reason(&request, "SetOverride", reason, request_id)?;
+        let set = overrides::change(grant.as_ref(), ttl.as_ref(), &call)?;
+        let set = KeyChange::SetOverride(set);
+        let change = self.administrator.change(&request, ADMIN, call, selector.as_ref(), set);
+        let change = Some(change.await?);
         let mut response = self.changed(proto::SetOverrideResponse { change });
         let store = self.administrator.limiter().store();
         let warning = match (store.may_evict(), store.is_lost_at_restart()) {
@@ -212,15 +196,10 @@ impl AdminService for Service {
         request: Request<proto::ClearOverrideRequest>,
     ) -> Result<Response<proto::ClearOverrideResponse>, Status> {
         let proto::ClearOverrideRequest { selector, kind, reason, request_id } = request.get_ref();
-        let fields = ChangeFields {
-            action: "ClearOverride",
-            required: ADMIN,
-            selector: selector.as_ref(),
-            change: KeyChange::ClearOverride(overrides::kind(*kind)?),
-            reason,
-            request_id,
-        };
-        let change = Some(self.change(&request, fields).await?);
+        let call = AdminCall::with_reason(&request, "ClearOverride", reason, request_id)?;
+        let clear = KeyChange::ClearOverride(overrides::kind(*kind)?);
+        let change = self.administrator.change(&request, ADMIN, call, selector.as_ref(), clear);
+        let change = Some(change.await?);
         Ok(self.changed(proto::ClearOverrideResponse { change }))
     }
 
@@ -228,24 +207,7 @@ impl AdminService for Service {
         &self,
         request: Request<proto::ListOverridesRequest>,
     ) -> Result<Response<proto::ListOverridesResponse>, Status> {
-        let deadline = deadline(request.metadata());
-        let message = request.get_ref();
-        let proto::ListOverridesRequest { project_id, page_size, page_token, rule, kind } = message;
-        let caller = caller(&request)?;
-        let rule = Some(rule.as_str()).filter(|rule| !rule.is_empty());
-        let (kind, count) = (overrides::kind(*kind)?, page_count(*page_size)?);
-        let of = &self.administrator;
-        let every = project_id == lists::EVERY_PROJECT;
-        if !every {
-            let project = admitted(caller, project_id, ADMIN)?;
-            of.check_known(project.as_str(), rule).map_err(|error| admin(&error))?;
-        }
-        let is_listed = |id: &str| {
-            if every { admitted(caller, id, ADMIN).is_ok() } else { id == project_id }
-        };
-        let page = of.list_overrides(is_listed, rule, kind, page_token, count, deadline).await;
-        let page = page.map_err(|error| admin(&error))?;
-        Ok(Response::new(overrides::page(page, self.administrator.limiter())))
+        overrides::list(self.administrator.limiter(), &request).await.map(Response::new)
     }
 
     async fn explain(
@@ -285,35 +247,21 @@ impl AdminService for Service {
         &self,
         request: Request<proto::ListAuditRequest>,
     ) -> Result<Response<proto::ListAuditResponse>, Status> {
-        let deadline = deadline(request.metadata());
-        let caller = caller(&request)?;
-        lists::audit(&self.projects, caller, request.get_ref(), deadline).await.map(Response::new)
+        self.audit_page(&request).await.map(Response::new)
     }
 
     async fn list_instances(
         &self,
         request: Request<proto::ListInstancesRequest>,
     ) -> Result<Response<proto::ListInstancesResponse>, Status> {
-        caller(&request)?;
-        let deadline = deadline(request.metadata());
-        lists::instances(&self.administrator, request.get_ref(), deadline).await.map(Response::new)
+        self.instances_page(&request).await.map(Response::new)
     }
 
     async fn top_keys(
         &self,
         request: Request<proto::TopKeysRequest>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        let (caller, id) = (caller(&request)?, &request.get_ref().project_id);
-        let id = admitted(caller, id, OPERATE_OR_ADMIN)?;
-        let snapshot = self.administrator.limiter().project_snapshot(id.as_str());
-        let snapshot = snapshot.ok_or_else(no_project)?;
-        let is_in_clear = caller.roles_in(&id).contains(Role::Operate);
-        let view = self.key_view(&request, is_in_clear).await?;
-        let query = TopKeysQuery::new(request.get_ref())?;
-        let (of, deadline) = (&self.administrator, deadline(request.metadata()));
-        let counts = of.top_keys(&snapshot.rules, &query.counts, deadline).await;
-        let counts = counts.map_err(top_keys::refused)?;
-        Ok(query.response(&snapshot.rules, counts, &view))
+        self.highest_counts(&request).await
     }
 
     type WatchDecisionsStream = decisions::Responses;
@@ -336,13 +284,10 @@ impl AdminService for Service {
         &self,
         request: Request<proto::SetModeRequest>,
     ) -> Result<Response<proto::SetModeResponse>, Status> {
-        let change = modes::change(caller(&request)?, request.get_ref())?;
-        let deadline = deadline(request.metadata());
-        let answer = self.administrator.set_mode(change, deadline).await;
-        Ok(self.changed(answer.map_err(|error| admin(&error))?))
+        Ok(self.changed(self.administrator.set_mode(&request).await?))
     }
 
-    type WatchStatsStream = stats::StatsResponses;
+    type WatchStatsStream = stats_responses::StatsResponses;
 
     async fn watch_stats(
         &self,
@@ -350,14 +295,16 @@ impl AdminService for Service {
     ) -> Result<Response<Self::WatchStatsStream>, Status> {
         let access = request.extensions().get::<StreamAccess>().cloned();
         let holder = caller(&request)?.holder(&request.get_ref().project_id);
-        let selected = stats::selected(&self.administrator, caller(&request)?, request.get_ref())?;
-        let query = stats::StatsQuery::new(request.get_ref())?;
+        let selected =
+            stats_responses::selected(&self.administrator, caller(&request)?, request.get_ref())?;
+        let query = stats_responses::StatsQuery::new(request.get_ref())?;
         if request.get_ref().past_only {
-            return Ok(Response::new(stats::past(&self.administrator, query, &selected)));
+            return Ok(Response::new(stats_responses::past(&self.administrator, query, &selected)));
         }
-        let watch = self.administrator.stats().watch(holder).map_err(stats::refused)?;
-        let reader = stats::Reader { administrator: self.administrator.clone(), access, selected };
-        Ok(Response::new(stats::responses(watch, query, reader).await))
+        let watch = self.administrator.stats().watch(holder).map_err(stats_responses::refused)?;
+        let reader =
+            stats_responses::Reader { administrator: self.administrator.clone(), access, selected };
+        Ok(Response::new(stats_responses::responses(watch, query, reader).await))
     }
 }
 

@@ -6,7 +6,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 
-use crate::admin::projects::ProjectAdministrator;
+use super::Projects;
 use crate::api::config::{origin, run_time_origin};
 use crate::projects::ProjectId;
 use crate::rules::Rule;
@@ -17,11 +17,7 @@ const MAX_RULES: usize = 100;
 
 /// Adds the origins of rules, the rules that files hide, and the revision of what was made at run
 /// time.
-pub(super) fn add(
-    response: &mut proto::ExplainResponse,
-    projects: &ProjectAdministrator,
-    project: &ProjectId,
-) {
+pub(super) fn add(response: &mut proto::ExplainResponse, projects: &Projects, project: &ProjectId) {
     let files = projects.files_beside(project);
     let of_files = files.iter().flat_map(|files| files.iter());
     let of_files: HashMap<&str, &str> = of_files.map(|rule| (&*rule.name, &*rule.file)).collect();

@@ -1,16 +1,20 @@
-//! Overrides in messages.
+//! Overrides in messages, and their list.
 
+use rlaas_limiter::Limiter;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use tonic::Status;
+use tonic::{Request, Status};
 
-use crate::admin::messages::{key_override, key_part};
+use super::change::AdminCall;
+use super::messages::{key_override, key_part};
+use super::projects::{ADMIN, admitted};
+use super::{EVERY_PROJECT, MAX_TIME, Note, caller, page_count, refusals};
 use crate::algorithm::Limit;
+use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
 use crate::proto_values::micros;
-use rlaas_limiter::Limiter;
 
 /// Reads the grant of an override and the time until it ends.
 ///
@@ -20,13 +24,14 @@ use rlaas_limiter::Limiter;
 pub(super) fn change(
     grant: Option<&Grant>,
     ttl: Option<&prost_types::Duration>,
-    note: &[u8],
+    call: &AdminCall,
 ) -> Result<OverrideChange, Status> {
     let grant = grant.ok_or_else(|| invalid_field("grant", "must be set"))?;
     let grant = key_grant(grant)?;
     let invalid_ttl = || invalid_field("ttl", "must be 1 s to 366 d");
     let ttl = ttl.and_then(micros).ok_or_else(invalid_ttl)?;
-    OverrideChange::new(grant, ttl, note).map_err(|error| match error {
+    let note = Note::of_new_override(&call.actor, &call.reason);
+    OverrideChange::new(grant, ttl, &note).map_err(|error| match error {
         OverrideError::Units => invalid_units("grant.limit"),
         OverrideError::Ttl => invalid_ttl(),
         OverrideError::Note => invalid_field("reason", "must be 1 to 1024 bytes"),
@@ -47,8 +52,53 @@ pub(super) fn kind(kind: i32) -> Result<OverrideKind, Status> {
     }
 }
 
+/// Returns a page of the overrides in force of a project, or of all in which the caller has the role: of
+/// one rule or of all.
+pub(super) async fn list(
+    limiter: &Limiter,
+    request: &Request<proto::ListOverridesRequest>,
+) -> Result<proto::ListOverridesResponse, Status> {
+    let message = request.get_ref();
+    let proto::ListOverridesRequest { project_id, page_size, page_token, rule, kind } = message;
+    let caller = caller(request)?;
+    let rule = Some(rule.as_str()).filter(|rule| !rule.is_empty());
+    let (kind, count) = (self::kind(*kind)?, page_count(*page_size)?);
+    let every = project_id == EVERY_PROJECT;
+    if !every {
+        let project = admitted(caller, project_id, ADMIN)?;
+        let snapshot = limiter.project_snapshot(project.as_str());
+        let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
+        if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
+            return Err(refusals::unknown_rule());
+        }
+    }
+    let deadline = deadline(request.metadata()).or_within(MAX_TIME);
+    // A key has up to two; a page of one key has both.
+    let keys = (count / 2).max(1);
+    let page = limiter.store().list_overrides(page_token, keys, deadline).await;
+    let mut page = page.map_err(|error| refusals::store(&error))?;
+    page.keys.retain_mut(|key| {
+        match kind {
+            OverrideKind::Ban => key.record.clear(OverrideKind::Grant),
+            OverrideKind::Grant => key.record.clear(OverrideKind::Ban),
+            OverrideKind::Both => {}
+        }
+        let is_of = |name| {
+            let snapshot = limiter.snapshot_of_key(&key.key);
+            snapshot.is_some_and(|of| of.rules.describe(&key.key).0.as_deref() == Some(name))
+        };
+        let is_listed = |id: &str| {
+            if every { admitted(caller, id, ADMIN).is_ok() } else { id == project_id }
+        };
+        key.key.project_name().is_some_and(|project| is_listed(&project))
+            && !key.record.is_empty()
+            && rule.is_none_or(is_of)
+    });
+    Ok(self::page(page, limiter))
+}
+
 /// Returns a page of overrides as a message.
-pub(super) fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
+fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
     let overrides = page.keys.iter().flat_map(|of| {
         let snapshot = limiter.snapshot_of_key(&of.key);
         let described = snapshot.map(|snapshot| snapshot.rules.describe(&of.key));

@@ -24,6 +24,11 @@ impl Caller {
         Self { actor: actor.into(), grants: grants.into() }
     }
 
+    /// Returns a local caller without a certificate, who has every role.
+    pub fn local() -> Self {
+        Self::new("local", super::Roles::ALL)
+    }
+
     /// Returns the caller of a request that the middleware has admitted.
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
         extensions.get()

@@ -79,9 +79,9 @@ impl HostNames {
         required: Roles,
     ) -> Result<Caller, AuthError> {
         self.check(request, peer).map_err(|why| AuthError::NotLocal(required, why))?;
-        let of_certificate = names.first().map(|name| format!("certificate:{name}"));
-        let actor = of_certificate.unwrap_or_else(|| "local".to_owned());
-        Ok(Caller::new(actor, Roles::ALL))
+        Ok(names.first().map_or_else(Caller::local, |name| {
+            Caller::new(format!("certificate:{name}"), Roles::ALL)
+        }))
     }
 
     /// Checks that a call is local.

@@ -49,9 +49,8 @@ use super::decision_events::{self, Origin};
 use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
-use crate::admin::Administrator;
-use crate::admin::projects::ProjectAdministrator;
 use crate::api;
+use crate::api::admin::{Administrator, Projects};
 use crate::clock::Deadline;
 use crate::projects::KeyRefusal;
 use crate::rules;
@@ -73,7 +72,7 @@ const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"inva
 pub fn router(
     state: HttpState,
     administrator: Administrator,
-    projects: ProjectAdministrator,
+    projects: Projects,
     ready: watch::Receiver<bool>,
 ) -> Router {
     let probes = probes::router(&state, ready);

@@ -1,4 +1,4 @@
-//! The pages: each gathers what it shows by an operation of [`crate::admin`], and renders it.
+//! The pages: each gathers what it shows by an operation of [`crate::api::admin`], and renders it.
 
 pub(super) mod audit;
 pub(super) mod change;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::admin::{FleetStats, StatsScope};
 use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::api::admin::{FleetStats, StatsScope};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};

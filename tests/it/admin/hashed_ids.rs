@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlaas::admin::keyed;
+use rlaas::api::admin::keyed;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_testkit::process::{Rlaas, request};

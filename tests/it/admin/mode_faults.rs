@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use rlaas::admin::ModeChange;
-use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
+use rlaas::clock::{Clock, ManualClock, Micros};
 use rlaas::projects::registry::Registry;
-use rlaas::telemetry::holder::Holder;
 use rlaas::telemetry::metrics::Metrics;
-use rlaas_limiter::rules::{Mode, ModeScope, RuleMode};
+use rlaas_limiter::rules::Mode;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
@@ -19,7 +17,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::admin;
-use super::modes::{RULES, TIMEOUT, has_mode, instance, mode_of, set, set_mode};
+use super::modes::{RULES, TIMEOUT, has_mode, instance, mode_of, set, set_mode, set_on};
 
 #[tokio::test]
 async fn answering_instance_obeys_alone_while_redis_is_away() {
@@ -72,18 +70,6 @@ async fn answering_instance_obeys_alone_while_redis_is_away() {
     .await;
 }
 
-/// Sets a mode of the rule `pay` for some seconds.
-fn pay(mode: RuleMode, seconds: u64) -> ModeChange {
-    ModeChange {
-        actor: "a test".to_owned(),
-        holder: Holder::AllProjects,
-        scope: ModeScope { project: Some(String::new()), rule: Some("pay".to_owned()) },
-        mode: Some((mode, Micros::from_secs(seconds))),
-        reason: "a test".to_owned(),
-        request_id: String::new(),
-    }
-}
-
 #[tokio::test]
 async fn others_are_told_of_a_mode_at_once() {
     let redis = RedisServer::start();
@@ -101,7 +87,7 @@ async fn others_are_told_of_a_mode_at_once() {
         async || timeout(TIMEOUT, other.modes().changed().notified()).await.expect("a message");
     // Those that were set before it listened.
     told().await;
-    one.set_mode(pay(RuleMode::Off, 60), Deadline::NEVER).await.expect("set");
+    set_on(&one, set("pay", ModeMessage::Off, 60)).await;
     told().await;
     other.modes().obey().await;
     let snapshot = other.limiter().snapshot();
@@ -175,8 +161,8 @@ async fn clock_steps_end_modes_and_bring_them_back() {
     };
     let (enforced, shadow) = (Mode::Enforced, Mode::Shadow);
     // The first mode is kept for 600 s, as the one that the second replaces.
-    instances[0].set_mode(pay(RuleMode::Off, 600), Deadline::NEVER).await.expect("set");
-    instances[1].set_mode(pay(RuleMode::Shadow, 60), Deadline::NEVER).await.expect("set");
+    set_on(&instances[0], set("pay", ModeMessage::Off, 600)).await;
+    set_on(&instances[1], set("pay", ModeMessage::Shadow, 60)).await;
     assert_eq!(modes().await, [shadow; 2]);
     for (seconds, there) in
         [(59, shadow), (60, enforced), (900, enforced), (30, shadow), (0, shadow)]
@@ -186,7 +172,7 @@ async fn clock_steps_end_modes_and_bring_them_back() {
     }
     // A clock that was set back sets no mode that is earlier than those that it knows.
     clocks[1].set(start - Micros::from_secs(3600));
-    instances[1].set_mode(pay(RuleMode::Off, 7200), Deadline::NEVER).await.expect("set");
+    set_on(&instances[1], set("pay", ModeMessage::Off, 7200)).await;
     assert_eq!(modes().await, [Mode::Off; 2]);
     clocks[1].set(start);
     assert_eq!(modes().await, [Mode::Off; 2]);

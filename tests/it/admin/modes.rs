@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use rlaas::admin::{AdminSettings, Administrator, ModeChange};
+use rlaas::api::admin::{AdminSettings, Administrator};
+use rlaas::api::auth::Caller;
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
 use rlaas::store::{RedisSettings, Servers};
-use rlaas::telemetry::holder::Holder;
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
-use rlaas_limiter::rules::{Mode, ModeScope, Request, Rule, RuleMode};
+use rlaas_limiter::rules::{Mode, Request, Rule};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest, RuleMode as ModeMessage};
 use rlaas_testkit::process::{Rlaas, request};
@@ -282,6 +282,13 @@ pub(super) fn instance(redis: &RedisServer, clock: &ManualClock) -> Administrato
     Administrator::new(limiter, fleet, Arc::new(Metrics::new()), settings)
 }
 
+/// Sets a mode on an instance in this process.
+pub(super) async fn set_on(instance: &Administrator, request: proto::SetModeRequest) {
+    let mut request = tonic::Request::new(request);
+    request.extensions_mut().insert(Caller::local());
+    instance.set_mode(&request).await.expect("set");
+}
+
 #[tokio::test]
 async fn end_of_a_mode_is_obeyed_on_both_instances() {
     let redis = RedisServer::start();
@@ -289,15 +296,7 @@ async fn end_of_a_mode_is_obeyed_on_both_instances() {
     let clock = ManualClock::new(start);
     let instances = [instance(&redis, &clock), instance(&redis, &clock)];
     let ttl = Micros::from_secs(600);
-    let change = ModeChange {
-        actor: "a test".to_owned(),
-        holder: Holder::AllProjects,
-        scope: ModeScope { project: Some(String::new()), rule: Some("pay".to_owned()) },
-        mode: Some((RuleMode::Shadow, ttl)),
-        reason: "a test".to_owned(),
-        request_id: String::new(),
-    };
-    instances[0].set_mode(change, Deadline::NEVER).await.expect("set");
+    set_on(&instances[0], set("pay", ModeMessage::Shadow, 600)).await;
     let end = start + ttl;
     let modes = async || {
         let mut modes = Vec::new();
@@ -334,24 +333,18 @@ async fn modes_are_those_of_one_project_or_of_all() {
     let limiter = administrator.limiter();
     let rules = limiter.snapshot().rules.clone();
     limiter.replace_project_rules("shop", rules.clone());
-    let change = |project: Option<&str>, mode| ModeChange {
-        actor: "a test".to_owned(),
-        holder: Holder::AllProjects,
-        scope: ModeScope { project: project.map(str::to_owned), rule: None },
-        mode: Some((mode, Micros::from_secs(60))),
-        reason: "a test".to_owned(),
-        request_id: String::new(),
-    };
     let mode_in = |project: &str| {
         let snapshot = limiter.project_snapshot(project).expect("a project");
         snapshot.rules.iter().last().expect("a rule").mode
     };
-    let set = async |project, mode| {
-        administrator.set_mode(change(project, mode), Deadline::NEVER).await.expect("set");
+    let set = async |project_id: &str, mode| {
+        let project_id = project_id.to_owned();
+        let request = proto::SetModeRequest { project_id, ..set("*", mode, 60) };
+        set_on(&administrator, request).await;
     };
-    set(Some("shop"), RuleMode::Off).await;
+    set("shop", ModeMessage::Off).await;
     assert_eq!((mode_in("shop"), mode_in("")), (Mode::Off, Mode::Enforced));
-    set(None, RuleMode::Shadow).await;
+    set("-", ModeMessage::Shadow).await;
     assert_eq!((mode_in("shop"), mode_in("")), (Mode::Shadow, Mode::Shadow));
     // Rules that are put in force later obey, too.
     limiter.replace_project_rules("blog", rules);

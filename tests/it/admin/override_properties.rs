@@ -91,8 +91,8 @@ async fn inspect(service: &Service) -> KeyState {
     states.expect("a state").remove(0)
 }
 
-async fn change(service: &Service, change: KeyChange<'_>) {
-    service.limiter.change(&key(service), change, Deadline::NEVER).await.expect("a change");
+async fn change(service: &Service, change: KeyChange) {
+    service.limiter.change(&key(service), &change, Deadline::NEVER).await.expect("a change");
 }
 
 /// Returns the units left, and full; `None` if the grant is no limit.
@@ -127,7 +127,7 @@ async fn never_above_full(service: &Service, case: &ReceiptCase) -> TestCaseResu
             }
             ReceiptStep::Set(grant, seconds) => {
                 let set = OverrideChange::new(*grant, Micros::from_secs(*seconds), b"");
-                change(service, KeyChange::SetOverride(&set.expect("a valid override"))).await;
+                change(service, KeyChange::SetOverride(set.expect("a valid override"))).await;
             }
             ReceiptStep::Clear(kind) => change(service, KeyChange::ClearOverride(*kind)).await,
         }

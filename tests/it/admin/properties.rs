@@ -83,9 +83,9 @@ impl AdministeredService {
         states.expect("a state").remove(0)
     }
 
-    async fn change(&self, user_id: &str, change: KeyChange<'_>) -> (KeyState, KeyState) {
+    async fn change(&self, user_id: &str, change: KeyChange) -> (KeyState, KeyState) {
         let changed =
-            self.service.limiter.change(&self.key(user_id), change, Deadline::NEVER).await;
+            self.service.limiter.change(&self.key(user_id), &change, Deadline::NEVER).await;
         let mut changed = changed.expect("a change");
         (changed.before.remove(0), changed.after.remove(0))
     }

@@ -25,7 +25,7 @@ const LIST: &str = "tests/it/admin/refusals.txt";
 const REQUESTS: &str = r#"
 Inspect {"selector":{"projectId":"","request":{"userId":"alice","resource":"/pay","attributes":{"plan":"free"},"cost":1},"rule":"default"}}
 Inspect {"selector":{"key":{"parts":[{"name":"user_id","value":"alice"}]},"rule":"default"}}
-Inspect {"selector":{"descriptor":{"domain":"shop","entries":[{"key":"a","value":"b"}]}}}
+Inspect {"selector":{"envoy":{"domain":"shop","entries":[{"key":"a","value":"b"}]}}}
 Reset {"selector":{"key":{"id":"alice"},"rule":"default"},"reason":"test","requestId":"reset"}
 Refund {"selector":{"request":{"userId":"alice"}},"units":"1","reason":"test","requestId":"refund"}
 SetOverride {"selector":{"request":{"userId":"alice"}},"grant":{"limit":"9","burst":"9"},"ttl":"60s","reason":"test","requestId":"set"}

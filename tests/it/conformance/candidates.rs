@@ -107,11 +107,11 @@ async fn reset_by_an_operator_resets_candidates(on: Service) {
     assert_eq!((outcomes(&on, 1), outcomes(&on, 2)), ([2, 10, 0], [8, 4, 0]));
 }
 
-async fn reset(on: &Service, change: KeyChange<'_>) {
+async fn reset(on: &Service, change: KeyChange) {
     let alice = Request::user("alice").build().expect("a valid request");
     let selector = Selector { target: SelectorTarget::Request(&alice), rule: None };
     let keys = on.limiter.snapshot().rules.select(&selector).expect("a key");
-    let changed = on.limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
+    let changed = on.limiter.change(&keys, &change, Deadline::NEVER).await.expect("a change");
     assert_eq!((changed.before.len(), changed.after.len()), (1, 1));
 }
 
@@ -124,7 +124,7 @@ async fn override_of_a_key_leaves_candidates_out(on: Service) {
     assert_eq!(allowed(&on, "alice", 1).await, 1);
     for grant in [KeyGrant::Limited { units: 5, burst: 5 }, KeyGrant::Banned] {
         let change = OverrideChange::new(grant, MINUTE, b"").expect("an override");
-        reset(&on, KeyChange::SetOverride(&change)).await;
+        reset(&on, KeyChange::SetOverride(change)).await;
         allowed(&on, "alice", 3).await;
         assert_eq!((outcomes(&on, 1), outcomes(&on, 2)), ([1, 0, 0], [1, 0, 0]));
     }

@@ -49,8 +49,8 @@ fn keys(limiter: &Limiter, project: &str, user: &str) -> Vec<SelectedKey> {
 async fn ban(limiter: &Limiter, project: &str, user: &str) {
     let ban = OverrideChange::new(KeyGrant::Banned, Micros::from_secs(60), b"why");
     let keys = keys(limiter, project, user);
-    for change in [KeyChange::Reset, KeyChange::SetOverride(&ban.expect("a valid change"))] {
-        limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
+    for change in [KeyChange::Reset, KeyChange::SetOverride(ban.expect("a valid change"))] {
+        limiter.change(&keys, &change, Deadline::NEVER).await.expect("a change");
     }
 }
 

@@ -281,10 +281,10 @@ async fn administer(
         }
         AdminChange::Reset => KeyChange::Reset,
         AdminChange::Refund(units) => KeyChange::Refund(algorithm::Cost::new(units)),
-        AdminChange::SetOverride(..) => KeyChange::SetOverride(set.expect("an override")),
+        AdminChange::SetOverride(..) => KeyChange::SetOverride(set.expect("an override").clone()),
         AdminChange::ClearOverride(kind) => KeyChange::ClearOverride(kind),
     };
-    let changed = limiter.change(&keys, change, Deadline::NEVER).await.expect("a change");
+    let changed = limiter.change(&keys, &change, Deadline::NEVER).await.expect("a change");
     [AdministeredKey::from_states(changed.before), AdministeredKey::from_states(changed.after)]
 }
 

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::notation;
-use rlaas::admin::Administrator;
-use rlaas::admin::projects::ProjectAdministrator;
 use rlaas::api::ApiSettings;
+use rlaas::api::admin::{Administrator, Projects};
 use rlaas::config::{Config, Sources};
 use rlaas::projects::registry::Registry;
 use rlaas_limiter::fleet::Fleet;
@@ -103,7 +102,7 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
         api_settings.admin.clone(),
     );
     let registry = Registry::new(on.limiter.clone(), fleet, Arc::clone(&on.metrics));
-    let projects = ProjectAdministrator::new(administrator.clone(), registry);
+    let projects = Projects::new(administrator.clone(), registry);
     let routes =
         rlaas::api::services(&on.limiter, administrator, projects, &on.metrics, &api_settings);
     let incoming = TcpListenerStream::new(listener);

@@ -196,8 +196,8 @@ async fn of_more_than_ten_thousand_bans_those_that_end_first_are_dropped() {
         let ban = OverrideChange::new(KeyGrant::Banned, Micros::from_secs(seconds), b"");
         let ban = ban.expect("a valid ban");
         let keys: Vec<_> = numbers.map(|number| key(&service, &user(number))).collect();
-        let change = KeyChange::SetOverride(&ban);
-        limiter.change(&keys, change, Deadline::NEVER).await.expect("bans");
+        let change = KeyChange::SetOverride(ban);
+        limiter.change(&keys, &change, Deadline::NEVER).await.expect("bans");
     };
     // The first hundred end first, but for one more that comes last.
     for hundred in 0..MAX_BANS / 100 {
@@ -208,7 +208,7 @@ async fn of_more_than_ten_thousand_bans_those_that_end_first_are_dropped() {
     // One of the others is lifted.
     let lifted = [key(&service, &user(500))];
     let clear = KeyChange::ClearOverride(OverrideKind::Both);
-    limiter.change(&lifted, clear, Deadline::NEVER).await.expect("a lifted ban");
+    limiter.change(&lifted, &clear, Deadline::NEVER).await.expect("a lifted ban");
 
     signal(redis.pid(), "KILL");
     let is_banned = async |number: usize| {

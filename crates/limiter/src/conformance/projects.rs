@@ -72,9 +72,10 @@ pub(super) async fn a_ban_and_a_reset_stay_in_their_project(on: Subject) {
         }
     }
     let ban = OverrideChange::new(KeyGrant::Banned, Micros::from_secs(600), b"why");
-    let ban = KeyChange::SetOverride(ban.as_ref().expect("a valid change"));
+    let ban = KeyChange::SetOverride(ban.expect("a valid change"));
     for (project, change) in [("shop", KeyChange::Reset), ("shop-1", ban)] {
-        let changed = on.limiter.change(&key(&on, project, "alice"), change, Deadline::NEVER).await;
+        let changed =
+            on.limiter.change(&key(&on, project, "alice"), &change, Deadline::NEVER).await;
         assert_eq!(changed.expect("a change").after.len(), 1);
     }
     let ban_wait = span(600.0);

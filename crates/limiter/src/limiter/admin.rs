@@ -22,8 +22,8 @@ use crate::store::StoreError;
 use crate::verdict::HitResult;
 
 /// A change of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyChange<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
     /// Makes a key as if nothing had ever been taken, and the candidates of its rule alike. Later refunds of units that were taken before
     /// have no effect. Overrides stay.
     Reset,
@@ -31,7 +31,7 @@ pub enum KeyChange<'a> {
     Refund(Cost),
     /// Sets an override in place of an earlier one of the same kind. Only for keys whose rule is
     /// overridable.
-    SetOverride(&'a OverrideChange),
+    SetOverride(OverrideChange),
     /// Removes overrides. A key without one is no error.
     ClearOverride(OverrideKind),
 }
@@ -113,7 +113,7 @@ impl Limiter {
     pub async fn change(
         &self,
         keys: &[SelectedKey],
-        change: KeyChange<'_>,
+        change: &KeyChange,
         deadline: Deadline,
     ) -> Result<KeysChanged, ChangeError> {
         let (mut before, mut after) = (Slots::new(keys.len()), Slots::new(keys.len()));
@@ -122,7 +122,7 @@ impl Limiter {
             let hits = hits.flat_map(|look| [look, change.hit(look), look]);
             let mut hits: StoreHits<'_> = hits.collect();
             let looks = hits.len();
-            if change == KeyChange::Reset {
+            if *change == KeyChange::Reset {
                 let candidates = positions.iter().flat_map(|at| &keys[*at].candidates);
                 hits.extend(candidates.map(|one| one.for_store(Action::Reset)));
             }
@@ -201,18 +201,18 @@ impl Limiter {
     }
 }
 
-impl<'a> KeyChange<'a> {
-    const fn action(self) -> Action {
+impl KeyChange {
+    const fn action(&self) -> Action {
         match self {
             Self::Reset => Action::Reset,
-            Self::Refund(units) => Action::Credit(units),
+            Self::Refund(units) => Action::Credit(*units),
             Self::SetOverride(_) => Action::SetOverride,
-            Self::ClearOverride(kind) => Action::ClearOverride(kind),
+            Self::ClearOverride(kind) => Action::ClearOverride(*kind),
         }
     }
 
     /// Returns the hit that changes the key of a look.
-    const fn hit(self, look: StoreHit<'a>) -> StoreHit<'a> {
+    const fn hit<'a>(&'a self, look: StoreHit<'a>) -> StoreHit<'a> {
         let change = match self {
             Self::SetOverride(change) => Some(change),
             Self::Reset | Self::Refund(_) | Self::ClearOverride(_) => None,

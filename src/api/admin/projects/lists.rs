@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::messages;
 use crate::api::admin::page_count;
-use crate::api::status::invalid_field;
+use crate::api::admin::refusals::invalid_page_token;
 use crate::clock::Timestamp;
 use crate::projects::registry::ProjectState;
 use crate::projects::{ApiKey, History, Project, Revision, RevisionNumber};
@@ -125,9 +125,7 @@ fn page<T, P: Ord>(
     items.sort_by_key(&place);
     if !token.is_empty() {
         let last = Some(token).filter(|token| token.len() <= MAX_TOKEN_LEN).and_then(parse);
-        let invalid =
-            || invalid_field("page_token", "must be the next_page_token of the response before");
-        let last = last.ok_or_else(invalid)?;
+        let last = last.ok_or_else(invalid_page_token)?;
         items.retain(|item| place(item) > last);
     }
     let has_more = items.len() > size;

@@ -3,16 +3,12 @@
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
-use super::Projects;
-use super::errors::status;
-use super::request::{OPERATE_OR_ADMIN, admitted};
-use crate::admin::projects::{ProjectError, WriteError};
-use crate::api::admin::lists::EVERY_PROJECT;
-use crate::api::admin::{caller, page_count};
+use super::{OPERATE_OR_ADMIN, Projects, admitted, refusals};
+use crate::api::admin::refusals::invalid_page_token;
+use crate::api::admin::{EVERY_PROJECT, caller, page_count};
 use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
-use crate::clock::Deadline;
 use crate::projects::ProjectId;
 use crate::usage::{DailyUsage, Day, UsageRange};
 
@@ -20,7 +16,7 @@ use crate::usage::{DailyUsage, Day, UsageRange};
 const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Projects {
-    pub(super) async fn usage(
+    pub(super) async fn usage_page(
         &self,
         request: &Request<proto::ListUsageRequest>,
     ) -> Result<proto::ListUsageResponse, Status> {
@@ -31,10 +27,8 @@ impl Projects {
         let after = place(page_token)?;
         let size = page_count(*page_size)?;
         let deadline = deadline(request.metadata()).or_within(MAX_TIME);
-        let usage = self.administrator.usage();
-        let page = usage.list(projects, range, after.as_ref(), size, deadline).await;
-        let failed = |error| status(&ProjectError::Write(WriteError::Store(error)), "");
-        let page = page.map_err(failed)?;
+        let page = self.usage.list(projects, range, after.as_ref(), size, deadline).await;
+        let page = page.map_err(|error| refusals::unavailable(&error))?;
         let next = page.next.map(|(project, day)| format!("{project}.{day}"));
         let usage = page.rows.into_iter().map(message).collect();
         Ok(proto::ListUsageResponse { usage, next_page_token: next.unwrap_or_default() })
@@ -44,24 +38,11 @@ impl Projects {
     fn selected(&self, caller: &Caller, project_id: &str) -> Result<Vec<ProjectId>, Status> {
         if project_id != EVERY_PROJECT {
             let id = admitted(caller, project_id, OPERATE_OR_ADMIN)?;
-            let known = self.administrator.project(&id).map_err(|error| status(&error, ""))?;
-            return Ok(vec![known.project.id.clone()]);
+            self.project(&id)?;
+            return Ok(vec![id]);
         }
-        let all = self.administrator.projects().into_iter().map(|state| state.project.id.clone());
+        let all = self.projects().into_iter().map(|state| state.project.id.clone());
         Ok(all.filter(|id| caller.roles_in(id).intersects(OPERATE_OR_ADMIN)).collect())
-    }
-
-    /// Sets when keys of a project were last used.
-    pub(super) async fn set_last_uses(
-        &self,
-        id: &ProjectId,
-        keys: &mut [proto::ApiKey],
-        deadline: Deadline,
-    ) {
-        let uses = self.administrator.last_uses(id, deadline).await;
-        for key in keys {
-            key.last_used_at = uses.get(&key.id).copied().map(crate::proto_values::timestamp);
-        }
     }
 }
 
@@ -92,9 +73,7 @@ fn place(token: &str) -> Result<Option<(ProjectId, Day)>, Status> {
         let (project, day) = token.split_once('.')?;
         Some((ProjectId::try_from(project.to_owned()).ok()?, day.parse().ok()?))
     };
-    let invalid =
-        || invalid_field("page_token", "must be the next_page_token of the response before");
-    parse().ok_or_else(invalid).map(Some)
+    parse().ok_or_else(invalid_page_token).map(Some)
 }
 
 fn message(usage: DailyUsage) -> proto::DailyUsage {

@@ -41,11 +41,9 @@ use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
-use crate::admin::Administrator;
-use crate::admin::projects::ProjectAdministrator;
 use crate::api;
 use crate::api::admin::routes::{AdminApi, AdminRoute, ROUTES, Verb};
-use crate::api::admin::{Projects, Service, WARNING};
+use crate::api::admin::{Administrator, Projects, Service, WARNING};
 use crate::api::status::{http_of_code, is_bound};
 use crate::json_messages::{self, POOL};
 use crate::projects::registry::run_blocking;
@@ -57,7 +55,7 @@ const LARGE: usize = 64 * 1024;
 /// Returns the routes of the service for keys.
 pub(super) fn router(
     administrator: Administrator,
-    projects: ProjectAdministrator,
+    projects: Projects,
     metrics: Arc<Metrics>,
 ) -> Router {
     let service = AdminServiceServer::new(Service::new(administrator, projects, metrics));
@@ -79,9 +77,9 @@ pub(super) fn router(
 
 /// Returns the routes of the service for projects. Their paths are matched in `api/admin/routes.rs`:
 /// a segment may have a field and a verb.
-pub(super) fn project_router(administrator: ProjectAdministrator) -> Router {
-    let service = ProjectServiceServer::new(Projects::new(administrator))
-        .max_decoding_message_size(api::MAX_RULES_MESSAGE);
+pub(super) fn project_router(projects: Projects) -> Router {
+    let service =
+        ProjectServiceServer::new(projects).max_decoding_message_size(api::MAX_RULES_MESSAGE);
     let handler = |State(service): State<ProjectServiceServer<Projects>>, request: Request| async {
         let path = request.uri().path();
         if let Some(route) = AdminRoute::of_http(request.method(), path) {

@@ -2,16 +2,13 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use tonic::Status;
+use tonic_types::StatusExt;
 
-use crate::admin::projects::ProjectError;
-use crate::api::admin::project_status;
+use crate::api::admin::rule_refusal;
 use crate::api::http::rejection::Rejection;
 use crate::api::status::{http_of_code, is_bound};
-use crate::projects::{InvalidProject, Project, RuleWriteError};
-use crate::rules::spec::Problem;
-
-/// Most problems in a text.
-const MAX_PROBLEMS: usize = 50;
+use crate::projects::RuleWriteError;
 
 /// The reason why a request is refused.
 #[derive(Debug)]
@@ -26,29 +23,20 @@ impl ManagementError {
         Self::new(StatusCode::FORBIDDEN, "no such project, or not yours".to_owned())
     }
 
-    /// Refuses fields of a rule, all at once.
-    pub(super) fn rule(problems: &[Problem]) -> Self {
-        let text = |Problem { field, text }: &Problem| format!("{} {text}", name_of(field));
-        let mut texts: Vec<String> = problems.iter().map(text).collect();
-        texts.dedup();
-        texts.truncate(MAX_PROBLEMS);
-        Self::new(StatusCode::BAD_REQUEST, texts.join("; "))
-    }
-
     fn new(status: StatusCode, text: String) -> Self {
         Self { status, text }
     }
 }
 
-/// Returns the name that these routes have for a field of a rule.
+/// Returns the name that these routes have for a field of a message.
 fn name_of(field: &str) -> &str {
-    let own = field.split_once("].").map_or(field, |(_, own)| own);
-    match own {
-        "limit" => "limit_count",
-        "window" => "window_seconds",
-        "algorithm" => "strategy",
-        "key-by" => "key_by",
-        "match.resource" => "endpoint",
+    match field {
+        "rule.max_requests" => "limit_count",
+        "rule.window" => "window_seconds",
+        "rule.algorithm" => "strategy",
+        "rule.key_by" => "key_by",
+        "rule.matchers" => "endpoint",
+        "project.display_name" => "project_name",
         other => other,
     }
 }
@@ -61,30 +49,28 @@ impl From<Rejection> for ManagementError {
 
 impl From<RuleWriteError> for ManagementError {
     fn from(error: RuleWriteError) -> Self {
-        ProjectError::from(error).into()
+        rule_refusal(error, "rule").into()
     }
 }
 
-impl From<ProjectError> for ManagementError {
-    fn from(error: ProjectError) -> Self {
-        match &error {
+impl From<Status> for ManagementError {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        if details.error_info().is_some_and(|info| info.reason == "UNKNOWN_PROJECT") {
             // Deleted meanwhile.
-            ProjectError::NoProject => Self::forbidden(),
-            ProjectError::Invalid(InvalidProject::DisplayName) => {
-                let text = format!("project_name must be 1 to {} bytes", Project::MAX_NAME_LEN);
-                Self::new(StatusCode::BAD_REQUEST, text)
-            }
-            ProjectError::Rules(RuleWriteError::Invalid(problems)) => Self::rule(problems),
-            _ => {
-                let status = project_status(&error);
-                let code = if is_bound(&status) {
-                    StatusCode::CONFLICT
-                } else {
-                    http_of_code(status.code())
-                };
-                Self::new(code, status.message().to_owned())
-            }
+            return Self::forbidden();
         }
+        let violations = details.bad_request().into_iter().flat_map(|bad| &bad.field_violations);
+        let mut texts: Vec<String> = violations
+            .map(|violation| format!("{} {}", name_of(&violation.field), violation.description))
+            .collect();
+        texts.dedup();
+        if !texts.is_empty() {
+            return Self::new(StatusCode::BAD_REQUEST, texts.join("; "));
+        }
+        let code =
+            if is_bound(&status) { StatusCode::CONFLICT } else { http_of_code(status.code()) };
+        Self::new(code, status.message().to_owned())
     }
 }
 

@@ -31,14 +31,10 @@ use self::project::ProjectView;
 use self::rule::{RuleFields, RuleView};
 use super::query::decode;
 use super::{body, other_method, unknown_path};
-use crate::admin::projects::{
-    NewProject, ProjectAdministrator, ProjectCall, ProjectError, RuleSelection,
-};
+use crate::api::admin::{AdminCall, Projects, no_random_numbers};
 use crate::api::auth::{Caller, Permission, Roles};
 use crate::clock::Deadline;
-use crate::projects::{Etag, NewKey, ProjectId, RuleWriteError};
-use crate::rules::Unmatched;
-use crate::rules::spec::RuleSpec;
+use crate::projects::{Etag, ProjectId, RuleWriteError};
 
 const SHOW: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;
 const CHANGE: Permission = Permission::PROJECT_ADMIN;
@@ -93,14 +89,14 @@ pub(super) fn permission_of(method: &Method, path: &str) -> Option<Permission> {
 }
 
 /// Returns the routes.
-pub(super) fn router(projects: ProjectAdministrator) -> Router {
+pub(super) fn router(projects: Projects) -> Router {
     Router::new()
         .route("/projects", any(respond))
         .route("/projects/{*rest}", any(respond))
         .with_state(projects)
 }
 
-async fn respond(State(projects): State<ProjectAdministrator>, request: Request) -> Response {
+async fn respond(State(projects): State<Projects>, request: Request) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let Some(operation) = Operation::from_request(&method, &path) else {
         return unrouted(&path, request).await;
@@ -131,7 +127,7 @@ async fn unrouted(path: &str, request: Request) -> Response {
 
 /// A call of an admitted caller.
 struct ManagementCall {
-    projects: ProjectAdministrator,
+    projects: Projects,
     caller: Caller,
     required: Roles,
 }
@@ -139,7 +135,7 @@ struct ManagementCall {
 impl ManagementCall {
     /// Returns the call of a request that the middleware has admitted.
     fn new(
-        projects: ProjectAdministrator,
+        projects: Projects,
         request: &Request,
         operation: Operation<'_>,
     ) -> Result<Self, ManagementError> {
@@ -168,8 +164,11 @@ impl ManagementCall {
             }
             Operation::DeleteRule(id, rule) => {
                 let (id, rule) = (self.admitted(id)?, rule_name(rule)?);
-                let call = self.change("DeleteRule");
-                self.projects.delete_rule(&call, &id, &rule, None).await?;
+                let (call, of) = (self.change("DeleteRule"), rule.clone());
+                let delete = self.projects.write_rule(&call, &id, &rule, move |rules, _| {
+                    rules.delete(&of, None).map(Some)
+                });
+                delete.await?;
                 Ok(StatusCode::NO_CONTENT.into_response())
             }
         }
@@ -186,15 +185,8 @@ impl ManagementCall {
         }
     }
 
-    fn change(&self, action: &'static str) -> ProjectCall {
-        ProjectCall {
-            actor: self.caller.actor().to_owned(),
-            action,
-            reason: String::new(),
-            request_id: String::new(),
-            scope: self.caller.scope(),
-            deadline: Deadline::NEVER,
-        }
+    fn change(&self, action: &'static str) -> AdminCall {
+        AdminCall::by(&self.caller, action, Deadline::NEVER)
     }
 
     /// All projects together may have 100,000 rules: others run between two of them.
@@ -217,13 +209,9 @@ impl ManagementCall {
     }
 
     async fn create(&self, body: &[u8]) -> Result<Response, ManagementError> {
-        let new = NewProject {
-            id: None,
-            display_name: project::read_name(body)?,
-            unmatched: Unmatched::Deny,
-        };
         let call = self.change("CreateProject");
-        let (state, secret) = self.projects.create_with_key(&call, new, NewKey::default()).await?;
+        let name = project::read_name(body)?;
+        let (state, secret) = self.projects.create_with_key(&call, name).await?;
         let view = ProjectView::new(&state, self.caller.actor(), Some(secret.expose()));
         Ok(json_response(StatusCode::CREATED, &view))
     }
@@ -239,10 +227,15 @@ impl ManagementCall {
     }
 
     async fn create_rule(&self, id: &ProjectId, body: &[u8]) -> Result<Response, ManagementError> {
-        let etag = Etag::random().map_err(|_| ProjectError::NoRandomNumbers)?;
+        let etag = Etag::random().map_err(no_random_numbers)?;
         let spec = RuleFields::read(body)?.into_rule(etag.0)?;
-        let written = self.projects.create_rule(&self.change("CreateRule"), id, spec).await?;
-        let view = RuleView::new(id, &written.name, &written.record);
+        let name = spec.name.value().cloned().unwrap_or_default();
+        let call = self.change("CreateRule");
+        let made = self.projects.write_rule(&call, id, &name, move |rules, by| {
+            rules.create(spec.clone(), by).map(Some)
+        });
+        let written = made.await?.ok_or(RuleWriteError::NotFound)?;
+        let view = RuleView::new(id, &name, &written.record);
         Ok(json_response(StatusCode::CREATED, &view))
     }
 
@@ -253,15 +246,13 @@ impl ManagementCall {
         body: &[u8],
     ) -> Result<Response, ManagementError> {
         let fields = RuleFields::read_of(body, &id, &rule)?;
-        let selection =
-            RuleSelection { project: id.clone(), name: rule, etag: None, allow_missing: false };
-        let edit = move |before: Option<&RuleSpec>| {
-            let before = before.ok_or(RuleWriteError::NotFound)?;
-            Ok(fields.changed(before).written_to(before.clone())?)
-        };
-        let call = self.change("UpdateRule");
-        let written = self.projects.update_rule(&call, selection, Box::new(edit)).await?;
-        let view = RuleView::new(&id, &written.name, &written.record);
+        let (call, of) = (self.change("UpdateRule"), rule.clone());
+        let made = self.projects.write_rule(&call, &id, &rule, move |rules, by| {
+            let before = rules.rule(&of).ok_or(RuleWriteError::NotFound)?.spec.clone();
+            rules.replace(fields.changed(&before).written_to(before)?, None, by)
+        });
+        let written = made.await?.ok_or(RuleWriteError::NotFound)?;
+        let view = RuleView::new(&id, &rule, &written.record);
         Ok(json_response(StatusCode::OK, &view))
     }
 }

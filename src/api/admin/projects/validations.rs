@@ -25,7 +25,7 @@ pub(super) struct ValidationQueue {
 
 /// The reason why a validation has no result.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum ValidationError {
+pub(super) enum ValidationError {
     /// Too many wait.
     #[error("too many validations wait: try again")]
     TooMany,

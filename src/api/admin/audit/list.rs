@@ -5,12 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::str::FromStr;
 
 use prost::Message;
 use rlaas_limiter::fleet::{EntryId, LogEntry, LogRange, ProjectLog};
 use rlaas_proto::ratelimit::admin::v1::AuditEntry;
-use thiserror::Error;
 
 use super::record::{Outcome, Record, fingerprint_of};
 use super::{Audit, LOG};
@@ -65,25 +63,18 @@ pub struct PageToken {
     read_before: EntryId,
 }
 
-/// The text is not a page token.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("page_token must be the next_page_token of the response before")]
-pub struct InvalidPageToken;
-
 impl fmt::Display for PageToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.before, self.read_before)
     }
 }
 
-impl FromStr for PageToken {
-    type Err = InvalidPageToken;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (before, read_before) = text.split_once('.').ok_or(InvalidPageToken)?;
-        let id = |text: &str| text.parse::<EntryId>().map_err(|_| InvalidPageToken);
-        let token = Self { before: id(before)?, read_before: id(read_before)? };
-        if token.read_before < token.before { Err(InvalidPageToken) } else { Ok(token) }
+impl PageToken {
+    /// Reads a token; `None` if the text is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (before, read_before) = text.split_once('.')?;
+        let token = Self { before: before.parse().ok()?, read_before: read_before.parse().ok()? };
+        (token.read_before >= token.before).then_some(token)
     }
 }
 

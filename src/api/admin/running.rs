@@ -11,7 +11,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::{AdminError, MAX_TIME};
+use tonic::{Code, Status};
+
+use super::MAX_TIME;
+use super::change::too_many_changes;
+use crate::api::status::with_reason;
 use crate::clock::Deadline;
 
 /// Most changes that run at the same time; further ones wait.
@@ -19,7 +23,7 @@ const MAX_RUNNING: usize = 256;
 
 /// A change that is to run. Boxed as a trait object: the compiler does not prove the size of futures
 /// of this depth to be [`Send`].
-pub(super) type ChangeFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+pub(super) type ChangeFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
 /// The changes that run in this process.
 #[derive(Debug)]
@@ -38,24 +42,20 @@ impl RunningChanges {
     ///
     /// # Errors
     ///
-    /// [`AdminError::TooManyChanges`] if too many changes run until the deadline, and this one has
-    /// not begun; [`AdminError::Running`] if it has not ended by the deadline; else as the change.
+    /// `RESOURCE_EXHAUSTED` if too many changes run until the deadline, and this one has not begun;
+    /// `DEADLINE_EXCEEDED` if it has not ended by the deadline; else as the change.
     ///
     /// # Panics
     ///
     /// If the change does.
-    pub(super) async fn run<T, E>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
-        change: ChangeFuture<T, E>,
+        change: ChangeFuture<T>,
         deadline: Deadline,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<AdminError> + Send + 'static,
-    {
+    ) -> Result<T, Status> {
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout(deadline.or_within(MAX_TIME).remaining(), permit).await;
-        let Ok(Ok(permit)) = permit else { return Err(AdminError::TooManyChanges.into()) };
+        let Ok(Ok(permit)) = permit else { return Err(too_many_changes()) };
         let running = self.tasks.spawn(async move {
             let _held = permit;
             change.await
@@ -64,7 +64,10 @@ impl RunningChanges {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_panic() => resume_unwind(error.into_panic()),
             // The process ends, or the deadline has passed.
-            Ok(Err(_)) | Err(_) => Err(AdminError::Running.into()),
+            Ok(Err(_)) | Err(_) => {
+                let text = "deadline exceeded: the change may have been made";
+                Err(with_reason(Code::DeadlineExceeded, "CHANGE_RUNNING", text.to_owned()))
+            }
         }
     }
 
@@ -92,7 +95,7 @@ mod tests {
             Box::pin(async move {
                 start.send(()).expect("a test that waits");
                 ended.await.expect("a test that ends it");
-                Ok::<bool, AdminError>(false)
+                Ok::<bool, Status>(false)
             }),
             Deadline::NEVER,
         );
@@ -112,13 +115,14 @@ mod tests {
         let soon = || Deadline::within(Duration::from_millis(20));
         for _ in 0..MAX_RUNNING {
             // The change outlives its caller's deadline, which may have passed already.
-            let pending: ChangeFuture<bool, AdminError> = Box::pin(std::future::pending());
+            let pending: ChangeFuture<bool> = Box::pin(std::future::pending());
             let answer = running.run(pending, Deadline::within(Duration::ZERO));
-            assert!(matches!(answer.await, Err(AdminError::Running)));
+            let refused = answer.await.expect_err("it runs");
+            assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused:?}");
         }
-        let more = || -> ChangeFuture<bool, AdminError> { Box::pin(async { Ok(true) }) };
-        let refused = running.run(more(), soon()).await;
-        assert!(matches!(refused, Err(AdminError::TooManyChanges)), "{refused:?}");
+        let more = || -> ChangeFuture<bool> { Box::pin(async { Ok(true) }) };
+        let refused = running.run(more(), soon()).await.expect_err("too many");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
         running.permits.add_permits(1);
         assert!(running.run(more(), Deadline::NEVER).await.expect("an answer"));
     }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use tonic::Status;
 
 use super::messages::{hide_values, key_part};
-use super::{AdminError, SharedHasher};
+use super::{SharedHasher, refusals};
 use crate::clock::Deadline;
 use crate::plan::KeyPart;
 use crate::rules::KeyHasher;
@@ -27,11 +28,11 @@ impl KeyView {
     ///
     /// # Errors
     ///
-    /// [`AdminError::Store`] if the store does not answer.
-    pub async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, AdminError> {
+    /// A refusal if the store does not answer.
+    pub async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, Status> {
         // Boxed because it is large, and waits at most once in the life of a process.
         let hasher = Box::pin(hasher.hasher(deadline.or_within(MAX_HASHER_TIME))).await;
-        Ok(Self::Hashed(hasher.map_err(AdminError::Store)?))
+        Ok(Self::Hashed(hasher.map_err(|error| refusals::store(&error))?))
     }
 
     /// Follows a reload of the key by which ids are hashed.
@@ -39,7 +40,7 @@ impl KeyView {
     /// # Errors
     ///
     /// As [`KeyView::hashed`].
-    pub async fn follow(&mut self, hasher: &SharedHasher) -> Result<(), AdminError> {
+    pub async fn follow(&mut self, hasher: &SharedHasher) -> Result<(), Status> {
         if let Self::Hashed(_) = self {
             *self = Self::hashed(hasher, Deadline::NEVER).await?;
         }

@@ -3,7 +3,7 @@
 use prost::Message;
 use rlaas_limiter::rules::{ModeScope, ModeSetting, RuleMode};
 
-use crate::admin::request_ids::{hash, hex};
+use crate::api::admin::request_ids::{hash, hex};
 use crate::clock::Timestamp;
 
 /// A setting as it is stored. Later versions add fields.

@@ -22,11 +22,14 @@
 
 use prost::Message;
 use ring::digest::{SHA256, digest};
-use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN, OutOfBounds};
+use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use super::AdminError;
+use tonic::Status;
+
+use super::change::AdminCall;
+use super::refusals;
 use crate::clock::Deadline;
 use crate::store::StoreError;
 use crate::telemetry::holder::Holder;
@@ -65,19 +68,45 @@ struct ClaimRecord {
     begun: bool,
 }
 
-/// A claim to a request id.
+/// A claim to the request id of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim<'a> {
-    /// The caller, to whom the id belongs.
-    pub(super) actor: &'a str,
-    pub(super) holder: &'a Holder,
-    pub(super) request_id: &'a str,
-    /// Hash of the change.
-    pub(super) fingerprint: [u8; 16],
+    call: &'a AdminCall,
+    holder: &'a Holder,
     /// Time for which the answer is remembered.
-    pub(super) ttl: Duration,
+    ttl: Duration,
     /// Longest wait for the answer of an earlier call, see [`MAX_WAIT`].
-    pub(super) max_wait: Duration,
+    max_wait: Duration,
+}
+
+impl AdminCall {
+    /// Returns a claim to the request id of the call.
+    pub(super) fn claim<'a>(
+        &'a self,
+        holder: &'a Holder,
+        ttl: Duration,
+        max_wait: Duration,
+    ) -> Claim<'a> {
+        Claim { call: self, holder, ttl, max_wait }
+    }
+}
+
+/// The reason why a request id was not claimed.
+#[derive(Debug)]
+pub(super) enum ClaimError {
+    /// Another change has the id, or an earlier call has claimed it and has no answer in time.
+    Refused(Status),
+    /// There is no space for another id, or the fleet does not answer.
+    Store(StoreError),
+}
+
+impl From<ClaimError> for Status {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Refused(status) => status,
+            ClaimError::Store(error) => refusals::unclaimed(&error),
+        }
+    }
 }
 
 /// What is known about a change with a request id.
@@ -98,6 +127,7 @@ pub(super) struct ClaimedId {
     name: String,
     claim: ClaimRecord,
     ttl: Duration,
+    is_kept: bool,
 }
 
 impl ClaimedId {
@@ -105,41 +135,38 @@ impl ClaimedId {
     ///
     /// # Errors
     ///
-    /// - [`AdminError::OtherChange`] if another change has the id;
-    /// - [`AdminError::Unfinished`] if an earlier call has claimed it and has no answer in time;
-    /// - [`AdminError::TooManyIds`] if there is no space for another id;
-    /// - [`AdminError::Store`] if the fleet does not answer: nothing is claimed, as far as known.
+    /// [`ClaimError`]: nothing is claimed, as far as known.
     pub(super) async fn claim(
         fleet: &Fleet,
-        Claim { actor, holder, request_id, fingerprint, ttl, max_wait }: Claim<'_>,
+        Claim { call, holder, ttl, max_wait }: Claim<'_>,
         deadline: Deadline,
-    ) -> Result<Claimed, AdminError> {
-        let name = hex(&hash(&[actor.as_bytes(), request_id.as_bytes()]));
+    ) -> Result<Claimed, ClaimError> {
+        let name = hex(&hash(&[call.actor.as_bytes(), call.request_id.as_bytes()]));
         let nonce = RandomState::new().hash_one(&name);
-        let claim =
-            ClaimRecord { fingerprint: fingerprint.to_vec(), nonce, ..ClaimRecord::default() };
+        let fingerprint = call.fingerprint.to_vec();
+        let claim = ClaimRecord { fingerprint, nonce, ..ClaimRecord::default() };
         let map = holder.own_map(CLAIMS);
-        let claimed = Self { fleet: fleet.clone(), map, name, claim, ttl };
+        let claimed = Self { fleet: fleet.clone(), map, name, claim, ttl, is_kept: false };
         let until = Deadline::within(max_wait);
         let mut was_held = false;
         loop {
             let held = match claimed.set(&claimed.claim, BEGIN_WITHIN, deadline).await {
                 // Another call has claimed it, whatever the store says now.
-                Err(_) if was_held => return Err(AdminError::Unfinished),
-                held => held.map_err(claim_error)?,
+                Err(_) if was_held => return Err(unfinished()),
+                held => held.map_err(ClaimError::Store)?,
             };
             let Some(held) = held else { return Ok(Claimed::Now(claimed)) };
             let claim = &claimed.claim;
             // A newer version may write claims that this one can't read.
-            let held = ClaimRecord::decode(&held[..]).map_err(|_| AdminError::Unfinished)?;
+            let held = ClaimRecord::decode(&held[..]).map_err(|_| unfinished())?;
             if !held.released && held.fingerprint != claim.fingerprint {
-                return Err(AdminError::OtherChange);
+                return Err(ClaimError::Refused(refusals::other_change()));
             }
             if let Some(answer) = held.answer {
                 return Ok(Claimed::Before(answer));
             }
             if until.has_passed() {
-                return Err(AdminError::Unfinished);
+                return Err(unfinished());
             }
             was_held = true;
             pause().await;
@@ -150,12 +177,13 @@ impl ClaimedId {
     ///
     /// # Errors
     ///
-    /// [`AdminError::Unfinished`] if another call has claimed the id meanwhile, and errors of the store:
-    /// then the change must not be made.
-    pub(super) async fn begin(&mut self, deadline: Deadline) -> Result<(), AdminError> {
+    /// [`ClaimError`]: another call has claimed the id meanwhile, or the store does not answer. Then the
+    /// change must not be made.
+    pub(super) async fn begin(&mut self, deadline: Deadline) -> Result<(), ClaimError> {
         let begun = ClaimRecord { begun: true, ..self.claim.clone() };
-        if self.set(&begun, self.ttl, deadline).await.map_err(claim_error)?.is_some() {
-            return Err(AdminError::Unfinished);
+        let held = self.set(&begun, self.ttl, deadline).await;
+        if held.map_err(ClaimError::Store)?.is_some() {
+            return Err(unfinished());
         }
         self.claim = begun;
         Ok(())
@@ -185,15 +213,28 @@ impl ClaimedId {
     /// are refused.
     pub(super) async fn answered(mut self, answer: &impl Message, deadline: Deadline) {
         self.claim.answer = Some(answer.encode_to_vec());
-        let Self { fleet, map, name, claim, ttl } = self;
+        let Self { fleet, map, name, claim, ttl, .. } = self;
         remembered(fleet.put(&map, &name, &claim.encode_to_vec(), ttl, deadline).await);
     }
 
-    /// Gives the id back, unless another call has it: a retry makes the change.
+    /// Keeps the claim without an answer: the change may have been made, and a retry could make it
+    /// twice.
+    pub(super) fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Gives the id back, unless it is kept or another call has it: a retry makes the change.
     pub(super) async fn released(self, deadline: Deadline) {
+        if self.is_kept {
+            return;
+        }
         let released = ClaimRecord { released: true, ..self.claim.clone() };
         remembered(self.set(&released, RELEASED, deadline).await);
     }
+}
+
+fn unfinished() -> ClaimError {
+    ClaimError::Refused(refusals::unfinished())
 }
 
 fn remembered<T>(result: Result<T, StoreError>) {
@@ -205,18 +246,6 @@ fn remembered<T>(result: Result<T, StoreError>) {
 #[expect(clippy::disallowed_methods, reason = "the fleet reports no answers")]
 async fn pause() {
     tokio::time::sleep(POLL).await;
-}
-
-/// Returns the error of a claim that was not made.
-fn claim_error(error: StoreError) -> AdminError {
-    match &error {
-        StoreError::Custom { source, .. }
-            if matches!(source.downcast_ref(), Some(OutOfBounds::Values)) =>
-        {
-            AdminError::TooManyIds
-        }
-        _ => error.into(),
-    }
 }
 
 /// Returns a hash of texts: 128 bits, by which another change under the same id is detected.

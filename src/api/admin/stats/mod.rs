@@ -8,9 +8,10 @@
 
 mod message;
 mod reading;
+pub(super) mod responses;
 mod watch;
 
-pub(crate) use message::{counters, rule_stats};
+use message::{counters, rule_stats};
 pub use reading::StatsReading;
 pub use watch::{MAX_STATS_WATCHERS, StatsWatch, StatsWatchError};
 

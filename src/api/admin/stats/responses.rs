@@ -10,12 +10,13 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
 
-use super::lists::EVERY_PROJECT;
-use super::projects::{OPERATE_OR_ADMIN, admitted, no_project};
-use crate::admin::{
-    Administrator, FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
-    StatsWatchError, counters, rule_stats,
+use super::{
+    FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError, counters,
+    rule_stats,
 };
+use crate::api::admin::projects::{OPERATE_OR_ADMIN, admitted};
+use crate::api::admin::refusals::no_project;
+use crate::api::admin::{Administrator, EVERY_PROJECT};
 use crate::api::auth::{Caller, Role, StreamAccess};
 use crate::api::status::{invalid_field, with_reason};
 use crate::clock::{Micros, Timestamp};
@@ -31,12 +32,12 @@ const SECOND: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The responses of a watch.
-pub(super) type StatsResponses =
+pub(in crate::api::admin) type StatsResponses =
     Pin<Box<dyn Stream<Item = Result<proto::WatchStatsResponse, Status>> + Send>>;
 
 /// The valid fields of a request that do not depend on its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StatsQuery {
+pub(in crate::api::admin) struct StatsQuery {
     scope: StatsScope,
     interval: Duration,
     max_rules: usize,
@@ -45,17 +46,17 @@ pub(super) struct StatsQuery {
 
 /// The rules that a request asks for, and that its caller may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SelectedRules {
+pub(in crate::api::admin) struct SelectedRules {
     project_id: String,
     filter: StatsFilter,
 }
 
 /// Who reads the responses, and which rules.
-pub(super) struct Reader {
-    pub(super) administrator: Administrator,
+pub(in crate::api::admin) struct Reader {
+    pub(in crate::api::admin) administrator: Administrator,
     /// What has opened the stream; may be taken away.
-    pub(super) access: Option<StreamAccess>,
-    pub(super) selected: SelectedRules,
+    pub(in crate::api::admin) access: Option<StreamAccess>,
+    pub(in crate::api::admin) selected: SelectedRules,
 }
 
 impl StatsQuery {
@@ -64,7 +65,7 @@ impl StatsQuery {
     /// # Errors
     ///
     /// `INVALID_ARGUMENT`, with the field.
-    pub(super) fn new(request: &proto::WatchStatsRequest) -> Result<Self, Status> {
+    pub(in crate::api::admin) fn new(request: &proto::WatchStatsRequest) -> Result<Self, Status> {
         let proto::WatchStatsRequest { interval, this_instance, max_rules, history, .. } = request;
         let scope = if *this_instance { StatsScope::Instance } else { StatsScope::Fleet };
         let ten_seconds = Duration::from(STATS_INTERVAL);
@@ -107,7 +108,7 @@ impl StatsQuery {
 /// # Errors
 ///
 /// `NOT_FOUND` if there is no such project, or the caller has no role in it.
-pub(super) fn selected(
+pub(in crate::api::admin) fn selected(
     administrator: &Administrator,
     caller: &Caller,
     request: &proto::WatchStatsRequest,
@@ -130,7 +131,7 @@ pub(super) fn selected(
 }
 
 /// Returns the status of a watch that does not begin.
-pub(super) fn refused(error: StatsWatchError) -> Status {
+pub(in crate::api::admin) fn refused(error: StatsWatchError) -> Status {
     match error {
         StatsWatchError::Full => {
             with_reason(Code::ResourceExhausted, "TOO_MANY_WATCHERS", error.to_string())
@@ -141,7 +142,7 @@ pub(super) fn refused(error: StatsWatchError) -> Status {
 
 /// Returns the responses of a watch: the past first, then a point each interval. They end when the
 /// server drains, and when the reader may not see the rules any more.
-pub(super) async fn responses(
+pub(in crate::api::admin) async fn responses(
     watch: StatsWatch,
     query: StatsQuery,
     reader: Reader,
@@ -173,7 +174,7 @@ pub(super) async fn responses(
 }
 
 /// Returns the points of the past alone.
-pub(super) fn past(
+pub(in crate::api::admin) fn past(
     administrator: &Administrator,
     query: StatsQuery,
     selected: &SelectedRules,

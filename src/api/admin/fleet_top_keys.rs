@@ -11,14 +11,12 @@ use std::time::Duration;
 
 use prost::Message;
 use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
-use thiserror::Error;
 use tokio::time::sleep;
 use tracing::debug;
 
 use super::request_ids::{hash, hex};
-use super::{Administrator, Instances, SharedHasher};
+use super::{Instances, SharedHasher};
 use crate::clock::Deadline;
-use crate::rules::RuleSet;
 use crate::store::StoreError;
 use crate::telemetry::top_keys::{
     CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
@@ -40,20 +38,20 @@ const VERSION: u32 = 1;
 
 /// Counts of a rule over the fleet.
 #[derive(Clone, Debug, Default)]
-pub struct FleetCounts {
+pub(super) struct FleetCounts {
     /// The counts of all instances that are in the answer.
-    pub summary: Summary,
+    pub(super) summary: Summary,
     /// Ids of the instances that are in the answer.
-    pub instances: BTreeSet<String>,
+    pub(super) instances: BTreeSet<String>,
     /// Ids of the other instances of the fleet, as far as they are known.
-    pub missing: BTreeSet<String>,
+    pub(super) missing: BTreeSet<String>,
     /// Why the store did not tell the counts of other instances, if so.
-    pub problem: Option<StoreError>,
+    pub(super) problem: Option<StoreError>,
 }
 
 /// Asks other instances for counts, and answers them.
 #[derive(Debug)]
-pub struct FleetTopKeys {
+pub(super) struct FleetTopKeys {
     fleet: Fleet,
     instances: Instances,
     hasher: SharedHasher,
@@ -99,38 +97,6 @@ struct CounterMessage {
     least: u64,
 }
 
-/// The reason why keys of a rule can't be counted.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum TopKeysError {
-    /// The server counts no keys.
-    #[error("telemetry.top-keys is off: set it to true and restart")]
-    Off,
-    /// No rule of the project has this name.
-    #[error("rule must be that of a rule")]
-    UnknownRule,
-}
-
-impl Administrator {
-    /// Returns the counts of the keys of a rule, over the fleet. `rules` are those of its project.
-    ///
-    /// # Errors
-    ///
-    /// [`TopKeysError`]. A store that does not answer is none: see [`FleetCounts::problem`].
-    pub async fn top_keys(
-        &self,
-        rules: &RuleSet,
-        query: &CountQuery<'_>,
-        deadline: Deadline,
-    ) -> Result<FleetCounts, TopKeysError> {
-        let top_keys = self.shared.metrics.top_keys().ok_or(TopKeysError::Off)?;
-        let counted = top_keys.window(query);
-        if counted.is_none() && !rules.has_rule(query.rule) {
-            return Err(TopKeysError::UnknownRule);
-        }
-        Ok(self.shared.top_keys.add_others(counted.unwrap_or_default(), query, deadline).await)
-    }
-}
-
 impl FleetTopKeys {
     pub(super) fn new(fleet: Fleet, instances: Instances, hasher: SharedHasher) -> Self {
         Self { fleet, instances, hasher, others: Mutex::default() }
@@ -138,7 +104,7 @@ impl FleetTopKeys {
 
     /// Adds the counts of the other instances to those of this one, which are `own`. Takes at most
     /// a second, and half of the time until the deadline.
-    pub async fn add_others(
+    pub(super) async fn add_others(
         &self,
         own: Summary,
         query: &CountQuery<'_>,

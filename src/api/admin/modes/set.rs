@@ -1,21 +1,23 @@
 //! Setting a mode: on this instance, and in the store unless it is away.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
-use rlaas_limiter::fleet::{MAX_VALUES, OutOfBounds};
+use rlaas_limiter::fleet::MAX_VALUES;
 use rlaas_limiter::rules::{ModeSetting, ModeSettings};
-use rlaas_proto::ratelimit::admin::v1::{Coverage, SetModeResponse};
-use tonic_types::Status as RpcStatus;
+use rlaas_proto::ratelimit::admin::v1::{Coverage, SetModeRequest, SetModeResponse};
+use tonic::{Code, Request, Status};
 use tracing::warn;
 
 use super::{
     CALL_TIMEOUT, EVERYWHERE_WITHIN, MAX_TIME_TO_LIVE, MAX_UNWRITTEN, ModeChange, Modes, State,
     Unwritten,
 };
-use crate::admin::change::{MAX_OUTCOME_TIME, UNAVAILABLE, check_bounds};
-use crate::admin::request_ids::{Claim, Claimed, ClaimedId};
-use crate::admin::{AdminError, Administrator};
+use crate::api::admin::change::{MAX_OUTCOME_TIME, unavailable};
+use crate::api::admin::request_ids::{ClaimError, Claimed, ClaimedId};
+use crate::api::admin::{Administrator, refusals};
+use crate::api::status::with_reason;
 use crate::clock::{Deadline, Micros};
 use crate::proto_values::timestamp;
 use crate::store::StoreError;
@@ -27,21 +29,21 @@ impl Administrator {
     ///
     /// # Errors
     ///
-    /// [`AdminError`]: nothing is changed, unless it is [`AdminError::Running`].
+    /// A refusal: nothing is changed, unless it says so.
     pub async fn set_mode(
         &self,
-        change: ModeChange,
-        deadline: Deadline,
-    ) -> Result<SetModeResponse, AdminError> {
-        check_bounds(&change.reason, &change.request_id)?;
+        request: &Request<SetModeRequest>,
+    ) -> Result<SetModeResponse, Status> {
+        let change = ModeChange::new(request)?;
+        let deadline = change.call.deadline;
         if deadline.has_passed() {
-            return Err(StoreError::Expired.into());
+            return Err(refusals::store(&StoreError::Expired));
         }
         if let Some(project) = &change.scope.project {
             let snapshot = self.limiter.project_snapshot(project);
-            let snapshot = snapshot.ok_or(AdminError::UnknownProject("project_id"))?;
+            let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
             if change.scope.rule.as_deref().is_some_and(|rule| !snapshot.rules.has_rule(rule)) {
-                return Err(AdminError::UnknownRule);
+                return Err(refusals::unknown_rule());
             }
         }
         let shared = Arc::clone(&self.shared);
@@ -52,30 +54,31 @@ impl Administrator {
 
 impl Modes {
     /// Sets a mode, unless it was set before under its request id.
-    async fn set(&self, change: ModeChange) -> Result<SetModeResponse, AdminError> {
+    async fn set(&self, change: ModeChange) -> Result<SetModeResponse, Status> {
         let mut state = self.state.lock().await;
         let is_same = |one: &&Unwritten| {
-            let ModeChange { actor, request_id, .. } = &one.change;
-            !request_id.is_empty() && (actor, request_id) == (&change.actor, &change.request_id)
+            let (other, call) = (&one.change.call, &change.call);
+            !call.request_id.is_empty()
+                && (&other.actor, &other.request_id) == (&call.actor, &call.request_id)
         };
         if let Some(before) = state.unwritten.iter().find(is_same) {
-            if before.change.fingerprint() != change.fingerprint() {
-                return Err(AdminError::OtherChange);
+            if before.change.call.fingerprint != change.call.fingerprint {
+                return Err(refusals::other_change());
             }
             return Ok(SetModeResponse { replayed: true, ..before.answer.clone() });
         }
         let mut claimed = None;
         let mut is_away = unless_away(self.read(&mut state.settings).await)?.is_none();
-        if !is_away && !change.request_id.is_empty() {
+        if !is_away && !change.call.request_id.is_empty() {
             match self.claim(&change).await {
                 Ok(Claimed::Now(id)) => claimed = Some(id),
                 Ok(Claimed::Before(answer)) => {
                     let answer = SetModeResponse::decode(&*answer);
-                    let answer = answer.map_err(|_| AdminError::Unfinished)?;
+                    let answer = answer.map_err(|_| refusals::unfinished())?;
                     return Ok(SetModeResponse { replayed: true, ..answer });
                 }
-                Err(AdminError::Store(error)) if says_away(&error) => is_away = true,
-                Err(error) => return Err(error),
+                Err(ClaimError::Store(error)) if says_away(&error) => is_away = true,
+                Err(error) => return Err(error.into()),
             }
         }
         let result = self.set_claimed(&mut state, change, is_away).await;
@@ -88,16 +91,10 @@ impl Modes {
         result
     }
 
-    async fn claim(&self, change: &ModeChange) -> Result<Claimed, AdminError> {
-        let claim = Claim {
-            actor: &change.actor,
-            holder: &change.holder,
-            request_id: &change.request_id,
-            fingerprint: change.fingerprint(),
-            ttl: self.limiter.idempotency_ttl().into(),
-            // All other changes of modes wait for this one.
-            max_wait: std::time::Duration::ZERO,
-        };
+    async fn claim(&self, change: &ModeChange) -> Result<Claimed, ClaimError> {
+        let ttl = self.limiter.idempotency_ttl().into();
+        // All other changes of modes wait for this one.
+        let claim = change.call.claim(&change.holder, ttl, Duration::ZERO);
         let deadline = Deadline::within(CALL_TIMEOUT);
         let mut claimed = ClaimedId::claim(&self.fleet, claim, deadline).await?;
         if let Claimed::Now(id) = &mut claimed {
@@ -111,9 +108,9 @@ impl Modes {
         state: &mut State,
         change: ModeChange,
         is_away: bool,
-    ) -> Result<SetModeResponse, AdminError> {
+    ) -> Result<SetModeResponse, Status> {
         if state.unwritten.len() >= MAX_UNWRITTEN || !has_place(&state.settings, &change) {
-            return Err(AdminError::TooManyModes);
+            return Err(too_many_modes());
         }
         let mut entry = None;
         if !is_away {
@@ -124,12 +121,11 @@ impl Modes {
         if let Some(pending) = entry.take() {
             match unless_away(self.write(&change.scope, setting).await) {
                 Ok(written) => is_written = written.is_some(),
-                Err(error) => {
-                    let (message, details) = (error.to_string(), Vec::new());
-                    let status = RpcStatus { code: UNAVAILABLE, message, details };
+                Err(refusal) => {
+                    let status = unavailable(refusal.message().to_owned());
                     let deadline = Deadline::within(MAX_OUTCOME_TIME);
                     pending.failed(status, Vec::new(), deadline).await;
-                    return Err(error);
+                    return Err(refusal);
                 }
             }
             entry = Some(pending);
@@ -150,7 +146,7 @@ impl Modes {
             }
             entry => {
                 warn!(
-                    actor = ?change.actor, change = change.summary(),
+                    actor = ?change.call.actor, change = change.summary(),
                     "mode set on this instance alone: the store is away"
                 );
                 let (set_at, answer) = (setting.set_at, answer.clone());
@@ -214,15 +210,16 @@ fn says_away(error: &StoreError) -> bool {
 }
 
 /// Returns the result of a call of the store; `None` if it is away.
-fn unless_away<T>(result: Result<T, StoreError>) -> Result<Option<T>, AdminError> {
+fn unless_away<T>(result: Result<T, StoreError>) -> Result<Option<T>, Status> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if says_away(&error) => Ok(None),
-        Err(StoreError::Custom { source, .. })
-            if matches!(source.downcast_ref(), Some(OutOfBounds::Values)) =>
-        {
-            Err(AdminError::TooManyModes)
-        }
-        Err(error) => Err(error.into()),
+        Err(error) if refusals::is_full(&error) => Err(too_many_modes()),
+        Err(error) => Err(refusals::store(&error)),
     }
+}
+
+fn too_many_modes() -> Status {
+    let text = "too many modes are set: nothing was changed";
+    with_reason(Code::ResourceExhausted, "TOO_MANY_MODES", text.to_owned())
 }

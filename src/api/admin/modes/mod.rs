@@ -10,11 +10,9 @@
 //! The settings are not part of the catalogue: they have no revision that two writers could race
 //! for, merge by their times, and can be set while the catalogues of store and instance conflict.
 
-mod change;
 mod record;
+mod request;
 mod set;
-
-pub use self::change::ModeChange;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -29,8 +27,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
 use self::record::{ModeRecord, name};
+use self::request::ModeChange;
 use super::Instances;
-use super::audit::{Audit, Intent, PendingChange};
+use super::audit::{Audit, PendingChange};
 use super::change::MAX_OUTCOME_TIME;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::projects::registry::MODES_SET;
@@ -47,7 +46,7 @@ const CALL_TIMEOUT: Duration = Duration::from_millis(800);
 /// Time until every instance decides by a setting.
 const EVERYWHERE_WITHIN: Micros = Micros::from_secs(2);
 /// Longest time until a mode ends.
-pub(crate) const MAX_TIME_TO_LIVE: Micros = Micros::from_secs(30 * 24 * 3600);
+const MAX_TIME_TO_LIVE: Micros = Micros::from_secs(30 * 24 * 3600);
 /// Most settings that wait for the store.
 const MAX_UNWRITTEN: usize = 1000;
 /// Looks at the settings after which the other instances are listed again.
@@ -219,21 +218,14 @@ impl Modes {
         change: &ModeChange,
         set_at: Option<Timestamp>,
     ) -> Result<PendingChange, StoreError> {
-        let intent = Intent {
-            actor: &change.actor,
-            action: ACTION,
-            project_id: change.scope.project.as_deref().unwrap_or_default(),
-            target: change.scope.rule.as_deref().unwrap_or("*"),
-            summary: match set_at {
-                Some(set_at) => change.summary_of_earlier(self.clock.now().since(set_at)),
-                None => change.summary(),
-            },
-            reason: &change.reason,
-            request_id: &change.request_id,
-            before: Vec::new(),
+        let ModeScope { project, rule } = &change.scope;
+        let summary = match set_at {
+            Some(set_at) => change.summary_of_earlier(self.clock.now().since(set_at)),
+            None => change.summary(),
         };
-        let begun = self.audit.begin(intent, Deadline::within(CALL_TIMEOUT)).await;
-        begun.map_err(|error| error.0)
+        let (project, rule) = (project.as_deref().unwrap_or_default(), rule.as_deref());
+        let intent = change.call.intent(project, rule.unwrap_or("*"), summary);
+        self.audit.begin(intent, Deadline::within(CALL_TIMEOUT)).await
     }
 
     /// Puts in force what counts now.

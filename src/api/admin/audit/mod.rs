@@ -18,13 +18,12 @@
 mod list;
 mod record;
 
-pub use list::{AuditFilter, AuditPage, AuditedProjects, InvalidPageToken, PageToken};
+pub use list::{AuditFilter, AuditPage, AuditedProjects, PageToken};
 
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{EntryId, Fleet, NewEntry, ProjectLog};
 use rlaas_proto::ratelimit::admin::v1::KeyState;
-use thiserror::Error;
 use tonic_types::Status as RpcStatus;
 use tracing::{error, info};
 
@@ -99,11 +98,6 @@ pub struct Intent<'a> {
     pub before: Vec<KeyState>,
 }
 
-/// The intent of a change was not recorded: nothing may be changed.
-#[derive(Clone, Debug, Error)]
-#[error("the audit can't be written")]
-pub struct AuditError(#[from] pub StoreError);
-
 /// A recorded change without an outcome. One that is dropped stays without.
 #[derive(Debug)]
 #[must_use]
@@ -127,12 +121,12 @@ impl Audit {
     ///
     /// # Errors
     ///
-    /// [`AuditError`] if it was not, or perhaps not, recorded before the deadline.
+    /// [`StoreError`] if it was not, or perhaps not, recorded before the deadline: nothing may be changed.
     pub async fn begin(
         &self,
         intent: Intent<'_>,
         deadline: Deadline,
-    ) -> Result<PendingChange, AuditError> {
+    ) -> Result<PendingChange, StoreError> {
         let hasher = self.hasher.hasher(deadline).await?;
         let (action, actor) = (intent.action, intent.actor.to_owned());
         let project_id = intent.project_id.to_owned();

@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::admin::v1::{AuditEntry, KeyRef, KeyState};
 use tonic_types::Status as RpcStatus;
 
 use super::{AuditKeys, Intent};
-use crate::admin::messages::hide_values;
+use crate::api::admin::messages::hide_values;
 use crate::rules::KeyHasher;
 
 /// Most bytes of an entry: of its intent and its outcome together.

@@ -185,7 +185,7 @@ impl Instances {
     async fn log_missing_permissions(&self) -> bool {
         let deadline = Deadline::within(REPORT_TIMEOUT);
         let mut topics = vec![super::FORGET];
-        topics.extend(self.0.metrics.top_keys().map(|_| super::top_keys::TOPIC));
+        topics.extend(self.0.metrics.top_keys().map(|_| super::fleet_top_keys::TOPIC));
         let missing = match self.0.fleet.missing_permissions(&topics, deadline).await {
             Ok(missing) => missing,
             Err(error) => {
