@@ -8,8 +8,6 @@ use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, check_result};
 use rlaas_testkit::process::{Rlaas, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
-use tonic::Code;
-use tonic_types::StatusExt;
 
 use super::admin;
 use super::http::post_to;
@@ -178,28 +176,5 @@ async fn descriptors_are_explained_over_http_too() {
     for wrong in [r#"{"domain":"","descriptors":[]}"#, r#"{"domain":"edge","descriptors":[{}]}"#] {
         let (status, _, answer) = post_to(&server, "/v1/admin/explain-descriptors", wrong).await;
         assert_eq!(status, 400, "{answer}");
-    }
-}
-
-#[tokio::test]
-async fn invalid_descriptors_name_the_field_in_details() {
-    let server = Rlaas::start(&[]);
-    let mut client = admin(&server).await;
-    let entry = proto::DescriptorEntry { key: "path".to_owned(), value: "/pay".to_owned() };
-    let large = proto::Descriptor { entries: vec![entry], hits_addend: Some(1 << 32) };
-    for (domain, descriptors, field) in [
-        ("", vec![], "domain"),
-        ("edge", vec![], "descriptors"),
-        ("edge", vec![large], "descriptors[0].hits_addend"),
-    ] {
-        let request = proto::ExplainDescriptorsRequest { domain: domain.to_owned(), descriptors };
-        let status = client.explain_descriptors(request).await.expect_err(field);
-        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
-        let details = status.get_error_details();
-        let info = details.error_info().expect("a reason");
-        assert_eq!((&*info.reason, &*info.domain), ("INVALID_FIELD", "rlaas"));
-        let violation = &details.bad_request().expect("violations").field_violations[0];
-        assert_eq!(violation.field, field);
-        assert_eq!(status.message(), format!("{field} {}", violation.description));
     }
 }

@@ -80,68 +80,6 @@ async fn storage_key_is_the_name_in_redis() {
 }
 
 #[tokio::test]
-async fn invalid_requests_name_the_field_and_change_nothing() {
-    let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
-    let mut admin = admin(&server).await;
-    check(&mut server.client().await, "alice").await.expect("a decision");
-    let reset = |selector, reason: &str, request_id: &str| proto::ResetRequest {
-        selector,
-        reason: reason.to_owned(),
-        request_id: request_id.to_owned(),
-    };
-    let ok = || of_user("alice");
-    let id = |id: &str, rule: &str| {
-        let key = proto::KeyRef { id: id.to_owned(), ..proto::KeyRef::default() };
-        Some(proto::Selector {
-            whose: Some(Whose::Key(key)),
-            rule: rule.to_owned(),
-            project_id: String::new(),
-        })
-    };
-    let of_project = |id: &str| {
-        let selector = of_user("alice").expect("a selector");
-        Some(proto::Selector { project_id: id.to_owned(), ..selector })
-    };
-    let long = "x".repeat(1025);
-    for (request, code, field) in [
-        (reset(None, "r", ""), Code::InvalidArgument, "selector"),
-        (reset(Some(proto::Selector::default()), "r", ""), Code::InvalidArgument, "selector"),
-        (reset(ok(), "", ""), Code::InvalidArgument, "reason"),
-        (reset(ok(), &long, ""), Code::InvalidArgument, "reason"),
-        (reset(ok(), "r", &long[..65]), Code::InvalidArgument, "request_id"),
-        (reset(of_user(""), "r", ""), Code::InvalidArgument, "selector.request.user_id"),
-        (reset(of_parts("", &[]), "r", ""), Code::InvalidArgument, "selector.key"),
-        (
-            reset(of_parts("", &[("user", Some("a"))]), "r", ""),
-            Code::InvalidArgument,
-            "selector.key.parts",
-        ),
-        (reset(id("alice", ""), "r", ""), Code::InvalidArgument, "selector.rule"),
-        (reset(id("a:b", "default"), "r", ""), Code::InvalidArgument, "selector.key.id"),
-        (reset(id("alice", "no such rule"), "r", ""), Code::NotFound, "selector.rule"),
-        (reset(of_project("none"), "r", ""), Code::NotFound, "selector.project_id"),
-    ] {
-        let status = admin.reset(request).await.expect_err(field);
-        assert_eq!(status.code(), code, "{status:?}");
-        let details = status.get_error_details();
-        assert_eq!(details.error_info().expect("a reason").domain, "rlaas");
-        let violations = &details.bad_request().expect("violations").field_violations;
-        assert_eq!(violations[0].field, field);
-        let text = format!("{field} {}", violations[0].description);
-        assert_eq!(status.message(), text);
-    }
-    for units in [0, 1 << 32, u64::MAX] {
-        let status = refund(&mut admin, ok(), units, "id").await.expect_err("units");
-        assert_eq!(status.message(), "units must be 1 to 4294967295");
-    }
-    let status = refund(&mut admin, ok(), 1, "").await.expect_err("a request id");
-    assert_eq!(status.message(), "request_id must be 1 to 64 bytes");
-    let found = inspect(&mut admin, ok()).await.expect("a state");
-    assert_eq!(numbers(&found[0]), ("default", 5, 1, 4));
-}
-
-#[tokio::test]
 async fn store_away_is_told_and_no_policy_applies() {
     let url = format!("store.redis.url=redis://127.0.0.1:{}", free_port());
     let open = ["store.backend=redis", &url, "rate-limiter.fail-open=true"];

@@ -158,47 +158,6 @@ async fn matching_rule_counts_as_matched_whatever_its_mode() {
 }
 
 #[tokio::test]
-async fn invalid_requests_name_the_field() {
-    let server = Rlaas::start(&[]);
-    let mut client = admin(&server).await;
-    let valid = || set("default", ModeMessage::Shadow, 60);
-    let with = |change: fn(&mut proto::SetModeRequest)| {
-        let mut request = valid();
-        change(&mut request);
-        request
-    };
-    for (request, field) in [
-        (set("default", ModeMessage::Shadow, 0), "ttl must be 1 s to 30 d"),
-        (set("default", ModeMessage::Off, 30 * 24 * 3600 + 1), "ttl must be 1 s to 30 d"),
-        (with(|one| one.ttl = None), "ttl must be 1 s to 30 d"),
-        (set("default", ModeMessage::Off, i64::MIN), "ttl must be 1 s to 30 d"),
-        (with(|one| one.mode = 0), "ttl must be unset without a mode"),
-        (with(|one| one.mode = 9), "mode must be a known RuleMode"),
-        (with(|one| one.rule.clear()), "rule must be the name of a rule"),
-        (with(|one| one.reason.clear()), "reason must be 1 to 1024 bytes"),
-        (with(|one| one.project_id = "-".to_owned()), "rule must be \"*\" with the project \"-\""),
-        (with(|one| one.request_id = "x".repeat(65)), "request_id must be at most 64 bytes"),
-    ] {
-        let status = set_mode(&mut client, request).await.expect_err(field);
-        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
-        assert!(status.message().starts_with(field), "{status:?}");
-    }
-    let unknown = set_mode(&mut client, set("nobody", ModeMessage::Off, 60)).await;
-    let unknown = unknown.expect_err("no rule");
-    assert_eq!(unknown.code(), Code::NotFound);
-    assert_eq!(unknown.message(), "rule must be the name of a rule in force");
-    let unknown = set_mode(&mut client, with(|one| one.project_id = "shop".to_owned())).await;
-    assert_eq!(unknown.expect_err("no project").code(), Code::NotFound);
-    assert_eq!(mode_of(&server, "default").await.0, ModeMessage::Enforce);
-    let everywhere = with(|one| {
-        one.project_id = "-".to_owned();
-        one.rule = "*".to_owned();
-    });
-    set_mode(&mut client, everywhere).await.expect("set");
-    assert_eq!(mode_of(&server, "default").await.0, ModeMessage::Shadow);
-}
-
-#[tokio::test]
 async fn retry_gets_the_first_answer() {
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());

@@ -10,7 +10,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use tonic::Code;
 
-use super::{AdminClient, admin, inspect, of_parts, of_user, reset};
+use super::{AdminClient, admin, inspect, of_user, reset};
 
 const RULES: &str = "\
 rate-limiter: {max-requests: 2, overridable: true}
@@ -154,79 +154,6 @@ async fn are_listed(server: Rlaas) {
         one.grant.and_then(|grant| grant.kind) == Some(Kind::Banned(true))
     };
     assert!(bans.len() == 2 && bans.iter().all(is_ban), "{bans:?}");
-}
-
-#[tokio::test]
-async fn what_can_not_be_overridden_is_refused() {
-    let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &[]);
-    let mut admin = admin(&server).await;
-    let ok = || of_user("alice");
-    let plain = || of_parts("plain", &[("user_id", Some("alice"))]);
-    let with_ttl = |seconds, nanos| proto::SetOverrideRequest {
-        ttl: Some(prost_types::Duration { seconds, nanos }),
-        ..set(ok(), Kind::Banned(true))
-    };
-    let with_burst = |kind, burst| proto::SetOverrideRequest {
-        grant: Some(Grant { kind: Some(kind), burst }),
-        ..set(ok(), Kind::Banned(true))
-    };
-    let invalid = Code::InvalidArgument;
-    for (request, code, text) in [
-        (
-            set(plain(), Kind::Limit(1)),
-            Code::FailedPrecondition,
-            "selector must select a key of a rule with `overridable: true`",
-        ),
-        (set(ok(), Kind::Limit(0)), invalid, "grant.limit must be 1 to 1000000000"),
-        (set(ok(), Kind::Limit(-1)), invalid, "grant.limit must be 1 to 1000000000"),
-        (set(ok(), Kind::Limit(1 << 40)), invalid, "grant.limit must be 1 to 1000000000"),
-        (
-            set(ok(), Kind::Banned(false)),
-            invalid,
-            "grant must have limit, unlimited: true or banned: true",
-        ),
-        (with_burst(Kind::Banned(true), 1), invalid, "grant.burst must be unset without limit"),
-        (
-            with_burst(Kind::Limit(5), 7),
-            invalid,
-            "grant.burst must be 0, or one that sliding-window-log accepts with this limit and window",
-        ),
-        (with_ttl(0, 999_999_999), invalid, "ttl must be 1 s to 366 d"),
-        (with_ttl(-1, 0), invalid, "ttl must be 1 s to 366 d"),
-        (with_ttl(i64::MIN, i32::MIN), invalid, "ttl must be 1 s to 366 d"),
-        (with_ttl(366 * 86_400, 1_000), invalid, "ttl must be 1 s to 366 d"),
-        (
-            proto::SetOverrideRequest { ttl: None, ..set(ok(), Kind::Limit(1)) },
-            invalid,
-            "ttl must be 1 s to 366 d",
-        ),
-        (
-            proto::SetOverrideRequest { grant: None, ..set(ok(), Kind::Limit(1)) },
-            invalid,
-            "grant must be set",
-        ),
-        (
-            proto::SetOverrideRequest { reason: String::new(), ..set(ok(), Kind::Limit(1)) },
-            invalid,
-            "reason must be 1 to 1024 bytes",
-        ),
-    ] {
-        let status = admin.set_override(request).await.expect_err(text);
-        assert_eq!((status.code(), status.message()), (code, text));
-    }
-    for (page_size, page_token, text) in [
-        (-1, "", "page_size must be 0, or 1 to 1000"),
-        (0, "s3cret", "page_token must be the next_page_token of the response before"),
-        (0, "99999 :alice", "page_token must be the next_page_token of the response before"),
-    ] {
-        let page_token = page_token.to_owned();
-        let request = proto::ListOverridesRequest { page_size, page_token, ..Default::default() };
-        let status = admin.list_overrides(request).await.expect_err(text);
-        assert_eq!((status.code(), status.message()), (invalid, text));
-    }
-    assert!(list(&mut admin, "").await.is_empty());
-    assert!(check(&mut server.client().await, "alice").await.expect("a decision").allowed);
 }
 
 #[tokio::test]

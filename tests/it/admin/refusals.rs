@@ -67,8 +67,29 @@ ListUsage {"projectId":"shop","pageSize":9,"pageToken":"shop.2026-01-01","firstD
 RestoreCatalogue {"from":"CATALOGUE_SOURCE_STORE","expectedRevision":"1","reason":"test"}
 "#;
 
-/// Requests whose refusal depends on what is there.
+/// Requests whose refusal depends on what is there, or on several fields.
 const STATES: &str = r#"
+Reset {"selector":{},"reason":"test"}
+Reset {"selector":{"key":{}},"reason":"test"}
+Reset {"selector":{"key":{"parts":[{"name":"user","value":"a"}]}},"reason":"test"}
+Reset {"selector":{"key":{"id":"alice"}},"reason":"test"}
+Reset {"selector":{"key":{"id":"a:b"},"rule":"default"},"reason":"test"}
+Reset {"selector":{"key":{"id":"alice"},"rule":"none"},"reason":"test"}
+SetOverride {"selector":{"request":{"userId":"alice"}},"grant":{"banned":false},"ttl":"60s","reason":"test"}
+SetOverride {"selector":{"request":{"userId":"alice"}},"grant":{"banned":true,"burst":"1"},"ttl":"60s","reason":"test"}
+SetOverride {"selector":{"request":{"userId":"alice"}},"grant":{"banned":true},"ttl":"0.999999999s","reason":"test"}
+SetOverride {"selector":{"request":{"userId":"alice"}},"grant":{"banned":true},"ttl":"31622400.000001s","reason":"test"}
+SetMode {"rule":"pay","mode":"RULE_MODE_SHADOW","ttl":"2592001s","reason":"test"}
+SetMode {"rule":"pay","ttl":"60s","reason":"test"}
+SetMode {"projectId":"-","rule":"pay","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"test"}
+ListAudit {"pageToken":"1-0"}
+ListAudit {"pageToken":"2-0.1-0"}
+ListAudit {"selector":{}}
+ListAudit {"since":"2026-01-02T00:00:00Z","until":"2026-01-01T00:00:00Z"}
+ListOverrides {"pageToken":"99999 :alice"}
+WatchStats {"interval":"5s","thisInstance":false,"pastOnly":true}
+WatchStats {"interval":"1s","thisInstance":true,"pastOnly":true}
+WatchDecisions {"outcomes":["OUTCOME_UNSPECIFIED"]}
 Reset {"selector":{"request":{"userId":"carol"}},"reason":"first","requestId":"used"}
 Reset {"selector":{"request":{"userId":"carol"}},"reason":"another","requestId":"used"}
 SetMode {"rule":"pay","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"another","requestId":"used"}
