@@ -4,25 +4,17 @@
 //! has the name and the path of the descriptor.
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
 
 use rlaas_proto::ratelimit::v1 as proto;
-use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use thiserror::Error;
 use tonic::Status;
 
-use crate::algorithm::OnChange;
 use crate::api::admin::Projects;
 use crate::projects::ProjectId;
-use crate::proto_values::{algorithm, duration, int64, timestamp, units};
-use crate::rules::descriptors::{PathStep, PlacedRule};
-use crate::rules::{
-    Candidate, EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
-    RuleInfo, RuleSet, Share, TextPattern,
-};
+use crate::rule_messages::{descriptor_message, rule_message, run_time_origin};
+use crate::rules::descriptors::PlacedRule;
+use crate::rules::{Rule, RuleSet, Unmatched};
 use rlaas_limiter::Snapshot;
-use rlaas_limiter::rules::Unmatched;
 
 /// Maximum number of rules in a page.
 const MAX_PAGE: usize = 1_000;
@@ -82,7 +74,7 @@ pub(super) fn page(
     let files = files.iter().flat_map(|files| files.iter()).map(|rule| &*rule.name);
     let files: HashSet<&str> = files.chain([Rule::DEFAULT]).collect();
     Ok(proto::GetConfigResponse {
-        default_rule: Some(message(snapshot.rules.default_rule())),
+        default_rule: Some(rule_message(snapshot.rules.default_rule())),
         next_page_token: if has_more { next.to_string() } else { String::new() },
         rules: page.map(|rule| in_force(rule, project, &files)).collect(),
         revision: snapshot.revision,
@@ -97,9 +89,10 @@ pub(super) fn page(
 /// files.
 fn in_force(rule: AnyRule<'_>, project: &str, files: &HashSet<&str>) -> proto::Rule {
     match rule {
-        AnyRule::Flat(rule) if !files.contains(&*rule.name) => {
-            proto::Rule { origin: Some(run_time_origin(project, rule.revision)), ..message(rule) }
-        }
+        AnyRule::Flat(rule) if !files.contains(&*rule.name) => proto::Rule {
+            origin: Some(run_time_origin(project, rule.revision)),
+            ..rule_message(rule)
+        },
         of_file => of_file.message(),
     }
 }
@@ -120,7 +113,7 @@ impl AnyRule<'_> {
 
     fn message(self) -> proto::Rule {
         match self {
-            Self::Flat(rule) => message(rule),
+            Self::Flat(rule) => rule_message(rule),
             Self::Descriptor(placed) => descriptor_message(placed),
         }
     }
@@ -134,164 +127,11 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
     all
 }
 
-/// Returns the message of a flat rule.
-pub(crate) fn message(rule: &Rule) -> proto::Rule {
-    let is_default = &*rule.name == Rule::DEFAULT;
-    proto::Rule {
-        matchers: matchers(&rule.matcher),
-        key_by: rule.key_by.iter().map(Part::to_string).collect(),
-        overrides: rule.overrides.iter().map(override_message).collect(),
-        enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
-        on_change: on_change(rule.on_change).into(),
-        candidates: rule.candidates.iter().map(candidate_message).collect(),
-        origin: Some(if is_default {
-            origin(OriginKind::BuiltIn, "")
-        } else {
-            origin(OriginKind::File, &rule.file)
-        }),
-        ..common_message(rule.info(), rule.grant)
-    }
-}
-
-/// Returns the message of a candidate, with all of its numbers.
-fn candidate_message(candidate: &Candidate) -> proto::Candidate {
-    let Candidate { algorithm: of, limit } = candidate;
-    proto::Candidate {
-        max_requests: int64(limit.units()),
-        window: Some(duration(limit.window())),
-        burst: if of.has_burst() { int64(limit.burst()) } else { 0 },
-        algorithm: algorithm(*of).into(),
-    }
-}
-
-/// Returns the origin of a rule that has no revision. The source of one of a file is its path.
-pub(super) fn origin(kind: OriginKind, source: &str) -> proto::RuleOrigin {
-    proto::RuleOrigin { kind: kind.into(), source: source.to_owned(), revision: 0 }
-}
-
-/// Returns the origin of a rule that was made at run time.
-pub(super) fn run_time_origin(project: &str, revision: Option<NonZeroU64>) -> proto::RuleOrigin {
-    let revision = revision.map_or(0, NonZeroU64::get);
-    proto::RuleOrigin { revision, ..origin(OriginKind::RunTime, project) }
-}
-
-/// Returns the fields that both kinds of rules have.
-fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
-    let limit = match grant {
-        Grant::Limited(limit) => Some(limit),
-        Grant::Banned | Grant::Unlimited => None,
-    };
-    proto::Rule {
-        name: rule.name.to_string(),
-        algorithm: algorithm(rule.algorithm).into(),
-        max_requests: int64(units(grant)),
-        window: limit.map(|limit| duration(limit.window())),
-        fail_open: rule.on_store_failure == OnStoreFailure::Allow,
-        burst: limit.map_or(0, |limit| int64(limit.burst())),
-        shadow: rule.mode.is_shadow(),
-        on_store_failure: on_store_failure(rule.on_store_failure).into(),
-        local_share_ppm: match rule.on_store_failure {
-            OnStoreFailure::Local(share) => share.millionths(),
-            _ => 0,
-        },
-        breaker_opens_rule: rule.breaker_opens,
-        near_limit_ppm: rule.near_limit.map_or(0, Share::millionths),
-        overridable: rule.overridable,
-        mode: mode(rule.mode).into(),
-        mode_ends_at: rule.set_mode.map(|set| timestamp(set.ends_at)),
-        max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
-        ..proto::Rule::default()
-    }
-}
-
-fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
-    let PlacedRule { domain, path, rule, .. } = placed;
-    let descriptor_rule = proto::DescriptorRule {
-        domain: domain.to_owned(),
-        path: path.into_iter().map(step).collect(),
-        limit_name: rule.limit_name.as_deref().unwrap_or_default().to_owned(),
-        replaces: rule.replaces.iter().map(ToString::to_string).collect(),
-        quota: matches!(rule.mode, Mode::Quota | Mode::ShadowQuota),
-        post_paid: rule.is_post_paid,
-        detailed_metric: rule.is_detailed,
-    };
-    proto::Rule {
-        // A limit of 0 has a window too.
-        window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
-        descriptor_rule: Some(descriptor_rule),
-        origin: Some(origin(OriginKind::EnvoyFile, &rule.file)),
-        ..common_message(rule.info(), rule.grant)
-    }
-}
-
-fn step(step: PathStep<'_>) -> proto::DescriptorStep {
-    proto::DescriptorStep {
-        key: step.key.to_owned(),
-        value: step.value.unwrap_or_default().to_owned(),
-        share: step.shares,
-        value_to_metric: step.value_to_metric,
-    }
-}
-
-fn override_message(other: &Override) -> proto::RuleOverride {
-    let grant = Some(grant(other.grant));
-    proto::RuleOverride { matchers: matchers(&other.matcher), grant }
-}
-
-/// Returns the message of a grant.
-pub(super) fn grant(grant: Grant) -> proto::Grant {
-    let (kind, burst) = match grant {
-        Grant::Limited(limit) => (Kind::Limit(int64(limit.units())), int64(limit.burst())),
-        Grant::Unlimited => (Kind::Unlimited(true), 0),
-        Grant::Banned => (Kind::Banned(true), 0),
-    };
-    proto::Grant { kind: Some(kind), burst }
-}
-
-fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
-    let of_part = |(of, pattern): &(Part, Pattern)| proto::PartMatcher {
-        part: of.to_string(),
-        any_of: match pattern {
-            Pattern::Present => vec!["*".to_owned()],
-            Pattern::OneOf(texts) => texts.iter().map(TextPattern::to_text).collect(),
-        },
-    };
-    matcher.patterns.iter().map(of_part).collect()
-}
-
 /// Returns the message of the policy for requests that no rule matches.
 pub(super) const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
     match policy {
         Unmatched::DefaultRule => proto::UnmatchedPolicy::DefaultRule,
         Unmatched::Allow => proto::UnmatchedPolicy::Allow,
         Unmatched::Deny => proto::UnmatchedPolicy::Deny,
-    }
-}
-
-const fn on_change(policy: Option<OnChange>) -> proto::OnChange {
-    match policy {
-        None => proto::OnChange::Unspecified,
-        Some(OnChange::KeepUsed) => proto::OnChange::KeepUsed,
-        Some(OnChange::KeepLeft) => proto::OnChange::KeepLeft,
-        Some(OnChange::Scale) => proto::OnChange::Scale,
-        Some(OnChange::Reset) => proto::OnChange::Reset,
-    }
-}
-
-const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {
-    match policy {
-        OnStoreFailure::Error => proto::OnStoreFailure::Error,
-        OnStoreFailure::Allow => proto::OnStoreFailure::Allow,
-        OnStoreFailure::Deny => proto::OnStoreFailure::Deny,
-        OnStoreFailure::Local(_) => proto::OnStoreFailure::Local,
-    }
-}
-
-pub(super) const fn mode(mode: Mode) -> proto::RuleMode {
-    match mode {
-        // A quota is enforced together with the other quotas of a request.
-        Mode::Enforced | Mode::Quota => proto::RuleMode::Enforce,
-        Mode::Shadow | Mode::ShadowQuota => proto::RuleMode::Shadow,
-        Mode::Off => proto::RuleMode::Off,
     }
 }

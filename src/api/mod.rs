@@ -19,8 +19,6 @@ mod status;
 mod traces;
 mod v1;
 
-#[cfg(test)]
-pub(crate) use config::message as rule_message;
 pub use in_process::InProcess;
 pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;

@@ -1,30 +1,39 @@
 //! Rules as messages and as specifications, the form that rules files have: each is converted into the
-//! other, for the service and for the commands that write its rules.
+//! other, for the service and for the commands that write its rules; and rules in force as messages.
 //!
-//! What a message cannot say, a specification for it must not have: `write::problems` finds that.
+//! What a message cannot say, a specification for it must not have: [`problems`] finds that.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | here | rules, field by field |
+//! | `parts` | parts of rules: matchers, keys, overrides, candidates |
+//! | `in_force` | rules in force as messages |
+//! | `notation` | the two notations of resource and key |
+//! | `problem` | problems with the paths of messages |
 
+mod in_force;
 mod notation;
+mod parts;
 mod problem;
-mod write;
 
+pub(crate) use in_force::{descriptor_message, grant, mode, origin, rule_message, run_time_origin};
 pub(crate) use notation::explicit;
 pub(crate) use problem::in_message;
-pub(crate) use write::{message, problems};
 
 use std::collections::BTreeMap;
 
 use rlaas_proto::ratelimit::v1 as proto;
-use rlaas_proto::ratelimit::v1::PartMatcher;
-use rlaas_proto::ratelimit::v1::grant::Kind;
 use serde_json::Value;
 
+use self::parts::{
+    candidate_message, candidate_spec, key_by, key_part, matcher, matchers, override_message,
+    override_spec,
+};
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
-use crate::proto_values::micros;
-use crate::rules::spec::{
-    CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, StoreFailurePolicy,
-};
-use crate::rules::{EnforcedShare, Part, RuleMode, Share};
+use crate::proto_values::{self, duration, int64, micros};
+use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy};
+use crate::rules::{EnforcedShare, RuleMode, Share};
 
 /// Returns the rule of a message. A field that a specification cannot have is unreadable in it.
 pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
@@ -145,6 +154,51 @@ pub(crate) fn merge(
     Ok(notation::with_endpoint(merged))
 }
 
+/// Returns the message of a rule. Fields that are not set stay so; those that no message can have,
+/// which [`problems`] finds, are left out.
+pub(crate) fn message(spec: &RuleSpec) -> proto::Rule {
+    let flag = |field: &Field<bool>| field.value().copied().unwrap_or_default();
+    let share = |field: &Field<Share>| field.value().map_or(0, |share| share.millionths());
+    let spec = &explicit(spec);
+    proto::Rule {
+        name: spec.name.value().cloned().unwrap_or_default(),
+        algorithm: spec.algorithm.value().map_or(0, |of| proto_values::algorithm(*of).into()),
+        max_requests: units_message(&spec.limit),
+        window: spec.window.value().copied().map(duration),
+        burst: units_message(&spec.burst),
+        matchers: matchers(&spec.matcher),
+        key_by: spec.key_by.value().into_iter().flatten().map(|part| key_part(part)).collect(),
+        overrides: spec.overrides.iter().map(override_message).collect(),
+        candidates: spec.candidates.iter().map(candidate_message).collect(),
+        on_store_failure: failure_message(spec).into(),
+        local_share_ppm: share(&spec.local_share),
+        breaker_opens_rule: flag(&spec.breaker_opens_rule),
+        mode: mode_message(spec).into(),
+        enforce_ppm: spec.enforce.value().copied().map(EnforcedShare::millionths),
+        on_change: in_force::on_change(spec.on_change.value().copied()).into(),
+        near_limit_ppm: share(&spec.near_limit),
+        overridable: flag(&spec.overridable),
+        ..proto::Rule::default()
+    }
+}
+
+/// Returns the problems that a valid rule of a file has as a rule that is made at run time: what no
+/// message can say.
+pub(crate) fn problems(spec: &RuleSpec) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |field: &str, text: &str| {
+        problems.push(Problem { field: field.to_owned(), text: text.to_owned() });
+    };
+    if spec.limit == Field::Set(0) {
+        add("limit", "must be at least 1: only rules files of the server can have 0");
+    }
+    let named = |matcher: &MatcherSpec| matcher.attributes.keys().all(|name| !name.is_empty());
+    if !named(&spec.matcher) || !spec.overrides.iter().all(|other| named(&other.matcher)) {
+        add("match.attributes", "must have names of at least one byte");
+    }
+    problems
+}
+
 fn text(text: &str) -> Field<String> {
     if text.is_empty() { Field::Unset } else { Field::Set(text.to_owned()) }
 }
@@ -184,74 +238,40 @@ fn algorithm(value: i32) -> Field<Algorithm> {
     }
 }
 
-fn key_by(parts: &[String]) -> Field<Vec<String>> {
-    let names = parts.iter().map(|part| match part.as_str() {
-        "user_id" | "resource" => Some(part.clone()),
-        other => attribute(other).map(str::to_owned),
-    });
-    match names.collect::<Option<Vec<_>>>() {
-        Some(names) if names.is_empty() => Field::Unset,
-        Some(names) => Field::Set(names),
-        None => Field::Unreadable,
+/// Returns 0 for a field that is not set.
+fn units_message(field: &Field<u64>) -> i64 {
+    field.value().map_or(0, |units| int64(*units))
+}
+
+fn mode_message(spec: &RuleSpec) -> proto::RuleMode {
+    let of_shadow = |shadow| if shadow { RuleMode::Shadow } else { RuleMode::Enforce };
+    let mode = spec.mode.value().copied().or(spec.shadow.value().copied().map(of_shadow));
+    match mode {
+        None => proto::RuleMode::Unspecified,
+        Some(RuleMode::Enforce) => proto::RuleMode::Enforce,
+        Some(RuleMode::Shadow) => proto::RuleMode::Shadow,
+        Some(RuleMode::Off) => proto::RuleMode::Off,
     }
 }
 
-/// Returns the name of an attribute, or `NAME|user_id`, unless it is that of another part in
-/// specifications.
-fn attribute(part: &str) -> Option<&str> {
-    let text = part.strip_prefix("attributes.")?;
-    let name = text.strip_suffix(Part::OR_USER_ID).unwrap_or(text);
-    (!["", "user_id", "user-id", "resource"].contains(&name)).then_some(text)
-}
-
-fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
-    let mut spec = MatcherSpec::default();
-    for PartMatcher { part, any_of } in matchers {
-        let texts = Field::Set(any_of.clone());
-        let set = |field: &mut Field<Vec<String>>| {
-            *field = if field.is_unset() { texts.clone() } else { Field::Unreadable };
-        };
-        match part.as_str() {
-            "resource" => set(&mut spec.resource),
-            "user_id" => set(&mut spec.user_id),
-            part => {
-                let known = part.strip_prefix("attributes.").filter(|name| !name.is_empty());
-                let entry = spec.attributes.entry(known.unwrap_or(part).to_owned());
-                match known {
-                    Some(_) => set(entry.or_default()),
-                    None => *entry.or_default() = Field::Unreadable,
-                }
-            }
-        }
-    }
-    spec
-}
-
-fn candidate_spec(candidate: &proto::Candidate) -> CandidateSpec {
-    CandidateSpec {
-        limit: units(candidate.max_requests),
-        window: candidate.window.as_ref().map_or(Field::Unset, window),
-        burst: units(candidate.burst),
-        algorithm: algorithm(candidate.algorithm),
-    }
-}
-
-fn override_spec(other: &proto::RuleOverride) -> OverrideSpec {
-    let spec = OverrideSpec { matcher: matcher(&other.matchers), ..OverrideSpec::default() };
-    let Some(grant) = &other.grant else { return spec };
-    match grant.kind {
-        Some(Kind::Limit(0)) => OverrideSpec { limit: Field::Unreadable, ..spec },
-        Some(Kind::Limit(limit)) => {
-            OverrideSpec { limit: units(limit), burst: units(grant.burst), ..spec }
-        }
-        Some(Kind::Unlimited(true)) => OverrideSpec { unlimited: Field::Set(true), ..spec },
-        Some(Kind::Banned(true)) => OverrideSpec { limit: Field::Set(0), ..spec },
-        Some(Kind::Unlimited(false) | Kind::Banned(false)) | None => spec,
+fn failure_message(spec: &RuleSpec) -> proto::OnStoreFailure {
+    let of_fail_open =
+        |open| if open { StoreFailurePolicy::Allow } else { StoreFailurePolicy::Error };
+    let policy = spec.on_store_failure.value().copied();
+    match policy.or(spec.fail_open.value().copied().map(of_fail_open)) {
+        None => proto::OnStoreFailure::Unspecified,
+        Some(StoreFailurePolicy::Error) => proto::OnStoreFailure::Error,
+        Some(StoreFailurePolicy::Allow) => proto::OnStoreFailure::Allow,
+        Some(StoreFailurePolicy::Deny) => proto::OnStoreFailure::Deny,
+        Some(StoreFailurePolicy::Local) => proto::OnStoreFailure::Local,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rlaas_proto::ratelimit::v1::PartMatcher;
+    use rlaas_proto::ratelimit::v1::grant::Kind;
+
     use super::*;
 
     fn problems(rule: &proto::Rule) -> Vec<String> {

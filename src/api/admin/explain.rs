@@ -11,13 +11,13 @@ use tonic::Status;
 use super::messages::{grant_from, key_ref, key_state};
 use super::{MAX_TIME, refusals};
 use crate::algorithm::Cost;
-use crate::api::config::{grant, mode};
 use crate::api::response::{error, result, rule_decision};
 use crate::api::status::{self, invalid, invalid_field};
 use crate::api::v1::parse;
 use crate::clock::{Deadline, Micros};
 use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::proto_values::duration;
+use crate::rule_messages::{grant, mode};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };

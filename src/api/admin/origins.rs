@@ -7,8 +7,8 @@ use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 
 use super::Projects;
-use crate::api::config::{origin, run_time_origin};
 use crate::projects::ProjectId;
+use crate::rule_messages::{origin, run_time_origin};
 use crate::rules::Rule;
 use crate::rules::descriptors::Descriptors;
 

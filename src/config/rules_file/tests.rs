@@ -6,9 +6,8 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::algorithm::{Algorithm, Limit, OnChange};
-use crate::api::rule_message;
 use crate::clock::Micros;
-use crate::rule_messages::{message, spec, without_defaults};
+use crate::rule_messages::{message, rule_message, spec, without_defaults};
 use crate::rules::spec::{CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy};
 use crate::rules::{EnforcedShare, Rule, RuleMode, Share, Unmatched};
 

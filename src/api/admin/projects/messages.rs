@@ -13,6 +13,7 @@ use crate::json_messages::POOL;
 use crate::projects::registry::ProjectState;
 use crate::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
 use crate::proto_values::timestamp;
+use crate::rule_messages::{rule_message, run_time_origin};
 use crate::rules::spec::{Field, RuleSpec};
 use crate::rules::{Rule, Unmatched};
 
@@ -68,13 +69,13 @@ pub(super) fn rule(project: &ProjectId, record: &RuleRecord, hidden: bool) -> pr
 
 /// Returns a rule of a file.
 pub(super) fn file_rule(project: &ProjectId, rule: &Rule) -> proto::ProjectRule {
-    let (project_id, rule) = (project.to_string(), Some(config::message(rule)));
+    let (project_id, rule) = (project.to_string(), Some(rule_message(rule)));
     proto::ProjectRule { project_id, rule, ..proto::ProjectRule::default() }
 }
 
 fn spec(project: &ProjectId, spec: &RuleSpec, revision: Option<NonZeroU64>) -> v1::Rule {
-    let origin = config::run_time_origin(project.as_str(), revision);
-    let built = spec.build().map(|rule| config::message(&rule));
+    let origin = run_time_origin(project.as_str(), revision);
+    let built = spec.build().map(|rule| rule_message(&rule));
     // A later release may have written it.
     let name = || match &spec.name {
         Field::Set(name) => name.clone(),

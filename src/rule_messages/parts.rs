@@ -1,0 +1,117 @@
+//! Parts of rules as messages and as specifications: matchers, keys, overrides, candidates.
+
+use rlaas_proto::ratelimit::v1 as proto;
+use rlaas_proto::ratelimit::v1::PartMatcher;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+
+use super::{algorithm, units, units_message, window};
+use crate::proto_values::{self, duration, int64};
+use crate::rules::Part;
+use crate::rules::spec::{CandidateSpec, Field, MatcherSpec, OverrideSpec};
+
+pub(super) fn key_by(parts: &[String]) -> Field<Vec<String>> {
+    let names = parts.iter().map(|part| match part.as_str() {
+        "user_id" | "resource" => Some(part.clone()),
+        other => attribute(other).map(str::to_owned),
+    });
+    match names.collect::<Option<Vec<_>>>() {
+        Some(names) if names.is_empty() => Field::Unset,
+        Some(names) => Field::Set(names),
+        None => Field::Unreadable,
+    }
+}
+
+/// Returns the name of an attribute, or `NAME|user_id`, unless it is that of another part in
+/// specifications.
+fn attribute(part: &str) -> Option<&str> {
+    let text = part.strip_prefix("attributes.")?;
+    let name = text.strip_suffix(Part::OR_USER_ID).unwrap_or(text);
+    (!["", "user_id", "user-id", "resource"].contains(&name)).then_some(text)
+}
+
+pub(super) fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
+    let mut spec = MatcherSpec::default();
+    for PartMatcher { part, any_of } in matchers {
+        let texts = Field::Set(any_of.clone());
+        let set = |field: &mut Field<Vec<String>>| {
+            *field = if field.is_unset() { texts.clone() } else { Field::Unreadable };
+        };
+        match part.as_str() {
+            "resource" => set(&mut spec.resource),
+            "user_id" => set(&mut spec.user_id),
+            part => {
+                let known = part.strip_prefix("attributes.").filter(|name| !name.is_empty());
+                let entry = spec.attributes.entry(known.unwrap_or(part).to_owned());
+                match known {
+                    Some(_) => set(entry.or_default()),
+                    None => *entry.or_default() = Field::Unreadable,
+                }
+            }
+        }
+    }
+    spec
+}
+
+pub(super) fn candidate_spec(candidate: &proto::Candidate) -> CandidateSpec {
+    CandidateSpec {
+        limit: units(candidate.max_requests),
+        window: candidate.window.as_ref().map_or(Field::Unset, window),
+        burst: units(candidate.burst),
+        algorithm: algorithm(candidate.algorithm),
+    }
+}
+
+pub(super) fn override_spec(other: &proto::RuleOverride) -> OverrideSpec {
+    let spec = OverrideSpec { matcher: matcher(&other.matchers), ..OverrideSpec::default() };
+    let Some(grant) = &other.grant else { return spec };
+    match grant.kind {
+        Some(Kind::Limit(0)) => OverrideSpec { limit: Field::Unreadable, ..spec },
+        Some(Kind::Limit(limit)) => {
+            OverrideSpec { limit: units(limit), burst: units(grant.burst), ..spec }
+        }
+        Some(Kind::Unlimited(true)) => OverrideSpec { unlimited: Field::Set(true), ..spec },
+        Some(Kind::Banned(true)) => OverrideSpec { limit: Field::Set(0), ..spec },
+        Some(Kind::Unlimited(false) | Kind::Banned(false)) | None => spec,
+    }
+}
+
+pub(super) fn key_part(name: &str) -> String {
+    match name {
+        "user_id" | "user-id" => "user_id".to_owned(),
+        "resource" => name.to_owned(),
+        name => format!("attributes.{name}"),
+    }
+}
+
+pub(super) fn matchers(matcher: &MatcherSpec) -> Vec<proto::PartMatcher> {
+    let parts = [("resource", &matcher.resource), ("user_id", &matcher.user_id)];
+    let parts = parts.map(|(part, texts)| (part.to_owned(), texts)).into_iter();
+    let attributes = matcher.attributes.iter();
+    let attributes = attributes.map(|(name, texts)| (format!("attributes.{name}"), texts));
+    let given = parts.chain(attributes).filter(|(_, texts)| !texts.is_unset());
+    let message = |(part, texts): (String, &Field<Vec<String>>)| proto::PartMatcher {
+        part,
+        any_of: texts.value().cloned().unwrap_or_default(),
+    };
+    given.map(message).collect()
+}
+
+pub(super) fn override_message(spec: &OverrideSpec) -> proto::RuleOverride {
+    let (kind, burst) = match (spec.unlimited.value(), spec.limit.value()) {
+        (Some(true), _) => (Some(Kind::Unlimited(true)), None),
+        (_, Some(0)) => (Some(Kind::Banned(true)), None),
+        (_, Some(units)) => (Some(Kind::Limit(int64(*units))), spec.burst.value()),
+        (_, None) => (None, None),
+    };
+    let grant = proto::Grant { kind, burst: burst.map_or(0, |burst| int64(*burst)) };
+    proto::RuleOverride { matchers: matchers(&spec.matcher), grant: Some(grant) }
+}
+
+pub(super) fn candidate_message(spec: &CandidateSpec) -> proto::Candidate {
+    proto::Candidate {
+        max_requests: units_message(&spec.limit),
+        window: spec.window.value().copied().map(duration),
+        burst: units_message(&spec.burst),
+        algorithm: spec.algorithm.value().map_or(0, |of| proto_values::algorithm(*of).into()),
+    }
+}
