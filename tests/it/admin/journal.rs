@@ -263,7 +263,11 @@ async fn without_a_journal_reply_and_log_say_that_a_restart_loses_changes() {
     let head = post(server.http(), "/v1/admin/keys:reset", body).await;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.to_lowercase().contains("rlaas-warning: a restart loses"), "{head}");
-    assert_eq!(server.log().matches(loses).count(), 2, "{}", server.log());
+    // The log is written by a thread of its own.
+    eventually("both changes are in the log", Duration::from_secs(20), async || {
+        server.log().matches(loses).count() == 2
+    })
+    .await;
 
     let dir = TempDir::new();
     let server = start(rlaas(&["serve"]), &dir.path("journal"));

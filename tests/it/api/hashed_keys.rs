@@ -55,7 +55,8 @@ async fn listed_parts_are_hashed_in_redis_and_others_stay_readable() {
     let (redis, dir) = (RedisServer::start(), TempDir::new());
     let file = write(&dir, &"k".repeat(32));
     let url = format!("store.redis.url={}", redis.url());
-    let settings = ["store.backend=redis", &url, "telemetry.log=debug"];
+    let timeout = "store.redis.timeout=5s";
+    let settings = ["store.backend=redis", &url, timeout, "telemetry.log=debug"];
     let server = Rlaas::start_from(&file, &settings);
     decide(&server).await;
     let keys = redis.keys();

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use super::manifests::Kustomization;
+use rlaas_testkit::TempDir;
 use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
 /// The oldest version with native sidecars by default, and the newest with schemas.
@@ -18,37 +20,53 @@ const VALIDATE: &str = "kubernetes-validate==1.37.0";
 
 #[test]
 fn manifests_build_and_fit_the_schemas() {
-    match (kustomize(), validate()) {
-        (Ok(kustomize), Ok(validate)) => assert_fits_the_schemas(&kustomize, &validate),
-        (Err(why), _) | (_, Err(why)) => skipped("config/kubernetes against schemas", &why),
+    check(&|_| true);
+}
+
+#[test]
+fn manifest_of_the_service_builds_and_fits_the_schema() {
+    check(&|kustomization| kustomization.folder.ends_with("kubernetes/shared"));
+}
+
+/// Builds these kustomizations, and validates them.
+fn check(is_checked: &dyn Fn(&Kustomization) -> bool) {
+    static TOOLS: LazyLock<Result<(PathBuf, PathBuf), String>> =
+        LazyLock::new(|| Ok((kustomize()?, validate()?)));
+    let (kustomize, validate) = match &*TOOLS {
+        Ok(tools) => tools,
+        Err(why) => return skipped("config/kubernetes against schemas", why),
+    };
+    let all = Kustomization::all();
+    let checked: Vec<_> = all.iter().filter(|one| one.is_whole() && is_checked(one)).collect();
+    assert!(!checked.is_empty(), "no kustomization is checked");
+    for kustomization in checked {
+        assert_fits_the_schemas(kustomize, validate, kustomization);
     }
 }
 
-fn assert_fits_the_schemas(kustomize: &Path, validate: &Path) {
-    let file = cache_dir("kubernetes").join("built.yaml");
-    for kustomization in Kustomization::all().iter().filter(|one| one.is_whole()) {
-        let mut build = Command::new(kustomize);
-        let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
-        if kustomization.folder.ends_with("examples/network") {
-            for (port, is_open) in [(6379, false), (6380, true), (26379, true), (4317, true)] {
-                assert_eq!(manifests.contains(&format!("port: {port}\n")), is_open, "{port}");
-            }
+fn assert_fits_the_schemas(kustomize: &Path, validate: &Path, kustomization: &Kustomization) {
+    let dir = TempDir::new();
+    let file = dir.path("built.yaml");
+    let mut build = Command::new(kustomize);
+    let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
+    if kustomization.folder.ends_with("examples/network") {
+        for (port, is_open) in [(6379, false), (6380, true), (26379, true), (4317, true)] {
+            assert_eq!(manifests.contains(&format!("port: {port}\n")), is_open, "{port}");
         }
-        for version in VERSIONS {
-            fs::write(&file, &manifests).expect("a file below target");
-            let output =
-                finish(&mut validation(validate, &file, version)).expect("valid manifests");
-            let unknown: Vec<&str> = output.lines().filter(|line| line.contains("WARN")).collect();
-            let is_foreign = |line: &&str| FOREIGN.iter().any(|kind| line.contains(kind));
-            assert!(unknown.iter().all(is_foreign), "{unknown:?}");
-            assert!(output.contains("passed for resource deployment/"), "{output}");
+    }
+    for version in VERSIONS {
+        fs::write(&file, &manifests).expect("a file below target");
+        let output = finish(&mut validation(validate, &file, version)).expect("valid manifests");
+        let unknown: Vec<&str> = output.lines().filter(|line| line.contains("WARN")).collect();
+        let is_foreign = |line: &&str| FOREIGN.iter().any(|kind| line.contains(kind));
+        assert!(unknown.iter().all(is_foreign), "{unknown:?}");
+        assert!(output.contains("passed for resource deployment/"), "{output}");
 
-            let wrong = manifests.replace("restartPolicy:", "restartPolicies:");
-            let wrong = wrong.replace("topologyKey:", "topologyKeys:");
-            fs::write(&file, wrong).expect("a file below target");
-            let refused = finish(&mut validation(validate, &file, version));
-            assert!(refused.is_err(), "a misspelled field was accepted: {refused:?}");
-        }
+        let wrong = manifests.replace("restartPolicy:", "restartPolicies:");
+        let wrong = wrong.replace("topologyKey:", "topologyKeys:");
+        fs::write(&file, wrong).expect("a file below target");
+        let refused = finish(&mut validation(validate, &file, version));
+        assert!(refused.is_err(), "a misspelled field was accepted: {refused:?}");
     }
 }
 
