@@ -14,7 +14,6 @@ pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod config;
-pub mod console;
 pub mod projects;
 mod proto_values;
 mod rule_messages;

@@ -1,0 +1,137 @@
+//! The fields of a form or of a query.
+
+use std::fmt;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+use thiserror::Error;
+
+/// The value of a field that stands for the project of rules in files, whose id is empty.
+pub(super) const UNNAMED: &str = "_";
+/// Bytes that stay as they are in a query.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Most fields: more than any form has.
+const MAX_FIELDS: usize = 128;
+
+/// Names and values, in their order. A value may be any text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FormFields(Vec<(String, String)>);
+
+/// The reason why fields can't be read. Never shows a value.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum FieldError {
+    /// A name or value is no text, or there are too many.
+    #[error("fields must be at most {MAX_FIELDS}, in UTF-8")]
+    Encoding,
+    /// A field that may be given once.
+    #[error("{0}: given twice")]
+    Twice(&'static str),
+}
+
+impl FormFields {
+    /// Reads the fields of a query or of a form.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::Encoding`].
+    ///
+    /// **Source:** URL Standard, `application/x-www-form-urlencoded` parsing, but that a text which
+    /// is not UTF-8 is refused rather than repaired.
+    pub fn parse(encoded: &[u8]) -> Result<Self, FieldError> {
+        let pairs = encoded.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+        let mut fields = Vec::new();
+        for pair in pairs {
+            let at = pair.iter().position(|byte| *byte == b'=');
+            let (name, value) = at.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+            if fields.len() == MAX_FIELDS {
+                return Err(FieldError::Encoding);
+            }
+            fields.push((decoded(name)?, decoded(value)?));
+        }
+        Ok(Self(fields))
+    }
+
+    /// Returns the value of a field; empty if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::Twice`].
+    pub fn one(&self, name: &'static str) -> Result<&str, FieldError> {
+        let mut values = self.all(name);
+        let value = values.next().unwrap_or_default();
+        if values.next().is_some() { Err(FieldError::Twice(name)) } else { Ok(value) }
+    }
+
+    /// Returns the values of a field.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(of, _)| of == name).map(|(_, value)| &**value)
+    }
+}
+
+fn decoded(text: &[u8]) -> Result<String, FieldError> {
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    let decoded = percent_decode(&spaced).decode_utf8().map_err(|_| FieldError::Encoding)?;
+    Ok(decoded.into_owned())
+}
+
+/// A link to a page with a query. Fields with an empty value are left out.
+#[derive(Clone, Debug)]
+pub struct Link(String);
+
+impl Link {
+    /// Creates a link to a page.
+    pub fn to(page: &str) -> Self {
+        Self(page.to_owned())
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        if !value.is_empty() {
+            self.0.push(if self.0.contains('?') { '&' } else { '?' });
+            self.0.push_str(name);
+            self.0.push('=');
+            self.0.extend(utf8_percent_encode(value, PLAIN));
+        }
+        self
+    }
+
+    /// Returns the link, relative to the folder of the pages.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_survives_a_link() {
+        for text in ["a b+c&d=e%", "\0\n\u{202e}é<script>\"'", "https://evil.example/?a#b"] {
+            let link = Link::to("key").with("user", text).with("rule", "").with("id", "x");
+            let (page, query) = link.as_str().split_once('?').expect("a query");
+            let fields = FormFields::parse(query.as_bytes()).expect("fields");
+            assert_eq!((page, fields.one("user"), fields.one("id")), ("key", Ok(text), Ok("x")));
+            assert_eq!(fields.one("rule"), Ok(""));
+            assert!(query.bytes().all(|byte| byte.is_ascii_graphic()), "{query}");
+        }
+    }
+
+    #[test]
+    fn fields_are_read_as_browsers_write_them() {
+        let fields = FormFields::parse(b"a=1+2&&b&a=%e2%9c%93&c==").expect("fields");
+        assert_eq!(fields.all("a").collect::<Vec<_>>(), ["1 2", "✓"]);
+        assert_eq!((fields.one("b"), fields.one("c")), (Ok(""), Ok("=")));
+        assert_eq!(fields.one("a"), Err(FieldError::Twice("a")));
+        assert_eq!(FormFields::parse(b"a=%ff"), Err(FieldError::Encoding));
+        assert_eq!(FormFields::parse(&b"a&".repeat(129)), Err(FieldError::Encoding));
+        assert_eq!(FormFields::parse(b""), Ok(FormFields::default()));
+    }
+}

@@ -1,0 +1,285 @@
+//! The page with the rules of a project as a text.
+
+use maud::{Markup, html};
+
+use super::plan::{ChangePlan, Findings};
+use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
+use crate::assets::CHANGE;
+use crate::calls::field_of;
+use crate::change_form::{Input, hidden, reason};
+use crate::fields::Link;
+use crate::layout::failure;
+use crate::rule_diff::RuleDiff;
+use crate::rules_text::{FieldHelp, RulesFormat};
+use crate::text::{foreign, hidden_characters, number, time};
+
+/// Most rules of files that are named.
+const MAX_NAMED: usize = 20;
+/// Ways to publish.
+const WAYS: [(&str, &str); 4] = [
+    ("text", "as the text says"),
+    ("shadow", "in shadow (enforce: 0%)"),
+    ("share", "for a share of the keys"),
+    ("all", "for all keys"),
+];
+
+impl ChangePage {
+    /// Returns the page.
+    pub(super) fn render(&self) -> Markup {
+        let id = field_of(&self.form.project);
+        let content = html! {
+            p {
+                a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                " · " a href=(Link::to("history").with("project", id)) { "History and roll back" }
+                " · revision " (number(self.project.revision))
+            }
+            @if !matches!(self.result, ChangeResult::None) {
+                p.notice { "Nothing was published. " a href="#result" { "See the result below the text" } }
+            }
+            (self.file_rules())
+            form #change method="post" action="change-check" {
+                (hidden(&self.frame, ""))
+                input type="hidden" name="project" value=(id);
+                input type="hidden" name="revision" value=(self.form.revision);
+                div.editor {
+                    div {
+                        label for="rules" { "Rules of the project, as YAML" }
+                        // The first line feed of the element is not part of its text.
+                        textarea #rules name="rules" rows="24" spellcheck="false" autocomplete="off"
+                            autocapitalize="off" aria-describedby="rules-hint" { "\n" (self.form.text) }
+                        p.hint #rules-hint {
+                            "All rules that were made at run time, as " code { "rlaas rule export" }
+                            " prints them. A rule that is left out is deleted."
+                        }
+                    }
+                    (help(&(self.format.help)()))
+                }
+                div.buttons { button formaction="change-check#result" { "Validate" } }
+                (self.result())
+                (self.publishing())
+            }
+            script type="module" src=(CHANGE.path()) {}
+        };
+        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
+        self.frame.page(&format!("Change the rules: {of}"), &content)
+    }
+
+    /// Returns what is said of rules that can't be changed here.
+    fn file_rules(&self) -> Markup {
+        let of_files = self.rules.iter().filter(|rule| !is_of_run_time(rule));
+        let of_files: Vec<_> = of_files.filter_map(|rule| rule.rule.as_ref()).collect();
+        let hidden: Vec<_> = self.rules.iter().filter(|rule| rule.hidden).collect();
+        let hidden: Vec<_> = hidden.iter().filter_map(|rule| rule.rule.as_ref()).collect();
+        html! {
+            @if !of_files.is_empty() {
+                div.notice {
+                    "Rules of files are read-only: change them in the file, and they are reloaded."
+                    details #file-rules {
+                        summary { (number(of_files.len() as u64)) @if of_files.len() == 1 { " rule" } @else { " rules" } " of files" }
+                        ul {
+                            @for rule in of_files.iter().take(MAX_NAMED) {
+                                li { (foreign(&rule.name)) " in " (foreign(rule.origin.as_ref().map_or("", |of| &of.source))) }
+                            }
+                            @if of_files.len() > MAX_NAMED { li { "and more" } }
+                        }
+                    }
+                }
+            }
+            @if !hidden.is_empty() {
+                p.problem {
+                    "Files hide " (number(hidden.len() as u64)) " rules of the same names, which are not in the \
+                     text: publishing deletes them. They are "
+                    @for (at, rule) in hidden.iter().take(MAX_NAMED).enumerate() {
+                        @if at > 0 { ", " } (foreign(&rule.name))
+                    }
+                    @if hidden.len() > MAX_NAMED { " and more" } "."
+                }
+            }
+        }
+    }
+
+    fn publishing(&self) -> Markup {
+        let way = Input {
+            id: "publish-as",
+            name: "publish_as",
+            label: "Publish",
+            value: &self.form.publish_as,
+            hint: "Rules that are new or changed, or enforced for a share so far.",
+            ..Input::default()
+        };
+        let percent = Input {
+            id: "percent",
+            name: "percent",
+            label: "Share, in per cent",
+            kind: "number",
+            value: &self.form.percent,
+            hint: "While it grows, no key falls out.",
+            ..Input::default()
+        };
+        html! {
+            @if self.may_publish {
+                fieldset.card {
+                    legend.hidden-text { "Publish" }
+                    div.publish {
+                        (way.select(&WAYS))
+                        (percent.render())
+                        (reason("reason", &self.form.reason))
+                        button.primary formaction="change-publish" { "Publish" }
+                    }
+                    p.hint.below {
+                        "The plan is shown first. A changed rule in shadow refuses nothing, not even by its limit before: to try a limit \
+                         beside the one in force, add it to " code { "candidates" } "."
+                    }
+                }
+            } @else {
+                p.hint { "To publish the rules, the role admin is required." }
+            }
+        }
+    }
+
+    /// Returns the plan that the page shows, if it can be published.
+    fn plan(&self) -> Option<&ChangePlan> {
+        let plan = match &self.result {
+            ChangeResult::Plan(plan) | ChangeResult::Stale { plan, .. } => Some(plan),
+            ChangeResult::None | ChangeResult::Refused(_) => None,
+        };
+        plan.filter(|plan| plan.problems.is_empty())
+    }
+
+    /// Returns what was asked for, with the name of the plan that it shows.
+    pub(super) fn result(&self) -> Markup {
+        let planned = self.plan().map(|_| self.form.plan_name());
+        html! {
+            div #result role="status" {
+                input type="hidden" name="planned" value=(planned.unwrap_or_default());
+                (hidden_in(&self.form.text))
+                @match &self.result {
+                    ChangeResult::None => {}
+                    ChangeResult::Refused(error) => (failure(&error.sentence())),
+                    ChangeResult::Plan(plan) => (plan.render(self.may_publish, self.format)),
+                    ChangeResult::Stale { plan, newer } => {
+                        (newer.render(self.format)) (plan.render(self.may_publish, self.format))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ChangePlan {
+    fn render(&self, may_publish: bool, format: RulesFormat) -> Markup {
+        let diff = RuleDiff {
+            of: "planned changes",
+            caption: "The rules in force, and the text",
+            changes: &self.changes,
+            format,
+        };
+        html! {
+            @if !self.problems.is_empty() {
+                div.problem role="alert" {
+                    strong { (self.problems.title("problem")) ": nothing can be published" }
+                    (self.problems.list())
+                }
+            }
+            @if !self.warnings.is_empty() {
+                div.notice {
+                    strong { (self.warnings.title("warning")) }
+                    (self.warnings.list())
+                }
+            }
+            @if self.problems.is_empty() {
+                h2 { "Plan" }
+                @if self.changes.is_empty() {
+                    p.done { "The text is valid, and has the rules that are in force: publishing changes nothing." }
+                } @else {
+                    p.done {
+                        "The text is valid. "
+                        @if may_publish { "Nothing was changed yet: publish, if this is the change that you want." }
+                    }
+                    (diff.render())
+                }
+            }
+        }
+    }
+}
+
+impl Findings {
+    /// Returns how many there are, with their name in the singular.
+    fn title(&self, name: &str) -> Markup {
+        html! { (number(self.count as u64)) " " (name) @if self.count != 1 { "s" } }
+    }
+
+    fn list(&self) -> Markup {
+        let more = self.count - self.shown.len();
+        html! {
+            ul.problems {
+                @for finding in &self.shown { li { (foreign(finding)) } }
+                @if more > 0 { li { "and " (number(more as u64)) " more" } }
+            }
+        }
+    }
+}
+
+impl NewerRules {
+    fn render(&self, format: RulesFormat) -> Markup {
+        html! {
+            div.problem role="alert" {
+                strong { "Others have changed the project since you loaded the rules: nothing was published. " }
+                @if let Some(revision) = &self.revision {
+                    "Revision " (number(revision.revision)) " is by " (foreign(&revision.actor)) ", "
+                    (time(revision.created_at.as_ref()))
+                    @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
+                    ". "
+                }
+                "Your text is as you left it. Compare, and publish again if you want it in place of theirs."
+            }
+            @if let Some(changes) = &self.changes {
+                h2 { "Changes of the others" }
+                (RuleDiff {
+                    of: "changes of others",
+                    caption: "The rules that you began with, and those in force",
+                    changes,
+                    format,
+                }.render())
+            }
+        }
+    }
+}
+
+/// Returns a warning about characters that nobody sees.
+fn hidden_in(text: &str) -> Markup {
+    let found = hidden_characters(text);
+    html! {
+        @if !found.is_empty() {
+            div.notice {
+                strong { "The text has characters that nobody sees" }
+                ul.problems {
+                    @for (line, of) in found.iter().take(MAX_NAMED) {
+                        li { "line " (number(*line as u64)) ": " (foreign(&of.to_string())) }
+                    }
+                    @if found.len() > MAX_NAMED { li { "and more" } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the fields of rules.
+fn help(fields: &[FieldHelp]) -> Markup {
+    html! {
+        details.help.card open {
+            summary { "Fields of a rule" }
+            div tabindex="0" role="region" aria-label="Fields of a rule" {
+                dl {
+                    @for FieldHelp { name, about, must_be } in fields {
+                        dt { code { (name) } }
+                        dd {
+                            (about)
+                            @if !must_be.is_empty() { br; span.muted { "Must be " (must_be) "." } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

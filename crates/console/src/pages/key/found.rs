@@ -1,0 +1,201 @@
+//! The keys of an id: those that `Explain` and `Inspect` show.
+
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::{
+    AuditEntry, ExplainRequest, GetRuleRequest, GrantFrom, InspectRequest, KeyRef, KeyState,
+    ListAuditRequest, RuleExplanation,
+};
+use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
+use rlaas_proto::ratelimit::v1::{
+    CheckResult, GetConfigRequest, GetConfigResponse, Grant, Rule, RuleMode,
+};
+
+use super::search::KeySearch;
+use crate::calls::{READ_TIME, configuration, within};
+use crate::page_error::PageError;
+use crate::visit::Visitor;
+
+/// Most changes that are shown.
+const MAX_CHANGES: i32 = 10;
+
+/// The keys of an id.
+#[derive(Debug, Default)]
+pub(super) struct FoundKeys {
+    /// Id of the project.
+    pub(super) project: String,
+    /// Its configuration, of which the rules are left out.
+    pub(super) config: GetConfigResponse,
+    pub(super) keys: Vec<MetKey>,
+    /// Rules that the request does not meet, the nearest first.
+    pub(super) unmet: Vec<RuleExplanation>,
+    /// Number of further ones.
+    pub(super) left_out: u32,
+    /// The decision that a check of the request would get; `None` for an id of a key, if the store is
+    /// away, or if the visitor may not see it.
+    pub(super) outlook: Option<RequestOutlook>,
+    /// Why the states are not known.
+    pub(super) store_problem: Option<String>,
+    /// The last changes; `None` if the visitor may not see them, or there are no keys.
+    pub(super) changes: Option<Result<Vec<AuditEntry>, String>>,
+    /// Whether the visitor may set overrides and bans.
+    pub(super) is_admin: bool,
+    /// Whether the visitor may see what is used, and reset it.
+    pub(super) is_operator: bool,
+}
+
+/// A key with its state.
+#[derive(Debug, Default)]
+pub(super) struct MetKey {
+    /// The rule as it is written.
+    pub(super) rule: Rule,
+    pub(super) key: KeyRef,
+    pub(super) grant: Option<Grant>,
+    pub(super) grant_from: GrantFrom,
+    /// The mode in force.
+    pub(super) mode: RuleMode,
+    /// `None` while the store is away, or if the visitor may not see it.
+    pub(super) state: Option<KeyState>,
+    /// For how long this instance goes on to refuse without asking the store.
+    pub(super) deny_cached_for: Option<prost_types::Duration>,
+}
+
+/// The decision that a check would get.
+#[derive(Debug)]
+pub(super) struct RequestOutlook {
+    pub(super) is_allowed: bool,
+    /// The rule that decides; empty if none does.
+    pub(super) rule: String,
+}
+
+/// Finds the keys that a visitor looks for.
+///
+/// # Errors
+///
+/// [`PageError`] if a field is not valid, or the visitor lacks the role.
+pub(super) async fn find(visitor: &Visitor, search: &KeySearch) -> Result<FoundKeys, PageError> {
+    let project = search.project_id();
+    let config = GetConfigRequest { page_size: 1, ..GetConfigRequest::default() };
+    let config = configuration(visitor, project, config).await?;
+    let mut found = FoundKeys {
+        project: project.to_owned(),
+        config,
+        is_admin: visitor.is_admin(project),
+        is_operator: visitor.is_operator(project),
+        ..FoundKeys::default()
+    };
+    if search.id.is_empty() {
+        by_request(visitor, search, &mut found).await?;
+    } else {
+        by_id(visitor, search, &mut found).await?;
+    }
+    if found.is_admin && !found.keys.is_empty() {
+        found.changes = Some(match found.store_problem {
+            Some(_) => Err("the audit is in the store".to_owned()),
+            None => changes(visitor, search).await.map_err(|error| error.problem),
+        });
+    }
+    Ok(found)
+}
+
+async fn by_request(
+    visitor: &Visitor,
+    search: &KeySearch,
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    let request = ExplainRequest {
+        request: Some(search.request.message()?),
+        project_id: found.project.clone(),
+        rule: search.rule.clone(),
+    };
+    let explained = visitor.admin().explain(within(READ_TIME, request)).await?.into_inner();
+    if let Some(CheckResult { result: Some(Checked::Error(error)) }) = &explained.result
+        && explained.rules.is_empty()
+        && error.code == tonic::Code::InvalidArgument as i32
+    {
+        return Err(PageError::invalid(&error.message));
+    }
+    found.store_problem = explained.store_error.map(|error| error.message);
+    found.left_out = explained.rules_left_out;
+    found.outlook = explained.result.and_then(|result| result.result).map(RequestOutlook::from);
+    for rule in explained.rules {
+        if rule.applies() != Applies::Yes {
+            if rule.applies() != Applies::Replaced && found.is_operator {
+                found.unmet.push(rule);
+            }
+            continue;
+        }
+        found.keys.push(MetKey {
+            rule: written(visitor, found, &rule.rule).await,
+            mode: rule.mode(),
+            grant_from: rule.grant_from(),
+            key: rule.key.unwrap_or_default(),
+            grant: rule.grant,
+            state: rule.state,
+            deny_cached_for: rule.deny_cached_for,
+        });
+    }
+    Ok(())
+}
+
+async fn by_id(
+    visitor: &Visitor,
+    search: &KeySearch,
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    if !found.is_operator {
+        let rule = written(visitor, found, &search.rule).await;
+        let key = KeyRef { id: search.id.clone(), ..KeyRef::default() };
+        found.keys = vec![MetKey { rule, key, ..MetKey::default() }];
+        return Ok(());
+    }
+    let request = InspectRequest { selector: Some(search.selector()?) };
+    let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
+    for state in inspected.keys {
+        let rule = written(visitor, found, &state.rule).await;
+        found.keys.push(MetKey {
+            mode: rule.mode(),
+            rule,
+            key: state.key.clone().unwrap_or_default(),
+            grant: None,
+            grant_from: state.grant_from(),
+            state: Some(state),
+            deny_cached_for: None,
+        });
+    }
+    Ok(())
+}
+
+/// Returns a rule as it is written; of one that no project has the name alone.
+async fn written(visitor: &Visitor, found: &FoundKeys, name: &str) -> Rule {
+    let default = found.config.default_rule.as_ref().filter(|rule| rule.name == name);
+    if let Some(default) = default {
+        return default.clone();
+    }
+    let request = GetRuleRequest { project_id: found.project.clone(), rule_name: name.to_owned() };
+    let written = visitor.projects().get_rule(within(READ_TIME, request)).await.ok();
+    let rule = written.and_then(|written| written.into_inner().rule?.rule);
+    rule.unwrap_or_else(|| Rule { name: name.to_owned(), ..Rule::default() })
+}
+
+/// Returns the last changes of the keys.
+async fn changes(visitor: &Visitor, search: &KeySearch) -> Result<Vec<AuditEntry>, PageError> {
+    let request = ListAuditRequest {
+        project_id: search.project_id().to_owned(),
+        page_size: MAX_CHANGES,
+        selector: Some(search.selector()?),
+        ..ListAuditRequest::default()
+    };
+    Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner().entries)
+}
+
+impl From<Checked> for RequestOutlook {
+    fn from(checked: Checked) -> Self {
+        match checked {
+            Checked::Response(response) => {
+                Self { is_allowed: response.allowed, rule: response.rule }
+            }
+            // No rule matches.
+            Checked::Error(_) => Self { is_allowed: false, rule: String::new() },
+        }
+    }
+}

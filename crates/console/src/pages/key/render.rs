@@ -1,0 +1,278 @@
+//! The page of keys.
+
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::{GrantFrom, KeyOverride, KeyState, RuleExplanation};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
+
+use super::forms::ChangeDraft;
+use super::found::{FoundKeys, MetKey};
+use super::search::KeySearch;
+use crate::change_form::refused;
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::pages::audit;
+use crate::rule_words;
+use crate::text::{foreign, number, time, wait};
+
+/// The content of the page.
+#[derive(Debug)]
+pub(super) struct KeyPage {
+    pub(super) frame: Frame,
+    pub(super) search: KeySearch,
+    /// `None` before a search.
+    pub(super) found: Option<Result<FoundKeys, PageError>>,
+    /// The change that was refused.
+    pub(super) draft: Option<ChangeDraft>,
+}
+
+impl KeyPage {
+    pub(super) fn render(&self) -> Markup {
+        let content = html! {
+            @if let Some(draft) = &self.draft {
+                (refused(&draft.error))
+            }
+            (self.search_form())
+            @match &self.found {
+                None => p.notice {
+                    "Type the user id of a request, and its resource and attributes if rules use them. \
+                     You see every rule that it meets, and what is used and left. Nothing is counted."
+                },
+                Some(Err(error)) => @if self.draft.as_ref().is_none_or(|draft| draft.error != *error) {
+                    (failure(&error.problem))
+                },
+                Some(Ok(found)) => (self.found(found)),
+            }
+        };
+        self.frame.page("Key", &content)
+    }
+
+    fn search_form(&self) -> Markup {
+        let search = &self.search;
+        html! {
+            form.row method="get" action="key" {
+                div {
+                    label for="project" { "Project (_ for none)" }
+                    input id="project" name="project" value=(search.project) autocomplete="off" spellcheck="false";
+                }
+                (search.request.inputs())
+                div {
+                    label for="rule" { "Only this rule" }
+                    input id="rule" name="rule" value=(search.rule) autocomplete="off" spellcheck="false";
+                }
+                @if !search.id.is_empty() {
+                    div {
+                        label for="id" { "Id of its key" }
+                        input id="id" name="id" value=(search.id) autocomplete="off" spellcheck="false";
+                    }
+                }
+                button.primary { "Show" }
+            }
+        }
+    }
+
+    fn found(&self, found: &FoundKeys) -> Markup {
+        html! {
+            @if let Some(problem) = &found.store_problem {
+                p.problem role="alert" {
+                    "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
+                     Bans and other limits that were set for the key are not known. "
+                    a href=(self.search.link()) { "Try again" }
+                }
+            }
+            @if let Some(outlook) = &found.outlook {
+                p.summary {
+                    "A request would be "
+                    @if outlook.is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
+                    @if outlook.rule.is_empty() { ": no rule is enforced for it." }
+                    @else { " by rule " (rule_link(found, &outlook.rule)) "." }
+                    " " a href=(self.search.link()) { "Reload" }
+                }
+            }
+            @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
+            h2 { "Rules that it meets" }
+            @if found.keys.is_empty() { p.notice { "None." } }
+            div.cards.few {
+                @for (position, met) in found.keys.iter().enumerate() {
+                    section.card aria-labelledby=(format!("key-{position}")) {
+                        h3 id=(format!("key-{position}")) { (rule_link(found, &met.rule.name)) }
+                        (self.facts(met, found))
+                        (self.forms(position, met, found))
+                    }
+                }
+            }
+            (unmet(found))
+            (changes(found))
+        }
+    }
+
+    fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
+        let grant = met.granted();
+        let is_limit = matches!(grant.kind, Some(Kind::Limit(_)));
+        html! {
+            dl {
+                @if !met.key.parts.is_empty() || found.is_operator {
+                    dt { "Key" } dd { (rule_words::key_parts(&met.key.parts)) }
+                }
+                dt { "Limit" }
+                dd {
+                    (rule_words::grant(&grant, met.rule.window.as_ref()))
+                    @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
+                    br;
+                    span.muted { (origin(&grant, met.grant_from)) }
+                }
+                @if met.mode != RuleMode::Enforce && met.mode != RuleMode::Unspecified {
+                    dt { "Mode" } dd { span.warn { (rule_words::mode(met.mode)) } }
+                }
+                @match &met.state {
+                    Some(state) => (used(met, state)),
+                    None => @if found.is_operator { dt { "Used" } dd { span.muted { "not known" } } }
+                }
+                @if met.deny_cached_for.is_some() {
+                    dt { "Deny cache" } dd {
+                        @if self.frame.visitor.sees_instances() { "this instance " }
+                        "refuses for " (wait(met.deny_cached_for.as_ref())) " more"
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl MetKey {
+    /// Returns what is granted to the key.
+    fn granted(&self) -> Grant {
+        if let Some(grant) = self.grant {
+            return grant;
+        }
+        let kind = match self.state.as_ref().map_or(self.rule.max_requests, |state| state.limit) {
+            0 => Kind::Banned(true),
+            i64::MAX => Kind::Unlimited(true),
+            units => Kind::Limit(units),
+        };
+        let is_of_rule = matches!(kind, Kind::Limit(units) if units == self.rule.max_requests);
+        Grant { kind: Some(kind), burst: if is_of_rule { self.rule.burst } else { 0 } }
+    }
+
+    /// Returns `true` if so much is used that the rule says so.
+    fn is_near(&self, state: &KeyState) -> bool {
+        let Grant { kind: Some(Kind::Limit(units)), burst } = self.granted() else { return false };
+        let at_once = i128::from(if burst > 0 { burst } else { units });
+        let used = at_once - i128::from(state.remaining);
+        let part = i128::from(self.rule.near_limit_ppm);
+        part > 0 && used * 1_000_000 >= at_once * part
+    }
+}
+
+fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
+    rule_words::rule_link(&found.project, rule)
+}
+
+const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
+    match (from, &grant.kind) {
+        (GrantFrom::Rule | GrantFrom::Unspecified, _) => "from the rule",
+        (GrantFrom::RuleOverride, _) => "from an override in the rule",
+        (GrantFrom::KeyOverride, Some(Kind::Banned(_))) => "from a ban of this key",
+        (GrantFrom::KeyOverride, _) => "set for this key",
+    }
+}
+
+fn used(met: &MetKey, state: &KeyState) -> Markup {
+    let used = u64::try_from(state.used).unwrap_or_default();
+    let left = u64::try_from(state.remaining).unwrap_or_default();
+    let debt = state.remaining.min(0).unsigned_abs();
+    html! {
+        @if matches!(met.granted().kind, Some(Kind::Limit(_))) {
+            dt { "Used" }
+            dd {
+                (number(used)) " used, " (number(left)) " left"
+                @if debt > 0 { ", " span.bad { (number(debt)) " of debt" } }
+                " " (meter(used, left))
+                @if met.is_near(state) { " " span.warn { "near the limit" } }
+            }
+            dt { "Whole again" }
+            dd {
+                @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {
+                    span.good { "now" }
+                } @else { "in " (wait(state.reset_after.as_ref())) }
+            }
+            @if state.retry_after.is_some() {
+                dt { "Next request" }
+                dd { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
+            }
+        } @else {
+            dt { "Used" } dd { span.muted { "nothing is counted" } }
+        }
+        @for one in &state.overrides { (key_override(met, one)) }
+        dt { "Stored as" }
+        dd.mono { (foreign(&met.key.storage_key)) }
+    }
+}
+
+fn meter(used: u64, left: u64) -> Markup {
+    let whole = used.saturating_add(left).max(1);
+    html! {
+        meter min="0" max=(whole) high=(whole / 5 * 4) optimum="0" value=(used) aria-label="Used" {}
+    }
+}
+
+/// Shows a ban, or another limit, with its end.
+fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
+    let grant = one.grant.unwrap_or_default();
+    let is_ban = matches!(grant.kind, Some(Kind::Banned(_)));
+    html! {
+        dt { @if is_ban { "Ban" } @else { "Other limit" } }
+        dd {
+            strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, met.rule.window.as_ref())) } }
+            " until " (time(one.expires_at.as_ref())) br;
+            span.muted {
+                "set"
+                @if !one.actor.is_empty() { " by " (foreign(&one.actor)) }
+                @if one.created_at.is_some() { ", " (time(one.created_at.as_ref())) }
+                @if !one.reason.is_empty() { ": " (foreign(&one.reason)) }
+            }
+        }
+    }
+}
+
+fn unmet(found: &FoundKeys) -> Markup {
+    html! {
+        @if !found.unmet.is_empty() {
+            details id="unmet" open[found.keys.is_empty()] {
+                summary { "Rules that it does not meet" }
+                ul {
+                    @for rule in &found.unmet { li { (rule_link(found, &rule.rule)) ": " (why(found, rule)) } }
+                    @if found.left_out > 0 { li.muted { "and " (number(found.left_out.into())) " more" } }
+                }
+            }
+        }
+    }
+}
+
+fn why(found: &FoundKeys, rule: &RuleExplanation) -> Markup {
+    html! {
+        @match (rule.applies(), &rule.mismatch) {
+            (_, Some(mismatch)) => (rule_words::mismatch(mismatch)),
+            (Applies::Off, _) => "it is off",
+            (Applies::Hidden, _) => "a file has a rule of this name",
+            _ => (rule_words::not_default(found.config.unmatched())),
+        }
+    }
+}
+
+fn changes(found: &FoundKeys) -> Markup {
+    html! {
+        @match &found.changes {
+            None => {},
+            Some(changes) => {
+                h2 { "Last changes of these keys" }
+                @match changes {
+                    Err(problem) => p.notice { "Not known: " (foreign(problem)) "." },
+                    Ok(entries) if entries.is_empty() => p.notice { "Nobody has changed them." },
+                    Ok(entries) => (audit::table(entries)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Decisions of the past as the page shows them: in time, by rule and by project.
+
+use std::collections::HashMap;
+
+use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
+
+use crate::decisions::{DecisionSum, Interval, PointsCoverage, interval};
+
+/// Most rules and projects that are shown by themselves.
+pub(super) const MAX_RULES: usize = 50;
+pub(super) const MAX_PROJECTS: usize = 20;
+
+/// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Traffic {
+    /// Intervals, oldest first, and the decisions in each.
+    pub(super) points: Vec<Interval>,
+    pub(super) counts: Vec<DecisionSum>,
+    /// All decisions.
+    pub(super) total: DecisionSum,
+    /// By project and name, busiest first.
+    pub(super) rules: Vec<((String, String), DecisionSum)>,
+    /// All other rules together.
+    pub(super) other_rules: Option<DecisionSum>,
+    /// Busiest first; empty is that of the rules in files.
+    pub(super) projects: Vec<(String, DecisionSum)>,
+    /// All other projects together, and the rules that are not known by themselves.
+    pub(super) other_projects: Option<DecisionSum>,
+    /// Instances of the points.
+    pub(super) coverage: PointsCoverage,
+}
+
+impl Traffic {
+    /// Adds up points.
+    pub(super) fn new(points: &[WatchStatsResponse]) -> Self {
+        let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
+        let mut rules = HashMap::<(String, String), DecisionSum>::new();
+        let mut projects = HashMap::<String, DecisionSum>::new();
+        let mut unnamed = None;
+        for point in points {
+            let mut sum = DecisionSum::default();
+            for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+                let counts = DecisionSum::from(stats);
+                sum.add(&counts);
+                let key = (stats.project_id.clone(), stats.rule.clone());
+                rules.entry(key).or_default().add(&counts);
+                projects.entry(stats.project_id.clone()).or_default().add(&counts);
+            }
+            if let Some(others) = &point.others {
+                sum.add(&others.into());
+                unnamed.get_or_insert_with(DecisionSum::default).add(&others.into());
+            }
+            traffic.points.push(interval(point));
+            traffic.counts.push(sum);
+            traffic.total.add(&sum);
+        }
+        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed);
+        (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
+        traffic
+    }
+
+    /// Returns one count of each point.
+    pub(super) fn series(&self, count: impl Fn(&DecisionSum) -> u64) -> Vec<u64> {
+        self.counts.iter().map(count).collect()
+    }
+}
+
+/// Returns the busiest of these, and the sum of all others.
+fn busiest<K: Ord>(
+    all: HashMap<K, DecisionSum>,
+    most: usize,
+    others: Option<DecisionSum>,
+) -> (Vec<(K, DecisionSum)>, Option<DecisionSum>) {
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_unstable_by(|(one, a), (other, b)| {
+        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+    });
+    let mut others = others;
+    for (_, counts) in all.drain(all.len().min(most)..) {
+        others.get_or_insert_with(DecisionSum::default).add(&counts);
+    }
+    (all, others)
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::RuleStats;
+
+    use super::*;
+
+    #[test]
+    fn a_thousand_rules_are_shown_in_fifty_and_all_decisions_count() {
+        let stats = |rule: u64, candidate| RuleStats {
+            project_id: format!("project-{}", rule % 30),
+            rule: format!("rule-{rule}"),
+            candidate,
+            allowed: rule,
+            denied: 1,
+            ..RuleStats::default()
+        };
+        let rules = (1..=1_000).map(|rule| stats(rule, 0)).chain([stats(7, 1)]).collect();
+        let others = Some(RuleStats { allowed: 5, ..RuleStats::default() });
+        let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
+        let traffic = Traffic::new(&[point.clone(), point]);
+        assert_eq!((traffic.points.len(), traffic.rules.len()), (2, MAX_RULES));
+        assert_eq!(traffic.rules[0].0.1, "rule-1000");
+        let all = DecisionSum { allowed: 2 * 500_505, denied: 2_000, ..DecisionSum::default() };
+        assert_eq!(traffic.total, all);
+        for (shown, others) in [
+            (traffic.rules.iter().map(|(_, of)| of).collect::<Vec<_>>(), &traffic.other_rules),
+            (traffic.projects.iter().map(|(_, of)| of).collect(), &traffic.other_projects),
+        ] {
+            let mut sum = DecisionSum::default();
+            shown.into_iter().chain(others).for_each(|counts| sum.add(counts));
+            assert_eq!(sum, all);
+        }
+        assert_eq!(traffic.projects.len(), MAX_PROJECTS);
+    }
+}

@@ -1,0 +1,231 @@
+//! One rule: what it says, what it decides, the keys hit hardest, and its mode.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `query` | the rule, and how a visitor looks at it |
+//! | `description` | the rule in words |
+//! | `numbers` | its decisions, and those of its candidates |
+//! | `top` | the keys with the highest counts |
+//! | `mode` | its mode, and the form that sets it |
+
+mod description;
+mod mode;
+mod numbers;
+mod query;
+mod top;
+
+pub(crate) use mode::set_mode;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+};
+use rlaas_proto::ratelimit::v1::{GetConfigResponse, Rule, RuleMode};
+
+use self::mode::ModeDraft;
+use self::numbers::RuleNumbers;
+use self::query::RuleQuery;
+use super::now::Shown;
+use super::rules::config;
+use crate::Console;
+use crate::calls::{READ_TIME, field_of, id_of, within};
+use crate::chart;
+use crate::decisions::{SPAN_NAME, history};
+use crate::fields::{FormFields, Link};
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::request_fields::TypedRequest;
+use crate::rule_words;
+use crate::text::{foreign, time, visible};
+use crate::visit::Visitor;
+
+/// The content of the page.
+#[derive(Debug)]
+struct RulePage {
+    frame: Frame,
+    query: RuleQuery,
+    /// The configuration in force in its project, without its rules.
+    config: GetConfigResponse,
+    /// The rule in force.
+    rule: Rule,
+    /// The rule as it is written, unless no project has it.
+    written: Option<ProjectRule>,
+    numbers: RuleNumbers,
+    top: Result<TopKeysResponse, PageError>,
+    /// The mode that was refused.
+    draft: Option<ModeDraft>,
+    /// Whether the visitor may try requests.
+    is_operator: bool,
+    /// Whether the visitor may set a mode.
+    is_admin: bool,
+}
+
+/// Shows a rule.
+pub(crate) async fn show(
+    State(console): State<Console>,
+    visitor: Visitor,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let fields = FormFields::parse(query.unwrap_or_default().as_bytes());
+    let frame = match &fields {
+        Ok(fields) => visitor.frame_after_change("rules", fields),
+        Err(_) => visitor.frame("rules"),
+    };
+    let query = fields.map_err(PageError::from).and_then(|fields| RuleQuery::parse(&fields));
+    page(&console, &visitor, frame, query, None).await
+}
+
+/// Responds with the page, and with the form of a mode that was refused.
+async fn page(
+    console: &Console,
+    visitor: &Visitor,
+    frame: Frame,
+    query: Result<RuleQuery, PageError>,
+    draft: Option<ModeDraft>,
+) -> Response {
+    let shown = match query {
+        Ok(query) => gather(console, visitor, frame.clone(), query).await,
+        Err(error) => Err(error),
+    };
+    match shown {
+        Ok(page) => {
+            let status = draft.as_ref().map_or(StatusCode::OK, |draft| draft.error.status);
+            console.page(status, move || RulePage { draft, ..page }.render()).await
+        }
+        Err(error) => {
+            // The problem of the form says more than that of the page.
+            let error = draft.map_or(error, |draft| draft.error);
+            let status = error.status;
+            let content = html! {
+                (failure(&error.problem))
+                p { a href="rules" { "All rules" } }
+            };
+            console.page(status, move || frame.page("Rule", &content)).await
+        }
+    }
+}
+
+async fn gather(
+    console: &Console,
+    visitor: &Visitor,
+    frame: Frame,
+    query: RuleQuery,
+) -> Result<RulePage, PageError> {
+    let id = id_of(&query.project).to_owned();
+    let query = RuleQuery { of_instance: query.of_instance && visitor.sees_instances(), ..query };
+    let (config, rule) =
+        console.in_background(in_force(visitor.clone(), id.clone(), query.name.clone())).await?;
+    let written = GetRuleRequest { project_id: id.clone(), rule_name: query.name.clone() };
+    let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
+    let points = WatchStatsRequest {
+        project_id: id.clone(),
+        rule: query.name.clone(),
+        this_instance: query.of_instance,
+        ..WatchStatsRequest::default()
+    };
+    let points = history(console, visitor, points).await?;
+    Ok(RulePage {
+        frame,
+        top: top::read(visitor, &id, &query).await,
+        numbers: RuleNumbers::new(&points, rule.candidates.len()),
+        written: written.and_then(|written| written.into_inner().rule),
+        is_operator: visitor.is_operator(&id),
+        is_admin: visitor.is_admin(&id),
+        config,
+        rule,
+        query,
+        draft: None,
+    })
+}
+
+/// Returns the configuration of a project without its rules, and one rule in force.
+async fn in_force(
+    visitor: Visitor,
+    id: String,
+    name: String,
+) -> Result<(GetConfigResponse, Rule), PageError> {
+    let mut config = config(&visitor, &id).await?;
+    let rule = std::mem::take(&mut config.rules).into_iter().find(|rule| rule.name == name);
+    let unknown = || PageError::not_found("rule must be the name of a rule in force");
+    Ok((config, rule.ok_or_else(unknown)?))
+}
+
+impl RulePage {
+    fn id(&self) -> &str {
+        id_of(&self.query.project)
+    }
+
+    fn render(&self) -> Markup {
+        let shown = Shown {
+            of_instance: self.query.of_instance,
+            until: self.numbers.points.last().map(|(_, until)| *until),
+            coverage: &self.numbers.coverage,
+            has_instances: self.frame.visitor.sees_instances(),
+            store: self.frame.visitor.store.kind,
+        };
+        let content = html! {
+            div #live data-events="now-events" {
+                (self.summary())
+                (shown.scopes(|of_instance| RuleQuery { of_instance, ..self.query.clone() }.link()))
+                (shown.as_of(&self.query.link()))
+                (self.numbers.tiles())
+                @if self.numbers.is_empty() {
+                    p.notice {
+                        "No decision of this rule in the last " (SPAN_NAME)
+                        ", or it is none of the 1,000 busiest rules."
+                    }
+                } @else { (self.numbers.charts(&self.rule.candidates)) }
+                (self.top())
+            }
+            (chart::script())
+            (self.facts())
+            (self.mode())
+            @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
+        };
+        self.frame.page(&format!("Rule {}", visible(&self.query.name)), &content)
+    }
+
+    /// Shows the rule in one line, with what is unusual about it.
+    fn summary(&self) -> Markup {
+        let (rule, id) = (&self.rule, self.id());
+        let mode = rule_words::rule_mode(rule);
+        let of_rule = Link::to("audit").with("project", &self.query.project);
+        html! {
+            p.summary {
+                strong { (rule_words::rule_grant(rule)) }
+                @if mode != rule_words::mode(RuleMode::Enforce) { ", " strong.warn { (mode) } }
+                @if rule.mode_ends_at.is_some() { " (set until " (time(rule.mode_ends_at.as_ref())) ")" }
+            }
+            p {
+                @if id.is_empty() { a href="rules?project=_" { "Rules of files" } }
+                @else {
+                    "Project " (foreign(id)) ": "
+                    a href=(Link::to("rules").with("project", field_of(id))) { "its rules" }
+                }
+                " · " a href="#mode" { "Mode" }
+                " · " a href="#try" { "Try a request" }
+                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.query.name)) { "Changes of the rule" } }
+            }
+        }
+    }
+
+    /// Shows the form of a request that is tried: the page of its key says what the rule decides.
+    fn request_form(&self) -> Markup {
+        html! {
+            h2 id="try" { "Try a request" }
+            @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
+            @else {
+                form.row method="get" action="key" {
+                    input type="hidden" name="project" value=(self.query.project);
+                    input type="hidden" name="rule" value=(self.query.name);
+                    (TypedRequest::default().inputs())
+                    button.primary { "Try" }
+                }
+                p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }
+            }
+        }
+    }
+}
