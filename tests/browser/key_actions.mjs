@@ -89,7 +89,7 @@ export const KEY_ACTIONS = [
     name: 'set the mode of a rule, and end it',
     async act(page, way) {
       await page.goto(consoleUrl() + RULE);
-      await page.locator('#mode-field').selectOption('off');
+      await page.locator('#mode-mode').selectOption('off');
       await page.locator('#mode-ttl').fill('30m');
       await page.locator('#mode-reason').fill(`by ${way.tag}`);
       await page.getByRole('button', { name: 'Set the mode' }).click();

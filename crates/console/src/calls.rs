@@ -4,17 +4,20 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::http;
+use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
 use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 use tower::util::BoxCloneSyncService;
 
 use super::Console;
 use super::fields::UNNAMED;
-use super::page_error::PageError;
+use super::page_error::{PageError, sentence};
+use super::text::time_text;
 use super::visit::Visitor;
 
 /// The services, as one visitor may call them: a transport of generated clients.
@@ -92,6 +95,24 @@ where
         }
         token = next;
     }
+}
+
+/// Returns what the service warns of, as a further sentence. It is about instances and their store, which
+/// visitors of single projects do not see.
+pub(super) fn warning(visitor: &Visitor, metadata: &MetadataMap) -> String {
+    let text = metadata.get("rlaas-warning").and_then(|text| text.to_str().ok());
+    let text = text.filter(|_| visitor.sees_instances());
+    text.map(|text| format!(" {}", sentence(text))).unwrap_or_default()
+}
+
+/// Says from when on every instance obeys a change; nothing if that is not known.
+pub(super) fn everywhere(by: Option<&Timestamp>) -> String {
+    by.map(|by| format!(" Everywhere by {}.", time_text(by))).unwrap_or_default()
+}
+
+/// Says that a form was sent before, if so.
+pub(super) const fn replayed(is_replayed: bool) -> &'static str {
+    if is_replayed { "This form was sent before, and its change was made once: " } else { "" }
 }
 
 /// Returns the id of a project as messages have it: that of the unnamed one is empty.

@@ -1,9 +1,13 @@
 //! The fields of a form or of a query.
 
+use std::collections::HashSet;
 use std::fmt;
 
+use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use thiserror::Error;
+
+use super::page_error::PageError;
 
 /// The value of a field that stands for the project of rules in files, whose id is empty.
 pub(super) const UNNAMED: &str = "_";
@@ -24,7 +28,7 @@ pub enum FieldError {
     Encoding,
     /// A field that may be given once.
     #[error("{0}: given twice")]
-    Twice(&'static str),
+    Twice(String),
 }
 
 impl FormFields {
@@ -55,14 +59,43 @@ impl FormFields {
     /// # Errors
     ///
     /// [`FieldError::Twice`].
-    pub fn one(&self, name: &'static str) -> Result<&str, FieldError> {
+    pub fn one(&self, name: &str) -> Result<&str, FieldError> {
         let mut values = self.all(name);
         let value = values.next().unwrap_or_default();
-        if values.next().is_some() { Err(FieldError::Twice(name)) } else { Ok(value) }
+        if values.next().is_some() { Err(FieldError::Twice(name.to_owned())) } else { Ok(value) }
+    }
+
+    /// Returns the first value of a field; empty if it is absent.
+    pub fn get(&self, name: &str) -> &str {
+        self.all(name).next().unwrap_or_default()
+    }
+
+    /// Returns the number of a page of a list, from 1.
+    ///
+    /// # Errors
+    ///
+    /// The field `page` has another value.
+    pub(super) fn page(&self) -> Result<usize, PageError> {
+        let page = match self.get("page") {
+            "" => Some(1),
+            number => number.parse().ok().filter(|page| (1..=1_000_000).contains(page)),
+        };
+        page.ok_or_else(|| PageError::invalid("page must be a number from 1 to 1000000"))
+    }
+
+    /// Checks that each field is given once.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::Twice`].
+    pub fn check(&self) -> Result<(), FieldError> {
+        let mut names = HashSet::new();
+        let twice = self.0.iter().find(|(name, _)| !names.insert(name));
+        twice.map_or(Ok(()), |(name, _)| Err(FieldError::Twice(name.clone())))
     }
 
     /// Returns the values of a field.
-    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(of, _)| of == name).map(|(_, value)| &**value)
     }
 }
@@ -84,6 +117,16 @@ impl Link {
         Self(page.to_owned())
     }
 
+    /// Creates a link to a page with these fields of another query.
+    pub(super) fn like(page: &str, fields: &FormFields, names: &[&str]) -> Self {
+        names.iter().fold(Self::to(page), |link, name| link.with(name, fields.get(name)))
+    }
+
+    /// Returns the query: the fields in visible characters.
+    pub(super) fn query(&self) -> &str {
+        self.0.split_once('?').map(|(_, query)| query).unwrap_or_default()
+    }
+
     /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
@@ -99,6 +142,26 @@ impl Link {
     /// Returns the link, relative to the folder of the pages.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Shows a form whose fields are those of the query of a page: a name, a label, a type and a value each.
+pub(super) fn search_form(
+    page: &str,
+    fields: &[(&str, &str, &str, &str)],
+    more: &Markup,
+) -> Markup {
+    html! {
+        form.row method="get" action=(page) {
+            @for (name, label, kind, value) in fields {
+                div {
+                    label for=(name) { (label) }
+                    input id=(name) name=(name) type=(kind) value=(value) autocomplete="off" spellcheck="false";
+                }
+            }
+            (more)
+            button.primary { "Show" }
+        }
     }
 }
 
@@ -129,7 +192,7 @@ mod tests {
         let fields = FormFields::parse(b"a=1+2&&b&a=%e2%9c%93&c==").expect("fields");
         assert_eq!(fields.all("a").collect::<Vec<_>>(), ["1 2", "✓"]);
         assert_eq!((fields.one("b"), fields.one("c")), (Ok(""), Ok("=")));
-        assert_eq!(fields.one("a"), Err(FieldError::Twice("a")));
+        assert_eq!(fields.one("a"), Err(FieldError::Twice("a".to_owned())));
         assert_eq!(FormFields::parse(b"a=%ff"), Err(FieldError::Encoding));
         assert_eq!(FormFields::parse(&b"a&".repeat(129)), Err(FieldError::Encoding));
         assert_eq!(FormFields::parse(b""), Ok(FormFields::default()));

@@ -165,7 +165,8 @@ mod tests {
         let html = |sees_all| {
             let mut visitor = visitor();
             visitor.operate.everywhere = sees_all;
-            visitor.frame("now").page("Now", &html! {}).into_string()
+            let frame = Frame { page: "now", visitor, outcome: None };
+            frame.page("Now", &html! {}).into_string()
         };
         let (all, own) = (html(true), html(false));
         for text in ["host-1", "store redis", "The store does not answer", "this instance only"] {

@@ -26,13 +26,12 @@
 
 mod assets;
 mod calls;
-mod change_form;
 mod chart;
 mod decisions;
 mod fields;
+mod form;
 mod layout;
 mod live;
-mod outcome;
 mod page_error;
 mod pages;
 mod request_fields;

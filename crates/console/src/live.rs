@@ -10,7 +10,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -18,10 +17,9 @@ use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Status, Streaming};
 
-use super::Console;
 use super::calls::EVERY_PROJECT;
 use super::streams::{MAX_OF_ACTOR, StreamPermit};
-use super::visit::{EndOfVisit, Visitor};
+use super::visit::{EndOfVisit, Visit, Visitor};
 
 /// The path of the stream.
 const EVENTS: &str = "/console/now-events";
@@ -41,11 +39,8 @@ pub fn is_watching(path: &str, headers: &HeaderMap) -> bool {
 
 /// Responds with a stream of events: `new` if the page shows something else by now, `end` if its visitor
 /// may not see it any more, with the reason `session` or `roles`.
-pub(super) async fn events(
-    State(console): State<Console>,
-    visitor: Visitor,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn events(headers: HeaderMap, visit: Visit) -> Response {
+    let Visit { console, visitor, .. } = visit;
     // Pages of others could take all streams.
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if matches!(site, Some(b"cross-site" | b"same-site")) {

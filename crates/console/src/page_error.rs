@@ -8,20 +8,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::Console;
-use super::change_form::REQUEST_ID;
 use super::fields::{FieldError, FormFields};
+use super::form::Field;
 use super::layout::notice;
 
-/// Fields of messages, and their labels in forms.
-const LABELS: [(&str, &str); 7] = [
-    ("project.id", "Id"),
-    ("project.display_name", "Name"),
-    ("key.display_name", "Name"),
-    ("key.environment", "Environment"),
-    ("key.expires_at", "End"),
-    ("grace", "Grace"),
-    ("reason", "Why"),
-];
 /// Reasons of the service.
 const NO_ROLE: &str = "ROLE_MISSING";
 const NO_PROJECT: &str = "UNKNOWN_PROJECT";
@@ -61,6 +51,11 @@ impl PageError {
         Self::new(StatusCode::BAD_REQUEST, problem.to_string())
     }
 
+    /// Creates the error of a field of a message that is not valid.
+    pub(super) fn of_field(path: &str, problem: String) -> Self {
+        Self { field: path.to_owned(), ..Self::invalid(problem) }
+    }
+
     /// Creates the error of something that does not exist, as far as its visitor may know.
     pub(super) fn not_found(problem: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, problem.into())
@@ -93,7 +88,7 @@ impl PageError {
     pub(super) fn request_id<'a>(&self, fields: &'a FormFields) -> &'a str {
         let is_spent = self.field == "request_id"
             && ["REQUEST_ID_USED", "INVALID_FIELD"].contains(&&*self.reason);
-        if is_spent { "" } else { fields.one(REQUEST_ID).unwrap_or_default() }
+        if is_spent { "" } else { fields.get(Field::REQUEST_ID.name) }
     }
 }
 
@@ -103,6 +98,7 @@ impl Console {
         let title = match error.status {
             StatusCode::NOT_FOUND => "No such project",
             StatusCode::FORBIDDEN => "Not permitted",
+            StatusCode::BAD_REQUEST => "Not valid",
             _ => "Not available",
         };
         self.page(error.status, move || notice(title, &error.sentence())).await
@@ -126,22 +122,18 @@ impl From<Status> for PageError {
             Some((_, sentence)) => (*sentence).to_owned(),
             None if reason == NO_ROLE => format!("The {}.", status.message()),
             None if reason == NO_PROJECT => NO_PROJECT_TEXT.to_owned(),
-            None => labelled(field, status.message()),
+            None => short(field, status.message()),
         };
         let status = page_status(status.code(), &reason);
         Self { status, problem, reason, field: field.to_owned() }
     }
 }
 
-/// Returns a text that begins with the path of a field with the name that people know it by.
-fn labelled(field: &str, text: &str) -> String {
-    let Some(rest) = text.strip_prefix(field).filter(|_| !field.is_empty()) else {
-        return text.to_owned();
-    };
-    let label = LABELS.iter().find(|(of, _)| *of == field).map(|(_, label)| *label);
-    // Other fields of a form have the last part of the path.
+/// Returns a text that begins with the path of a field with the last part of the path.
+fn short(field: &str, text: &str) -> String {
+    let rest = text.strip_prefix(field).filter(|_| !field.is_empty());
     let last = field.rsplit('.').next().unwrap_or(field);
-    format!("{}{rest}", label.unwrap_or(last))
+    rest.map_or_else(|| text.to_owned(), |rest| format!("{last}{rest}"))
 }
 
 /// Returns the status of a page that shows why the service refuses a call.

@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
 use rlaas_proto::ratelimit::v1::Rule;
 
 use super::rules_text::RulesFormat;
-use super::table::{PageColumn, PageTable};
+use super::table::table_with_rows;
 use super::text::{foreign, number};
 
 /// Most rules whose fields are shown.
@@ -31,17 +31,13 @@ impl RuleDiff<'_> {
             |kind: Kind| self.changes.iter().filter(|change| change.kind() == kind).count() as u64;
         let (created, deleted) = (count(Kind::Created), count(Kind::Deleted));
         let changed = count(Kind::Updated);
-        let table = PageTable {
-            of: self.of,
-            caption: self.caption,
-            columns: &["Rule", "Change", "Field", "Before", "After"].map(PageColumn::Text),
-        };
+        let columns = ["Rule", "Change", "Field", "Before", "After"].map(|title| (title, false));
         html! {
             p.summary {
                 (number(created)) " new, " (number(changed)) " changed, " (number(deleted)) " deleted"
             }
             @if !self.changes.is_empty() {
-                (table.with_rows(&html! {
+                (table_with_rows((self.of, self.caption), &columns, &html! {
                     @for change in self.changes.iter().take(MAX_SHOWN) { (self.rows(change)) }
                 }))
             }

@@ -6,13 +6,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 
 use super::calls::{Services, id_of};
-use super::fields::FormFields;
+use super::fields::{FormFields, Link};
 use super::layout::Frame;
 use super::page_error::PageError;
+use super::{Console, moved_to};
+
+/// The field of a query that says what was done.
+const OUTCOME: &str = "done";
+/// Longest outcome, in bytes: with its link it fits the address of a page.
+const MAX_OUTCOME: usize = 1024;
 
 /// A visitor of one page, with the roles that they have at that moment. Extension of the request.
 #[derive(Clone, Debug)]
@@ -33,6 +40,14 @@ pub struct Visitor {
     pub store: StoreInfo,
     /// What the service does beside calls.
     pub host: Arc<dyn VisitHost>,
+}
+
+/// A request for a page: who makes it, with the fields of its query or of its form.
+#[derive(Clone, Debug)]
+pub(super) struct Visit {
+    pub(super) console: Console,
+    pub(super) visitor: Visitor,
+    pub(super) fields: FormFields,
 }
 
 /// The projects for which a visitor has a role.
@@ -143,7 +158,7 @@ impl Visitor {
     ///
     /// [`PageError`] as the service would refuse the change.
     pub(super) fn admin_in<'a>(&self, fields: &'a FormFields) -> Result<&'a str, PageError> {
-        let id = id_of(fields.one("project")?);
+        let id = id_of(fields.get("project"));
         match (self.is_admin(id), self.is_operator(id)) {
             (true, _) => Ok(id),
             (false, true) => Err(PageError::forbidden("admin")),
@@ -156,26 +171,42 @@ impl Visitor {
         self.admin.projects.iter().chain(&self.operate.projects).min().cloned()
     }
 
-    /// Returns the frame of a page.
+    /// Redirects to a page, which says what was done. A link with an outcome says nothing to others, and
+    /// a reload of that page repeats nothing.
+    pub(super) fn done(&self, page: Link, outcome: &str) -> Response {
+        let text = &outcome[..outcome.floor_char_boundary(MAX_OUTCOME)];
+        let sealed = self.host.seal(text).unwrap_or_default();
+        moved_to(page.with(OUTCOME, &sealed).as_str())
+    }
+}
+
+impl Visit {
+    /// Returns the frame of a page, to which a change may have led.
     pub(super) fn frame(&self, page: &'static str) -> Frame {
-        Frame { page, visitor: self.clone(), outcome: None }
+        let outcome = self.visitor.host.open(self.fields.get(OUTCOME));
+        Frame { page, visitor: self.visitor.clone(), outcome }
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Visitor {
-    type Rejection = StatusCode;
+impl FromRequestParts<Console> for Visit {
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, StatusCode> {
-        parts.extensions.get().cloned().ok_or(StatusCode::FORBIDDEN)
-    }
-}
-
-/// The fields of a form, which the service has checked.
-impl<S: Sync> FromRequestParts<S> for FormFields {
-    type Rejection = StatusCode;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, StatusCode> {
-        parts.extensions.remove().ok_or(StatusCode::FORBIDDEN)
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Response> {
+        let visitor = parts.extensions.get::<Visitor>().cloned();
+        let visitor = visitor.ok_or_else(|| StatusCode::FORBIDDEN.into_response())?;
+        let form = parts.extensions.remove::<FormFields>();
+        let fields = match form {
+            Some(fields) => Ok(fields),
+            None if parts.method == Method::POST => {
+                return Err(StatusCode::FORBIDDEN.into_response());
+            }
+            None => FormFields::parse(parts.uri.query().unwrap_or_default().as_bytes()),
+        };
+        let console = console.clone();
+        match fields {
+            Ok(fields) => Ok(Self { console, visitor, fields }),
+            Err(error) => Err(console.refuse(error.into()).await),
+        }
     }
 }
 
@@ -183,7 +214,6 @@ impl<S: Sync> FromRequestParts<S> for FormFields {
 pub(super) mod tests {
     use std::convert::Infallible;
 
-    use axum::extract::Request;
     use tonic::Status;
     use tower::service_fn;
 
@@ -221,18 +251,6 @@ pub(super) mod tests {
             store: StoreInfo { instance: "host-1".to_owned(), kind: "redis", is_away: true },
             host: Arc::new(NoHost),
         }
-    }
-
-    #[tokio::test]
-    async fn a_request_without_a_visitor_is_refused() {
-        let (mut parts, ()) = Request::new(()).into_parts();
-        assert_eq!(
-            Visitor::from_request_parts(&mut parts, &()).await.err(),
-            Some(StatusCode::FORBIDDEN)
-        );
-        assert!(FormFields::from_request_parts(&mut parts, &()).await.is_err());
-        parts.extensions.insert(visitor());
-        assert!(Visitor::from_request_parts(&mut parts, &()).await.is_ok());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The audit: who changed what, when and why, newest first.
 
-use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -10,92 +9,50 @@ use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
 };
 
-use crate::Console;
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
-use crate::fields::{FormFields, Link};
+use crate::fields::{FormFields, Link, search_form};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::rule_words::rule_link;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{foreign, number, time};
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// Seconds of a day.
 const DAY: i64 = 24 * 60 * 60;
-
-/// A search in the audit: the fields of the form. Empty ones limit nothing.
-#[derive(Clone, Debug, Default)]
-struct AuditSearch {
-    project: String,
-    actor: String,
-    rule: String,
-    /// Days by UTC, such as 2026-11-23.
-    from: String,
-    to: String,
-    page: String,
-}
+/// The fields of a search; empty ones limit nothing. Days are by UTC, such as 2026-11-23.
+const SEARCH: [(&str, &str, &str); 5] = [
+    ("project", "Project (_ for none)", "text"),
+    ("actor", "Who", "text"),
+    ("rule", "Rule or key", "text"),
+    ("from", "From day (UTC)", "date"),
+    ("to", "To day (UTC)", "date"),
+];
 
 /// Shows the changes that a visitor looks for.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let frame = visitor.frame("audit");
-    let search = AuditSearch::parse(query.unwrap_or_default().as_bytes());
-    let found = match &search {
-        Ok(search) => list(&visitor, search).await,
-        Err(error) => Err(error.clone()),
-    };
+pub(crate) async fn show(visit: Visit) -> Response {
+    let frame = visit.frame("audit");
+    let Visit { console, visitor, fields } = visit;
+    let found = list(&visitor, &fields).await;
     let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    let search = search.unwrap_or_default();
-    console.page(status, move || render(&frame, &search, &found)).await
+    console.page(status, move || render(&frame, &fields, &found)).await
 }
 
-async fn list(visitor: &Visitor, search: &AuditSearch) -> Result<ListAuditResponse, PageError> {
-    let project = if search.project.is_empty() { EVERY_PROJECT } else { id_of(&search.project) };
-    let until = day("to", &search.to)?;
+async fn list(visitor: &Visitor, search: &FormFields) -> Result<ListAuditResponse, PageError> {
+    search.check()?;
+    let project = search.get("project");
+    let project = if project.is_empty() { EVERY_PROJECT } else { id_of(project) };
+    let until = day("to", search.get("to"))?;
     let request = ListAuditRequest {
         project_id: project.to_owned(),
-        page_token: search.page.clone(),
-        target: search.rule.clone(),
-        actor: search.actor.clone(),
-        since: day("from", &search.from)?,
+        page_token: search.get("page").to_owned(),
+        target: search.get("rule").to_owned(),
+        actor: search.get("actor").to_owned(),
+        since: day("from", search.get("from"))?,
         until: until.map(|day| Timestamp { seconds: day.seconds + DAY, nanos: 0 }),
         ..ListAuditRequest::default()
     };
     Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner())
-}
-
-impl AuditSearch {
-    fn parse(query: &[u8]) -> Result<Self, PageError> {
-        let fields = FormFields::parse(query)?;
-        let field = |name| fields.one(name).map(str::to_owned);
-        Ok(Self {
-            project: field("project")?,
-            actor: field("actor")?,
-            rule: field("rule")?,
-            from: field("from")?,
-            to: field("to")?,
-            page: field("page")?,
-        })
-    }
-
-    fn is_given(&self) -> bool {
-        [&self.project, &self.actor, &self.rule, &self.from, &self.to]
-            .into_iter()
-            .any(|field| !field.is_empty())
-    }
-
-    fn link(&self, page: &str) -> Link {
-        Link::to("audit")
-            .with("project", &self.project)
-            .with("actor", &self.actor)
-            .with("rule", &self.rule)
-            .with("from", &self.from)
-            .with("to", &self.to)
-            .with("page", page)
-    }
 }
 
 /// Reads the beginning of a day, which is in UTC.
@@ -114,78 +71,50 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
 
 fn render(
     frame: &Frame,
-    search: &AuditSearch,
+    search: &FormFields,
     found: &Result<ListAuditResponse, PageError>,
 ) -> Markup {
+    let inputs = SEARCH.map(|(name, label, kind)| (name, label, kind, search.get(name)));
+    let is_given = inputs.iter().any(|(.., value)| !value.is_empty());
+    let link =
+        |page: &str| Link::like("audit", search, &SEARCH.map(|(name, ..)| name)).with("page", page);
     let content = html! {
-        (form(search))
+        (search_form("audit", &inputs, &html! {}))
         @match found {
             Err(error) => (failure(&error.problem)),
             Ok(page) => {
                 @if page.entries.is_empty() {
                     p.notice {
-                        @if search.is_given() { "No change fits." }
+                        @if is_given { "No change fits." }
                         @else { "Nothing has been changed so far: changes of keys, rules and projects appear here." }
                     }
                 } @else { (table(&page.entries)) }
                 @if !page.next_page_token.is_empty() {
-                    p { a href=(search.link(&page.next_page_token)) { "Older changes" } }
+                    p { a href=(link(&page.next_page_token)) { "Older changes" } }
                 }
-                @if !search.page.is_empty() { p { a href=(search.link("")) { "Newest changes" } } }
+                @if !search.get("page").is_empty() { p { a href=(link("")) { "Newest changes" } } }
             }
         }
     };
     frame.page("Audit", &content)
 }
 
-fn form(search: &AuditSearch) -> Markup {
-    let fields = [
-        ("project", "Project (_ for none)", "text", &search.project),
-        ("actor", "Who", "text", &search.actor),
-        ("rule", "Rule or key", "text", &search.rule),
-        ("from", "From day (UTC)", "date", &search.from),
-        ("to", "To day (UTC)", "date", &search.to),
-    ];
-    html! {
-        form.row method="get" action="audit" {
-            @for (name, label, kind, value) in fields {
-                div {
-                    label for=(name) { (label) }
-                    input id=(name) name=(name) type=(kind) value=(value) autocomplete="off" spellcheck="false";
-                }
-            }
-            button.primary { "Show" }
-        }
-    }
-}
-
 /// Shows changes.
 pub(super) fn table(entries: &[AuditEntry]) -> Markup {
-    let table = PageTable {
-        of: "changes",
-        caption: "Changes, newest first",
-        columns: &["When", "Who", "What", "Project", "Rule or key", "Why", "Outcome"]
-            .map(PageColumn::Text),
+    let none = |text: &str, instead: &str| {
+        html! { @if text.is_empty() { span.muted { (instead) } } @else { (foreign(text)) } }
     };
-    table.with_rows(&html! { @for entry in entries { (row(entry)) } })
-}
-
-fn row(entry: &AuditEntry) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (time(entry.created_at.as_ref())) }
-            td { (foreign(&entry.actor)) }
-            td.wide {
-                strong { (foreign(&entry.action)) } br;
-                (foreign(&entry.summary))
-                (keys(entry))
-            }
-            td { @if entry.project_id.is_empty() { span.muted { "none" } } @else { (foreign(&entry.project_id)) } }
-            td { (target(entry)) }
-            td.wide { @if entry.reason.is_empty() { span.muted { "–" } } @else { (foreign(&entry.reason)) } }
-            td { (outcome(entry)) }
-        }
-    }
+    let table = Table::<AuditEntry>::new("changes", "Changes, newest first")
+        .text("When", |entry| time(entry.created_at.as_ref()))
+        .text("Who", |entry| foreign(&entry.actor))
+        .wide("What", |entry| {
+            html! { strong { (foreign(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
+        })
+        .text("Project", |entry| none(&entry.project_id, "none"))
+        .text("Rule or key", target)
+        .wide("Why", |entry| none(&entry.reason, "–"))
+        .text("Outcome", outcome);
+    table.rows(entries)
 }
 
 /// Shows the object of a change: a rule as a link.

@@ -1,36 +1,42 @@
 //! The last revisions of the rules of a project: who changed what, when and why, and the way back.
 
-use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, Revision, RollbackRequest,
+    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, Revision,
 };
 
 use super::project::project;
-use crate::Console;
 use crate::calls::{CHANGE_TIME, READ_TIME, field_of, id_of_page, within};
-use crate::change_form::{hidden, reason};
 use crate::fields::{FormFields, Link};
+use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::rule_diff::RuleDiff;
 use crate::rules_text::RulesFormat;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{foreign, number, time};
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// Most revisions: all that are kept.
 const MAX_REVISIONS: i32 = 1_000;
-
-/// Revisions that a visitor compares, as the query has them.
-#[derive(Clone, Debug, Default)]
-struct Compared {
-    revision: String,
-    /// Empty: the one before.
-    base: String,
-}
+const ROLL_BACK: Form = Form::new(
+    ("roll-back", "RollbackRequest"),
+    &[
+        Field::PROJECT,
+        Field::new("revision", "revision", FieldKind::HiddenNumber),
+        // It lets a form be sent once.
+        Field::new("expected", "expected_revision", FieldKind::HiddenNumber),
+        Field::REASON,
+    ],
+    "Roll back to this revision",
+)
+.hint(
+    "The rules of this revision come into force again, as a new revision; rules that were made since are \
+     deleted.",
+)
+.tone("danger");
 
 /// All that the page shows.
 #[derive(Debug)]
@@ -39,64 +45,33 @@ struct HistoryPage {
     format: RulesFormat,
     id: String,
     history: Result<Vec<Revision>, PageError>,
-    compared: Compared,
+    /// The revision that a visitor looks at, and the one beside it; empty: the one before.
+    query: FormFields,
     diff: Option<Result<GetRevisionResponse, PageError>>,
     /// Revision of the project that a visitor of this page has seen.
     seen: u64,
-    may_roll_back: bool,
-    refused: Option<(PageError, FormFields)>,
+    refused: Option<RefusedForm>,
 }
 
 /// Shows the revisions, and the differences between two.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let frame = visitor.frame_after_change("projects", &query);
-    let field = |name| query.one(name).unwrap_or_default().to_owned();
-    let compared = Compared { revision: field("revision"), base: field("base") };
-    respond(&console, &visitor, frame, &field("project"), compared, None).await
+pub(crate) async fn show(visit: Visit) -> Response {
+    respond(&visit, None).await
 }
 
 /// Makes the rules of a revision those of the project again.
-pub(crate) async fn roll_back(
-    State(console): State<Console>,
-    visitor: Visitor,
-    fields: FormFields,
-) -> Response {
-    let project = fields.one("project").unwrap_or_default().to_owned();
-    match try_roll_back(&visitor, &fields).await {
-        Ok(outcome) => {
-            let link = Link::to("history").with("project", &project);
-            visitor.done(link, &outcome)
-        }
+pub(crate) async fn roll_back(visit: Visit) -> Response {
+    let Visit { console, visitor, fields } = &visit;
+    match try_roll_back(visitor, fields).await {
+        Ok(outcome) => visitor.done(Link::like("history", fields, &["project"]), &outcome),
         Err(error) if error.is_of_access() => console.refuse(error).await,
-        Err(error) => {
-            let revision = fields.one("revision").unwrap_or_default().to_owned();
-            let compared = Compared { revision, base: String::new() };
-            let frame = visitor.frame("projects");
-            let refused = Some((error, fields));
-            respond(&console, &visitor, frame, &project, compared, refused).await
-        }
+        Err(error) => respond(&visit, Some(ROLL_BACK.refused(fields.clone(), error))).await,
     }
 }
 
 async fn try_roll_back(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
     let id = visitor.admin_in(fields)?;
-    let count = |name| {
-        let valid = || PageError::invalid(format!("{name} must be a whole number"));
-        fields.one(name)?.parse::<u64>().map_err(|_| valid())
-    };
-    let number = count("revision")?;
-    let request = RollbackRequest {
-        project_id: id.to_owned(),
-        revision: number,
-        // It lets a form be sent once.
-        expected_revision: Some(count("expected")?),
-        reason: fields.one("reason")?.to_owned(),
-    };
+    let request = ROLL_BACK.message(fields)?;
+    let number = fields.get("revision").parse().unwrap_or_default();
     let error = match visitor.projects().rollback(within(CHANGE_TIME, request)).await {
         Ok(written) if written.get_ref().changes.is_empty() => {
             return Ok(format!(
@@ -145,67 +120,60 @@ pub(super) async fn revisions(visitor: &Visitor, id: &str) -> Result<Vec<Revisio
     Ok(listed.into_inner().revisions)
 }
 
-async fn respond(
-    console: &Console,
-    visitor: &Visitor,
-    frame: Frame,
-    field: &str,
-    compared: Compared,
-    refused: Option<(PageError, FormFields)>,
-) -> Response {
-    let id = id_of_page(field);
-    let state = match project(visitor, id).await {
+async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {
+    let Visit { console, visitor, fields } = visit;
+    let id = id_of_page(fields.get("project")).to_owned();
+    let state = match project(visitor, &id).await {
         Ok(state) => state,
         Err(error) => return console.refuse(error).await,
     };
-    let history = revisions(visitor, id).await;
-    let diff = diff(visitor, id, &compared).await;
-    let status = match (&refused, &history, &diff) {
-        (Some((error, _)), ..) | (None, Err(error), _) | (None, Ok(_), Some(Err(error))) => {
-            error.status
-        }
-        (None, Ok(_), _) => StatusCode::OK,
+    let history = revisions(visitor, &id).await;
+    let diff = match fields.get("revision") {
+        "" => None,
+        _ => Some(diff(visitor, &id, fields).await),
     };
+    let problem = refused.as_ref().map(|refused| &refused.error);
+    let problem =
+        problem.or(history.as_ref().err()).or(diff.as_ref().and_then(|diff| diff.as_ref().err()));
+    let status = problem.map_or(StatusCode::OK, |error| error.status);
     // Without the differences the visitor sees nothing that others have changed meanwhile.
-    let expected = refused.as_ref().and_then(|(_, fields)| fields.one("expected").ok());
+    let expected = refused.as_ref().map(|refused| refused.fields.get("expected"));
     let seen = match &diff {
         Some(Err(_)) => expected.and_then(|text| text.parse().ok()).unwrap_or_default(),
         _ => state.revision,
     };
-    let (id, may_roll_back) = (id.to_owned(), visitor.is_admin(id));
-    let format = console.rules_format;
-    let page =
-        HistoryPage { frame, format, id, history, compared, diff, seen, may_roll_back, refused };
+    let (frame, format) = (visit.frame("projects"), console.rules_format);
+    let query = fields.clone();
+    let page = HistoryPage { frame, format, id, history, query, diff, seen, refused };
     console.page(status, move || page.render()).await
 }
 
-/// Returns the differences that are asked for, if any are.
+/// Returns the differences that are asked for.
 async fn diff(
     visitor: &Visitor,
     id: &str,
-    Compared { revision: asked, base }: &Compared,
-) -> Option<Result<GetRevisionResponse, PageError>> {
-    if asked.is_empty() {
-        return None;
-    }
-    let number = |name: &str, text: &str| {
-        let invalid = || PageError::invalid(format!("{name} must be the number of a revision"));
-        text.parse::<u64>().map_err(|_| invalid())
+    query: &FormFields,
+) -> Result<GetRevisionResponse, PageError> {
+    let number = |name: &str, field: &str| {
+        let invalid = |_| PageError::invalid(format!("{name} must be the number of a revision"));
+        query.get(field).parse::<u64>().map_err(invalid)
     };
-    let base = Some(base).filter(|base| !base.is_empty());
-    let numbers = number("Revision", asked)
-        .and_then(|asked| Ok((asked, base.map(|base| number("Base", base)).transpose()?)));
-    Some(match numbers {
-        Ok((asked, base)) => revision(visitor, id, asked, base).await,
-        Err(error) => Err(error),
-    })
+    let asked = number("Revision", "revision")?;
+    let base = match query.get("base") {
+        "" => None,
+        _ => Some(number("Base", "base")?),
+    };
+    revision(visitor, id, asked, base).await
 }
 
 impl HistoryPage {
     fn render(&self) -> Markup {
         let id = field_of(&self.id);
+        // The reason of a form that was refused stays.
+        let refused_roll_back = self.query.get("revision").parse().ok();
+        let refused_roll_back = refused_roll_back.filter(|_| self.refused.is_some());
         let content = html! {
-            @if let Some((error, _)) = &self.refused { (failure(&error.sentence())) }
+            @if let Some(refused) = &self.refused { (refused.notice()) }
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
                 " · " a href=(Link::to("change").with("project", id)) { "Change the rules" }
@@ -214,7 +182,7 @@ impl HistoryPage {
                 Some(Ok(diff)) => (self.diff(diff)),
                 Some(Err(error)) => {
                     (failure(&error.sentence()))
-                    @if let Some(revision) = self.refused_roll_back() { (self.roll_back_form(revision)) }
+                    @if let Some(revision) = refused_roll_back { (self.roll_back_form(revision)) }
                 }
                 None => {}
             }
@@ -231,49 +199,29 @@ impl HistoryPage {
         self.frame.page(&format!("History of the rules: {of}"), &content)
     }
 
-    /// Returns the revision of a form that was refused, whose reason stays.
-    fn refused_roll_back(&self) -> Option<u64> {
-        let is_refused = self.refused.is_some() && self.may_roll_back;
-        self.compared.revision.parse().ok().filter(|_| is_refused)
-    }
-
-    fn link(&self, revision: u64) -> Link {
-        Link::to("history")
-            .with("project", field_of(&self.id))
-            .with("revision", &revision.to_string())
-    }
-
     fn table(&self, history: &[Revision]) -> Markup {
-        let table = PageTable {
-            of: "revisions",
-            caption: "The last 100, newest first",
-            columns: &[
-                PageColumn::Number("Revision"),
-                PageColumn::Text("When"),
-                PageColumn::Text("Who"),
-                PageColumn::Text("How"),
-                PageColumn::Text("Why"),
-                PageColumn::Number("Rules"),
-            ],
+        let link = |revision: u64| {
+            let link = Link::to("history").with("project", field_of(&self.id));
+            link.with("revision", &revision.to_string())
         };
-        table.with_rows(&html! {
-            @for Revision { revision, created_at, actor, action, reason, changed_rules, .. } in history {
-                tr {
-                    th.right scope="row" { a href=(self.link(*revision)) { (number(*revision)) } }
-                    td { (time(created_at.as_ref())) }
-                    td { (foreign(actor)) }
-                    td { (foreign(action)) }
-                    td.wide { @if reason.is_empty() { span.muted { "–" } } @else { (foreign(reason)) } }
-                    td.right { (number((*changed_rules).into())) }
-                }
-            }
-        })
+        let table = Table::<Revision>::new("revisions", "The last 100, newest first")
+            .right("Revision", |of| {
+                html! { a href=(link(of.revision)) { (number(of.revision)) } }
+            })
+            .text("When", |of| time(of.created_at.as_ref()))
+            .text("Who", |of| foreign(&of.actor))
+            .text("How", |of| foreign(&of.action))
+            .wide("Why", |of| {
+                html! { @if of.reason.is_empty() { span.muted { "–" } } @else { (foreign(&of.reason)) } }
+            })
+            .right("Rules", |of| number(of.changed_rules.into()));
+        table.rows(history)
     }
 
     /// Shows a revision beside another one, with the form to go back to it.
     fn diff(&self, GetRevisionResponse { revision, changes }: &GetRevisionResponse) -> Markup {
         let revision = revision.clone().unwrap_or_default();
-        let Compared { base, .. } = &self.compared;
+        let base = self.query.get("base");
         let base_text =
             if base.is_empty() { "the one before".to_owned() } else { format!("revision {base}") };
         let caption = format!("Revision {} against {base_text}", revision.revision);
@@ -289,7 +237,7 @@ impl HistoryPage {
             @else { (RuleDiff { of: "differences", caption: &caption, changes, format: self.format }.render()) }
             @if self.is_newest(revision.revision) {
                 p.hint { "It is the newest revision: its rules are those of the project." }
-            } @else if self.may_roll_back { (self.roll_back_form(revision.revision)) }
+            } @else if self.frame.visitor.is_admin(&self.id) { (self.roll_back_form(revision.revision)) }
         }
     }
 
@@ -299,7 +247,7 @@ impl HistoryPage {
     }
 
     fn base_form(&self, history: &[Revision], shown: u64) -> Markup {
-        let base = &self.compared.base;
+        let base = self.query.get("base");
         html! {
             form.row method="get" action="history" {
                 input type="hidden" name="project" value=(field_of(&self.id));
@@ -309,7 +257,7 @@ impl HistoryPage {
                     select #base name="base" {
                         option value="" selected[base.is_empty()] { "the one before" }
                         @for Revision { revision: number, .. } in history.iter().filter(|of| of.revision != shown) {
-                            option value=(number) selected[*base == number.to_string()] { "revision " (number) }
+                            option value=(number) selected[base == number.to_string()] { "revision " (number) }
                         }
                         option value="0" selected[base == "0"] { "no rules" }
                     }
@@ -320,20 +268,15 @@ impl HistoryPage {
     }
 
     fn roll_back_form(&self, revision: u64) -> Markup {
-        let typed = self.refused.as_ref().and_then(|(_, fields)| fields.one("reason").ok());
-        html! {
-            form.card.stack.narrow-form method="post" action="roll-back" {
-                (hidden(&self.frame, ""))
-                input type="hidden" name="project" value=(field_of(&self.id));
-                input type="hidden" name="revision" value=(revision);
-                input type="hidden" name="expected" value=(self.seen);
-                p.hint {
-                    "The rules of this revision come into force again, as a new revision; rules that were made \
-                     since are deleted."
-                }
-                (reason("reason", typed.unwrap_or_default()))
-                button.danger { "Roll back to revision " (revision) }
-            }
-        }
+        let (revision, seen) = (revision.to_string(), self.seen.to_string());
+        let values =
+            [("project", field_of(&self.id)), ("revision", &revision), ("expected", &seen)];
+        let place = FormPlace {
+            frame: &self.frame,
+            prefix: "",
+            values: &values,
+            refused: self.refused.as_ref(),
+        };
+        ROLL_BACK.render("card narrow-form", &place)
     }
 }

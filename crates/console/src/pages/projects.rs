@@ -1,49 +1,57 @@
 //! The projects: a list, and a form for a new one.
 
-use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{CreateProjectRequest, ListProjectsRequest, Project};
+use rlaas_proto::ratelimit::admin::v1::{ListProjectsRequest, Project};
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
-use crate::Console;
 use crate::calls::{CHANGE_TIME, READ_TIME, every, field_of, within};
-use crate::change_form::{Input, REQUEST_ID, hidden, reason};
 use crate::fields::{FormFields, Link};
-use crate::layout::{Frame, failure};
+use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
+use crate::layout::failure;
 use crate::page_error::PageError;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{foreign, number, time};
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// Projects of a page.
 const PAGE_SIZE: usize = 50;
-/// Policies for requests that no rule matches, the default first: values of the list, and words.
-const POLICIES: [(UnmatchedPolicy, &str, &str); 3] = [
-    (UnmatchedPolicy::Deny, "deny", "refused"),
-    (UnmatchedPolicy::Allow, "allow", "allowed"),
-    (UnmatchedPolicy::DefaultRule, "default", "decided by the default rule"),
+/// Policies for requests that no rule matches, the default first.
+const POLICIES: [FieldChoice; 3] = [
+    ("deny", "refused", "UNMATCHED_POLICY_DENY"),
+    ("allow", "allowed", "UNMATCHED_POLICY_ALLOW"),
+    ("default", "decided by the default rule", "UNMATCHED_POLICY_DEFAULT_RULE"),
 ];
-
-/// What a visitor looks for.
-#[derive(Clone, Debug, Default)]
-struct ProjectSearch {
-    /// Part of the id or of the name.
-    text: String,
-    /// From 1.
-    page: usize,
-}
-
-/// A form that was refused: what was typed, and why.
-struct Refused {
-    fields: FormFields,
-    error: PageError,
-}
+/// The policy of a project, in its forms.
+pub(super) const POLICY: Field =
+    Field::new("unmatched", "project.unmatched", FieldKind::Choice(&POLICIES))
+        .labelled("Requests that no rule matches are");
+/// The name of a project, in its forms.
+pub(super) const NAME: Field = Field::new("name", "project.display_name", FieldKind::Text)
+    .labelled("Name")
+    .hint("For people; may be empty.")
+    .max(128);
+const ID: Field = Field::new("id", "project.id", FieldKind::Text)
+    .labelled("Id")
+    .hint(
+        "Lower case letters, digits and '-', beginning with a letter. Never changes. Empty: a random \
+         one.",
+    )
+    .max(63);
+const CREATE: Form = Form::new(
+    ("projects", "CreateProjectRequest"),
+    &[Field::REQUEST_ID, ID, NAME, POLICY, Field::REASON],
+    "Create project",
+)
+.tone("primary");
 
 /// A page of the projects that fit a search.
 struct ListedProjects {
-    search: ProjectSearch,
+    /// Part of the id or of the name.
+    search: String,
+    /// From 1.
+    number: usize,
     page: Vec<Project>,
     /// Projects that fit.
     fitting: usize,
@@ -52,86 +60,59 @@ struct ListedProjects {
 }
 
 /// Shows the projects that the visitor has a role for.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = FormFields::parse(query.unwrap_or_default().as_bytes());
-    let search = query.clone().map_err(PageError::from).and_then(|of| ProjectSearch::new(&of));
-    let frame = visitor.frame_after_change("projects", &query.unwrap_or_default());
-    respond(&console, &visitor, frame, search, None).await
+pub(crate) async fn show(visit: Visit) -> Response {
+    respond(visit, None).await
 }
 
 /// Creates a project.
-pub(crate) async fn create(
-    State(console): State<Console>,
-    visitor: Visitor,
-    fields: FormFields,
-) -> Response {
+pub(crate) async fn create(visit: Visit) -> Response {
+    let Visit { console, visitor, fields } = &visit;
     if !visitor.is_admin_of_all() {
         return console.refuse(PageError::forbidden("admin")).await;
     }
-    let error = match try_create(&visitor, &fields).await {
+    match try_create(visitor, fields).await {
         Ok(id) => {
             let link = Link::to("project").with("id", &id);
-            return visitor.done(link, &format!("Project {id} was created."));
+            visitor.done(link, &format!("Project {id} was created."))
         }
-        Err(error) => error,
-    };
-    let frame = visitor.frame("projects");
-    let search = Ok(ProjectSearch { page: 1, ..ProjectSearch::default() });
-    respond(&console, &visitor, frame, search, Some(Refused { fields, error })).await
+        Err(error) => {
+            let refused = CREATE.refused(fields.clone(), error);
+            respond(Visit { fields: FormFields::default(), ..visit }, Some(refused)).await
+        }
+    }
 }
 
 /// Creates the project of a form, and returns its id.
 async fn try_create(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
-    let field = |name| fields.one(name).map(str::to_owned);
-    let project = Project {
-        id: field("id")?,
-        display_name: field("name")?,
-        unmatched: policy_named(fields.one("unmatched")?)?.into(),
-        ..Project::default()
-    };
-    let (request_id, reason) = (field(REQUEST_ID)?, field("reason")?);
-    let request = CreateProjectRequest { project: Some(project), request_id, reason };
-    let created = visitor.projects().create_project(within(CHANGE_TIME, request)).await?;
+    let request = within(CHANGE_TIME, CREATE.message(fields)?);
+    let created = visitor.projects().create_project(request).await?;
     Ok(created.into_inner().project.unwrap_or_default().id)
 }
 
-async fn respond(
-    console: &Console,
-    visitor: &Visitor,
-    frame: Frame,
-    search: Result<ProjectSearch, PageError>,
-    refused: Option<Refused>,
-) -> Response {
-    let listed = match search {
-        Ok(search) => {
-            let visitor = visitor.clone();
-            let listed = async move { Ok(ListedProjects::new(list(&visitor).await?, search)) };
-            console.in_background(listed).await
-        }
-        Err(error) => Err(error),
+async fn respond(visit: Visit, refused: Option<RefusedForm>) -> Response {
+    let frame = visit.frame("projects");
+    let Visit { console, visitor, fields } = visit;
+    let listed = async move {
+        fields.check()?;
+        ListedProjects::new(list(&visitor).await?, &fields)
     };
+    let listed = console.in_background(listed).await;
     let problem = refused.as_ref().map(|refused| &refused.error).or(listed.as_ref().err());
     let status = problem.map_or(StatusCode::OK, |error| error.status);
-    let may_create = visitor.is_admin_of_all();
     let render = move || {
+        let may_create = frame.visitor.is_admin_of_all();
+        let place =
+            FormPlace { frame: &frame, prefix: "new-", values: &[], refused: refused.as_ref() };
         let content = html! {
-            @if let Some(Refused { error, .. }) = &refused {
-                // One that failed otherwise may have been made: its text says so.
-                (failure(&format!(
-                    "{}{}",
-                    if error.status.is_client_error() { "No project was created. " } else { "" },
-                    error.sentence()
-                )))
-            }
+            @if let Some(refused) = &refused { (refused.notice()) }
             @match &listed {
                 Ok(listed) => (listed.render(may_create)),
                 Err(error) => (failure(&error.sentence())),
             }
-            @if may_create { (new_project(&frame, refused.as_ref())) }
+            @if may_create {
+                h2 #new { "Create a project" }
+                (CREATE.render("card narrow-form", &place))
+            }
         };
         frame.page("Projects", &content)
     };
@@ -151,46 +132,32 @@ pub(super) async fn list(visitor: &Visitor) -> Result<Vec<Project>, PageError> {
     Ok(listed.await?)
 }
 
-impl ProjectSearch {
-    fn new(fields: &FormFields) -> Result<Self, PageError> {
-        let page = match fields.one("page")? {
-            "" => Some(1),
-            text => text.parse().ok().filter(|page| (1..=1_000_000).contains(page)),
-        };
-        let invalid = || PageError::invalid("page must be a number from 1 to 1000000");
-        Ok(Self { text: fields.one("q")?.to_owned(), page: page.ok_or_else(invalid)? })
-    }
-
-    fn link(&self, page: usize) -> Link {
-        Link::to("projects").with("q", &self.text).with("page", &page.to_string())
-    }
-}
-
 impl ListedProjects {
-    fn new(projects: Vec<Project>, search: ProjectSearch) -> Self {
-        let all = projects.len();
-        let text = search.text.trim().to_lowercase();
-        let fits = |project: &Project| {
+    fn new(mut projects: Vec<Project>, search: &FormFields) -> Result<Self, PageError> {
+        let (all, number) = (projects.len(), search.page()?);
+        let search = search.get("q").to_owned();
+        let text = search.trim().to_lowercase();
+        projects.retain(|project| {
             field_of(&project.id).contains(&text)
                 || project.display_name.to_lowercase().contains(&text)
-        };
-        let mut projects = projects;
-        projects.retain(fits);
+        });
         let fitting = projects.len();
-        let page = projects.into_iter().skip((search.page - 1) * PAGE_SIZE).take(PAGE_SIZE);
-        Self { page: page.collect(), search, fitting, all }
-    }
-
-    fn pages(&self) -> usize {
-        self.fitting.div_ceil(PAGE_SIZE).max(1)
+        let page = projects.into_iter().skip((number - 1) * PAGE_SIZE).take(PAGE_SIZE);
+        Ok(Self { page: page.collect(), search, number, fitting, all })
     }
 
     fn render(&self, may_create: bool) -> Markup {
+        let (number_of, pages) = (self.number, self.fitting.div_ceil(PAGE_SIZE).max(1));
+        let previous = (number_of > 1).then(|| (number_of - 1).min(pages));
+        let next = (number_of < pages).then_some(number_of + 1);
+        let link = |page: usize| {
+            Link::to("projects").with("q", &self.search).with("page", &page.to_string())
+        };
         html! {
             form.row method="get" action="projects" role="search" {
                 div {
                     label for="q" { "Id or name" }
-                    input id="q" name="q" type="search" value=(self.search.text) autocomplete="off" spellcheck="false";
+                    input id="q" name="q" type="search" value=(self.search) autocomplete="off" spellcheck="false";
                 }
                 button.primary { "Search" }
                 @if may_create { a.beside-button href="#new" { "Create a project" } }
@@ -198,9 +165,7 @@ impl ListedProjects {
             p.summary {
                 (number(self.fitting as u64)) @if self.fitting == 1 { " project" } @else { " projects" }
                 @if self.fitting != self.all { " of " (number(self.all as u64)) }
-                @if self.pages() > 1 {
-                    ", page " (number(self.search.page as u64)) " of " (number(self.pages() as u64))
-                }
+                @if pages > 1 { ", page " (number(number_of as u64)) " of " (number(pages as u64)) }
             }
             @if self.page.is_empty() {
                 p.notice {
@@ -208,48 +173,34 @@ impl ListedProjects {
                     @else if self.fitting == 0 { "No project fits." }
                     @else { "There is no such page." }
                 }
-            } @else { (self.table()) }
-            @if self.pages() > 1 { (self.navigation()) }
-        }
-    }
-
-    fn table(&self) -> Markup {
-        let table = PageTable {
-            of: "projects",
-            caption: "Newest first; requests without an API key last",
-            columns: &["Project", "Name", "Requests without a rule", "Created"]
-                .map(PageColumn::Text),
-        };
-        table.with_rows(&html! { @for project in &self.page { (row(project)) } })
-    }
-
-    fn navigation(&self) -> Markup {
-        let page = self.search.page;
-        let previous = (page > 1).then(|| (page - 1).min(self.pages()));
-        let next = (page < self.pages()).then_some(page + 1);
-        html! {
-            nav.row aria-label="Pages of projects" {
-                @if let Some(page) = previous { a rel="prev" href=(self.search.link(page)) { "Newer projects" } }
-                @if let Some(page) = next { a rel="next" href=(self.search.link(page)) { "Older projects" } }
+            } @else { (table(&self.page)) }
+            @if pages > 1 {
+                nav.row aria-label="Pages of projects" {
+                    @if let Some(page) = previous { a rel="prev" href=(link(page)) { "Newer projects" } }
+                    @if let Some(page) = next { a rel="next" href=(link(page)) { "Older projects" } }
+                }
             }
         }
     }
 }
 
-fn row(project: &Project) -> Markup {
-    let id = field_of(&project.id);
-    html! {
-        tr {
-            th scope="row" { a href=(Link::to("project").with("id", id)) { (foreign(id)) } }
-            td {
+fn table(projects: &[Project]) -> Markup {
+    let caption = "Newest first; requests without an API key last";
+    let table = Table::<Project>::new("projects", caption)
+        .text("Project", |project| {
+            let id = field_of(&project.id);
+            html! { a href=(Link::to("project").with("id", id)) { (foreign(id)) } }
+        })
+        .text("Name", |project| {
+            html! {
                 @if project.id.is_empty() { span.muted { "requests without an API key" } }
                 @else if project.display_name.is_empty() { span.muted { "–" } }
                 @else { (foreign(&project.display_name)) }
             }
-            td { (policy_text(project.unmatched())) }
-            td { (created(project)) }
-        }
-    }
+        })
+        .text("Requests without a rule", |project| html! { (policy_text(project.unmatched())) })
+        .text("Created", created);
+    table.rows(projects)
 }
 
 /// Shows when a project was created.
@@ -262,60 +213,22 @@ pub(super) fn created(project: &Project) -> Markup {
     }
 }
 
-pub(super) fn policy_text(policy: UnmatchedPolicy) -> &'static str {
-    POLICIES.iter().find(|(of, ..)| *of == policy).map_or("", |(.., text)| text)
+/// Returns the value of a policy in forms, and its words.
+fn policy(policy: UnmatchedPolicy) -> Option<(&'static str, &'static str)> {
+    let named = POLICIES.iter().find(|(.., name)| *name == policy.as_str_name());
+    named.map(|(value, text, _)| (*value, *text))
 }
 
-/// Returns the policy that a form has.
-pub(super) fn policy_named(name: &str) -> Result<UnmatchedPolicy, PageError> {
-    let named = POLICIES.iter().find(|(_, value, _)| *value == name).map(|(policy, ..)| *policy);
-    let valid = "Requests that no rule matches must be one of those in the list.";
-    named.ok_or_else(|| PageError::invalid(valid))
+pub(super) fn policy_text(of: UnmatchedPolicy) -> &'static str {
+    policy(of).map_or("", |(_, text)| text)
+}
+
+/// Returns the words of the policy that a form has.
+pub(super) fn typed_policy_text(value: &str) -> &'static str {
+    POLICIES.iter().find(|(of, ..)| *of == value).map_or("", |(_, text, _)| text)
 }
 
 /// Returns the value of a policy in forms.
-pub(super) fn policy_value(policy: UnmatchedPolicy) -> &'static str {
-    POLICIES.iter().find(|(of, ..)| *of == policy).map_or("", |(_, value, _)| value)
-}
-
-/// Returns the list of policies to select from.
-pub(super) fn policy_input(id: &str, value: &str) -> Markup {
-    let options = POLICIES.map(|(_, value, text)| (value, text));
-    let label = "Requests that no rule matches are";
-    Input { id, name: "unmatched", label, value, ..Input::default() }.select(&options)
-}
-
-fn new_project(frame: &Frame, refused: Option<&Refused>) -> Markup {
-    let typed = |name| refused.map_or("", |of| of.fields.one(name).unwrap_or_default());
-    let request_id = refused.map_or("", |of| of.error.request_id(&of.fields));
-    let id = Input {
-        id: "new-id",
-        name: "id",
-        label: "Id",
-        value: typed("id"),
-        hint: "Lower case letters, digits and '-', beginning with a letter. Never changes. Empty: a \
-               random one.",
-        max: Some(63),
-        ..Input::default()
-    };
-    let name = Input {
-        id: "new-name",
-        name: "name",
-        label: "Name",
-        value: typed("name"),
-        hint: "For people; may be empty.",
-        max: Some(128),
-        ..Input::default()
-    };
-    html! {
-        h2 #new { "Create a project" }
-        form.card.stack.narrow-form method="post" action="projects" {
-            (hidden(frame, request_id))
-            (id.render())
-            (name.render())
-            (policy_input("new-unmatched", typed("unmatched")))
-            (reason("new-reason", typed("reason")))
-            button.primary { "Create project" }
-        }
-    }
+pub(super) fn policy_value(of: UnmatchedPolicy) -> &'static str {
+    policy(of).map_or("", |(value, _)| value)
 }

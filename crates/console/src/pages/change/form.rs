@@ -56,19 +56,20 @@ impl ChangeForm {
 
     /// Reads the form, whose text may be long.
     pub(super) fn read(fields: &FormFields) -> Result<Self, FieldError> {
-        let field = |name| fields.one(name).map(str::to_owned);
+        fields.check()?;
+        let field = |name| fields.get(name).to_owned();
         let form = Self {
-            project: id_of(fields.one("project")?).to_owned(),
+            project: id_of(fields.get("project")).to_owned(),
             // Browsers send both.
-            text: fields.one("rules")?.replace("\r\n", "\n").into(),
+            text: fields.get("rules").replace("\r\n", "\n").into(),
             // No project has the highest one.
-            revision: fields.one("revision")?.parse().unwrap_or(u64::MAX),
-            publish_as: field("publish_as")?,
-            percent: field("percent")?,
-            reason: field("reason")?,
+            revision: fields.get("revision").parse().unwrap_or(u64::MAX),
+            publish_as: field("publish_as"),
+            percent: field("percent"),
+            reason: field("reason"),
             has_seen_plan: false,
         };
-        let planned = fields.one("planned")?;
+        let planned = fields.get("planned");
         let has_seen_plan = !planned.is_empty() && planned == form.plan_name();
         Ok(Self { has_seen_plan, ..form })
     }

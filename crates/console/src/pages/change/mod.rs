@@ -16,7 +16,6 @@ mod view;
 
 pub(crate) use self::publish::publish;
 
-use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::Response;
 use rlaas_proto::ratelimit::admin::v1::{
@@ -36,7 +35,7 @@ use crate::fields::FormFields;
 use crate::layout::{Frame, notice};
 use crate::page_error::PageError;
 use crate::rules_text::RulesFormat;
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// The header of checks that the script of the page makes: it needs the result alone.
 const BY_SCRIPT: HeaderName = HeaderName::from_static("x-console-check");
@@ -72,33 +71,21 @@ struct ChangePage {
     rules: Vec<ProjectRule>,
     form: ChangeForm,
     result: ChangeResult,
-    may_publish: bool,
 }
 
 /// Shows the rules of a project that were made at run time.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let frame = visitor.frame_after_change("projects", &query);
-    let field = query.one("project").unwrap_or_default();
-    let id = id_of_page(field);
-    let found = async { Ok((project(&visitor, id).await?, list_rules(&visitor, id).await?)) };
-    let (project, rules) = match found.await {
-        Ok(found) => found,
+pub(crate) async fn show(visit: Visit) -> Response {
+    let frame = visit.frame("projects");
+    let Visit { console, visitor, fields } = visit;
+    let id = id_of_page(fields.get("project")).to_owned();
+    let (project, rules) = match load(&visitor, &id).await {
+        Ok(loaded) => loaded,
         Err(error) => return console.refuse(error).await,
     };
-    let (format, revision, id) = (console.rules_format, project.revision, id.to_owned());
-    let page = run_blocking(move || ChangePage {
-        frame,
-        format,
-        form: ChangeForm::new(id.clone(), text_of(format, &id, &rules), revision),
-        may_publish: visitor.is_admin(&id),
-        project,
-        rules,
-        result: ChangeResult::None,
+    let (format, revision) = (console.rules_format, project.revision);
+    let page = run_blocking(move || {
+        let form = ChangeForm::new(id.clone(), text_of(format, &id, &rules), revision);
+        ChangePage { frame, format, form, project, rules, result: ChangeResult::None }
     });
     match page.await {
         Ok(page) => console.page(StatusCode::OK, move || page.render()).await,
@@ -107,17 +94,18 @@ pub(crate) async fn show(
 }
 
 /// Shows what publishing would do.
-pub(crate) async fn check(
-    State(console): State<Console>,
-    headers: HeaderMap,
-    visitor: Visitor,
-    fields: FormFields,
-) -> Response {
+pub(crate) async fn check(headers: HeaderMap, visit: Visit) -> Response {
+    let frame = visit.frame("projects");
+    let Visit { console, visitor, fields } = visit;
     let form = match read(fields).await {
         Ok(form) => form,
         Err(error) => return unreadable(&console, error).await,
     };
-    let (result, status) = match plan::plan(&console, &visitor, &form).await {
+    let (project, rules) = match load(&visitor, &form.project).await {
+        Ok(loaded) => loaded,
+        Err(error) => return console.refuse(error).await,
+    };
+    let (result, status) = match plan::plan(&console, &visitor, &form, &project).await {
         Ok(plan) => (ChangeResult::Plan(plan), StatusCode::OK),
         Err(error) if error.is_of_access() => return console.refuse(error).await,
         Err(error) => {
@@ -126,8 +114,9 @@ pub(crate) async fn check(
         }
     };
     let is_by_script = headers.contains_key(BY_SCRIPT);
-    let refused = NotPublished { form, result, status };
-    respond(&console, &visitor, refused, is_by_script).await
+    let format = console.rules_format;
+    let page = ChangePage { frame, format, project, rules, form, result };
+    console.page(status, move || if is_by_script { page.result() } else { page.render() }).await
 }
 
 /// Reads a form. No decision waits for a long text.
@@ -140,37 +129,9 @@ async fn unreadable(console: &Console, error: PageError) -> Response {
     console.page(StatusCode::BAD_REQUEST, move || notice("Nothing was changed", &detail)).await
 }
 
-/// A form that is shown again, what the page shows below it, and its status.
-#[derive(Debug)]
-struct NotPublished {
-    form: ChangeForm,
-    result: ChangeResult,
-    status: StatusCode,
-}
-
-/// Responds with the page, or with the result alone.
-async fn respond(
-    console: &Console,
-    visitor: &Visitor,
-    NotPublished { form, result, status }: NotPublished,
-    is_by_script: bool,
-) -> Response {
-    let id = &form.project;
-    let found = async { Ok((project(visitor, id).await?, list_rules(visitor, id).await?)) };
-    let (project, rules) = match found.await {
-        Ok(found) => found,
-        Err(error) => return console.refuse(error).await,
-    };
-    let page = ChangePage {
-        frame: visitor.frame("projects"),
-        format: console.rules_format,
-        may_publish: visitor.is_admin(id),
-        project,
-        rules,
-        form,
-        result,
-    };
-    console.page(status, move || if is_by_script { page.result() } else { page.render() }).await
+/// Returns a project and its rules.
+async fn load(visitor: &Visitor, id: &str) -> Result<(Project, Vec<ProjectRule>), PageError> {
+    Ok((project(visitor, id).await?, list_rules(visitor, id).await?))
 }
 
 /// Returns the rules of a project, those of files included.

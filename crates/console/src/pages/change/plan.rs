@@ -12,7 +12,6 @@ use super::run_blocking;
 use crate::Console;
 use crate::calls::{CHANGE_TIME, field_of, within};
 use crate::page_error::PageError;
-use crate::pages::project::project;
 use crate::pages::projects::policy_value;
 use crate::rules_text::RulesReading;
 use crate::visit::Visitor;
@@ -58,13 +57,13 @@ pub(super) async fn plan(
     console: &Console,
     visitor: &Visitor,
     form: &ChangeForm,
+    project: &Project,
 ) -> Result<ChangePlan, PageError> {
     let publish_as = form.publish_as().map_err(PageError::invalid)?;
-    let project = project(visitor, &form.project).await?;
     let (read, text) = (console.rules_format.read, Arc::clone(&form.text));
     // No decision waits for a long text.
     let mut reading = run_blocking(move || read(&text)).await?;
-    let of_project = problems_of_project(&project, &reading);
+    let of_project = problems_of_project(project, &reading);
     let mut rules = std::mem::take(&mut reading.rules);
     let mut validated = validate(visitor, form, &rules).await?;
     if publish_as != PublishAs::Text && findings(&validated, Severity::Error).is_empty() {

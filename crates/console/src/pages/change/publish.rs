@@ -1,20 +1,21 @@
 //! Publishing: the rules of the text become those of the project, as one revision.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rlaas_proto::ratelimit::admin::v1::{ApplyRulesRequest, ApplyRulesResponse};
 
 use super::form::ChangeForm;
 use super::plan::{ChangePlan, plan};
-use super::{ChangeResult, NewerRules, NotPublished, read, respond, unreadable};
+use super::view::PUBLISHING;
+use super::{ChangePage, ChangeResult, NewerRules, load, read, unreadable};
 use crate::Console;
 use crate::calls::{CHANGE_TIME, field_of, within};
-use crate::fields::{FormFields, Link};
+use crate::fields::Link;
+use crate::form::named;
 use crate::page_error::PageError;
 use crate::pages::history::{revision, revisions};
 use crate::pages::project::project;
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// Most attempts to write: another one follows if only API keys have changed meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
@@ -22,11 +23,9 @@ const MAX_ATTEMPTS: u32 = 3;
 const MAX_REVISIONS: usize = 100;
 
 /// Publishes rules, if the visitor has seen the plan.
-pub(crate) async fn publish(
-    State(console): State<Console>,
-    visitor: Visitor,
-    fields: FormFields,
-) -> Response {
+pub(crate) async fn publish(visit: Visit) -> Response {
+    let frame = visit.frame("projects");
+    let Visit { console, visitor, fields } = visit;
     if let Err(error) = visitor.admin_in(&fields) {
         return console.refuse(error).await;
     }
@@ -34,19 +33,32 @@ pub(crate) async fn publish(
         Ok(form) => form,
         Err(error) => return unreadable(&console, error).await,
     };
-    match try_publish(&console, &visitor, form).await {
-        Ok(Published { form, text }) => {
-            let link = Link::to("change").with("project", field_of(&form.project));
-            visitor.done(link, &text)
+    let NotPublished { form, result, status } = match try_publish(&console, &visitor, form).await {
+        Ok(Published { project, text }) => {
+            return visitor.done(Link::to("change").with("project", field_of(&project)), &text);
         }
-        Err(refused) => respond(&console, &visitor, *refused, false).await,
-    }
+        Err(refused) => *refused,
+    };
+    let (project, rules) = match load(&visitor, &form.project).await {
+        Ok(loaded) => loaded,
+        Err(error) => return console.refuse(error).await,
+    };
+    let format = console.rules_format;
+    let page = ChangePage { frame, format, project, rules, form, result };
+    console.page(status, move || page.render()).await
 }
 
 /// What was published, as a sentence.
 struct Published {
-    form: ChangeForm,
+    project: String,
     text: String,
+}
+
+/// A form that is shown again, what the page shows below it, and its status.
+struct NotPublished {
+    form: ChangeForm,
+    result: ChangeResult,
+    status: StatusCode,
 }
 
 async fn try_publish(
@@ -63,9 +75,16 @@ async fn try_publish(
     };
     let mut attempts = 0;
     loop {
-        form.revision = seen_revision(visitor, &form).await;
-        let plan = match plan(console, visitor, &form).await {
-            Ok(plan) => plan,
+        let planning = async {
+            let now = project(visitor, &form.project).await?;
+            let seen = seen_revision(visitor, &form, now.revision).await;
+            Ok((seen, plan(console, visitor, &form, &now).await?))
+        };
+        let plan = match planning.await {
+            Ok((seen, plan)) => {
+                form.revision = seen;
+                plan
+            }
             Err(error) => return refused(form, error),
         };
         if !plan.problems.is_empty() {
@@ -75,7 +94,7 @@ async fn try_publish(
             // Perhaps the form was sent twice.
             let text =
                 "The rules in force are those of the text: nothing was left to change.".to_owned();
-            return Ok(Published { form, text });
+            return Ok(Published { project: form.project, text });
         }
         if plan.revision != form.revision {
             return Err(Box::new(stale(visitor, form, plan).await));
@@ -94,10 +113,11 @@ async fn try_publish(
         attempts += 1;
         match visitor.projects().apply_rules(within(CHANGE_TIME, request)).await {
             Ok(written) => {
-                return Ok(Published { form, text: outcome(&written.into_inner()) });
+                let text = outcome(&written.into_inner());
+                return Ok(Published { project: form.project, text });
             }
             Err(status) => {
-                let error = PageError::from(status);
+                let error = named(&PUBLISHING, status.into());
                 // This instance had not heard of a newer revision: the plan was one against older
                 // rules.
                 if error.reason != "STALE" || attempts == MAX_ATTEMPTS {
@@ -116,14 +136,13 @@ fn outcome(ApplyRulesResponse { revision, changes }: &ApplyRulesResponse) -> Str
 
 /// Returns the revision that the visitor has seen, or the one in force if the rules are the same:
 /// changes of API keys count as revisions of the project, too.
-async fn seen_revision(visitor: &Visitor, form: &ChangeForm) -> u64 {
-    let Ok(now) = project(visitor, &form.project).await else { return form.revision };
-    if now.revision <= form.revision {
+async fn seen_revision(visitor: &Visitor, form: &ChangeForm, now: u64) -> u64 {
+    if now <= form.revision {
         return form.revision;
     }
     let history = revisions(visitor, &form.project).await.ok();
     let newest = history.map(|of| of.first().map_or(0, |revision| revision.revision));
-    if newest.is_some_and(|newest| newest <= form.revision) { now.revision } else { form.revision }
+    if newest.is_some_and(|newest| newest <= form.revision) { now } else { form.revision }
 }
 
 /// Returns the form beside the rules that others have published. It can be published over those that

@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 
+use super::form::ChangeForm;
 use super::plan::{ChangePlan, Findings};
 use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
 use crate::assets::CHANGE;
 use crate::calls::field_of;
-use crate::change_form::{Input, hidden, reason};
 use crate::fields::Link;
+use crate::form::{Field, FieldChoice, FieldKind, FormPlace, hidden};
 use crate::layout::failure;
 use crate::rule_diff::RuleDiff;
 use crate::rules_text::{FieldHelp, RulesFormat};
@@ -15,12 +16,22 @@ use crate::text::{foreign, hidden_characters, number, time};
 
 /// Most rules of files that are named.
 const MAX_NAMED: usize = 20;
-/// Ways to publish.
-const WAYS: [(&str, &str); 4] = [
-    ("text", "as the text says"),
-    ("shadow", "in shadow (enforce: 0%)"),
-    ("share", "for a share of the keys"),
-    ("all", "for all keys"),
+/// Ways to publish. They have no JSON: the page sets them in the rules.
+const WAYS: [FieldChoice; 4] = [
+    ("text", "as the text says", ""),
+    ("shadow", "in shadow (enforce: 0%)", ""),
+    ("share", "for a share of the keys", ""),
+    ("all", "for all keys", ""),
+];
+/// The fields for publishing.
+pub(super) const PUBLISHING: [Field; 3] = [
+    Field::new("publish_as", "", FieldKind::Choice(&WAYS))
+        .labelled("Publish")
+        .hint("Rules that are new or changed, or enforced for a share so far."),
+    Field::new("percent", "", FieldKind::Units(99))
+        .labelled("Share, in per cent")
+        .hint("While it grows, no key falls out."),
+    Field::REASON,
 ];
 
 impl ChangePage {
@@ -38,7 +49,7 @@ impl ChangePage {
             }
             (self.file_rules())
             form #change method="post" action="change-check" {
-                (hidden(&self.frame, ""))
+                (hidden(&self.frame, None))
                 input type="hidden" name="project" value=(id);
                 input type="hidden" name="revision" value=(self.form.revision);
                 div.editor {
@@ -98,32 +109,20 @@ impl ChangePage {
         }
     }
 
+    fn may_publish(&self) -> bool {
+        self.frame.visitor.is_admin(&self.form.project)
+    }
+
     fn publishing(&self) -> Markup {
-        let way = Input {
-            id: "publish-as",
-            name: "publish_as",
-            label: "Publish",
-            value: &self.form.publish_as,
-            hint: "Rules that are new or changed, or enforced for a share so far.",
-            ..Input::default()
-        };
-        let percent = Input {
-            id: "percent",
-            name: "percent",
-            label: "Share, in per cent",
-            kind: "number",
-            value: &self.form.percent,
-            hint: "While it grows, no key falls out.",
-            ..Input::default()
-        };
+        let ChangeForm { publish_as, percent, reason, .. } = &self.form;
+        let values = [("publish_as", &**publish_as), ("percent", percent), ("reason", reason)];
+        let place = FormPlace { frame: &self.frame, prefix: "", values: &values, refused: None };
         html! {
-            @if self.may_publish {
+            @if self.may_publish() {
                 fieldset.card {
                     legend.hidden-text { "Publish" }
                     div.publish {
-                        (way.select(&WAYS))
-                        (percent.render())
-                        (reason("reason", &self.form.reason))
+                        @for field in &PUBLISHING { (field.render(&place)) }
                         button.primary formaction="change-publish" { "Publish" }
                     }
                     p.hint.below {
@@ -156,9 +155,9 @@ impl ChangePage {
                 @match &self.result {
                     ChangeResult::None => {}
                     ChangeResult::Refused(error) => (failure(&error.sentence())),
-                    ChangeResult::Plan(plan) => (plan.render(self.may_publish, self.format)),
+                    ChangeResult::Plan(plan) => (plan.render(self.may_publish(), self.format)),
                     ChangeResult::Stale { plan, newer } => {
-                        (newer.render(self.format)) (plan.render(self.may_publish, self.format))
+                        (newer.render(self.format)) (plan.render(self.may_publish(), self.format))
                     }
                 }
             }

@@ -10,9 +10,11 @@ use rlaas_proto::ratelimit::v1::{
     CheckResult, GetConfigRequest, GetConfigResponse, Grant, Rule, RuleMode,
 };
 
-use super::search::KeySearch;
-use crate::calls::{READ_TIME, configuration, within};
+use super::selector;
+use crate::calls::{READ_TIME, configuration, id_of, within};
+use crate::fields::FormFields;
 use crate::page_error::PageError;
+use crate::request_fields::request;
 use crate::visit::Visitor;
 
 /// Most changes that are shown.
@@ -72,8 +74,8 @@ pub(super) struct RequestOutlook {
 /// # Errors
 ///
 /// [`PageError`] if a field is not valid, or the visitor lacks the role.
-pub(super) async fn find(visitor: &Visitor, search: &KeySearch) -> Result<FoundKeys, PageError> {
-    let project = search.project_id();
+pub(super) async fn find(visitor: &Visitor, search: &FormFields) -> Result<FoundKeys, PageError> {
+    let project = id_of(search.get("project"));
     let config = GetConfigRequest { page_size: 1, ..GetConfigRequest::default() };
     let config = configuration(visitor, project, config).await?;
     let mut found = FoundKeys {
@@ -83,7 +85,7 @@ pub(super) async fn find(visitor: &Visitor, search: &KeySearch) -> Result<FoundK
         is_operator: visitor.is_operator(project),
         ..FoundKeys::default()
     };
-    if search.id.is_empty() {
+    if search.get("id").is_empty() {
         by_request(visitor, search, &mut found).await?;
     } else {
         by_id(visitor, search, &mut found).await?;
@@ -99,15 +101,15 @@ pub(super) async fn find(visitor: &Visitor, search: &KeySearch) -> Result<FoundK
 
 async fn by_request(
     visitor: &Visitor,
-    search: &KeySearch,
+    search: &FormFields,
     found: &mut FoundKeys,
 ) -> Result<(), PageError> {
-    let request = ExplainRequest {
-        request: Some(search.request.message()?),
+    let explain = ExplainRequest {
+        request: Some(request(search)?),
         project_id: found.project.clone(),
-        rule: search.rule.clone(),
+        rule: search.get("rule").to_owned(),
     };
-    let explained = visitor.admin().explain(within(READ_TIME, request)).await?.into_inner();
+    let explained = visitor.admin().explain(within(READ_TIME, explain)).await?.into_inner();
     if let Some(CheckResult { result: Some(Checked::Error(error)) }) = &explained.result
         && explained.rules.is_empty()
         && error.code == tonic::Code::InvalidArgument as i32
@@ -139,16 +141,16 @@ async fn by_request(
 
 async fn by_id(
     visitor: &Visitor,
-    search: &KeySearch,
+    search: &FormFields,
     found: &mut FoundKeys,
 ) -> Result<(), PageError> {
     if !found.is_operator {
-        let rule = written(visitor, found, &search.rule).await;
-        let key = KeyRef { id: search.id.clone(), ..KeyRef::default() };
+        let rule = written(visitor, found, search.get("rule")).await;
+        let key = KeyRef { id: search.get("id").to_owned(), ..KeyRef::default() };
         found.keys = vec![MetKey { rule, key, ..MetKey::default() }];
         return Ok(());
     }
-    let request = InspectRequest { selector: Some(search.selector()?) };
+    let request = InspectRequest { selector: Some(selector(search, search.get("rule"))?) };
     let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
     for state in inspected.keys {
         let rule = written(visitor, found, &state.rule).await;
@@ -178,11 +180,11 @@ async fn written(visitor: &Visitor, found: &FoundKeys, name: &str) -> Rule {
 }
 
 /// Returns the last changes of the keys.
-async fn changes(visitor: &Visitor, search: &KeySearch) -> Result<Vec<AuditEntry>, PageError> {
+async fn changes(visitor: &Visitor, search: &FormFields) -> Result<Vec<AuditEntry>, PageError> {
     let request = ListAuditRequest {
-        project_id: search.project_id().to_owned(),
+        project_id: id_of(search.get("project")).to_owned(),
         page_size: MAX_CHANGES,
-        selector: Some(search.selector()?),
+        selector: Some(selector(search, search.get("rule"))?),
         ..ListAuditRequest::default()
     };
     Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner().entries)

@@ -6,13 +6,14 @@ use rlaas_proto::ratelimit::admin::v1::{GrantFrom, KeyOverride, KeyState, RuleEx
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
-use super::forms::ChangeDraft;
 use super::found::{FoundKeys, MetKey};
-use super::search::KeySearch;
-use crate::change_form::refused;
+use super::link;
+use crate::fields::FormFields;
+use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::pages::audit;
+use crate::request_fields::request_inputs;
 use crate::rule_words;
 use crate::text::{foreign, number, time, wait};
 
@@ -20,26 +21,24 @@ use crate::text::{foreign, number, time, wait};
 #[derive(Debug)]
 pub(super) struct KeyPage {
     pub(super) frame: Frame,
-    pub(super) search: KeySearch,
+    pub(super) search: FormFields,
     /// `None` before a search.
     pub(super) found: Option<Result<FoundKeys, PageError>>,
     /// The change that was refused.
-    pub(super) draft: Option<ChangeDraft>,
+    pub(super) refused: Option<RefusedForm>,
 }
 
 impl KeyPage {
     pub(super) fn render(&self) -> Markup {
         let content = html! {
-            @if let Some(draft) = &self.draft {
-                (refused(&draft.error))
-            }
+            @if let Some(refused) = &self.refused { (refused.notice()) }
             (self.search_form())
             @match &self.found {
                 None => p.notice {
                     "Type the user id of a request, and its resource and attributes if rules use them. \
                      You see every rule that it meets, and what is used and left. Nothing is counted."
                 },
-                Some(Err(error)) => @if self.draft.as_ref().is_none_or(|draft| draft.error != *error) {
+                Some(Err(error)) => @if self.refused.as_ref().is_none_or(|refused| refused.error != *error) {
                     (failure(&error.problem))
                 },
                 Some(Ok(found)) => (self.found(found)),
@@ -49,22 +48,27 @@ impl KeyPage {
     }
 
     fn search_form(&self) -> Markup {
-        let search = &self.search;
+        let (search, visitor) = (&self.search, &self.frame.visitor);
+        let first = visitor.first_project().filter(|_| !visitor.sees_instances());
+        let project = match (search.get("project"), self.found.is_some()) {
+            ("", false) => first.unwrap_or_default(),
+            (project, _) => project.to_owned(),
+        };
         html! {
             form.row method="get" action="key" {
                 div {
                     label for="project" { "Project (_ for none)" }
-                    input id="project" name="project" value=(search.project) autocomplete="off" spellcheck="false";
+                    input id="project" name="project" value=(project) autocomplete="off" spellcheck="false";
                 }
-                (search.request.inputs())
+                (request_inputs(search))
                 div {
                     label for="rule" { "Only this rule" }
-                    input id="rule" name="rule" value=(search.rule) autocomplete="off" spellcheck="false";
+                    input id="rule" name="rule" value=(search.get("rule")) autocomplete="off" spellcheck="false";
                 }
-                @if !search.id.is_empty() {
+                @if !search.get("id").is_empty() {
                     div {
                         label for="id" { "Id of its key" }
-                        input id="id" name="id" value=(search.id) autocomplete="off" spellcheck="false";
+                        input id="id" name="id" value=(search.get("id")) autocomplete="off" spellcheck="false";
                     }
                 }
                 button.primary { "Show" }
@@ -78,7 +82,7 @@ impl KeyPage {
                 p.problem role="alert" {
                     "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
                      Bans and other limits that were set for the key are not known. "
-                    a href=(self.search.link()) { "Try again" }
+                    a href=(link(&self.search)) { "Try again" }
                 }
             }
             @if let Some(outlook) = &found.outlook {
@@ -87,7 +91,7 @@ impl KeyPage {
                     @if outlook.is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
                     @if outlook.rule.is_empty() { ": no rule is enforced for it." }
                     @else { " by rule " (rule_link(found, &outlook.rule)) "." }
-                    " " a href=(self.search.link()) { "Reload" }
+                    " " a href=(link(&self.search)) { "Reload" }
                 }
             }
             @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }

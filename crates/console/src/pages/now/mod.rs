@@ -8,7 +8,6 @@ mod traffic;
 pub(super) use shown::{Shown, of_field, of_instance};
 pub(super) use tables::percent;
 
-use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
@@ -16,16 +15,13 @@ use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest};
 
 use self::traffic::Traffic;
 use super::instances;
-use crate::Console;
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::chart;
 use crate::decisions::history;
-use crate::fields::{FormFields, Link};
+use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::visit::Visitor;
-
-const TITLE: &str = "Now";
+use crate::visit::Visit;
 
 /// What a visitor looks at: the fields of the query.
 #[derive(Clone, Debug)]
@@ -47,35 +43,25 @@ struct NowPage {
 }
 
 /// Shows the decisions that a visitor may see.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let frame = visitor.frame("now");
-    let query = query.unwrap_or_default();
-    match gather(&console, &visitor, frame.clone(), query.as_bytes()).await {
-        Ok(page) => {
-            let render =
-                move || page.frame.page(TITLE, &html! { (page.render()) (chart::script()) });
-            console.page(StatusCode::OK, render).await
-        }
-        Err(error) => {
-            let status = error.status;
-            console.page(status, move || frame.page(TITLE, &failure(&error.problem))).await
-        }
-    }
+pub(crate) async fn show(visit: Visit) -> Response {
+    let gathered = gather(&visit).await;
+    let status = gathered.as_ref().err().map_or(StatusCode::OK, |error| error.status);
+    let frame = visit.frame("now");
+    let render = move || {
+        let content = match gathered {
+            Ok(page) => html! { (page.render()) (chart::script()) },
+            Err(error) => failure(&error.problem),
+        };
+        frame.page("Now", &content)
+    };
+    visit.console.page(status, render).await
 }
 
-async fn gather(
-    console: &Console,
-    visitor: &Visitor,
-    frame: Frame,
-    query: &[u8],
-) -> Result<NowPage, PageError> {
-    let fields = FormFields::parse(query)?;
-    let of_instance = of_instance(fields.one("of")?)? && visitor.sees_instances();
-    let query = NowQuery { of_instance, project: fields.one("project")?.to_owned() };
+async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
+    let Visit { console, visitor, fields } = visit;
+    fields.check()?;
+    let of_instance = of_instance(fields.get("of"))? && visitor.sees_instances();
+    let query = NowQuery { of_instance, project: fields.get("project").to_owned() };
     let project = if query.project.is_empty() { EVERY_PROJECT } else { id_of(&query.project) };
     let request = WatchStatsRequest {
         project_id: project.to_owned(),
@@ -84,12 +70,11 @@ async fn gather(
     };
     let points = history(console, visitor, request).await?;
     let instances = if visitor.sees_instances() {
-        let listed = instances::list(visitor).await;
-        Some(listed.map(|(instances, _)| instances).map_err(PageError::from))
+        Some(instances::list(visitor).await.map(|(instances, _)| instances))
     } else {
         None
     };
-    Ok(NowPage { frame, query, traffic: Traffic::new(&points), instances })
+    Ok(NowPage { frame: visit.frame("now"), query, traffic: Traffic::new(&points), instances })
 }
 
 impl NowQuery {

@@ -11,107 +11,98 @@ use super::{NowQuery, Traffic};
 use crate::calls::field_of;
 use crate::decisions::{DecisionSum, SPAN_NAME};
 use crate::rule_words::rule_link;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{foreign, number, span, time};
 
 /// Most instances on the page.
 const MAX_INSTANCES: usize = 50;
 
-/// The columns of counts.
-const COUNTS: [PageColumn; 6] = [
-    PageColumn::Number("Decisions"),
-    PageColumn::Number("Near the limit"),
-    PageColumn::Number("Refused"),
-    PageColumn::Number("Share refused"),
-    PageColumn::Number("Refused in shadow mode"),
-    PageColumn::Number("Without the store"),
-];
-
 /// Shows the busiest rules.
 pub(super) fn rules(traffic: &Traffic) -> Markup {
+    type Row<'a> = (Option<&'a (String, String)>, &'a DecisionSum);
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, busiest rules first (at most {MAX_RULES}). A request counts once for \
          each rule that it meets."
     );
-    let columns = [&[PageColumn::Text("Rule"), PageColumn::Text("Project")], &COUNTS[..]].concat();
-    let rows = html! {
-        @for ((project, name), counts) in &traffic.rules { (rule(project, name, counts)) }
-        @if let Some(others) = &traffic.other_rules {
-            tr { th scope="row" { "All other rules" } td {} (cells(others)) }
-        }
-    };
+    let busiest = traffic.rules.iter().map(|(rule, counts)| (Some(rule), counts));
+    let rows: Vec<Row<'_>> =
+        busiest.chain(traffic.other_rules.iter().map(|others| (None, others))).collect();
+    let table = Table::<Row<'_>>::new("rules", &caption)
+        .text("Rule", |(rule, _)| match rule {
+            Some((project, name)) => rule_link(project, name),
+            None => html! { "All other rules" },
+        })
+        .text("Project", |(rule, _)| match rule {
+            Some((project, _)) if project.is_empty() => html! { span.muted { "none" } },
+            Some((project, _)) => foreign(project),
+            None => html! {},
+        });
+    let table = with_counts(table, |(_, counts)| **counts);
     html! {
-        @if !traffic.rules.is_empty() || traffic.other_rules.is_some() {
+        @if !rows.is_empty() {
             h2 { "Rules" }
-            (PageTable { of: "rules", caption: &caption, columns: &columns }.with_rows(&rows))
-        }
-    }
-}
-
-fn rule(project: &str, name: &str, counts: &DecisionSum) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (rule_link(project, name)) }
-            td { @if project.is_empty() { span.muted { "none" } } @else { (foreign(project)) } }
-            (cells(counts))
+            (table.rows(&rows))
         }
     }
 }
 
 /// Shows the busiest projects, unless all rules are of one.
 pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
+    type Row<'a> = (Option<&'a String>, &'a DecisionSum);
     let is_shown =
         query.project.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, busiest projects first (at most {MAX_PROJECTS})"
     );
-    let columns = [&[PageColumn::Text("Project")], &COUNTS[..]].concat();
-    let rows = html! {
-        @for (project, counts) in &traffic.projects { (project_row(query, project, counts)) }
-        @if let Some(others) = &traffic.other_projects {
-            tr { th scope="row" { "All other projects" } (cells(others)) }
+    let busiest = traffic.projects.iter().map(|(project, counts)| (Some(project), counts));
+    let rows: Vec<Row<'_>> =
+        busiest.chain(traffic.other_projects.iter().map(|others| (None, others))).collect();
+    let table = Table::<Row<'_>>::new("projects", &caption).text("Project", |(project, _)| {
+        let link = |project: &str| NowQuery::link(query.of_instance, field_of(project));
+        html! {
+            @match project {
+                Some(project) if project.is_empty() => a href=(link(project)) { "None (rules in files)" },
+                Some(project) => a href=(link(project)) { (foreign(project)) },
+                None => "All other projects"
+            }
         }
-    };
+    });
+    let table = with_counts(table, |(_, counts)| **counts);
     html! {
         @if is_shown {
             h2 { "Projects" }
-            (PageTable { of: "projects", caption: &caption, columns: &columns }.with_rows(&rows))
+            (table.rows(&rows))
         }
     }
 }
 
-fn project_row(query: &NowQuery, project: &str, counts: &DecisionSum) -> Markup {
-    let link = NowQuery::link(query.of_instance, field_of(project));
-    html! {
-        tr {
-            th scope="row" {
-                @if project.is_empty() { a href=(link) { "None (rules in files)" } }
-                @else { a href=(link) { (foreign(project)) } }
-            }
-            (cells(counts))
-        }
-    }
+/// Adds the columns of counts, for rows that have them.
+fn with_counts<'a, T>(
+    table: Table<'a, T>,
+    of: impl Fn(&T) -> DecisionSum + Copy + 'a,
+) -> Table<'a, T> {
+    table
+        .right("Decisions", move |row| number(of(row).decisions()))
+        .right("Near the limit", move |row| number(of(row).near_limit))
+        .right("Refused", move |row| number(of(row).denied))
+        .right("Share refused", move |row| share_refused(&of(row)))
+        .right("Refused in shadow mode", move |row| number(of(row).shadow_denied))
+        .right("Without the store", move |row| {
+            let degraded = of(row).degraded;
+            html! { @if degraded > 0 { span.bad { (number(degraded)) } } @else { "0" } }
+        })
 }
 
-fn cells(counts: &DecisionSum) -> Markup {
+fn share_refused(counts: &DecisionSum) -> Markup {
     let decisions = counts.decisions();
     let (denied, whole) = (u128::from(counts.denied), u128::from(decisions.max(1)));
     // A little is seen, too.
     let width = (denied * 100).div_ceil(whole);
     html! {
-        td.right { (number(decisions)) }
-        td.right { (number(counts.near_limit)) }
-        td.right { (number(counts.denied)) }
-        td.right {
-            (percent(counts.denied, decisions))
-            svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
-                rect.whole width="100" height="10" {}
-                rect.part width=(width) height="10" {}
-            }
-        }
-        td.right { (number(counts.shadow_denied)) }
-        td.right {
-            @if counts.degraded > 0 { span.bad { (number(counts.degraded)) } } @else { "0" }
+        (percent(counts.denied, decisions))
+        svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+            rect.whole width="100" height="10" {}
+            rect.part width=(width) height="10" {}
         }
     }
 }
@@ -141,52 +132,38 @@ pub(super) fn silent(listed: &[Instance], coverage: &Coverage) -> usize {
 
 /// Shows the instances, those that are missing first.
 pub(super) fn instances(listed: &[Instance], coverage: &Coverage) -> Markup {
+    type Row<'a> = (&'a str, Option<&'a Instance>, bool);
     let missing = missing(listed, coverage);
     let known = |id: &str| listed.iter().find(|instance| instance.id == id);
     let present = listed.iter().filter(|instance| !missing.contains(&*instance.id));
-    let shown = MAX_INSTANCES.saturating_sub(missing.len());
-    let columns = [
-        PageColumn::Text("Instance"),
-        PageColumn::Text("State"),
-        PageColumn::Number("Decisions/s"),
-        PageColumn::Number("p50"),
-        PageColumn::Number("p99"),
-        PageColumn::Text("Its store"),
-    ];
-    let caption = "Each instance as it reported itself, every 10 s";
-    let rows = html! {
-        @for id in missing.iter().take(MAX_INSTANCES) {
-            tr {
-                th scope="row" { (foreign(id)) }
-                td {
-                    span.bad { "missing" }
-                    @if let Some(reported) = known(id).and_then(|one| one.reported_at.as_ref()) {
-                        ", last report " (time(Some(reported)))
-                    }
-                }
-                @for _ in 0..3 { td.right { span.muted { "–" } } }
-                td { span.muted { "–" } }
-            }
-        }
-        @for instance in present.take(shown) { (instance_row(instance)) }
+    let present = present.map(|instance| (&*instance.id, Some(instance), false));
+    let rows = missing.iter().map(|id| (*id, known(id), true)).chain(present);
+    let rows: Vec<Row<'_>> = rows.take(MAX_INSTANCES).collect();
+    let reported = |(_, instance, is_missing): &Row<'_>, shown: fn(&Instance) -> Markup| {
+        let instance = instance.filter(|_| !is_missing);
+        instance.map_or_else(|| html! { span.muted { "–" } }, shown)
     };
+    let caption = "Each instance as it reported itself, every 10 s";
+    let table = Table::<Row<'_>>::new("instances", caption)
+        .text("Instance", |(id, ..)| foreign(id))
+        .text("State", |(_, instance, is_missing)| {
+            let last = instance.and_then(|one| one.reported_at.as_ref());
+            let is_here = instance.is_some_and(|one| one.answering);
+            html! {
+                @if *is_missing {
+                    span.bad { "missing" }
+                    @if last.is_some() { ", last report " (time(last)) }
+                } @else { span.good { @if is_here { "this one" } @else { "reporting" } } }
+            }
+        })
+        .right("Decisions/s", |row| reported(row, |one| number(one.decisions_per_second)))
+        .right("p50", |row| reported(row, |one| span(one.check_p50.as_ref())))
+        .right("p99", |row| reported(row, |one| span(one.check_p99.as_ref())))
+        .text("Its store", |row| reported(row, nodes));
     html! {
         h2 { "Instances" }
-        (PageTable { of: "instances", caption, columns: &columns }.with_rows(&rows))
+        (table.rows(&rows))
         p { a href="instances" { "Versions, revisions and Redis nodes of all instances" } }
-    }
-}
-
-fn instance_row(instance: &Instance) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (foreign(&instance.id)) }
-            td { span.good { @if instance.answering { "this one" } @else { "reporting" } } }
-            td.right { (number(instance.decisions_per_second)) }
-            td.right { (span(instance.check_p50.as_ref())) }
-            td.right { (span(instance.check_p99.as_ref())) }
-            td { (nodes(instance)) }
-        }
     }
 }
 
@@ -227,9 +204,11 @@ mod tests {
         let hostile = "<script>\u{202e}\0\"";
         let instance = Instance { id: hostile.to_owned(), ..Instance::default() };
         let coverage = Coverage { missing: vec![hostile.to_owned()], ..Coverage::default() };
+        let rule = (hostile.to_owned(), hostile.to_owned());
+        let traffic = Traffic { rules: vec![(rule, DecisionSum::default())], ..Traffic::default() };
         let html = html! {
-            (rule(hostile, hostile, &DecisionSum::default()))
-            (instance_row(&instance))
+            (rules(&traffic))
+            (instances(&[instance], &Coverage::default()))
             (instances(&[], &coverage))
         };
         let html = html.into_string();

@@ -1,20 +1,18 @@
 //! The usage of a project by day: the part of the page, and the same as a file.
 
-use axum::extract::{RawQuery, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{DailyUsage, ListUsageRequest};
 
-use crate::Console;
 use crate::calls::{every, id_of, within};
 use crate::chart;
-use crate::fields::{FormFields, Link};
+use crate::fields::Link;
 use crate::layout::{failure, notice};
 use crate::page_error::PageError;
-use crate::table::{PageColumn, PageTable};
+use crate::table::table_with_rows;
 use crate::text::number;
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 use rlaas_proto::csv;
 
 /// Longest wait for the store: the page shows something without it as well.
@@ -83,38 +81,30 @@ fn start(usage: &DailyUsage) -> i64 {
 }
 
 fn table(days: &[DailyUsage]) -> Markup {
-    let table = PageTable {
-        of: "usage by day",
-        caption: "Newest first, days by UTC. Days without requests are left out",
-        columns: &[
-            PageColumn::Text("Day"),
-            PageColumn::Number("Allowed"),
-            PageColumn::Number("Refused"),
-            PageColumn::Number("Units"),
-            PageColumn::Text("State"),
-        ],
-    };
-    table.with_rows(&html! {
-        @for usage in days.iter().rev() {
-            tr data-at=(start(usage)) data-seconds=(DAY_SECONDS) {
-                th scope="row" { (usage.day) }
-                td.right { (number(usage.allowed)) }
-                td.right { (number(usage.denied)) }
-                td.right { (number(usage.units)) }
-                td { @if usage.preliminary { span.warn { "more may come" } } @else { "complete" } }
+    let name = ("usage by day", "Newest first, days by UTC. Days without requests are left out");
+    let columns =
+        [("Day", false), ("Allowed", true), ("Refused", true), ("Units", true), ("State", false)];
+    table_with_rows(
+        name,
+        &columns,
+        &html! {
+            @for usage in days.iter().rev() {
+                tr data-at=(start(usage)) data-seconds=(DAY_SECONDS) {
+                    th scope="row" { (usage.day) }
+                    td.right { (number(usage.allowed)) }
+                    td.right { (number(usage.denied)) }
+                    td.right { (number(usage.units)) }
+                    td { @if usage.preliminary { span.warn { "more may come" } } @else { "complete" } }
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 /// Responds with the usage of a project as comma-separated values.
-pub(crate) async fn download(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = FormFields::parse(query.unwrap_or_default().as_bytes()).unwrap_or_default();
-    let project = query.one("project").unwrap_or_default();
+pub(crate) async fn download(visit: Visit) -> Response {
+    let Visit { console, visitor, fields } = visit;
+    let project = fields.get("project");
     match list(&visitor, id_of(project)).await {
         Ok(days) => file(project, &days),
         Err(error) if error.is_of_access() => console.refuse(error).await,

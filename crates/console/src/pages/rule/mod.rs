@@ -16,31 +16,28 @@ mod top;
 
 pub(crate) use mode::set_mode;
 
-use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
     GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
 };
-use rlaas_proto::ratelimit::v1::{GetConfigResponse, Rule, RuleMode};
+use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
-use self::mode::ModeDraft;
 use self::numbers::RuleNumbers;
 use self::query::RuleQuery;
 use super::now::Shown;
-use super::rules::config;
-use crate::Console;
-use crate::calls::{READ_TIME, field_of, id_of, within};
+use crate::calls::{READ_TIME, configuration, field_of, id_of, within};
 use crate::chart;
 use crate::decisions::{SPAN_NAME, history};
 use crate::fields::{FormFields, Link};
+use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::request_fields::TypedRequest;
+use crate::request_fields::request_inputs;
 use crate::rule_words;
 use crate::text::{foreign, time, visible};
-use crate::visit::Visitor;
+use crate::visit::{Visit, Visitor};
 
 /// The content of the page.
 #[derive(Debug)]
@@ -56,7 +53,7 @@ struct RulePage {
     numbers: RuleNumbers,
     top: Result<TopKeysResponse, PageError>,
     /// The mode that was refused.
-    draft: Option<ModeDraft>,
+    refused: Option<RefusedForm>,
     /// Whether the visitor may try requests.
     is_operator: bool,
     /// Whether the visitor may set a mode.
@@ -64,56 +61,41 @@ struct RulePage {
 }
 
 /// Shows a rule.
-pub(crate) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let fields = FormFields::parse(query.unwrap_or_default().as_bytes());
-    let frame = match &fields {
-        Ok(fields) => visitor.frame_after_change("rules", fields),
-        Err(_) => visitor.frame("rules"),
-    };
-    let query = fields.map_err(PageError::from).and_then(|fields| RuleQuery::parse(&fields));
-    page(&console, &visitor, frame, query, None).await
+pub(crate) async fn show(visit: Visit) -> Response {
+    let query = RuleQuery::parse(&visit.fields);
+    page(&visit, query, None).await
 }
 
 /// Responds with the page, and with the form of a mode that was refused.
 async fn page(
-    console: &Console,
-    visitor: &Visitor,
-    frame: Frame,
+    visit: &Visit,
     query: Result<RuleQuery, PageError>,
-    draft: Option<ModeDraft>,
+    refused: Option<RefusedForm>,
 ) -> Response {
     let shown = match query {
-        Ok(query) => gather(console, visitor, frame.clone(), query).await,
+        Ok(query) => gather(visit, query).await,
         Err(error) => Err(error),
     };
-    match shown {
-        Ok(page) => {
-            let status = draft.as_ref().map_or(StatusCode::OK, |draft| draft.error.status);
-            console.page(status, move || RulePage { draft, ..page }.render()).await
-        }
-        Err(error) => {
-            // The problem of the form says more than that of the page.
-            let error = draft.map_or(error, |draft| draft.error);
-            let status = error.status;
+    let of_form = refused.as_ref().map(|refused| refused.error.clone());
+    // The problem of the form says more than that of the page.
+    let problem = of_form.or_else(|| shown.as_ref().err().cloned());
+    let status = problem.as_ref().map_or(StatusCode::OK, |error| error.status);
+    let frame = visit.frame("rules");
+    let render = move || match (shown, problem) {
+        (Ok(page), _) => RulePage { refused, ..page }.render(),
+        (Err(error), problem) => {
             let content = html! {
-                (failure(&error.problem))
+                (failure(&problem.unwrap_or(error).problem))
                 p { a href="rules" { "All rules" } }
             };
-            console.page(status, move || frame.page("Rule", &content)).await
+            frame.page("Rule", &content)
         }
-    }
+    };
+    visit.console.page(status, render).await
 }
 
-async fn gather(
-    console: &Console,
-    visitor: &Visitor,
-    frame: Frame,
-    query: RuleQuery,
-) -> Result<RulePage, PageError> {
+async fn gather(visit: &Visit, query: RuleQuery) -> Result<RulePage, PageError> {
+    let Visit { console, visitor, .. } = visit;
     let id = id_of(&query.project).to_owned();
     let query = RuleQuery { of_instance: query.of_instance && visitor.sees_instances(), ..query };
     let (config, rule) =
@@ -128,7 +110,7 @@ async fn gather(
     };
     let points = history(console, visitor, points).await?;
     Ok(RulePage {
-        frame,
+        frame: visit.frame("rules"),
         top: top::read(visitor, &id, &query).await,
         numbers: RuleNumbers::new(&points, rule.candidates.len()),
         written: written.and_then(|written| written.into_inner().rule),
@@ -137,7 +119,7 @@ async fn gather(
         config,
         rule,
         query,
-        draft: None,
+        refused: None,
     })
 }
 
@@ -147,7 +129,7 @@ async fn in_force(
     id: String,
     name: String,
 ) -> Result<(GetConfigResponse, Rule), PageError> {
-    let mut config = config(&visitor, &id).await?;
+    let mut config = configuration(&visitor, &id, GetConfigRequest::default()).await?;
     let rule = std::mem::take(&mut config.rules).into_iter().find(|rule| rule.name == name);
     let unknown = || PageError::not_found("rule must be the name of a rule in force");
     Ok((config, rule.ok_or_else(unknown)?))
@@ -221,7 +203,7 @@ impl RulePage {
                 form.row method="get" action="key" {
                     input type="hidden" name="project" value=(self.query.project);
                     input type="hidden" name="rule" value=(self.query.name);
-                    (TypedRequest::default().inputs())
+                    (request_inputs(&FormFields::default()))
                     button.primary { "Try" }
                 }
                 p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }

@@ -1,5 +1,7 @@
 //! The decisions of a rule in time, and those of its candidates beside it.
 
+use std::iter;
+
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
 use rlaas_proto::ratelimit::v1::Candidate;
@@ -8,7 +10,7 @@ use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text};
 use crate::decisions::{DecisionSum, Interval, PointsCoverage, SPAN_NAME, interval, range};
 use crate::pages::now::percent;
 use crate::rule_words;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{grouped, number};
 
 /// The number of a candidate that is the rule, on the requests that its candidates have decided.
@@ -110,7 +112,7 @@ impl RuleNumbers {
         let others = tones.enumerate().map(|(at, (tone, candidate))| {
             series(&name(at + 1, candidate), tone, self.series(at + 1, refused))
         });
-        let beside: Vec<_> = std::iter::once(live).chain(others).collect();
+        let beside: Vec<_> = iter::once(live).chain(others).collect();
         let chart = |id, title, shape, series| {
             Chart { id, title, shape, range, points: &self.points, series }.render()
         };
@@ -129,13 +131,6 @@ impl RuleNumbers {
     }
 
     fn table(&self, candidates: &[Candidate]) -> Markup {
-        let columns = [
-            PageColumn::Text("Limit"),
-            PageColumn::Number("Decisions"),
-            PageColumn::Number("Refused"),
-            PageColumn::Number("Share refused"),
-            PageColumn::Number("Units taken"),
-        ];
         let compared = sum(&self.compared);
         let left_out = self.total(0).decisions().saturating_sub(compared.decisions());
         let caption = format!(
@@ -144,13 +139,20 @@ impl RuleNumbers {
              counted, by bans, overrides and policies, or from before it had candidates.",
             grouped(left_out)
         );
-        let rows = html! {
-            (row("The rule, on the same requests", &compared))
-            @for (at, candidate) in candidates.iter().enumerate() {
-                (row(&name(at + 1, candidate), &self.total(at + 1)))
-            }
-        };
-        PageTable { of: "candidates", caption: &caption, columns: &columns }.with_rows(&rows)
+        let of_candidates = candidates.iter().enumerate();
+        let of_candidates = of_candidates.map(|(at, of)| (name(at + 1, of), self.total(at + 1)));
+        let rows: Vec<_> = iter::once(("The rule, on the same requests".to_owned(), compared))
+            .chain(of_candidates)
+            .collect();
+        let table = Table::<(String, DecisionSum)>::new("candidates", &caption)
+            .text("Limit", |(name, _)| html! { (name) })
+            .right("Decisions", |(_, counts)| number(counts.decisions()))
+            .right("Refused", |(_, counts)| number(refused(counts)))
+            .right("Share refused", |(_, counts)| {
+                html! { (percent(refused(counts), counts.decisions())) }
+            })
+            .right("Units taken", |(_, counts)| number(counts.units));
+        table.rows(&rows)
     }
 }
 
@@ -167,18 +169,6 @@ fn refused(counts: &DecisionSum) -> u64 {
 
 fn name(number: usize, candidate: &Candidate) -> String {
     format!("Candidate {number}: {}", rule_words::candidate(candidate))
-}
-
-fn row(name: &str, counts: &DecisionSum) -> Markup {
-    html! {
-        tr {
-            th scope="row" { (name) }
-            td.right { (number(counts.decisions())) }
-            td.right { (number(refused(counts))) }
-            td.right { (percent(refused(counts), counts.decisions())) }
-            td.right { (number(counts.units)) }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -32,18 +32,18 @@ pub(super) const WINDOWS: [(i64, &str, &str); 2] =
 
 impl RuleQuery {
     pub(super) fn parse(fields: &FormFields) -> Result<Self, PageError> {
-        let field = |name| fields.one(name).map(str::to_owned);
+        fields.check()?;
         let invalid = |problem: &str| PageError::invalid(problem);
-        let name = field("name")?;
+        let name = fields.get("name").to_owned();
         if name.is_empty() {
             return Err(invalid("name must be the name of a rule"));
         }
-        let top = one_of(&KINDS, fields.one("top")?);
-        let window = one_of(&WINDOWS, fields.one("window")?);
+        let top = one_of(&KINDS, fields.get("top"));
+        let window = one_of(&WINDOWS, fields.get("window"));
         Ok(Self {
-            project: field("project")?,
+            project: fields.get("project").to_owned(),
             name,
-            of_instance: of_instance(fields.one("of")?)?,
+            of_instance: of_instance(fields.get("of"))?,
             top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
             window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
         })
@@ -56,12 +56,6 @@ impl RuleQuery {
         let link = link.with("of", of_field(self.of_instance));
         let link = link.with("top", field_of(&KINDS, self.top));
         link.with("window", field_of(&WINDOWS, self.window))
-    }
-
-    /// Returns the fields in visible characters.
-    pub(super) fn encoded(&self) -> String {
-        let link = self.link();
-        link.as_str().split_once('?').map(|(_, query)| query.to_owned()).unwrap_or_default()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::fields::Link;
 use crate::page_error::PageError;
 use crate::pages::now::percent;
 use crate::rule_words::key_parts;
-use crate::table::{PageColumn, PageTable};
+use crate::table::Table;
 use crate::text::{foreign, number};
 use crate::visit::Visitor;
 
@@ -74,26 +74,19 @@ impl RulePage {
             TopKind::Used => "Units taken",
             TopKind::Denied | TopKind::Unspecified => "Refused",
         };
-        let columns =
-            [PageColumn::Text("Key"), PageColumn::Number(count), PageColumn::Number("Share")];
         let caption = match top.keys.iter().map(|key| key.error).max() {
             None | Some(0) => "Keys with the highest counts, which are exact".to_owned(),
             Some(error) => {
                 format!("Keys with the highest counts, which are at most {error} too high")
             }
         };
-        let rows = html! {
-            @for key in &top.keys {
-                tr {
-                    th scope="row" { (self.key(key)) }
-                    td.right { (number(key.count)) }
-                    td.right { (percent(key.count.min(top.total), top.total)) }
-                }
-            }
-        };
+        let table = Table::<TopKey>::new("keys", &caption)
+            .text("Key", |key| self.key(key))
+            .right(count, |key| number(key.count))
+            .right("Share", |key| html! { (percent(key.count.min(top.total), top.total)) });
         html! {
             @if top.keys.is_empty() { p.notice { "No key has any in this time." } }
-            @else { (PageTable { of: "keys", caption: &caption, columns: &columns }.with_rows(&rows)) }
+            @else { (table.rows(&top.keys)) }
         }
     }
 
