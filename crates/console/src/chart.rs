@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use prost_types::Timestamp;
 
 use super::assets::CHART;
-use super::decisions::Interval;
+use super::decisions::{DecisionSum, Interval};
 use super::text::{foreign, grouped, number, time};
 
 /// A chart of counts in time. It draws them per second; its table has the counts.
@@ -50,6 +50,30 @@ pub(super) enum Tone {
     Shadow,
     /// Decided without the store.
     Policy,
+}
+
+impl Series {
+    /// Creates the series of one count of decisions.
+    pub(super) fn new(
+        name: impl Into<String>,
+        tone: Tone,
+        decisions: &[DecisionSum],
+        count: impl Fn(&DecisionSum) -> u64,
+    ) -> Self {
+        Self { name: name.into(), tone, counts: decisions.iter().map(count).collect() }
+    }
+
+    /// Returns the series of all decisions, by their outcome.
+    pub(super) fn outcomes(decisions: &[DecisionSum]) -> [Self; 4] {
+        [
+            Self::new("Allowed", Tone::Allowed, decisions, |one| one.allowed),
+            Self::new("Allowed, near the limit", Tone::NearLimit, decisions, |one| one.near_limit),
+            Self::new("Refused in shadow mode only", Tone::Shadow, decisions, |one| {
+                one.shadow_denied
+            }),
+            Self::new("Refused", Tone::Refused, decisions, |one| one.denied),
+        ]
+    }
 }
 
 impl Tone {
@@ -124,6 +148,11 @@ impl Chart<'_> {
             }
         }
     }
+}
+
+/// Shows a number with what it is, and what else is to be said.
+pub(super) fn tile(name: &str, value: &Markup, more: &Markup) -> Markup {
+    html! { div.tile { dt { (name) } dd.value { (value) } dd.more { (more) } } }
 }
 
 /// Returns the script that draws the charts of a page, now and when it has new content. It stands

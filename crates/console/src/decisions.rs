@@ -1,5 +1,6 @@
-//! Decisions of the past, as `WatchStats` sends them.
+//! Decisions of the past, as `WatchStats` sends them; and of when and of which instances they are shown.
 
+use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1::{
     Coverage, RuleStats, WatchStatsRequest, WatchStatsResponse,
@@ -7,7 +8,9 @@ use rlaas_proto::ratelimit::admin::v1::{
 
 use super::Console;
 use super::calls::{READ_TIME, within};
+use super::fields::Link;
 use super::page_error::PageError;
+use super::text::{number, time};
 use super::visit::Visitor;
 
 /// The time that is shown, in seconds.
@@ -121,4 +124,77 @@ pub(super) async fn history(
         Ok(points)
     };
     console.in_background(read).await
+}
+
+/// The decisions that a page shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    /// Whether they are those of this instance.
+    pub(super) of_instance: bool,
+    /// End of the newest point.
+    pub(super) until: Option<Timestamp>,
+    /// Instances of the points.
+    pub(super) coverage: &'a PointsCoverage,
+    /// Whether instances are shown.
+    pub(super) has_instances: bool,
+    /// Name of the store.
+    pub(super) store: &'a str,
+}
+
+impl Shown<'_> {
+    /// Links to what all instances, and this one, have decided; nothing if they are the same.
+    pub(super) fn scopes(&self, link: impl Fn(bool) -> Link) -> Markup {
+        let scopes = [(false, "All instances"), (true, "This instance")];
+        html! {
+            @if self.has_instances && self.store != "memory" {
+                nav.tabs aria-label="Instances" {
+                    ul {
+                        @for (of_instance, name) in scopes {
+                            @let is_chosen = of_instance == self.of_instance;
+                            li { a href=(link(of_instance)) aria-current=[is_chosen.then_some("true")] { (name) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says of when and of which instances the numbers are.
+    pub(super) fn as_of(&self, reload: &Link) -> Markup {
+        let PointsCoverage { newest: Coverage { instances, missing }, incomplete } = self.coverage;
+        let (counted, missing) = (instances.len() as u64, missing.len() as u64);
+        html! {
+            p.hint.as-of {
+                @match self.until {
+                    Some(until) => { "As of " (time(Some(&until))) },
+                    None => "The first numbers come within 10 s",
+                }
+                @if !self.has_instances {}
+                @else if self.store == "memory" { ", of this instance only: the store is its memory" }
+                @else if self.of_instance { ", of this instance only" }
+                @else if counted > 0 {
+                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
+                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
+                    @if *incomplete > 0 {
+                        "; " (number(*incomplete as u64)) " of the points of 10 s lack an instance"
+                    }
+                }
+                ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
+            }
+        }
+    }
+}
+
+/// Returns the value of the field for the decisions of this instance; that of all is left out.
+pub(super) const fn of_field(of_instance: bool) -> &'static str {
+    if of_instance { "instance" } else { "" }
+}
+
+/// Reads the field.
+pub(super) fn of_instance(field: &str) -> Result<bool, PageError> {
+    match field {
+        "" | "fleet" => Ok(false),
+        "instance" => Ok(true),
+        _ => Err(PageError::invalid("of must be fleet or instance")),
+    }
 }

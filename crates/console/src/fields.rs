@@ -153,14 +153,19 @@ pub(super) fn search_form(
 ) -> Markup {
     html! {
         form.row method="get" action=(page) {
-            @for (name, label, kind, value) in fields {
-                div {
-                    label for=(name) { (label) }
-                    input id=(name) name=(name) type=(kind) value=(value) autocomplete="off" spellcheck="false";
-                }
-            }
+            @for field in fields { (search_input(*field)) }
             (more)
             button.primary { "Show" }
+        }
+    }
+}
+
+/// Shows an input of such a form: its name, label, type and value.
+pub(super) fn search_input((name, label, kind, value): (&str, &str, &str, &str)) -> Markup {
+    html! {
+        div {
+            label for=(name) { (label) }
+            input id=(name) name=(name) type=(kind) value=(value) autocomplete="off" spellcheck="false";
         }
     }
 }

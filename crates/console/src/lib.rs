@@ -38,20 +38,17 @@ mod request_fields;
 mod rule_diff;
 mod rule_words;
 mod rules_text;
-mod sign_in_page;
-mod streams;
 mod table;
 mod text;
 mod visit;
 
 pub use calls::{CallProject, Services};
 pub use fields::{FieldError, FormFields, Link};
-pub use layout::{SECRET_FIELD, notice};
+pub use layout::{SECRET_FIELD, SignInPage, notice};
 pub use live::is_watching;
 pub use page_error::sentence;
 pub use pages::{HOME, page_of};
 pub use rules_text::{FieldHelp, RulesFormat, RulesReading};
-pub use sign_in_page::SignInPage;
 pub use visit::{EndOfVisit, FormSecret, RoleScope, StoreInfo, VisitHost, Visitor};
 
 use axum::Router;
@@ -61,7 +58,7 @@ use axum::routing::{get, post};
 use maud::Markup;
 use tokio::runtime::Handle;
 
-use self::streams::OpenStreams;
+use self::live::OpenStreams;
 
 /// Paths of forms with the rules of a project, which may be long.
 pub const LONG_FORMS: [&str; 2] = ["/console/change-check", "/console/change-publish"];

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
-use super::fields::FormFields;
+use super::fields::{FormFields, search_input};
 use super::page_error::PageError;
 
 /// The names of the fields. Attributes have a line each, such as `plan=pro`; without a cost it is 1.
@@ -38,14 +38,8 @@ pub(super) fn request(fields: &FormFields) -> Result<CheckRequest, PageError> {
 /// Shows the inputs.
 pub(super) fn request_inputs(fields: &FormFields) -> Markup {
     html! {
-        div {
-            label for="user_id" { "User id" }
-            input id="user_id" name="user_id" value=(fields.get("user_id")) autocomplete="off" spellcheck="false";
-        }
-        div {
-            label for="resource" { "Resource" }
-            input id="resource" name="resource" value=(fields.get("resource")) autocomplete="off" spellcheck="false";
-        }
+        (search_input(("user_id", "User id", "text", fields.get("user_id"))))
+        (search_input(("resource", "Resource", "text", fields.get("resource"))))
         div {
             label for="attributes" { "Attributes (name=value)" }
             textarea id="attributes" name="attributes" rows="1" spellcheck="false"

@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
 use super::found::{FoundKeys, MetKey};
 use super::link;
-use crate::fields::FormFields;
+use crate::fields::{FormFields, search_form, search_input};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -54,26 +54,14 @@ impl KeyPage {
             ("", false) => first.unwrap_or_default(),
             (project, _) => project.to_owned(),
         };
-        html! {
-            form.row method="get" action="key" {
-                div {
-                    label for="project" { "Project (_ for none)" }
-                    input id="project" name="project" value=(project) autocomplete="off" spellcheck="false";
-                }
-                (request_inputs(search))
-                div {
-                    label for="rule" { "Only this rule" }
-                    input id="rule" name="rule" value=(search.get("rule")) autocomplete="off" spellcheck="false";
-                }
-                @if !search.get("id").is_empty() {
-                    div {
-                        label for="id" { "Id of its key" }
-                        input id="id" name="id" value=(search.get("id")) autocomplete="off" spellcheck="false";
-                    }
-                }
-                button.primary { "Show" }
+        let more = html! {
+            (request_inputs(search))
+            (search_input(("rule", "Only this rule", "text", search.get("rule"))))
+            @if !search.get("id").is_empty() {
+                (search_input(("id", "Id of its key", "text", search.get("id"))))
             }
-        }
+        };
+        search_form("key", &[("project", "Project (_ for none)", "text", &project)], &more)
     }
 
     fn found(&self, found: &FoundKeys) -> Markup {

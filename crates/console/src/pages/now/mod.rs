@@ -1,11 +1,9 @@
 //! Decisions of now: the page that an operator opens first.
 
 mod render;
-mod shown;
 mod tables;
 mod traffic;
 
-pub(super) use shown::{Shown, of_field, of_instance};
 pub(super) use tables::percent;
 
 use axum::http::StatusCode;
@@ -17,7 +15,7 @@ use self::traffic::Traffic;
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::chart;
-use crate::decisions::history;
+use crate::decisions::{history, of_field, of_instance};
 use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;

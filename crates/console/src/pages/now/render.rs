@@ -4,11 +4,10 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
-use super::shown::Shown;
 use super::tables::{instances, projects, rules};
 use super::{NowPage, NowQuery, Traffic, tables};
-use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text};
-use crate::decisions::{DecisionSum, Interval, SPAN_NAME, range};
+use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
+use crate::decisions::{DecisionSum, Interval, SPAN_NAME, Shown, range};
 use crate::fields::UNNAMED;
 use crate::layout::Frame;
 use crate::text::{foreign, number, span};
@@ -66,21 +65,12 @@ impl NowPage {
 
 fn charts(traffic: &Traffic) -> Markup {
     let range = range(&traffic.points);
-    let series = |name: &str, tone, count: fn(&DecisionSum) -> u64| Series {
-        name: name.to_owned(),
-        tone,
-        counts: traffic.series(count),
-    };
-    let decisions = [
-        series("Allowed", Tone::Allowed, |counts| counts.allowed),
-        series("Allowed, near the limit", Tone::NearLimit, |counts| counts.near_limit),
-        series("Refused in shadow mode only", Tone::Shadow, |counts| counts.shadow_denied),
-        series("Refused", Tone::Refused, |counts| counts.denied),
-    ];
+    let decisions = Series::outcomes(&traffic.counts);
+    let allowed = "Allowed because the store failed";
     let by_policy = [
-        series("Allowed because the store failed", Tone::Refused, |counts| counts.fail_open),
-        series("Decided by another policy", Tone::Policy, |counts| {
-            counts.degraded.saturating_sub(counts.fail_open)
+        Series::new(allowed, Tone::Refused, &traffic.counts, |one| one.fail_open),
+        Series::new("Decided by another policy", Tone::Policy, &traffic.counts, |one| {
+            one.degraded.saturating_sub(one.fail_open)
         }),
     ];
     let chart = |id, title, shape, series| {
@@ -93,11 +83,6 @@ fn charts(traffic: &Traffic) -> Markup {
             (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
         }
     }
-}
-
-/// Shows a number with what it is, and what else is to be said.
-fn tile(name: &str, value: &Markup, more: &Markup) -> Markup {
-    html! { div.tile { dt { (name) } dd.value { (value) } dd.more { (more) } } }
 }
 
 fn decided(traffic: &Traffic) -> Markup {

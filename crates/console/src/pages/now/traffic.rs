@@ -58,11 +58,6 @@ impl Traffic {
         (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
         traffic
     }
-
-    /// Returns one count of each point.
-    pub(super) fn series(&self, count: impl Fn(&DecisionSum) -> u64) -> Vec<u64> {
-        self.counts.iter().map(count).collect()
-    }
 }
 
 /// Returns the busiest of these, and the sum of all others.

@@ -2,7 +2,6 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `query` | the rule, and how a visitor looks at it |
 //! | `description` | the rule in words |
 //! | `numbers` | its decisions, and those of its candidates |
 //! | `top` | the keys with the highest counts |
@@ -11,7 +10,6 @@
 mod description;
 mod mode;
 mod numbers;
-mod query;
 mod top;
 
 pub(crate) use mode::set_mode;
@@ -20,16 +18,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+    GetRuleRequest, ProjectRule, TopKeysResponse, TopKind, WatchStatsRequest,
 };
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
-use self::query::RuleQuery;
-use super::now::Shown;
 use crate::calls::{READ_TIME, configuration, field_of, id_of, within};
 use crate::chart;
-use crate::decisions::{SPAN_NAME, history};
+use crate::decisions::{SPAN_NAME, Shown, history, of_field, of_instance};
 use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
@@ -58,6 +54,72 @@ struct RulePage {
     is_operator: bool,
     /// Whether the visitor may set a mode.
     is_admin: bool,
+}
+
+/// A rule, and how a visitor looks at it.
+#[derive(Clone, Debug)]
+struct RuleQuery {
+    /// Empty or `_`: that of the rules in files.
+    project: String,
+    name: String,
+    /// Whether the decisions are those of this instance.
+    of_instance: bool,
+    /// The keys that are shown.
+    top: TopKind,
+    /// The time of their counts, in seconds.
+    window: i64,
+}
+
+/// The kinds of keys, with their fields and names. The first is the default.
+const KINDS: [(TopKind, &str, &str); 3] = [
+    (TopKind::Denied, "denied", "Refused most"),
+    (TopKind::NearLimit, "near", "Near the limit"),
+    (TopKind::Used, "used", "Use most"),
+];
+/// The times of counts, with their fields and names. The first is the default.
+const WINDOWS: [(i64, &str, &str); 2] =
+    [(3_600, "1h", "Last hour"), (900, "15m", "Last 15 minutes")];
+
+impl RuleQuery {
+    fn parse(fields: &FormFields) -> Result<Self, PageError> {
+        fields.check()?;
+        let invalid = |problem: &str| PageError::invalid(problem);
+        let name = fields.get("name").to_owned();
+        if name.is_empty() {
+            return Err(invalid("name must be the name of a rule"));
+        }
+        let top = one_of(&KINDS, fields.get("top"));
+        let window = one_of(&WINDOWS, fields.get("window"));
+        Ok(Self {
+            project: fields.get("project").to_owned(),
+            name,
+            of_instance: of_instance(fields.get("of"))?,
+            top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
+            window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
+        })
+    }
+
+    /// Returns the link to the page, as it is looked at.
+    fn link(&self) -> Link {
+        // The defaults are left out.
+        let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
+        let link = link.with("of", of_field(self.of_instance));
+        let link = link.with("top", value_of(&KINDS, self.top));
+        link.with("window", value_of(&WINDOWS, self.window))
+    }
+}
+
+fn one_of<T: Copy>(all: &[(T, &str, &str)], field: &str) -> Option<T> {
+    if field.is_empty() {
+        return all.first().map(|(value, ..)| *value);
+    }
+    all.iter().find(|(_, of, _)| *of == field).map(|(value, ..)| *value)
+}
+
+/// Returns the field of a value; empty for the default.
+fn value_of<'a, T: Copy + PartialEq>(all: &[(T, &'a str, &str)], value: T) -> &'a str {
+    let field = all.iter().skip(1).find(|(of, ..)| *of == value).map(|(_, field, _)| *field);
+    field.unwrap_or_default()
 }
 
 /// Shows a rule.

@@ -4,8 +4,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{SetModeRequest, SetModeResponse};
 
-use super::query::RuleQuery;
-use super::{RulePage, page};
+use super::{RulePage, RuleQuery, page};
 use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
 use crate::fields::FormFields;
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace};

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
 use rlaas_proto::ratelimit::v1::Candidate;
 
-use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text};
+use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
 use crate::decisions::{DecisionSum, Interval, PointsCoverage, SPAN_NAME, interval, range};
 use crate::pages::now::percent;
 use crate::rule_words;
@@ -58,23 +58,14 @@ impl RuleNumbers {
         sum(self.counts.get(of).into_iter().flatten())
     }
 
-    fn series(&self, of: usize, count: impl Fn(&DecisionSum) -> u64) -> Vec<u64> {
-        self.counts.get(of).into_iter().flatten().map(count).collect()
-    }
-
     /// Shows the decisions at a glance.
     pub(super) fn tiles(&self) -> Markup {
         let interval = self.points.last().copied().unwrap_or_default();
         let last = self.counts.first().and_then(|of| of.last()).copied().unwrap_or_default();
         let total = self.total(0);
         let tile = |name: &str, rate: u64, all: u64, more: &str| {
-            html! {
-                div.tile {
-                    dt { (name) }
-                    dd.value { (rate_text(per_second(rate, interval))) "/s" }
-                    dd.more { (number(all)) " in " (SPAN_NAME) (more) }
-                }
-            }
+            let rate = html! { (rate_text(per_second(rate, interval))) "/s" };
+            tile(name, &rate, &html! { (number(all)) " in " (SPAN_NAME) (more) })
         };
         let part = |count| format!(", {}", percent(count, total.decisions()));
         html! {
@@ -91,26 +82,13 @@ impl RuleNumbers {
     /// Shows the charts, and a table of the candidates.
     pub(super) fn charts(&self, candidates: &[Candidate]) -> Markup {
         let range = range(&self.points);
-        let series = |name: &str, tone, counts| Series { name: name.to_owned(), tone, counts };
-        let decisions = [
-            series("Allowed", Tone::Allowed, self.series(0, |counts| counts.allowed)),
-            series(
-                "Allowed, near the limit",
-                Tone::NearLimit,
-                self.series(0, |one| one.near_limit),
-            ),
-            series(
-                "Refused in shadow mode only",
-                Tone::Shadow,
-                self.series(0, |one| one.shadow_denied),
-            ),
-            series("Refused", Tone::Refused, self.series(0, |counts| counts.denied)),
-        ];
-        let of_rule = self.compared.iter().map(refused).collect();
-        let live = series("The rule, on the same requests", Tone::Refused, of_rule);
+        let counts = |of: usize| self.counts.get(of).map(Vec::as_slice).unwrap_or_default();
+        let decisions = Series::outcomes(counts(0));
+        let live = "The rule, on the same requests";
+        let live = Series::new(live, Tone::Refused, &self.compared, refused);
         let tones = TONES.into_iter().cycle().zip(candidates);
         let others = tones.enumerate().map(|(at, (tone, candidate))| {
-            series(&name(at + 1, candidate), tone, self.series(at + 1, refused))
+            Series::new(name(at + 1, candidate), tone, counts(at + 1), refused)
         });
         let beside: Vec<_> = iter::once(live).chain(others).collect();
         let chart = |id, title, shape, series| {
@@ -184,7 +162,8 @@ mod tests {
         let point = WatchStatsResponse { rules, ..WatchStatsResponse::default() };
         // A candidate that the rule does not have any more is left out.
         let numbers = RuleNumbers::new(&[point, WatchStatsResponse::default()], 1);
-        assert_eq!(numbers.series(0, |counts| counts.allowed), [1, 0]);
+        let allowed: Vec<_> = numbers.counts[0].iter().map(|counts| counts.allowed).collect();
+        assert_eq!(allowed, [1, 0]);
         assert_eq!((numbers.total(1).allowed, numbers.counts.len()), (2, 2));
         assert_eq!(sum(&numbers.compared).allowed, 4);
         assert!(!numbers.is_empty() && RuleNumbers::new(&[], 0).is_empty());

@@ -4,8 +4,7 @@ use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
 
-use super::RulePage;
-use super::query::{KINDS, RuleQuery, WINDOWS};
+use super::{KINDS, RulePage, RuleQuery, WINDOWS};
 use crate::calls::within;
 use crate::fields::Link;
 use crate::page_error::PageError;
