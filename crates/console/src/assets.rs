@@ -44,30 +44,28 @@ pub(super) static STYLES: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("console.css", "text/css; charset=utf-8", styles.concat())
 });
 /// The script of every page.
-pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("console.js", "text/javascript; charset=utf-8", include_str!("../assets/console.js"))
-});
+pub(super) static SCRIPT: LazyLock<Asset> =
+    LazyLock::new(|| Asset::script("console.js", include_str!("../assets/console.js")));
 /// The script of pages that keep themselves up to date.
-pub(super) static LIVE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("live.js", "text/javascript; charset=utf-8", include_str!("../assets/live.js"))
-});
+pub(super) static LIVE: LazyLock<Asset> =
+    LazyLock::new(|| Asset::script("live.js", include_str!("../assets/live.js")));
 /// The script that draws charts, and its library.
 pub(super) static CHART: LazyLock<Asset> = LazyLock::new(|| {
-    let script = concat!(
-        include_str!("../assets/charts/uplot/uPlot.iife.min.js"),
-        include_str!("../assets/charts/chart.js")
-    );
-    Asset::new("chart.js", "text/javascript; charset=utf-8", script)
+    let library = include_str!("../assets/charts/uplot/uPlot.iife.min.js");
+    Asset::script("chart.js", [library, include_str!("../assets/charts/chart.js")].concat())
 });
 /// The script that checks rules while they are typed.
-pub(super) static CHANGE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new("change.js", "text/javascript; charset=utf-8", include_str!("../assets/change.js"))
-});
+pub(super) static CHANGE: LazyLock<Asset> =
+    LazyLock::new(|| Asset::script("change.js", include_str!("../assets/change.js")));
 /// The icon.
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")));
 
 impl Asset {
+    fn script(name: &str, content: impl Into<Bytes>) -> Self {
+        Self::new(name, "text/javascript; charset=utf-8", content)
+    }
+
     fn new(name: &str, content_type: &'static str, content: impl Into<Bytes>) -> Self {
         let content = content.into();
         let hash = digest(&SHA256, &content);

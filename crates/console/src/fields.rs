@@ -70,6 +70,13 @@ impl FormFields {
         self.all(name).next().unwrap_or_default()
     }
 
+    /// Returns the fields but for those with a name.
+    #[must_use]
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.0.retain(|(of, _)| of != name);
+        self
+    }
+
     /// Returns the number of a page of a list, from 1.
     ///
     /// # Errors

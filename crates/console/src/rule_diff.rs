@@ -102,11 +102,11 @@ fn cells(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::rules_text::RulesReading;
     use super::*;
 
-    const FORMAT: RulesFormat = RulesFormat {
+    pub(crate) const FORMAT: RulesFormat = RulesFormat {
         read: |_| RulesReading { project: None, unmatched: None, rules: vec![], problems: vec![] },
         print: |_, _| String::new(),
         fields: |rule| {

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Algorithm, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy};
 
 use super::fields::{Link, UNNAMED};
-use super::text::{exact_span_text, foreign, grouped};
+use super::text::{exact_span_text, foreign, grouped, joined};
 
 /// All keys, in parts per million.
 pub(super) const EVERY_KEY: u32 = 1_000_000;
@@ -117,25 +117,20 @@ pub(super) fn share(millionths: u32) -> String {
 pub(super) fn key_parts(parts: &[KeyPart]) -> Markup {
     html! {
         @if parts.is_empty() { span.muted { "all requests" } }
-        @for (position, part) in parts.iter().enumerate() {
-            @if position > 0 { ", " }
+        (joined(parts, ", ", |part| html! {
             (foreign(&part.name)) " = "
             @match &part.value {
                 Some(value) => (foreign(value)),
                 None => span.muted { "none" }
             }
-        }
+        }))
     }
 }
 
 /// Says which part of a request does not fit a rule.
 pub(super) fn mismatch(mismatch: &Mismatch) -> Markup {
     html! {
-        (foreign(&mismatch.part)) " must be "
-        @for (position, wanted) in mismatch.wanted.iter().enumerate() {
-            @if position > 0 { " or " }
-            (foreign(wanted))
-        }
+        (foreign(&mismatch.part)) " must be " (joined(&mismatch.wanted, " or ", |wanted| foreign(wanted)))
         @match &mismatch.got {
             Some(got) => { ", not " (foreign(got)) },
             None => ", and is not given"

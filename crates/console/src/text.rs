@@ -11,15 +11,26 @@ pub(super) fn foreign(text: &str) -> Markup {
             span.muted { "(empty)" }
         } @else {
             bdi.foreign {
-                @for piece in pieces(text) {
-                    @match piece {
-                        TextPart::Plain(plain) => (plain),
-                        TextPart::Hidden(hidden) => span.code-point {
-                            (format!("U+{:04X}", u32::from(hidden)))
-                        }
-                    }
+                @for piece in text.split_inclusive(is_hidden) {
+                    @let hidden = piece.chars().next_back().filter(|char| is_hidden(*char));
+                    (piece.strip_suffix(is_hidden).unwrap_or(piece))
+                    @if let Some(hidden) = hidden { span.code-point { (code_point(hidden)) } }
                 }
             }
+        }
+    }
+}
+
+/// Shows items one after another, with a text between them.
+pub(super) fn joined<T>(
+    items: impl IntoIterator<Item = T>,
+    between: &str,
+    show: impl Fn(T) -> Markup,
+) -> Markup {
+    html! {
+        @for (position, item) in items.into_iter().enumerate() {
+            @if position > 0 { (between) }
+            (show(item))
         }
     }
 }
@@ -27,31 +38,12 @@ pub(super) fn foreign(text: &str) -> Markup {
 /// Returns a text from elsewhere for places that have no marks, such as titles: characters that nobody
 /// sees are their codes.
 pub(super) fn visible(text: &str) -> String {
-    let shown = pieces(text).into_iter().map(|piece| match piece {
-        TextPart::Plain(plain) => plain.to_owned(),
-        TextPart::Hidden(hidden) => format!("U+{:04X}", u32::from(hidden)),
-    });
-    shown.collect()
+    let shown = |char| if is_hidden(char) { code_point(char) } else { String::from(char) };
+    text.chars().map(shown).collect()
 }
 
-enum TextPart<'a> {
-    Plain(&'a str),
-    Hidden(char),
-}
-
-fn pieces(text: &str) -> Vec<TextPart<'_>> {
-    let (mut pieces, mut plain_from) = (Vec::new(), 0);
-    for (at, char) in text.char_indices().filter(|(_, char)| is_hidden(*char)) {
-        if plain_from < at {
-            pieces.push(TextPart::Plain(&text[plain_from..at]));
-        }
-        pieces.push(TextPart::Hidden(char));
-        plain_from = at + char.len_utf8();
-    }
-    if plain_from < text.len() {
-        pieces.push(TextPart::Plain(&text[plain_from..]));
-    }
-    pieces
+fn code_point(char: char) -> String {
+    format!("U+{:04X}", u32::from(char))
 }
 
 /// Returns the characters of a text of several lines that nobody sees, each with its line.

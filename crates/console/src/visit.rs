@@ -214,9 +214,12 @@ impl FromRequestParts<Console> for Visit {
 pub(super) mod tests {
     use std::convert::Infallible;
 
+    use axum::body::Body;
+    use axum::http::Request;
     use tonic::Status;
-    use tower::service_fn;
+    use tower::{ServiceExt, service_fn};
 
+    use super::super::rule_diff::tests::FORMAT;
     use super::*;
 
     #[derive(Debug)]
@@ -251,6 +254,26 @@ pub(super) mod tests {
             store: StoreInfo { instance: "host-1".to_owned(), kind: "redis", is_away: true },
             host: Arc::new(NoHost),
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_visitor_is_refused() {
+        let pages = Console::new(tokio::runtime::Handle::current(), FORMAT).pages();
+        let status = async |request: axum::http::request::Builder, visitor: Option<Visitor>| {
+            let mut request = request.body(Body::empty()).expect("a request");
+            visitor.map(|visitor| request.extensions_mut().insert(visitor));
+            pages.clone().oneshot(request).await.expect("a response").status()
+        };
+        for page in ["now", "now-events", "change?project=_", "usage.csv"] {
+            let path = format!("/console/{page}");
+            assert_eq!(status(Request::get(&path), None).await, StatusCode::FORBIDDEN, "{page}");
+        }
+        let form = || Request::post("/console/project-delete");
+        assert_eq!(status(form(), None).await, StatusCode::FORBIDDEN);
+        // A form whose fields were not checked.
+        assert_eq!(status(form(), Some(visitor())).await, StatusCode::FORBIDDEN);
+        let of_visitor = status(Request::get("/console/instances"), Some(visitor())).await;
+        assert_eq!(of_visitor, StatusCode::FORBIDDEN, "the service refuses its calls");
     }
 
     #[test]

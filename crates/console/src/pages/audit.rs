@@ -15,7 +15,7 @@ use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::rule_words::rule_link;
 use crate::table::Table;
-use crate::text::{foreign, number, time};
+use crate::text::{foreign, joined, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Seconds of a day.
@@ -155,16 +155,15 @@ fn keys(entry: &AuditEntry) -> Markup {
 
 fn key(state: &KeyState) -> Markup {
     let parts = state.key.as_ref().map(|key| key.parts.as_slice()).unwrap_or_default();
-    html! {
-        @for (position, part) in parts.iter().enumerate() {
-            @if position > 0 { ", " }
+    joined(parts, ", ", |part| {
+        html! {
             (foreign(&part.name)) " = "
             @match &part.value {
                 Some(value) => (foreign(value)),
                 None => span.muted { "any" }
             }
         }
-    }
+    })
 }
 
 fn used(state: &KeyState) -> Markup {

@@ -16,40 +16,17 @@ use crate::pages::projects::policy_value;
 use crate::rules_text::RulesReading;
 use crate::visit::Visitor;
 
-/// Most problems, and most warnings, that are shown.
-const MAX_SHOWN: usize = 500;
-
 /// What publishing a text would do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangePlan {
     /// With any nothing can be published.
-    pub(super) problems: Findings,
-    pub(super) warnings: Findings,
+    pub(super) problems: Vec<String>,
+    pub(super) warnings: Vec<String>,
     pub(super) changes: Vec<RuleChange>,
     /// The rules as they would be published.
     pub(super) rules: Vec<Rule>,
     /// Revision of the project that the plan starts from.
     pub(super) revision: u64,
-}
-
-/// Problems or warnings, of which only the first are shown.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Findings {
-    pub(super) shown: Vec<String>,
-    /// How many there are, those that are not shown included.
-    pub(super) count: usize,
-}
-
-impl Findings {
-    fn new(mut all: Vec<String>) -> Self {
-        let count = all.len();
-        all.truncate(MAX_SHOWN);
-        Self { shown: all, count }
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// Returns what publishing the text of a form would do.
@@ -73,9 +50,9 @@ pub(super) async fn plan(
     // A text with problems has those of its rules already, with their lines.
     let found = findings(&validated, Severity::Error);
     let found = if reading.problems.is_empty() { found } else { Vec::new() };
-    let problems = Findings::new([reading.problems, of_project, found].concat());
+    let problems = [reading.problems, of_project, found].concat();
     Ok(ChangePlan {
-        warnings: Findings::new(findings(&validated, Severity::Warning)),
+        warnings: findings(&validated, Severity::Warning),
         changes: if problems.is_empty() { validated.changes } else { Vec::new() },
         rules,
         revision: validated.revision,
@@ -123,16 +100,4 @@ fn problems_of_project(project: &Project, text: &RulesReading) -> Vec<String> {
         ));
     }
     problems
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_first_findings_are_shown() {
-        let all = (0..MAX_SHOWN + 7).map(|number| number.to_string());
-        let findings = Findings::new(all.collect());
-        assert_eq!((findings.shown.len(), findings.count), (MAX_SHOWN, MAX_SHOWN + 7));
-    }
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::form::ChangeForm;
-use super::plan::{ChangePlan, Findings};
+use super::plan::ChangePlan;
 use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
 use crate::assets::CHANGE;
 use crate::calls::field_of;
@@ -16,6 +16,8 @@ use crate::text::{foreign, hidden_characters, number, time};
 
 /// Most rules of files that are named.
 const MAX_NAMED: usize = 20;
+/// Most problems, and most warnings, that are shown.
+const MAX_FINDINGS: usize = 500;
 /// Ways to publish. They have no JSON: the page sets them in the rules.
 const WAYS: [FieldChoice; 4] = [
     ("text", "as the text says", ""),
@@ -176,15 +178,11 @@ impl ChangePlan {
         html! {
             @if !self.problems.is_empty() {
                 div.problem role="alert" {
-                    strong { (self.problems.title("problem")) ": nothing can be published" }
-                    (self.problems.list())
+                    (findings(&self.problems, "problem", ": nothing can be published"))
                 }
             }
             @if !self.warnings.is_empty() {
-                div.notice {
-                    strong { (self.warnings.title("warning")) }
-                    (self.warnings.list())
-                }
+                div.notice { (findings(&self.warnings, "warning", "")) }
             }
             @if self.problems.is_empty() {
                 h2 { "Plan" }
@@ -202,19 +200,14 @@ impl ChangePlan {
     }
 }
 
-impl Findings {
-    /// Returns how many there are, with their name in the singular.
-    fn title(&self, name: &str) -> Markup {
-        html! { (number(self.count as u64)) " " (name) @if self.count != 1 { "s" } }
-    }
-
-    fn list(&self) -> Markup {
-        let more = self.count - self.shown.len();
-        html! {
-            ul.problems {
-                @for finding in &self.shown { li { (foreign(finding)) } }
-                @if more > 0 { li { "and " (number(more as u64)) " more" } }
-            }
+/// Returns how many problems or warnings there are, with their name in the singular, and the first ones.
+fn findings(all: &[String], name: &str, more: &str) -> Markup {
+    let left_out = all.len().saturating_sub(MAX_FINDINGS);
+    html! {
+        strong { (number(all.len() as u64)) " " (name) @if all.len() != 1 { "s" } (more) }
+        ul.problems {
+            @for finding in all.iter().take(MAX_FINDINGS) { li { (foreign(finding)) } }
+            @if left_out > 0 { li { "and " (number(left_out as u64)) " more" } }
         }
     }
 }
@@ -280,5 +273,18 @@ fn help(fields: &[FieldHelp]) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_findings_are_shown() {
+        let all: Vec<_> = (0..MAX_FINDINGS + 7).map(|number| number.to_string()).collect();
+        let html = findings(&all, "problem", "").into_string();
+        assert_eq!(html.matches("<li>").count(), MAX_FINDINGS + 1, "{html}");
+        assert!(html.contains(">507<") && html.contains(">7</data> more"), "{html}");
     }
 }

@@ -232,7 +232,7 @@ impl KeyPage {
         let FoundKeys { is_admin, is_operator, .. } = *found;
         // What is not known may be there.
         let has = |is_ban: bool| {
-            met.state.as_ref().is_none_or(|state| {
+            met.met.state.as_ref().is_none_or(|state| {
                 let grants = state.overrides.iter().filter_map(|one| one.grant.as_ref()?.kind);
                 grants.into_iter().any(|kind| is_ban == matches!(kind, Kind::Banned(_)))
             })

@@ -2,13 +2,11 @@
 
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::{
-    AuditEntry, ExplainRequest, GetRuleRequest, GrantFrom, InspectRequest, KeyRef, KeyState,
-    ListAuditRequest, RuleExplanation,
+    AuditEntry, ExplainRequest, GetRuleRequest, InspectRequest, KeyRef, ListAuditRequest,
+    RuleExplanation,
 };
 use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
-use rlaas_proto::ratelimit::v1::{
-    CheckResult, GetConfigRequest, GetConfigResponse, Grant, Rule, RuleMode,
-};
+use rlaas_proto::ratelimit::v1::{CheckResult, GetConfigRequest, GetConfigResponse, Rule};
 
 use super::selector;
 use crate::calls::{READ_TIME, configuration, id_of, within};
@@ -34,7 +32,7 @@ pub(super) struct FoundKeys {
     pub(super) left_out: u32,
     /// The decision that a check of the request would get; `None` for an id of a key, if the store is
     /// away, or if the visitor may not see it.
-    pub(super) outlook: Option<RequestOutlook>,
+    pub(super) outlook: Option<Checked>,
     /// Why the states are not known.
     pub(super) store_problem: Option<String>,
     /// The last changes; `None` if the visitor may not see them, or there are no keys.
@@ -46,27 +44,13 @@ pub(super) struct FoundKeys {
 }
 
 /// A key with its state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct MetKey {
     /// The rule as it is written.
     pub(super) rule: Rule,
-    pub(super) key: KeyRef,
-    pub(super) grant: Option<Grant>,
-    pub(super) grant_from: GrantFrom,
-    /// The mode in force.
-    pub(super) mode: RuleMode,
-    /// `None` while the store is away, or if the visitor may not see it.
-    pub(super) state: Option<KeyState>,
-    /// For how long this instance goes on to refuse without asking the store.
-    pub(super) deny_cached_for: Option<prost_types::Duration>,
-}
-
-/// The decision that a check would get.
-#[derive(Debug)]
-pub(super) struct RequestOutlook {
-    pub(super) is_allowed: bool,
-    /// The rule that decides; empty if none does.
-    pub(super) rule: String,
+    /// What is in force of it for the key. Without a state while the store is away, or if the visitor may
+    /// not see it.
+    pub(super) met: RuleExplanation,
 }
 
 /// Finds the keys that a visitor looks for.
@@ -118,7 +102,7 @@ async fn by_request(
     }
     found.store_problem = explained.store_error.map(|error| error.message);
     found.left_out = explained.rules_left_out;
-    found.outlook = explained.result.and_then(|result| result.result).map(RequestOutlook::from);
+    found.outlook = explained.result.and_then(|result| result.result);
     for rule in explained.rules {
         if rule.applies() != Applies::Yes {
             if rule.applies() != Applies::Replaced && found.is_operator {
@@ -126,15 +110,8 @@ async fn by_request(
             }
             continue;
         }
-        found.keys.push(MetKey {
-            rule: written(visitor, found, &rule.rule).await,
-            mode: rule.mode(),
-            grant_from: rule.grant_from(),
-            key: rule.key.unwrap_or_default(),
-            grant: rule.grant,
-            state: rule.state,
-            deny_cached_for: rule.deny_cached_for,
-        });
+        let written = written(visitor, found, &rule.rule).await;
+        found.keys.push(MetKey { rule: written, met: rule });
     }
     Ok(())
 }
@@ -147,22 +124,22 @@ async fn by_id(
     if !found.is_operator {
         let rule = written(visitor, found, search.get("rule")).await;
         let key = KeyRef { id: search.get("id").to_owned(), ..KeyRef::default() };
-        found.keys = vec![MetKey { rule, key, ..MetKey::default() }];
+        let met = RuleExplanation { key: Some(key), ..RuleExplanation::default() };
+        found.keys = vec![MetKey { rule, met }];
         return Ok(());
     }
     let request = InspectRequest { selector: Some(selector(search, search.get("rule"))?) };
     let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
     for state in inspected.keys {
         let rule = written(visitor, found, &state.rule).await;
-        found.keys.push(MetKey {
-            mode: rule.mode(),
-            rule,
-            key: state.key.clone().unwrap_or_default(),
-            grant: None,
-            grant_from: state.grant_from(),
+        let met = RuleExplanation {
+            mode: rule.mode,
+            key: state.key.clone(),
+            grant_from: state.grant_from,
             state: Some(state),
-            deny_cached_for: None,
-        });
+            ..RuleExplanation::default()
+        };
+        found.keys.push(MetKey { rule, met });
     }
     Ok(())
 }
@@ -188,16 +165,4 @@ async fn changes(visitor: &Visitor, search: &FormFields) -> Result<Vec<AuditEntr
         ..ListAuditRequest::default()
     };
     Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner().entries)
-}
-
-impl From<Checked> for RequestOutlook {
-    fn from(checked: Checked) -> Self {
-        match checked {
-            Checked::Response(response) => {
-                Self { is_allowed: response.allowed, rule: response.rule }
-            }
-            // No rule matches.
-            Checked::Error(_) => Self { is_allowed: false, rule: String::new() },
-        }
-    }
 }

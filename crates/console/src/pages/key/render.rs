@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::{GrantFrom, KeyOverride, KeyState, RuleExplanation};
+use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
@@ -74,11 +75,16 @@ impl KeyPage {
                 }
             }
             @if let Some(outlook) = &found.outlook {
+                // Without a response no rule matches.
+                @let (is_allowed, rule) = match outlook {
+                    Checked::Response(response) => (response.allowed, &*response.rule),
+                    Checked::Error(_) => (false, ""),
+                };
                 p.summary {
                     "A request would be "
-                    @if outlook.is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
-                    @if outlook.rule.is_empty() { ": no rule is enforced for it." }
-                    @else { " by rule " (rule_link(found, &outlook.rule)) "." }
+                    @if is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
+                    @if rule.is_empty() { ": no rule is enforced for it." }
+                    @else { " by rule " (rule_link(found, rule)) "." }
                     " " a href=(link(&self.search)) { "Reload" }
                 }
             }
@@ -100,31 +106,32 @@ impl KeyPage {
     }
 
     fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
-        let grant = met.granted();
+        let (grant, mode) = (met.granted(), met.met.mode());
+        let parts = met.met.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
         let is_limit = matches!(grant.kind, Some(Kind::Limit(_)));
         html! {
             dl {
-                @if !met.key.parts.is_empty() || found.is_operator {
-                    dt { "Key" } dd { (rule_words::key_parts(&met.key.parts)) }
+                @if !parts.is_empty() || found.is_operator {
+                    dt { "Key" } dd { (rule_words::key_parts(parts)) }
                 }
                 dt { "Limit" }
                 dd {
                     (rule_words::grant(&grant, met.rule.window.as_ref()))
                     @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
                     br;
-                    span.muted { (origin(&grant, met.grant_from)) }
+                    span.muted { (origin(&grant, met.met.grant_from())) }
                 }
-                @if met.mode != RuleMode::Enforce && met.mode != RuleMode::Unspecified {
-                    dt { "Mode" } dd { span.warn { (rule_words::mode(met.mode)) } }
+                @if mode != RuleMode::Enforce && mode != RuleMode::Unspecified {
+                    dt { "Mode" } dd { span.warn { (rule_words::mode(mode)) } }
                 }
-                @match &met.state {
+                @match &met.met.state {
                     Some(state) => (used(met, state)),
                     None => @if found.is_operator { dt { "Used" } dd { span.muted { "not known" } } }
                 }
-                @if met.deny_cached_for.is_some() {
+                @if met.met.deny_cached_for.is_some() {
                     dt { "Deny cache" } dd {
                         @if self.frame.visitor.sees_instances() { "this instance " }
-                        "refuses for " (wait(met.deny_cached_for.as_ref())) " more"
+                        "refuses for " (wait(met.met.deny_cached_for.as_ref())) " more"
                     }
                 }
             }
@@ -135,10 +142,11 @@ impl KeyPage {
 impl MetKey {
     /// Returns what is granted to the key.
     fn granted(&self) -> Grant {
-        if let Some(grant) = self.grant {
+        if let Some(grant) = self.met.grant {
             return grant;
         }
-        let kind = match self.state.as_ref().map_or(self.rule.max_requests, |state| state.limit) {
+        let kind = match self.met.state.as_ref().map_or(self.rule.max_requests, |state| state.limit)
+        {
             0 => Kind::Banned(true),
             i64::MAX => Kind::Unlimited(true),
             units => Kind::Limit(units),
@@ -198,7 +206,7 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
         }
         @for one in &state.overrides { (key_override(met, one)) }
         dt { "Stored as" }
-        dd.mono { (foreign(&met.key.storage_key)) }
+        dd.mono { (foreign(met.met.key.as_ref().map_or("", |key| &*key.storage_key))) }
     }
 }
 

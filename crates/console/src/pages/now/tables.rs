@@ -28,9 +28,9 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
     let rows: Vec<Row<'_>> =
         busiest.chain(traffic.other_rules.iter().map(|others| (None, others))).collect();
     let table = Table::<Row<'_>>::new("rules", &caption)
-        .text("Rule", |(rule, _)| match rule {
-            Some((project, name)) => rule_link(project, name),
-            None => html! { "All other rules" },
+        .text("Rule", |(rule, _)| {
+            let others = || html! { "All other rules" };
+            rule.map_or_else(others, |(project, name)| rule_link(project, name))
         })
         .text("Project", |(rule, _)| match rule {
             Some((project, _)) if project.is_empty() => html! { span.muted { "none" } },

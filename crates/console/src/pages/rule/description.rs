@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::v1::{
 use super::RulePage;
 use crate::pages::rules::source;
 use crate::rule_words::{self, share};
-use crate::text::{foreign, grouped, number, time};
+use crate::text::{foreign, grouped, joined, number, time};
 
 /// Most patterns of a part, and most overrides, that are shown.
 const MAX_SHOWN: usize = 20;
@@ -108,22 +108,18 @@ const fn on_change(policy: OnChange) -> Option<&'static str> {
 fn matchers(matchers: &[PartMatcher]) -> Markup {
     html! {
         @if matchers.is_empty() { "every request" }
-        @for (position, PartMatcher { part, any_of }) in matchers.iter().enumerate() {
-            @if position > 0 { " and " }
+        (joined(matchers, " and ", |PartMatcher { part, any_of }| html! {
             (foreign(part)) " "
             @if *any_of == ["*"] { "is given" } @else { (one_of(any_of)) }
-        }
+        }))
     }
 }
 
 fn one_of(texts: &[String]) -> Markup {
+    let left_out = texts.len().saturating_sub(MAX_SHOWN);
     html! {
-        "is "
-        @for (position, text) in texts.iter().take(MAX_SHOWN).enumerate() {
-            @if position > 0 { " or " }
-            (foreign(text))
-        }
-        @if texts.len() > MAX_SHOWN { " or one of " (grouped((texts.len() - MAX_SHOWN) as u64)) " more" }
+        "is " (joined(texts.iter().take(MAX_SHOWN), " or ", |text| foreign(text)))
+        @if left_out > 0 { " or one of " (grouped(left_out as u64)) " more" }
     }
 }
 
@@ -131,11 +127,10 @@ fn one_of(texts: &[String]) -> Markup {
 fn descriptor(rule: &DescriptorRule) -> Markup {
     html! {
         "requests of Envoy in the domain " (foreign(&rule.domain)) " with "
-        @for (position, step) in rule.path.iter().enumerate() {
-            @if position > 0 { ", " }
+        (joined(&rule.path, ", ", |step| html! {
             (foreign(&step.key))
             @if !step.value.is_empty() { " = " (foreign(&step.value)) }
-        }
+        }))
     }
 }
 
@@ -143,10 +138,7 @@ fn descriptor(rule: &DescriptorRule) -> Markup {
 fn key_by(parts: &[String]) -> Markup {
     html! {
         @if parts.is_empty() { "nothing: all requests share one count" }
-        @for (position, part) in parts.iter().enumerate() {
-            @if position > 0 { ", " }
-            (foreign(part))
-        }
+        (joined(parts, ", ", |part| foreign(part)))
     }
 }
 

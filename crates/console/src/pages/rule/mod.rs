@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    GetRuleRequest, ProjectRule, TopKeysResponse, TopKind, WatchStatsRequest,
+    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
 };
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
@@ -39,7 +39,9 @@ use crate::visit::{Visit, Visitor};
 #[derive(Debug)]
 struct RulePage {
     frame: Frame,
-    query: RuleQuery,
+    query: FormFields,
+    /// Whether the decisions are those of this instance.
+    of_instance: bool,
     /// The configuration in force in its project, without its rules.
     config: GetConfigResponse,
     /// The rule in force.
@@ -47,6 +49,7 @@ struct RulePage {
     /// The rule as it is written, unless no project has it.
     written: Option<ProjectRule>,
     numbers: RuleNumbers,
+    shown_top: top::ShownTop,
     top: Result<TopKeysResponse, PageError>,
     /// The mode that was refused.
     refused: Option<RefusedForm>,
@@ -56,82 +59,24 @@ struct RulePage {
     is_admin: bool,
 }
 
-/// A rule, and how a visitor looks at it.
-#[derive(Clone, Debug)]
-struct RuleQuery {
-    /// Empty or `_`: that of the rules in files.
-    project: String,
-    name: String,
-    /// Whether the decisions are those of this instance.
-    of_instance: bool,
-    /// The keys that are shown.
-    top: TopKind,
-    /// The time of their counts, in seconds.
-    window: i64,
-}
-
-/// The kinds of keys, with their fields and names. The first is the default.
-const KINDS: [(TopKind, &str, &str); 3] = [
-    (TopKind::Denied, "denied", "Refused most"),
-    (TopKind::NearLimit, "near", "Near the limit"),
-    (TopKind::Used, "used", "Use most"),
-];
-/// The times of counts, with their fields and names. The first is the default.
-const WINDOWS: [(i64, &str, &str); 2] =
-    [(3_600, "1h", "Last hour"), (900, "15m", "Last 15 minutes")];
-
-impl RuleQuery {
-    fn parse(fields: &FormFields) -> Result<Self, PageError> {
-        fields.check()?;
-        let invalid = |problem: &str| PageError::invalid(problem);
-        let name = fields.get("name").to_owned();
-        if name.is_empty() {
-            return Err(invalid("name must be the name of a rule"));
-        }
-        let top = one_of(&KINDS, fields.get("top"));
-        let window = one_of(&WINDOWS, fields.get("window"));
-        Ok(Self {
-            project: fields.get("project").to_owned(),
-            name,
-            of_instance: of_instance(fields.get("of"))?,
-            top: top.ok_or_else(|| invalid("top must be denied, near or used"))?,
-            window: window.ok_or_else(|| invalid("window must be 1h or 15m"))?,
-        })
-    }
-
-    /// Returns the link to the page, as it is looked at.
-    fn link(&self) -> Link {
-        // The defaults are left out.
-        let link = Link::to("rule").with("project", &self.project).with("name", &self.name);
-        let link = link.with("of", of_field(self.of_instance));
-        let link = link.with("top", value_of(&KINDS, self.top));
-        link.with("window", value_of(&WINDOWS, self.window))
-    }
-}
-
-fn one_of<T: Copy>(all: &[(T, &str, &str)], field: &str) -> Option<T> {
-    if field.is_empty() {
-        return all.first().map(|(value, ..)| *value);
-    }
-    all.iter().find(|(_, of, _)| *of == field).map(|(value, ..)| *value)
-}
-
-/// Returns the field of a value; empty for the default.
-fn value_of<'a, T: Copy + PartialEq>(all: &[(T, &'a str, &str)], value: T) -> &'a str {
-    let field = all.iter().skip(1).find(|(of, ..)| *of == value).map(|(_, field, _)| *field);
-    field.unwrap_or_default()
+/// The fields of a query: a rule, and how a visitor looks at it.
+const QUERY: [&str; 5] = ["project", "name", "of", "top", "window"];
+/// Returns the link to the page as a query looks at it, but for one field.
+fn link_with(query: &FormFields, name: &str, value: &str) -> Link {
+    let others: Vec<_> = QUERY.into_iter().filter(|other| *other != name).collect();
+    Link::like("rule", query, &others).with(name, value)
 }
 
 /// Shows a rule.
 pub(crate) async fn show(visit: Visit) -> Response {
-    let query = RuleQuery::parse(&visit.fields);
-    page(&visit, query, None).await
+    let query = visit.fields.check().map(|()| visit.fields.clone());
+    page(&visit, query.map_err(PageError::from), None).await
 }
 
 /// Responds with the page, and with the form of a mode that was refused.
 async fn page(
     visit: &Visit,
-    query: Result<RuleQuery, PageError>,
+    query: Result<FormFields, PageError>,
     refused: Option<RefusedForm>,
 ) -> Response {
     let shown = match query {
@@ -156,24 +101,31 @@ async fn page(
     visit.console.page(status, render).await
 }
 
-async fn gather(visit: &Visit, query: RuleQuery) -> Result<RulePage, PageError> {
+async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError> {
     let Visit { console, visitor, .. } = visit;
-    let id = id_of(&query.project).to_owned();
-    let query = RuleQuery { of_instance: query.of_instance && visitor.sees_instances(), ..query };
+    let (id, name) = (id_of(query.get("project")).to_owned(), query.get("name").to_owned());
+    if name.is_empty() {
+        return Err(PageError::invalid("name must be the name of a rule"));
+    }
+    let of_instance = of_instance(query.get("of"))? && visitor.sees_instances();
+    let query = if of_instance { query } else { query.without("of") };
+    let shown_top = top::ShownTop::parse(&query)?;
     let (config, rule) =
-        console.in_background(in_force(visitor.clone(), id.clone(), query.name.clone())).await?;
-    let written = GetRuleRequest { project_id: id.clone(), rule_name: query.name.clone() };
+        console.in_background(in_force(visitor.clone(), id.clone(), name.clone())).await?;
+    let written = GetRuleRequest { project_id: id.clone(), rule_name: name.clone() };
     let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
     let points = WatchStatsRequest {
         project_id: id.clone(),
-        rule: query.name.clone(),
-        this_instance: query.of_instance,
+        rule: name.clone(),
+        this_instance: of_instance,
         ..WatchStatsRequest::default()
     };
     let points = history(console, visitor, points).await?;
     Ok(RulePage {
         frame: visit.frame("rules"),
-        top: top::read(visitor, &id, &query).await,
+        top: shown_top.read(visitor, &id, &name).await,
+        shown_top,
+        of_instance,
         numbers: RuleNumbers::new(&points, rule.candidates.len()),
         written: written.and_then(|written| written.into_inner().rule),
         is_operator: visitor.is_operator(&id),
@@ -199,12 +151,12 @@ async fn in_force(
 
 impl RulePage {
     fn id(&self) -> &str {
-        id_of(&self.query.project)
+        id_of(self.query.get("project"))
     }
 
     fn render(&self) -> Markup {
         let shown = Shown {
-            of_instance: self.query.of_instance,
+            of_instance: self.of_instance,
             until: self.numbers.points.last().map(|(_, until)| *until),
             coverage: &self.numbers.coverage,
             has_instances: self.frame.visitor.sees_instances(),
@@ -213,8 +165,8 @@ impl RulePage {
         let content = html! {
             div #live data-events="now-events" {
                 (self.summary())
-                (shown.scopes(|of_instance| RuleQuery { of_instance, ..self.query.clone() }.link()))
-                (shown.as_of(&self.query.link()))
+                (shown.scopes(|of_instance| link_with(&self.query, "of", of_field(of_instance))))
+                (shown.as_of(&Link::like("rule", &self.query, &QUERY)))
                 (self.numbers.tiles())
                 @if self.numbers.is_empty() {
                     p.notice {
@@ -229,14 +181,14 @@ impl RulePage {
             (self.mode())
             @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
         };
-        self.frame.page(&format!("Rule {}", visible(&self.query.name)), &content)
+        self.frame.page(&format!("Rule {}", visible(&self.rule.name)), &content)
     }
 
     /// Shows the rule in one line, with what is unusual about it.
     fn summary(&self) -> Markup {
         let (rule, id) = (&self.rule, self.id());
         let mode = rule_words::rule_mode(rule);
-        let of_rule = Link::to("audit").with("project", &self.query.project);
+        let of_rule = Link::to("audit").with("project", self.query.get("project"));
         html! {
             p.summary {
                 strong { (rule_words::rule_grant(rule)) }
@@ -251,7 +203,7 @@ impl RulePage {
                 }
                 " · " a href="#mode" { "Mode" }
                 " · " a href="#try" { "Try a request" }
-                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.query.name)) { "Changes of the rule" } }
+                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.rule.name)) { "Changes of the rule" } }
             }
         }
     }
@@ -263,8 +215,8 @@ impl RulePage {
             @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
             @else {
                 form.row method="get" action="key" {
-                    input type="hidden" name="project" value=(self.query.project);
-                    input type="hidden" name="rule" value=(self.query.name);
+                    input type="hidden" name="project" value=(self.query.get("project"));
+                    input type="hidden" name="rule" value=(self.rule.name);
                     (request_inputs(&FormFields::default()))
                     button.primary { "Try" }
                 }

@@ -4,9 +4,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{SetModeRequest, SetModeResponse};
 
-use super::{RulePage, RuleQuery, page};
+use super::{RulePage, page};
 use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
-use crate::fields::FormFields;
+use crate::fields::{FormFields, Link};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace};
 use crate::page_error::PageError;
 use crate::rule_words;
@@ -47,12 +47,12 @@ const END: Form = Form::new(
 pub(crate) async fn set_mode(visit: Visit) -> Response {
     let Visit { visitor, fields, .. } = &visit;
     let query = FormFields::parse(fields.get(QUERY.name).as_bytes());
-    let query = match query.map_err(PageError::from).and_then(|query| RuleQuery::parse(&query)) {
+    let query = match query {
         Ok(query) => query,
-        Err(error) => return page(&visit, Err(error), None).await,
+        Err(error) => return page(&visit, Err(error.into()), None).await,
     };
     match set(visitor, fields, &query).await {
-        Ok(outcome) => visitor.done(query.link(), &outcome),
+        Ok(outcome) => visitor.done(Link::like("rule", &query, &super::QUERY), &outcome),
         Err(error) => {
             let form = if fields.get(MODE) == CONFIGURED { &END } else { &SET };
             let refused = form.refused(fields.clone(), error);
@@ -65,18 +65,18 @@ pub(crate) async fn set_mode(visit: Visit) -> Response {
 async fn set(
     visitor: &Visitor,
     fields: &FormFields,
-    query: &RuleQuery,
+    query: &FormFields,
 ) -> Result<String, PageError> {
     let mode = Some(fields.get(MODE)).filter(|mode| *mode != CONFIGURED);
     let form = if mode.is_some() { &SET } else { &END };
-    let (project_id, rule) = (id_of(&query.project).to_owned(), query.name.clone());
+    let (project_id, rule) = (id_of(query.get("project")).to_owned(), query.get("name").to_owned());
     let request = SetModeRequest { project_id, rule, ..form.message(fields)? };
     if request.request_id.is_empty() {
         return Err(PageError::invalid("the form must be that of a rule: load the page again"));
     }
     let set = visitor.admin().set_mode(within(CHANGE_TIME, request)).await?;
     let warning = warning(visitor, set.metadata());
-    Ok(outcome(&query.name, mode, set.get_ref(), visitor.sees_instances()) + &warning)
+    Ok(outcome(query.get("name"), mode, set.get_ref(), visitor.sees_instances()) + &warning)
 }
 
 /// Returns a change of mode in one sentence.
@@ -126,7 +126,7 @@ impl RulePage {
     }
 
     fn form(&self, form: &Form, prefix: &str, title: &str) -> Markup {
-        let query = self.query.link();
+        let query = Link::like("rule", &self.query, &super::QUERY);
         let values = [(QUERY.name, query.query()), (MODE, "shadow")];
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(form));
         let place = FormPlace { frame: &self.frame, prefix, values: &values, refused };

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
 
-use super::{KINDS, RulePage, RuleQuery, WINDOWS};
+use super::{RulePage, link_with};
 use crate::calls::within;
-use crate::fields::Link;
+use crate::fields::{FormFields, Link};
 use crate::page_error::PageError;
 use crate::pages::now::percent;
 use crate::rule_words::key_parts;
@@ -19,40 +19,81 @@ const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Most keys.
 const MAX_KEYS: i32 = 20;
 
-/// Counts the keys.
-pub(super) async fn read(
-    visitor: &Visitor,
-    project: &str,
-    query: &RuleQuery,
-) -> Result<TopKeysResponse, PageError> {
-    let request = TopKeysRequest {
-        project_id: project.to_owned(),
-        rule: query.name.clone(),
-        kind: query.top.into(),
-        window: Some(Duration { seconds: query.window, nanos: 0 }),
-        max_keys: MAX_KEYS,
-    };
-    Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+/// The kinds of keys, with their fields and names. The first is the default.
+const KINDS: [(TopKind, &str, &str); 3] = [
+    (TopKind::Denied, "denied", "Refused most"),
+    (TopKind::NearLimit, "near", "Near the limit"),
+    (TopKind::Used, "used", "Use most"),
+];
+/// The times of counts, with their fields and names. The first is the default.
+const WINDOWS: [(i64, &str, &str); 2] =
+    [(3_600, "1h", "Last hour"), (900, "15m", "Last 15 minutes")];
+
+/// The keys that a visitor looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownTop {
+    kind: TopKind,
+    /// The time of their counts, in seconds.
+    window: i64,
+}
+
+impl ShownTop {
+    pub(super) fn parse(query: &FormFields) -> Result<Self, PageError> {
+        let kind = chosen(&KINDS, query, "top")?;
+        Ok(Self { kind, window: chosen(&WINDOWS, query, "window")? })
+    }
+
+    /// Counts the keys of a rule.
+    pub(super) async fn read(
+        self,
+        visitor: &Visitor,
+        project: &str,
+        rule: &str,
+    ) -> Result<TopKeysResponse, PageError> {
+        let request = TopKeysRequest {
+            project_id: project.to_owned(),
+            rule: rule.to_owned(),
+            kind: self.kind.into(),
+            window: Some(Duration { seconds: self.window, nanos: 0 }),
+            max_keys: MAX_KEYS,
+        };
+        Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+    }
+}
+
+/// Returns the value that a visitor has chosen; the first one if they have not.
+fn chosen<T: Copy>(
+    all: &[(T, &str, &str)],
+    query: &FormFields,
+    name: &str,
+) -> Result<T, PageError> {
+    let field = query.get(name);
+    let found = all.iter().find(|(_, of, _)| field.is_empty() || *of == field);
+    found.map(|(value, ..)| *value).ok_or_else(|| {
+        let valid: Vec<_> = all.iter().map(|(_, of, _)| *of).collect();
+        PageError::invalid(format!("{name} must be {}", valid.join(" or ")))
+    })
 }
 
 impl RulePage {
     /// Shows the keys, with links to the other kinds and times.
     pub(super) fn top(&self) -> Markup {
-        let query = &self.query;
-        let tab = |name: &str, of: RuleQuery, is_chosen: bool| {
-            html! { li { a href=(of.link()) aria-current=[is_chosen.then_some("true")] { (name) } } }
+        let ShownTop { kind: shown_kind, window: shown_window } = self.shown_top;
+        let tab = |name: &str, (field, value): (&str, &str), is_chosen: bool| {
+            let link = link_with(&self.query, field, value);
+            html! { li { a href=(link) aria-current=[is_chosen.then_some("true")] { (name) } } }
         };
         html! {
             h2 id="top" { "Keys hit hardest" }
             nav.tabs aria-label="Keys and time" {
                 ul {
-                    @for (kind, _, name) in KINDS {
-                        (tab(name, RuleQuery { top: kind, ..query.clone() }, kind == query.top))
+                    @for (kind, value, name) in KINDS {
+                        (tab(name, ("top", value), kind == shown_kind))
                     }
                 }
                 ul {
-                    @for (window, _, name) in WINDOWS {
-                        (tab(name, RuleQuery { window, ..query.clone() }, window == query.window))
+                    @for (window, value, name) in WINDOWS {
+                        (tab(name, ("window", value), window == shown_window))
                     }
                 }
             }
@@ -68,7 +109,7 @@ impl RulePage {
     }
 
     fn keys(&self, top: &TopKeysResponse) -> Markup {
-        let count = match self.query.top {
+        let count = match self.shown_top.kind {
             TopKind::NearLimit => "Allowed near the limit",
             TopKind::Used => "Units taken",
             TopKind::Denied | TopKind::Unspecified => "Refused",
@@ -92,11 +133,11 @@ impl RulePage {
     fn key(&self, key: &TopKey) -> Markup {
         let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
         let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
-        let link = Link::to("key").with("project", &self.query.project);
+        let link = Link::to("key").with("project", self.query.get("project"));
         html! {
             // A long key has no parts, and can't be found by its id.
             @if self.is_operator && !parts.is_empty() {
-                a href=(link.with("rule", &self.query.name).with("id", &id)) { (text) }
+                a href=(link.with("rule", &self.rule.name).with("id", &id)) { (text) }
             } @else { (text) }
         }
     }
