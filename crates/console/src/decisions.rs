@@ -129,16 +129,12 @@ pub(super) async fn history(
 /// The decisions that a page shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown<'a> {
+    pub(super) visitor: &'a Visitor,
     /// Whether they are those of this instance.
     pub(super) of_instance: bool,
-    /// End of the newest point.
-    pub(super) until: Option<Timestamp>,
+    pub(super) points: &'a [Interval],
     /// Instances of the points.
     pub(super) coverage: &'a PointsCoverage,
-    /// Whether instances are shown.
-    pub(super) has_instances: bool,
-    /// Name of the store.
-    pub(super) store: &'a str,
 }
 
 impl Shown<'_> {
@@ -146,7 +142,7 @@ impl Shown<'_> {
     pub(super) fn scopes(&self, link: impl Fn(bool) -> Link) -> Markup {
         let scopes = [(false, "All instances"), (true, "This instance")];
         html! {
-            @if self.has_instances && self.store != "memory" {
+            @if self.visitor.sees_instances() && self.visitor.store.kind != "memory" {
                 nav.tabs aria-label="Instances" {
                     ul {
                         @for (of_instance, name) in scopes {
@@ -165,12 +161,12 @@ impl Shown<'_> {
         let (counted, missing) = (instances.len() as u64, missing.len() as u64);
         html! {
             p.hint.as-of {
-                @match self.until {
-                    Some(until) => { "As of " (time(Some(&until))) },
+                @match self.points.last() {
+                    Some((_, until)) => { "As of " (time(Some(until))) },
                     None => "The first numbers come within 10 s",
                 }
-                @if !self.has_instances {}
-                @else if self.store == "memory" { ", of this instance only: the store is its memory" }
+                @if !self.visitor.sees_instances() {}
+                @else if self.visitor.store.kind == "memory" { ", of this instance only: the store is its memory" }
                 @else if self.of_instance { ", of this instance only" }
                 @else if counted > 0 {
                     ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }

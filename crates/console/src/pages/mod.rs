@@ -13,18 +13,19 @@ pub(super) mod rules;
 
 /// The first page.
 pub const HOME: &str = "now";
-/// Every page that a sign-in may lead to.
-pub(super) const ALL: &[&str] = &[
-    "now",
-    "instances",
-    "rules",
-    "rule",
-    "key",
-    "projects",
-    "project",
-    "change",
-    "history",
-    "audit",
+/// Every page that a sign-in may lead to, with its name in the navigation; empty for those that other
+/// pages lead to.
+pub(super) const ALL: [(&str, &str); 10] = [
+    (HOME, "Now"),
+    ("instances", "Instances"),
+    ("rules", "Rules"),
+    ("rule", ""),
+    ("key", "Key"),
+    ("projects", "Projects"),
+    ("project", ""),
+    ("change", ""),
+    ("history", ""),
+    ("audit", "Audit"),
 ];
 /// Longest path and query that a sign-in leads back to.
 const MAX_NEXT: usize = 8 * 1024;
@@ -32,7 +33,7 @@ const MAX_NEXT: usize = 8 * 1024;
 /// Returns the page that a sign-in leads to: one of the console, or the first.
 pub fn page_of(next: &str) -> &str {
     let page = next.split('?').next().unwrap_or_default();
-    let is_page = ALL.contains(&page) && next.len() <= MAX_NEXT;
+    let is_page = ALL.iter().any(|(of, _)| *of == page) && next.len() <= MAX_NEXT;
     if is_page && next.bytes().all(|byte| byte.is_ascii_graphic()) { next } else { HOME }
 }
 

@@ -10,9 +10,8 @@ use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use tonic::metadata::MetadataMap;
 
-use super::found::{FoundKeys, MetKey};
 use super::render::KeyPage;
-use super::{link, page, selector};
+use super::{FoundKeys, MetKey, link, page, selector};
 use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
 use crate::fields::FormFields;
 use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};

@@ -7,8 +7,7 @@ use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
-use super::found::{FoundKeys, MetKey};
-use super::link;
+use super::{FoundKeys, MetKey, link};
 use crate::fields::{FormFields, search_form, search_input};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};

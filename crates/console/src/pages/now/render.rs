@@ -18,11 +18,10 @@ impl NowPage {
         let Self { frame, query, traffic, instances: listed } = self;
         let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
         let shown = Shown {
+            visitor: &frame.visitor,
             of_instance: query.of_instance,
-            until: traffic.points.last().map(|(_, until)| *until),
+            points: &traffic.points,
             coverage: &traffic.coverage,
-            has_instances: frame.visitor.sees_instances(),
-            store: frame.visitor.store.kind,
         };
         html! {
             div #live data-events="now-events" {

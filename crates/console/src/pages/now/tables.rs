@@ -6,8 +6,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Coverage, Instance};
 
-use super::traffic::{MAX_PROJECTS, MAX_RULES};
-use super::{NowQuery, Traffic};
+use super::{MAX_PROJECTS, MAX_RULES, NowQuery, Traffic};
 use crate::calls::field_of;
 use crate::decisions::{DecisionSum, SPAN_NAME};
 use crate::rule_words::rule_link;

@@ -156,11 +156,10 @@ impl RulePage {
 
     fn render(&self) -> Markup {
         let shown = Shown {
+            visitor: &self.frame.visitor,
             of_instance: self.of_instance,
-            until: self.numbers.points.last().map(|(_, until)| *until),
+            points: &self.numbers.points,
             coverage: &self.numbers.coverage,
-            has_instances: self.frame.visitor.sees_instances(),
-            store: self.frame.visitor.store.kind,
         };
         let content = html! {
             div #live data-events="now-events" {
