@@ -10,6 +10,7 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY crates/cli/Cargo.toml crates/cli/Cargo.toml
 COPY crates/client/Cargo.toml crates/client/Cargo.toml
+COPY crates/console/Cargo.toml crates/console/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml

@@ -13,7 +13,6 @@ pub(crate) use rlaas_proto::json as json_messages;
 pub mod api;
 pub mod cli;
 pub mod config;
-pub mod console;
 pub mod projects;
 mod proto_values;
 mod rule_messages;

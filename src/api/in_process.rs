@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::http::{Request, Response};
+use rlaas_console::CallProject;
 use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
@@ -23,30 +24,18 @@ const GET_CONFIG: &str = "/ratelimit.v1.RateLimitService/GetConfig";
 pub struct InProcess {
     services: Router,
     caller: Caller,
-    /// Id of the project whose rules `GetConfig` returns.
-    project: String,
 }
-
-/// Id of the project of a call in this process. Extension of its request.
-#[derive(Clone, Debug)]
-pub(super) struct CallProject(pub(super) String);
 
 impl InProcess {
     /// Creates the transport of a caller.
     pub const fn new(services: Router, caller: Caller) -> Self {
-        Self { services, caller, project: String::new() }
-    }
-
-    /// Returns the transport whose `GetConfig` is that of a project.
-    #[must_use]
-    pub fn in_project(self, project: &str) -> Self {
-        Self { project: project.to_owned(), ..self }
+        Self { services, caller }
     }
 
     /// Checks the roles of the caller, but for those in the project of a field: the methods do.
-    fn check(&self, path: &str) -> Result<(), Status> {
+    fn check(&self, path: &str, CallProject(project): &CallProject) -> Result<(), Status> {
         if path == GET_CONFIG {
-            return admitted(&self.caller, &self.project, OPERATE_OR_ADMIN).map(drop);
+            return admitted(&self.caller, project, OPERATE_OR_ADMIN).map(drop);
         }
         match permission_of(path) {
             Some(permission) if !self.caller.meets(permission) => {
@@ -67,11 +56,12 @@ impl Service<Request<Body>> for InProcess {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if let Err(status) = self.check(request.uri().path()) {
+        let project = request.extensions_mut().remove().unwrap_or_default();
+        if let Err(status) = self.check(request.uri().path(), &project) {
             return Box::pin(ready(Ok(status.into_http())));
         }
         request.extensions_mut().insert(self.caller.clone());
-        request.extensions_mut().insert(CallProject(self.project.clone()));
+        request.extensions_mut().insert(project);
         let mut services = self.services.clone();
         Box::pin(async move { Ok(services.call(request).await?.map(Body::new)) })
     }

@@ -19,7 +19,6 @@ use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
-use super::in_process::CallProject;
 use super::request_log;
 use super::response::{response, result};
 use super::status::{self, Interruption, invalid};
@@ -29,6 +28,7 @@ use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
+use rlaas_console::CallProject;
 use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.

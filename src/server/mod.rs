@@ -53,12 +53,13 @@ use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::admin::{Administrator, Projects};
 use crate::api::auth::Auth;
+use crate::api::auth::console::{self, ConsoleContext, Sessions};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::{self, ApiSettings};
-use crate::console::{self, ConsoleContext, OpenStreams, Sessions};
 use crate::projects::registry::Registry;
 use crate::telemetry::metrics::Metrics;
 use crate::usage::UsageRecorder;
+use rlaas_console::Console;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 
@@ -166,7 +167,8 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let (console_drain, metrics_drain) = (CancellationToken::new(), CancellationToken::new());
-        let (sessions, streams) = (Arc::<Sessions>::default(), OpenStreams::default());
+        let sessions = Arc::<Sessions>::default();
+        let pages = Console::new(background.handle(), self.settings.rules_format);
         let outbound = Handle::current();
         let administrator = Administrator::new(
             self.limiter.clone(),
@@ -189,9 +191,7 @@ impl Server {
                     administrator,
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
-                    streams: streams.clone(),
-                    rules_format: self.settings.rules_format,
-                    background: background.handle(),
+                    console: pages.clone(),
                     outbound: outbound.clone(),
                 });
                 Handlers {

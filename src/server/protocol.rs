@@ -7,7 +7,6 @@ use tonic::Status;
 use crate::api::auth::{AuthError, Permission, RequestKind};
 use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
-use crate::console;
 use crate::telemetry::traces::Traces;
 
 /// The protocol of a listener.
@@ -114,7 +113,7 @@ impl Protocol {
         match self {
             Self::Grpc => Status::from(Interruption::Panic).into_http(),
             Self::Http | Self::Metrics => api::http::internal_error(),
-            Self::Console => console::internal_error(),
+            Self::Console => rlaas_console::internal_error(),
         }
     }
 }

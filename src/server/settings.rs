@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use rlaas_console::RulesFormat;
+
 use super::address::ListenAddress;
 use super::tls::Tls;
 use crate::api::LimitHeaders;
 use crate::api::auth::HostNames;
 use crate::api::http::Cors;
-use crate::console::RulesFormat;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]

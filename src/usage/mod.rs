@@ -12,7 +12,6 @@
 //! | `usage:instances:DAY` | instance: whether it will write more of the day |
 //! | `p:PROJECT:last_used` | API key: hour of its last use |
 
-pub(crate) mod csv;
 mod day;
 mod last_used;
 mod list;

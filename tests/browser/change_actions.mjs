@@ -46,6 +46,25 @@ export const CHANGE_ACTIONS = [
     },
   },
   {
+    name: 'an edited text comes back, or is discarded',
+    async act(page, way) {
+      if (!way.hasScripts) return;
+      await open(page, way);
+      const discard = page.getByRole('button', { name: 'Discard it' });
+      // That of the step before.
+      await discard.click();
+      await discard.waitFor({ state: 'detached' });
+      const before = await page.locator('#rules').inputValue();
+      await page.locator('#rules').fill(rules(77));
+      await open(page, way);
+      assert.equal(await page.locator('#rules').inputValue(), rules(77));
+      await page.locator('#result', { hasText: 'The text is valid.' }).waitFor();
+      await discard.click();
+      await discard.waitFor({ state: 'detached' });
+      assert.equal(await page.locator('#rules').inputValue(), before);
+    },
+  },
+  {
     name: 'publish in shadow, for a share, for all',
     async act(page, way) {
       await open(page, way);

@@ -80,7 +80,9 @@ export const KEY_ACTIONS = [
       await form.getByLabel('Ends after').fill('tomorrow');
       await form.getByLabel('Why').fill('typed');
       await form.getByRole('button').click();
-      await page.getByText('ends after must be').waitFor();
+      await page.locator('p.problem', { hasText: 'Ends after must be' }).waitFor();
+      const field = page.locator('details[open] .field', { hasText: 'Ends after must be' });
+      assert.equal(await field.locator('input').getAttribute('aria-invalid'), 'true', 'beside the field');
       assert.equal(await page.locator('details[open]').getByLabel('Why').inputValue(), 'typed');
       if (way.hasScripts) await way.look(page, 'key-refused');
     },
@@ -89,7 +91,7 @@ export const KEY_ACTIONS = [
     name: 'set the mode of a rule, and end it',
     async act(page, way) {
       await page.goto(consoleUrl() + RULE);
-      await page.locator('#mode-field').selectOption('off');
+      await page.locator('#mode-mode').selectOption('off');
       await page.locator('#mode-ttl').fill('30m');
       await page.locator('#mode-reason').fill(`by ${way.tag}`);
       await page.getByRole('button', { name: 'Set the mode' }).click();

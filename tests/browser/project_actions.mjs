@@ -103,7 +103,7 @@ export const DELETION = [
       for (const id of ['another', projectOf(way)]) {
         if (id !== 'another') await page.locator('#delete[open]').waitFor();
         else await page.locator('#delete summary').click();
-        await page.locator('#confirm').fill(id);
+        await page.locator('#delete-confirm').fill(id);
         await page.getByRole('button', { name: 'Delete project' }).click();
         if (id === 'another') await page.getByText('was not deleted').waitFor();
       }

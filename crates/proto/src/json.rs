@@ -39,6 +39,24 @@ fn try_write(message: &DynamicMessage) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
+/// Reads a message with this full name, of the type with that name.
+///
+/// # Errors
+///
+/// A member is unknown, or its value is not one of its field.
+///
+/// # Panics
+///
+/// If no message has the name.
+pub fn message<M: Message + Default>(
+    name: &str,
+    json: serde_json::Value,
+) -> Result<M, serde_json::Error> {
+    let descriptor = POOL.get_message_by_name(name).expect("the name of a message");
+    let message = DynamicMessage::deserialize(descriptor, json)?;
+    Ok(message.transcode_to().expect("the type with this name"))
+}
+
 /// Returns the message without the times that JSON can't express.
 fn expressible(message: &DynamicMessage) -> DynamicMessage {
     let mut left = message.clone();

@@ -32,6 +32,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod csv;
 #[cfg(feature = "json")]
 pub mod json;
 

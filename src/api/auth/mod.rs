@@ -12,6 +12,7 @@
 
 mod api_keys;
 mod caller;
+pub mod console;
 mod grants;
 mod listed;
 mod local;

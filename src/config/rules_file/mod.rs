@@ -4,9 +4,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use figment::value::Value;
+use rlaas_console::{FieldHelp, RulesFormat, RulesReading};
+use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
@@ -17,11 +20,10 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::console::{FieldHelp, RulesFormat, RulesReading};
 use crate::projects::{FileProject, ProjectId, RulesFile};
 use crate::rule_messages;
-use crate::rules::RuleSet;
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
+use crate::rules::{RuleSet, Unmatched};
 
 const PROJECT: Setting = Setting::new("project", "Project of the rules of a file.");
 
@@ -56,7 +58,7 @@ impl RulesFile {
 
 /// Rules files, as pages show and read them.
 pub(super) const FORMAT: RulesFormat =
-    RulesFormat { read: read_of_page, print: RulesFile::to_yaml, fields: field_help };
+    RulesFormat { read: read_of_page, print, fields: rule_fields, help: field_help };
 
 /// Reads rules as far as they can be read, and their problems.
 fn read(origin: String, text: String) -> (RulesFile, Problems) {
@@ -80,7 +82,35 @@ fn read_of_page(text: &str) -> RulesReading {
         let shown = shown.strip_prefix(ORIGIN).and_then(|rest| rest.strip_prefix(": "));
         shown.unwrap_or("can't be read").to_owned()
     };
-    RulesReading { problems: problems.iter().map(problem).collect(), file }
+    RulesReading {
+        project: file.project.map(|id| id.as_str().to_owned()),
+        unmatched: file.unmatched.map(|policy| match policy {
+            Unmatched::DefaultRule => UnmatchedPolicy::DefaultRule,
+            Unmatched::Allow => UnmatchedPolicy::Allow,
+            Unmatched::Deny => UnmatchedPolicy::Deny,
+        }),
+        rules: file.rules.iter().map(rule_messages::message).collect(),
+        problems: problems.iter().map(problem).collect(),
+    }
+}
+
+/// Prints rules of a project.
+fn print(project: &str, rules: &[Rule]) -> String {
+    let rules = rules.iter().map(|rule| {
+        let rule = rule_messages::explicit(&rule_messages::spec(rule));
+        rule_messages::without_defaults(rule)
+    });
+    RulesFile { project: project.parse().ok(), unmatched: None, rules: rules.collect() }.to_yaml()
+}
+
+/// Returns the fields of a rule that are not at their defaults.
+fn rule_fields(rule: &Rule) -> BTreeMap<String, String> {
+    let shown = |value: serde_json::Value| match value {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let fields = rule_messages::fields(&rule_messages::spec(rule));
+    fields.into_iter().map(|(key, value)| (key, shown(value))).collect()
 }
 
 /// Returns the fields of rules, in the order of the documentation.

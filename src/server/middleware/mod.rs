@@ -42,13 +42,13 @@ use self::response_body::ResponseBody;
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
+use crate::api::auth::console::RequestOrigin;
 use crate::api::auth::{
     Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
     RequestKind, StreamAccess, WebError,
 };
 use crate::api::http::{Cors, OverTls};
 use crate::api::{RequestTrace, Sampled};
-use crate::console::RequestOrigin;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 

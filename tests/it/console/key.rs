@@ -121,14 +121,18 @@ async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
     for (change, fields, problem) in [
         ("reset", "reason=", "Why must be 1 to 1024 bytes"),
         ("reset", &*format!("reason={}", "a".repeat(1025)), "Why must be 1 to 1024 bytes"),
-        ("refund", "reason=typed&units=0", "units must be 1 to"),
-        ("refund", "reason=typed&units=%3Cscript%3E", "units must be 1 to"),
-        ("ban", "reason=typed&ttl=", "ends after must be 1s to 366d"),
-        ("ban", "reason=typed&ttl=400d", "ends after must be 1s to 366d"),
-        ("set-limit", "reason=typed&ttl=1h&limit=0", "limit must be 1 to"),
-        ("set-limit", "reason=typed&ttl=1h&limit=5000000000", "limit must be 1 to"),
-        ("set-limit", "reason=typed&ttl=1h&limit=7&burst=x", "most at once must be 1 to"),
-        ("set-limit", "reason=typed&ttl=1h&limit=unlimited&burst=1", "most at once must be empty"),
+        ("refund", "reason=typed&units=0", "Units must be 1 to"),
+        ("refund", "reason=typed&units=%3Cscript%3E", "Units must be 1 to"),
+        ("ban", "reason=typed&ttl=", "Ends after must be 1s to 366d"),
+        ("ban", "reason=typed&ttl=400d", "Ends after must be 1s to 366d"),
+        ("set-limit", "reason=typed&ttl=1h&limit=0", "Limit must be 1 to"),
+        ("set-limit", "reason=typed&ttl=1h&limit=5000000000", "Limit must be 1 to"),
+        ("set-limit", "reason=typed&ttl=1h&limit=7&burst=x", "Most at once must be 1 to"),
+        (
+            "set-limit",
+            "reason=typed&ttl=1h&limit=unlimited&burst=1",
+            "Most at once must be unset without limit",
+        ),
         ("reset", "reason=typed&reason=typed", "reason: given twice"),
     ] {
         let refused =

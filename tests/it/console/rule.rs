@@ -180,9 +180,9 @@ async fn a_mode_is_set_for_a_time_and_ended() {
     let page = browser.get(PAY).await.body;
     let hidden = form(&page, "enforce");
     for (fields, status, problem) in [
-        ("mode=shadow&ttl=&reason=typed", 400, "ends after must be 1s to 30d"),
-        ("mode=shadow&ttl=31d&reason=typed", 400, "ends after must be 1s to 30d"),
-        ("mode=none&ttl=1h&reason=typed", 400, "mode must be one of"),
+        ("mode=shadow&ttl=&reason=typed", 400, "Ends after must be 1s to 30d"),
+        ("mode=shadow&ttl=31d&reason=typed", 400, "Ends after must be 1s to 30d"),
+        ("mode=none&ttl=1h&reason=typed", 400, "Mode must be one of"),
         ("mode=shadow&ttl=1h&reason=", 400, "Why must be 1 to 1024 bytes"),
         ("mode=configured&reason=", 400, "Why must be 1 to 1024 bytes"),
         ("mode=off&mode=shadow&ttl=1h&reason=typed", 400, "mode: given twice"),

@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::admin::v1::ListUsageResponse;
 use tonic::Status;
 
 use crate::api::admin::routes::AdminRoute;
-use crate::usage::csv;
+use rlaas_proto::csv;
 
 /// The type of the values.
 pub(super) const TYPE: &str = "text/csv";

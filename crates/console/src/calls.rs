@@ -1,0 +1,131 @@
+//! Calls of the service in this process, by generated clients, on behalf of a visitor.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::http;
+use prost_types::Timestamp;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Status};
+use tower::util::BoxCloneSyncService;
+
+use super::Console;
+use super::fields::UNNAMED;
+use super::page_error::{PageError, sentence};
+use super::text::time_text;
+use super::visit::Visitor;
+
+/// The services, as one visitor may call them: a transport of generated clients.
+pub type Services = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
+
+/// Id of the project of a call whose request has no field for it. Extension of that request.
+#[derive(Clone, Debug, Default)]
+pub struct CallProject(pub String);
+
+/// Longest wait for something to show.
+pub(super) const READ_TIME: Duration = Duration::from_secs(5);
+/// Longest wait for a change.
+pub(super) const CHANGE_TIME: Duration = Duration::from_secs(20);
+/// The project of a call that is for all projects of its caller.
+pub(super) const EVERY_PROJECT: &str = "-";
+/// Most items of a page of a list.
+const PAGE_SIZE: i32 = 1_000;
+
+impl Visitor {
+    /// Returns the client for keys, modes, the audit and statistics.
+    pub(super) fn admin(&self) -> AdminServiceClient<Services> {
+        AdminServiceClient::new(self.services.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Returns the client for projects and their rules.
+    pub(super) fn projects(&self) -> ProjectServiceClient<Services> {
+        ProjectServiceClient::new(self.services.clone()).max_decoding_message_size(usize::MAX)
+    }
+}
+
+impl Console {
+    /// Makes calls that the service answers from memory, on the background thread: no decision waits for
+    /// long lists. Calls of the store, and those that use that thread themselves, must not be among them.
+    pub(super) async fn in_background<T: Send + 'static>(
+        &self,
+        calls: impl Future<Output = Result<T, PageError>> + Send + 'static,
+    ) -> Result<T, PageError> {
+        let runtime = self.background.clone();
+        let made = self.blocking(move || runtime.block_on(calls)).await;
+        made.ok_or_else(|| Status::unavailable("the server stops"))?
+    }
+}
+
+/// Returns the request with a message, which must be answered within a time.
+pub(super) fn within<T>(time: Duration, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(time);
+    request
+}
+
+/// Returns the configuration that is in force in a project.
+pub(super) async fn configuration(
+    visitor: &Visitor,
+    project: &str,
+    message: GetConfigRequest,
+) -> Result<GetConfigResponse, PageError> {
+    let mut request = within(READ_TIME, message);
+    request.extensions_mut().insert(CallProject(project.to_owned()));
+    let client = RateLimitServiceClient::new(visitor.services.clone());
+    let mut client = client.max_decoding_message_size(usize::MAX);
+    Ok(client.get_config(request).await?.into_inner())
+}
+
+/// Returns all items of a list. `page` calls for a page of this size, after this token.
+pub(super) async fn every<T, F>(mut page: impl FnMut(i32, String) -> F) -> Result<Vec<T>, Status>
+where
+    F: Future<Output = Result<(Vec<T>, String), Status>>,
+{
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let (items, next) = page(PAGE_SIZE, token).await?;
+        all.extend(items);
+        if next.is_empty() {
+            return Ok(all);
+        }
+        token = next;
+    }
+}
+
+/// Returns what the service warns of, as a further sentence. It is about instances and their store, which
+/// visitors of single projects do not see.
+pub(super) fn warning(visitor: &Visitor, metadata: &MetadataMap) -> String {
+    let text = metadata.get("rlaas-warning").and_then(|text| text.to_str().ok());
+    let text = text.filter(|_| visitor.sees_instances());
+    text.map(|text| format!(" {}", sentence(text))).unwrap_or_default()
+}
+
+/// Says from when on every instance obeys a change; nothing if that is not known.
+pub(super) fn everywhere(by: Option<&Timestamp>) -> String {
+    by.map(|by| format!(" Everywhere by {}.", time_text(by))).unwrap_or_default()
+}
+
+/// Says that a form was sent before, if so.
+pub(super) const fn replayed(is_replayed: bool) -> &'static str {
+    if is_replayed { "This form was sent before, and its change was made once: " } else { "" }
+}
+
+/// Returns the id of a project as messages have it: that of the unnamed one is empty.
+pub(super) fn id_of(field: &str) -> &str {
+    if field == UNNAMED { "" } else { field }
+}
+
+/// Returns the id of the project of a page that is about one: an empty field is the id of none.
+pub(super) fn id_of_page(field: &str) -> &str {
+    if field.is_empty() { EVERY_PROJECT } else { id_of(field) }
+}
+
+/// Returns the id of a project as fields of forms and queries have it.
+pub(super) fn field_of(id: &str) -> &str {
+    if id.is_empty() { UNNAMED } else { id }
+}

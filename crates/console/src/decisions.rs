@@ -1,0 +1,196 @@
+//! Decisions of the past, as `WatchStats` sends them; and of when and of which instances they are shown.
+
+use maud::{Markup, html};
+use prost_types::{Duration, Timestamp};
+use rlaas_proto::ratelimit::admin::v1::{
+    Coverage, RuleStats, WatchStatsRequest, WatchStatsResponse,
+};
+
+use super::Console;
+use super::calls::{READ_TIME, within};
+use super::fields::Link;
+use super::page_error::PageError;
+use super::text::{number, time};
+use super::visit::Visitor;
+
+/// The time that is shown, in seconds.
+pub(super) const SPAN: i64 = 15 * 60;
+/// The same in words.
+pub(super) const SPAN_NAME: &str = "15 minutes";
+/// Most rules of a point.
+const MAX_RULES: i32 = 1_000;
+
+/// Decisions of one rule, or of several. A decision counts in one of the first four.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DecisionSum {
+    pub(super) allowed: u64,
+    pub(super) near_limit: u64,
+    pub(super) denied: u64,
+    pub(super) shadow_denied: u64,
+    pub(super) units: u64,
+    pub(super) degraded: u64,
+    pub(super) fail_open: u64,
+}
+
+/// From a time, until another.
+pub(super) type Interval = (Timestamp, Timestamp);
+
+/// Instances that the points of a page cover.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PointsCoverage {
+    /// Those of the newest point.
+    pub(super) newest: Coverage,
+    /// Number of points that lack an instance.
+    pub(super) incomplete: usize,
+}
+
+impl From<&RuleStats> for DecisionSum {
+    fn from(stats: &RuleStats) -> Self {
+        Self {
+            allowed: stats.allowed,
+            near_limit: stats.near_limit,
+            denied: stats.denied,
+            shadow_denied: stats.shadow_denied,
+            units: stats.units,
+            degraded: stats.degraded,
+            fail_open: stats.fail_open,
+        }
+    }
+}
+
+impl DecisionSum {
+    /// Returns the number of decisions.
+    pub(super) fn decisions(&self) -> u64 {
+        [self.near_limit, self.denied, self.shadow_denied]
+            .into_iter()
+            .fold(self.allowed, u64::saturating_add)
+    }
+
+    /// Adds others.
+    pub(super) fn add(&mut self, other: &Self) {
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.allowed, other.allowed);
+        add(&mut self.near_limit, other.near_limit);
+        add(&mut self.denied, other.denied);
+        add(&mut self.shadow_denied, other.shadow_denied);
+        add(&mut self.units, other.units);
+        add(&mut self.degraded, other.degraded);
+        add(&mut self.fail_open, other.fail_open);
+    }
+}
+
+impl PointsCoverage {
+    pub(super) fn new(points: &[WatchStatsResponse]) -> Self {
+        let is_incomplete = |point: &&WatchStatsResponse| {
+            point.coverage.as_ref().is_some_and(|coverage| !coverage.missing.is_empty())
+        };
+        Self {
+            newest: points.last().and_then(|point| point.coverage.clone()).unwrap_or_default(),
+            incomplete: points.iter().filter(is_incomplete).count(),
+        }
+    }
+}
+
+/// Returns the interval of a point.
+pub(super) fn interval(point: &WatchStatsResponse) -> Interval {
+    (point.since.unwrap_or_default(), point.until.unwrap_or_default())
+}
+
+/// Returns the range of a chart that ends at the last interval.
+pub(super) fn range(points: &[Interval]) -> Interval {
+    let until = points.last().map(|(_, until)| *until).unwrap_or_default();
+    (Timestamp { seconds: until.seconds - SPAN, ..until }, until)
+}
+
+/// Returns the points of the last 15 minutes, oldest first. There may be 90,000 counters.
+pub(super) async fn history(
+    console: &Console,
+    visitor: &Visitor,
+    request: WatchStatsRequest,
+) -> Result<Vec<WatchStatsResponse>, PageError> {
+    let request = WatchStatsRequest {
+        history: Some(Duration { seconds: SPAN, nanos: 0 }),
+        max_rules: MAX_RULES,
+        past_only: true,
+        ..request
+    };
+    let mut client = visitor.admin();
+    let read = async move {
+        let stream = client.watch_stats(within(READ_TIME, request)).await?;
+        let (mut stream, mut points) = (stream.into_inner(), Vec::new());
+        while let Some(point) = stream.message().await? {
+            points.push(point);
+        }
+        Ok(points)
+    };
+    console.in_background(read).await
+}
+
+/// The decisions that a page shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) visitor: &'a Visitor,
+    /// Whether they are those of this instance.
+    pub(super) of_instance: bool,
+    pub(super) points: &'a [Interval],
+    /// Instances of the points.
+    pub(super) coverage: &'a PointsCoverage,
+}
+
+impl Shown<'_> {
+    /// Links to what all instances, and this one, have decided; nothing if they are the same.
+    pub(super) fn scopes(&self, link: impl Fn(bool) -> Link) -> Markup {
+        let scopes = [(false, "All instances"), (true, "This instance")];
+        html! {
+            @if self.visitor.sees_instances() && self.visitor.store.kind != "memory" {
+                nav.tabs aria-label="Instances" {
+                    ul {
+                        @for (of_instance, name) in scopes {
+                            @let is_chosen = of_instance == self.of_instance;
+                            li { a href=(link(of_instance)) aria-current=[is_chosen.then_some("true")] { (name) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says of when and of which instances the numbers are.
+    pub(super) fn as_of(&self, reload: &Link) -> Markup {
+        let PointsCoverage { newest: Coverage { instances, missing }, incomplete } = self.coverage;
+        let (counted, missing) = (instances.len() as u64, missing.len() as u64);
+        html! {
+            p.hint.as-of {
+                @match self.points.last() {
+                    Some((_, until)) => { "As of " (time(Some(until))) },
+                    None => "The first numbers come within 10 s",
+                }
+                @if !self.visitor.sees_instances() {}
+                @else if self.visitor.store.kind == "memory" { ", of this instance only: the store is its memory" }
+                @else if self.of_instance { ", of this instance only" }
+                @else if counted > 0 {
+                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
+                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
+                    @if *incomplete > 0 {
+                        "; " (number(*incomplete as u64)) " of the points of 10 s lack an instance"
+                    }
+                }
+                ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
+            }
+        }
+    }
+}
+
+/// Returns the value of the field for the decisions of this instance; that of all is left out.
+pub(super) const fn of_field(of_instance: bool) -> &'static str {
+    if of_instance { "instance" } else { "" }
+}
+
+/// Reads the field.
+pub(super) fn of_instance(field: &str) -> Result<bool, PageError> {
+    match field {
+        "" | "fleet" => Ok(false),
+        "instance" => Ok(true),
+        _ => Err(PageError::invalid("of must be fleet or instance")),
+    }
+}

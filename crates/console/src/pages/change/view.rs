@@ -1,0 +1,290 @@
+//! The page with the rules of a project as a text.
+
+use maud::{Markup, html};
+
+use super::form::ChangeForm;
+use super::plan::ChangePlan;
+use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
+use crate::assets::CHANGE;
+use crate::calls::field_of;
+use crate::fields::Link;
+use crate::form::{Field, FieldChoice, FieldKind, FormPlace, hidden};
+use crate::layout::failure;
+use crate::rule_diff::RuleDiff;
+use crate::rules_text::{FieldHelp, RulesFormat};
+use crate::text::{foreign, hidden_characters, number, time};
+
+/// Most rules of files that are named.
+const MAX_NAMED: usize = 20;
+/// Most problems, and most warnings, that are shown.
+const MAX_FINDINGS: usize = 500;
+/// Ways to publish. They have no JSON: the page sets them in the rules.
+const WAYS: [FieldChoice; 4] = [
+    ("text", "as the text says", ""),
+    ("shadow", "in shadow (enforce: 0%)", ""),
+    ("share", "for a share of the keys", ""),
+    ("all", "for all keys", ""),
+];
+/// The fields for publishing.
+pub(super) const PUBLISHING: [Field; 3] = [
+    Field::new("publish_as", "", FieldKind::Choice(&WAYS))
+        .labelled("Publish")
+        .hint("Rules that are new or changed, or enforced for a share so far."),
+    Field::new("percent", "", FieldKind::Units(99))
+        .labelled("Share, in per cent")
+        .hint("While it grows, no key falls out."),
+    Field::REASON,
+];
+
+impl ChangePage {
+    /// Returns the page.
+    pub(super) fn render(&self) -> Markup {
+        let id = field_of(&self.form.project);
+        let content = html! {
+            p {
+                a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                " · " a href=(Link::to("history").with("project", id)) { "History and roll back" }
+                " · revision " (number(self.project.revision))
+            }
+            @if !matches!(self.result, ChangeResult::None) {
+                p.notice { "Nothing was published. " a href="#result" { "See the result below the text" } }
+            }
+            (self.file_rules())
+            form #change method="post" action="change-check" {
+                (hidden(&self.frame, None))
+                input type="hidden" name="project" value=(id);
+                input type="hidden" name="revision" value=(self.form.revision);
+                div.editor {
+                    div {
+                        label for="rules" { "Rules of the project, as YAML" }
+                        // The first line feed of the element is not part of its text.
+                        textarea #rules name="rules" rows="24" spellcheck="false" autocomplete="off"
+                            autocapitalize="off" aria-describedby="rules-hint" { "\n" (self.form.text) }
+                        p.hint #rules-hint {
+                            "All rules that were made at run time, as " code { "rlaas rule export" }
+                            " prints them. A rule that is left out is deleted."
+                        }
+                    }
+                    (help(&(self.format.help)()))
+                }
+                div.buttons { button formaction="change-check#result" { "Validate" } }
+                (self.result())
+                (self.publishing())
+            }
+            script type="module" src=(CHANGE.path()) {}
+        };
+        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
+        self.frame.page(&format!("Change the rules: {of}"), &content)
+    }
+
+    /// Returns what is said of rules that can't be changed here.
+    fn file_rules(&self) -> Markup {
+        let of_files = self.rules.iter().filter(|rule| !is_of_run_time(rule));
+        let of_files: Vec<_> = of_files.filter_map(|rule| rule.rule.as_ref()).collect();
+        let hidden: Vec<_> = self.rules.iter().filter(|rule| rule.hidden).collect();
+        let hidden: Vec<_> = hidden.iter().filter_map(|rule| rule.rule.as_ref()).collect();
+        html! {
+            @if !of_files.is_empty() {
+                div.notice {
+                    "Rules of files are read-only: change them in the file, and they are reloaded."
+                    details #file-rules {
+                        summary { (number(of_files.len() as u64)) @if of_files.len() == 1 { " rule" } @else { " rules" } " of files" }
+                        ul {
+                            @for rule in of_files.iter().take(MAX_NAMED) {
+                                li { (foreign(&rule.name)) " in " (foreign(rule.origin.as_ref().map_or("", |of| &of.source))) }
+                            }
+                            @if of_files.len() > MAX_NAMED { li { "and more" } }
+                        }
+                    }
+                }
+            }
+            @if !hidden.is_empty() {
+                p.problem {
+                    "Files hide " (number(hidden.len() as u64)) " rules of the same names, which are not in the \
+                     text: publishing deletes them. They are "
+                    @for (at, rule) in hidden.iter().take(MAX_NAMED).enumerate() {
+                        @if at > 0 { ", " } (foreign(&rule.name))
+                    }
+                    @if hidden.len() > MAX_NAMED { " and more" } "."
+                }
+            }
+        }
+    }
+
+    fn may_publish(&self) -> bool {
+        self.frame.visitor.is_admin(&self.form.project)
+    }
+
+    fn publishing(&self) -> Markup {
+        let ChangeForm { publish_as, percent, reason, .. } = &self.form;
+        let values = [("publish_as", &**publish_as), ("percent", percent), ("reason", reason)];
+        let place = FormPlace { frame: &self.frame, prefix: "", values: &values, refused: None };
+        html! {
+            @if self.may_publish() {
+                fieldset.card {
+                    legend.hidden-text { "Publish" }
+                    div.publish {
+                        @for field in &PUBLISHING { (field.render(&place)) }
+                        button.primary formaction="change-publish" { "Publish" }
+                    }
+                    p.hint.below {
+                        "The plan is shown first. A changed rule in shadow refuses nothing, not even by its limit before: to try a limit \
+                         beside the one in force, add it to " code { "candidates" } "."
+                    }
+                }
+            } @else {
+                p.hint { "To publish the rules, the role admin is required." }
+            }
+        }
+    }
+
+    /// Returns the plan that the page shows, if it can be published.
+    fn plan(&self) -> Option<&ChangePlan> {
+        let plan = match &self.result {
+            ChangeResult::Plan(plan) | ChangeResult::Stale { plan, .. } => Some(plan),
+            ChangeResult::None | ChangeResult::Refused(_) => None,
+        };
+        plan.filter(|plan| plan.problems.is_empty())
+    }
+
+    /// Returns what was asked for, with the name of the plan that it shows.
+    pub(super) fn result(&self) -> Markup {
+        let planned = self.plan().map(|_| self.form.plan_name());
+        html! {
+            div #result role="status" {
+                input type="hidden" name="planned" value=(planned.unwrap_or_default());
+                (hidden_in(&self.form.text))
+                @match &self.result {
+                    ChangeResult::None => {}
+                    ChangeResult::Refused(error) => (failure(&error.sentence())),
+                    ChangeResult::Plan(plan) => (plan.render(self.may_publish(), self.format)),
+                    ChangeResult::Stale { plan, newer } => {
+                        (newer.render(self.format)) (plan.render(self.may_publish(), self.format))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ChangePlan {
+    fn render(&self, may_publish: bool, format: RulesFormat) -> Markup {
+        let diff = RuleDiff {
+            of: "planned changes",
+            caption: "The rules in force, and the text",
+            changes: &self.changes,
+            format,
+        };
+        html! {
+            @if !self.problems.is_empty() {
+                div.problem role="alert" {
+                    (findings(&self.problems, "problem", ": nothing can be published"))
+                }
+            }
+            @if !self.warnings.is_empty() {
+                div.notice { (findings(&self.warnings, "warning", "")) }
+            }
+            @if self.problems.is_empty() {
+                h2 { "Plan" }
+                @if self.changes.is_empty() {
+                    p.done { "The text is valid, and has the rules that are in force: publishing changes nothing." }
+                } @else {
+                    p.done {
+                        "The text is valid. "
+                        @if may_publish { "Nothing was changed yet: publish, if this is the change that you want." }
+                    }
+                    (diff.render())
+                }
+            }
+        }
+    }
+}
+
+/// Returns how many problems or warnings there are, with their name in the singular, and the first ones.
+fn findings(all: &[String], name: &str, more: &str) -> Markup {
+    let left_out = all.len().saturating_sub(MAX_FINDINGS);
+    html! {
+        strong { (number(all.len() as u64)) " " (name) @if all.len() != 1 { "s" } (more) }
+        ul.problems {
+            @for finding in all.iter().take(MAX_FINDINGS) { li { (foreign(finding)) } }
+            @if left_out > 0 { li { "and " (number(left_out as u64)) " more" } }
+        }
+    }
+}
+
+impl NewerRules {
+    fn render(&self, format: RulesFormat) -> Markup {
+        html! {
+            div.problem role="alert" {
+                strong { "Others have changed the project since you loaded the rules: nothing was published. " }
+                @if let Some(revision) = &self.revision {
+                    "Revision " (number(revision.revision)) " is by " (foreign(&revision.actor)) ", "
+                    (time(revision.created_at.as_ref()))
+                    @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
+                    ". "
+                }
+                "Your text is as you left it. Compare, and publish again if you want it in place of theirs."
+            }
+            @if let Some(changes) = &self.changes {
+                h2 { "Changes of the others" }
+                (RuleDiff {
+                    of: "changes of others",
+                    caption: "The rules that you began with, and those in force",
+                    changes,
+                    format,
+                }.render())
+            }
+        }
+    }
+}
+
+/// Returns a warning about characters that nobody sees.
+fn hidden_in(text: &str) -> Markup {
+    let found = hidden_characters(text);
+    html! {
+        @if !found.is_empty() {
+            div.notice {
+                strong { "The text has characters that nobody sees" }
+                ul.problems {
+                    @for (line, of) in found.iter().take(MAX_NAMED) {
+                        li { "line " (number(*line as u64)) ": " (foreign(&of.to_string())) }
+                    }
+                    @if found.len() > MAX_NAMED { li { "and more" } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the fields of rules.
+fn help(fields: &[FieldHelp]) -> Markup {
+    html! {
+        details.help.card open {
+            summary { "Fields of a rule" }
+            div tabindex="0" role="region" aria-label="Fields of a rule" {
+                dl {
+                    @for FieldHelp { name, about, must_be } in fields {
+                        dt { code { (name) } }
+                        dd {
+                            (about)
+                            @if !must_be.is_empty() { br; span.muted { "Must be " (must_be) "." } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_findings_are_shown() {
+        let all: Vec<_> = (0..MAX_FINDINGS + 7).map(|number| number.to_string()).collect();
+        let html = findings(&all, "problem", "").into_string();
+        assert_eq!(html.matches("<li>").count(), MAX_FINDINGS + 1, "{html}");
+        assert!(html.contains(">507<") && html.contains(">7</data> more"), "{html}");
+    }
+}

@@ -1,0 +1,282 @@
+//! The last revisions of the rules of a project: who changed what, when and why, and the way back.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, Revision,
+};
+
+use super::project::project;
+use crate::calls::{CHANGE_TIME, READ_TIME, field_of, id_of_page, within};
+use crate::fields::{FormFields, Link};
+use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::rule_diff::RuleDiff;
+use crate::rules_text::RulesFormat;
+use crate::table::Table;
+use crate::text::{foreign, number, time};
+use crate::visit::{Visit, Visitor};
+
+/// Most revisions: all that are kept.
+const MAX_REVISIONS: i32 = 1_000;
+const ROLL_BACK: Form = Form::new(
+    ("roll-back", "RollbackRequest"),
+    &[
+        Field::PROJECT,
+        Field::new("revision", "revision", FieldKind::HiddenNumber),
+        // It lets a form be sent once.
+        Field::new("expected", "expected_revision", FieldKind::HiddenNumber),
+        Field::REASON,
+    ],
+    "Roll back to this revision",
+)
+.hint(
+    "The rules of this revision come into force again, as a new revision; rules that were made since are \
+     deleted.",
+)
+.tone("danger");
+
+/// All that the page shows.
+#[derive(Debug)]
+struct HistoryPage {
+    frame: Frame,
+    format: RulesFormat,
+    id: String,
+    history: Result<Vec<Revision>, PageError>,
+    /// The revision that a visitor looks at, and the one beside it; empty: the one before.
+    query: FormFields,
+    diff: Option<Result<GetRevisionResponse, PageError>>,
+    /// Revision of the project that a visitor of this page has seen.
+    seen: u64,
+    refused: Option<RefusedForm>,
+}
+
+/// Shows the revisions, and the differences between two.
+pub(crate) async fn show(visit: Visit) -> Response {
+    respond(&visit, None).await
+}
+
+/// Makes the rules of a revision those of the project again.
+pub(crate) async fn roll_back(visit: Visit) -> Response {
+    let Visit { console, visitor, fields } = &visit;
+    match try_roll_back(visitor, fields).await {
+        Ok(outcome) => visitor.done(Link::like("history", fields, &["project"]), &outcome),
+        Err(error) if error.is_of_access() => console.refuse(error).await,
+        Err(error) => respond(&visit, Some(ROLL_BACK.refused(fields.clone(), error))).await,
+    }
+}
+
+async fn try_roll_back(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
+    let id = visitor.admin_in(fields)?;
+    let request = ROLL_BACK.message(fields)?;
+    let number = fields.get("revision").parse().unwrap_or_default();
+    let error = match visitor.projects().rollback(within(CHANGE_TIME, request)).await {
+        Ok(written) if written.get_ref().changes.is_empty() => {
+            return Ok(format!(
+                "The rules are those of revision {number} already: nothing was changed."
+            ));
+        }
+        Ok(written) => {
+            let made = written.into_inner().revision.unwrap_or_default().revision;
+            return Ok(format!(
+                "The rules of revision {number} are in force again, as revision {made}."
+            ));
+        }
+        Err(status) => PageError::from(status),
+    };
+    if error.reason != "STALE" {
+        return Err(error);
+    }
+    // Perhaps the form was sent twice.
+    if revision(visitor, id, 0, Some(number)).await.is_ok_and(|diff| diff.changes.is_empty()) {
+        return Ok(format!(
+            "The rules of revision {number} are in force already: nothing was left to change."
+        ));
+    }
+    let problem = "Others have changed the project since you loaded this page: nothing was rolled \
+                   back. Compare again, and roll back if you still want to."
+        .to_owned();
+    Err(PageError { problem, ..error })
+}
+
+/// Returns a revision with its differences from another; 0 is the newest one.
+pub(super) async fn revision(
+    visitor: &Visitor,
+    id: &str,
+    revision: u64,
+    base_revision: Option<u64>,
+) -> Result<GetRevisionResponse, PageError> {
+    let request = GetRevisionRequest { project_id: id.to_owned(), revision, base_revision };
+    Ok(visitor.projects().get_revision(within(READ_TIME, request)).await?.into_inner())
+}
+
+/// Returns the last revisions of the rules of a project, newest first.
+pub(super) async fn revisions(visitor: &Visitor, id: &str) -> Result<Vec<Revision>, PageError> {
+    let (project_id, page_token) = (id.to_owned(), String::new());
+    let request = ListRevisionsRequest { project_id, page_size: MAX_REVISIONS, page_token };
+    let listed = visitor.projects().list_revisions(within(READ_TIME, request)).await?;
+    Ok(listed.into_inner().revisions)
+}
+
+async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {
+    let Visit { console, visitor, fields } = visit;
+    let id = id_of_page(fields.get("project")).to_owned();
+    let state = match project(visitor, &id).await {
+        Ok(state) => state,
+        Err(error) => return console.refuse(error).await,
+    };
+    let history = revisions(visitor, &id).await;
+    let diff = match fields.get("revision") {
+        "" => None,
+        _ => Some(diff(visitor, &id, fields).await),
+    };
+    let problem = refused.as_ref().map(|refused| &refused.error);
+    let problem =
+        problem.or(history.as_ref().err()).or(diff.as_ref().and_then(|diff| diff.as_ref().err()));
+    let status = problem.map_or(StatusCode::OK, |error| error.status);
+    // Without the differences the visitor sees nothing that others have changed meanwhile.
+    let expected = refused.as_ref().map(|refused| refused.fields.get("expected"));
+    let seen = match &diff {
+        Some(Err(_)) => expected.and_then(|text| text.parse().ok()).unwrap_or_default(),
+        _ => state.revision,
+    };
+    let (frame, format) = (visit.frame("projects"), console.rules_format);
+    let query = fields.clone();
+    let page = HistoryPage { frame, format, id, history, query, diff, seen, refused };
+    console.page(status, move || page.render()).await
+}
+
+/// Returns the differences that are asked for.
+async fn diff(
+    visitor: &Visitor,
+    id: &str,
+    query: &FormFields,
+) -> Result<GetRevisionResponse, PageError> {
+    let number = |name: &str, field: &str| {
+        let invalid = |_| PageError::invalid(format!("{name} must be the number of a revision"));
+        query.get(field).parse::<u64>().map_err(invalid)
+    };
+    let asked = number("Revision", "revision")?;
+    let base = match query.get("base") {
+        "" => None,
+        _ => Some(number("Base", "base")?),
+    };
+    revision(visitor, id, asked, base).await
+}
+
+impl HistoryPage {
+    fn render(&self) -> Markup {
+        let id = field_of(&self.id);
+        // The reason of a form that was refused stays.
+        let refused_roll_back = self.query.get("revision").parse().ok();
+        let refused_roll_back = refused_roll_back.filter(|_| self.refused.is_some());
+        let content = html! {
+            @if let Some(refused) = &self.refused { (refused.notice()) }
+            p {
+                a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                " · " a href=(Link::to("change").with("project", id)) { "Change the rules" }
+            }
+            @match &self.diff {
+                Some(Ok(diff)) => (self.diff(diff)),
+                Some(Err(error)) => {
+                    (failure(&error.sentence()))
+                    @if let Some(revision) = refused_roll_back { (self.roll_back_form(revision)) }
+                }
+                None => {}
+            }
+            h2 { "Revisions" }
+            @match &self.history {
+                Err(error) => (failure(&format!("The history can't be read. {}", error.sentence()))),
+                Ok(history) if history.is_empty() => {
+                    p.notice { "The rules of the project were never changed at run time." }
+                }
+                Ok(history) => (self.table(history)),
+            }
+        };
+        let of = if self.id.is_empty() { "requests without an API key" } else { id };
+        self.frame.page(&format!("History of the rules: {of}"), &content)
+    }
+
+    fn table(&self, history: &[Revision]) -> Markup {
+        let link = |revision: u64| {
+            let link = Link::to("history").with("project", field_of(&self.id));
+            link.with("revision", &revision.to_string())
+        };
+        let table = Table::<Revision>::new("revisions", "The last 100, newest first")
+            .right("Revision", |of| {
+                html! { a href=(link(of.revision)) { (number(of.revision)) } }
+            })
+            .text("When", |of| time(of.created_at.as_ref()))
+            .text("Who", |of| foreign(&of.actor))
+            .text("How", |of| foreign(&of.action))
+            .wide("Why", |of| {
+                html! { @if of.reason.is_empty() { span.muted { "–" } } @else { (foreign(&of.reason)) } }
+            })
+            .right("Rules", |of| number(of.changed_rules.into()));
+        table.rows(history)
+    }
+
+    /// Shows a revision beside another one, with the form to go back to it.
+    fn diff(&self, GetRevisionResponse { revision, changes }: &GetRevisionResponse) -> Markup {
+        let revision = revision.clone().unwrap_or_default();
+        let base = self.query.get("base");
+        let base_text =
+            if base.is_empty() { "the one before".to_owned() } else { format!("revision {base}") };
+        let caption = format!("Revision {} against {base_text}", revision.revision);
+        html! {
+            h2 { "Revision " (revision.revision) }
+            p {
+                (foreign(&revision.action)) " by " (foreign(&revision.actor)) ", "
+                (time(revision.created_at.as_ref()))
+                @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
+            }
+            @if let Ok(history) = &self.history { (self.base_form(history, revision.revision)) }
+            @if changes.is_empty() { p.notice { "No rule differs." } }
+            @else { (RuleDiff { of: "differences", caption: &caption, changes, format: self.format }.render()) }
+            @if self.is_newest(revision.revision) {
+                p.hint { "It is the newest revision: its rules are those of the project." }
+            } @else if self.frame.visitor.is_admin(&self.id) { (self.roll_back_form(revision.revision)) }
+        }
+    }
+
+    fn is_newest(&self, number: u64) -> bool {
+        let newest = self.history.as_ref().ok().and_then(|history| history.first());
+        newest.is_some_and(|newest| newest.revision == number)
+    }
+
+    fn base_form(&self, history: &[Revision], shown: u64) -> Markup {
+        let base = self.query.get("base");
+        html! {
+            form.row method="get" action="history" {
+                input type="hidden" name="project" value=(field_of(&self.id));
+                input type="hidden" name="revision" value=(shown);
+                div {
+                    label for="base" { "Compare with" }
+                    select #base name="base" {
+                        option value="" selected[base.is_empty()] { "the one before" }
+                        @for Revision { revision: number, .. } in history.iter().filter(|of| of.revision != shown) {
+                            option value=(number) selected[base == number.to_string()] { "revision " (number) }
+                        }
+                        option value="0" selected[base == "0"] { "no rules" }
+                    }
+                }
+                button { "Compare" }
+            }
+        }
+    }
+
+    fn roll_back_form(&self, revision: u64) -> Markup {
+        let (revision, seen) = (revision.to_string(), self.seen.to_string());
+        let values =
+            [("project", field_of(&self.id)), ("revision", &revision), ("expected", &seen)];
+        let place = FormPlace {
+            frame: &self.frame,
+            prefix: "",
+            values: &values,
+            refused: self.refused.as_ref(),
+        };
+        ROLL_BACK.render("card narrow-form", &place)
+    }
+}

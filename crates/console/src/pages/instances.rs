@@ -1,0 +1,128 @@
+//! The instances of the fleet.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+use rlaas_proto::ratelimit::admin::v1::{Instance, ListInstancesRequest, StoreNode};
+
+use crate::calls::{READ_TIME, within};
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::table::Table;
+use crate::text::{foreign, number, span, time};
+use crate::visit::{Visit, Visitor};
+
+/// Most instances on a page.
+const MAX_SHOWN: i32 = 1_000;
+
+/// The first instances, and whether there are more.
+type ListedInstances = (Vec<Instance>, bool);
+
+/// Shows the instances.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let frame = visit.frame("instances");
+    let listed = list(&visit.visitor).await;
+    let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
+    let render = move || {
+        let content = match &listed {
+            Ok((instances, has_more)) => content(&frame, instances, *has_more),
+            Err(error) => failure(&error.sentence()),
+        };
+        frame.page("Instances", &content)
+    };
+    visit.console.page(status, render).await
+}
+
+/// Lists the instances.
+pub(super) async fn list(visitor: &Visitor) -> Result<ListedInstances, PageError> {
+    let request = ListInstancesRequest { page_size: MAX_SHOWN, page_token: String::new() };
+    let listed = visitor.admin().list_instances(within(READ_TIME, request)).await?.into_inner();
+    Ok((listed.instances, !listed.next_page_token.is_empty()))
+}
+
+fn content(frame: &Frame, instances: &[Instance], has_more: bool) -> Markup {
+    let missing = instances.iter().filter(|instance| instance.missing).count();
+    let here = instances.iter().find(|instance| instance.answering);
+    let store = &frame.visitor.store;
+    html! {
+        p.summary {
+            (number(instances.len() as u64))
+            @if instances.len() == 1 { " instance" } @else { " instances" }
+            @if missing > 0 { ", " strong.bad { (number(missing as u64)) " missing" } }
+            @else if !store.is_away { ", all reporting" }
+            @if store.is_away { ", " strong.warn { "other instances are not known" } }
+        }
+        @if store.kind == "memory" {
+            p.notice { "The store is this instance's memory: other instances do not share its counts, and are not listed." }
+        }
+        (table(instances))
+        @if has_more {
+            p.notice { "Only the first " (number(instances.len() as u64)) " are shown." }
+        }
+        @if let Some(here) = here { (nodes(&here.store_nodes)) }
+    }
+}
+
+fn table(instances: &[Instance]) -> Markup {
+    let newest = instances.iter().map(|instance| instance.catalogue_revision).max();
+    let caption = "Each instance as it reported itself, every 10\u{a0}s; this one as it is now";
+    let table = Table::<Instance>::new("instances", caption)
+        .text("Instance", |of| foreign(&of.id))
+        .text("State", |of| {
+            html! {
+                @if of.answering { span.good { "this one" } }
+                @else if of.missing { span.bad { "missing" } " since " (time(of.reported_at.as_ref())) }
+                @else { span.good { "reporting" } }
+            }
+        })
+        .text("Version", |of| foreign(&of.version))
+        .text("Started", |of| time(of.started_at.as_ref()))
+        .right("Decisions/s", |of| number(of.decisions_per_second))
+        .right("p50", |of| span(of.check_p50.as_ref()))
+        .right("p99", |of| span(of.check_p99.as_ref()))
+        .right("Connections", |of| number(of.connections.into()))
+        .right("Configuration", |of| number(of.revision))
+        .right("Catalogue", |of| catalogue(of, newest));
+    table.rows(instances)
+}
+
+fn catalogue(instance: &Instance, newest: Option<u64>) -> Markup {
+    let revision = instance.catalogue_revision;
+    html! {
+        @if revision == 0 { span.muted { "none" } }
+        @else {
+            (number(revision))
+            @if newest.is_some_and(|newest| revision < newest) { " " span.warn { "behind" } }
+            @if let Some(age) = &instance.catalogue_age { " " span.muted { "(" (span(Some(age))) " old)" } }
+        }
+    }
+}
+
+/// Shows the servers of the store, as this instance sees them.
+fn nodes(nodes: &[StoreNode]) -> Markup {
+    let caption = "A node whose circuit breaker is open is not asked until a probe succeeds";
+    let table = Table::<StoreNode>::new("Redis nodes", caption)
+        .text("Address", |node| foreign(&node.address))
+        .text("Answers", |node| {
+            html! { @if node.available { span.good { "yes" } } @else { span.bad { "no" } } }
+        })
+        .text("Circuit breaker", |node| breaker(node.breaker()));
+    html! {
+        @if !nodes.is_empty() {
+            h2 { "Redis nodes, as this instance sees them" }
+            (table.rows(nodes))
+        }
+    }
+}
+
+fn breaker(breaker: Breaker) -> Markup {
+    html! {
+        @match breaker {
+            Breaker::Closed => span.good { "closed" },
+            Breaker::HalfOpen => span.warn { "half open: probing" },
+            Breaker::Open => span.bad { "open" },
+            Breaker::Unspecified => span.muted { "unknown" },
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Changes of one key: their forms, and from a form to the change.
+
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    Change, ClearOverrideRequest, KeyState, OverrideKind, RefundRequest, ResetRequest,
+    SetOverrideRequest,
+};
+use rlaas_proto::ratelimit::v1::Grant;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use tonic::metadata::MetadataMap;
+
+use super::render::KeyPage;
+use super::{FoundKeys, MetKey, link, page, selector};
+use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
+use crate::fields::FormFields;
+use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
+use crate::page_error::PageError;
+use crate::text::{grouped, time_text};
+use crate::visit::{Visit, Visitor};
+
+/// Most units of a limit.
+const MAX_UNITS: u64 = 1_000_000_000;
+/// The fields that name the key, and the change.
+const SEARCH: Field = Field::new("search", "", FieldKind::Hidden);
+const RULE: Field = Field::new("of_rule", "", FieldKind::Hidden);
+const KIND: &str = "change";
+const UNITS: Field =
+    Field::new("units", "units", FieldKind::Units(u32::MAX as u64)).labelled("Units").example("10");
+const LIMIT: Field = Field::new("limit", "grant.limit", FieldKind::Limit(MAX_UNITS))
+    .labelled("Limit, or \"unlimited\"")
+    .example("500");
+const BURST: Field = Field::new("burst", "grant.burst", FieldKind::OptionalUnits(MAX_UNITS))
+    .labelled("Most at once, if another number");
+const TTL: Field =
+    Field::new("ttl", "ttl", FieldKind::Ttl(366)).labelled("Ends after").example("12h");
+const REASON: Field = Field::NEEDED_REASON;
+const REQUEST_ID: Field = Field::REQUEST_ID;
+
+/// A change of a key.
+struct KeyChange {
+    name: &'static str,
+    title: &'static str,
+    form: Form,
+}
+
+/// All changes: their names, titles, messages, fields, buttons and hints.
+static ALL: [KeyChange; 6] = [
+    KeyChange::new(
+        ("reset", "Reset", "ResetRequest"),
+        &[SEARCH, RULE, REQUEST_ID, REASON],
+        "Reset this key",
+        "As if nothing had been used. Bans and other limits stay.",
+    ),
+    KeyChange::new(
+        ("refund", "Refund", "RefundRequest"),
+        &[SEARCH, RULE, REQUEST_ID, UNITS, REASON],
+        "Refund units",
+        "Gives back units that were used, up to full.",
+    ),
+    KeyChange::new(
+        ("ban", "Ban", "SetOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, TTL, REASON],
+        "Ban this key",
+        "Refuses every request of this key until the end.",
+    )
+    .danger(),
+    KeyChange::new(
+        ("unban", "End the ban", "ClearOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, REASON],
+        "End the ban now",
+        "Requests count again from now on.",
+    ),
+    KeyChange::new(
+        ("set-limit", "Another limit", "SetOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, TTL, REASON],
+        "Set the limit",
+        "For this key alone, in the window of the rule, until the end.",
+    ),
+    KeyChange::new(
+        ("clear-limit", "End the other limit", "ClearOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, REASON],
+        "Remove the other limit",
+        "The limit of the rule is back from now on.",
+    ),
+];
+
+impl KeyChange {
+    const fn new(
+        (name, title, message): (&'static str, &'static str, &'static str),
+        fields: &'static [Field],
+        button: &'static str,
+        hint: &'static str,
+    ) -> Self {
+        let form = Form::new(("key", message), fields, button).hint(hint).choice(KIND, name);
+        Self { name, title, form }
+    }
+
+    /// Marks a change that refuses requests.
+    const fn danger(self) -> Self {
+        Self { form: self.form.tone("danger"), ..self }
+    }
+
+    /// Returns `true` for changes of the role admin; the others are of the role operate.
+    fn needs_admin(&self) -> bool {
+        !matches!(self.name, "reset" | "refund")
+    }
+}
+
+/// Makes a change, and leads back to the keys. A change that is refused is shown again.
+pub(crate) async fn change(visit: Visit) -> Response {
+    let Visit { visitor, fields, .. } = &visit;
+    let search = match FormFields::parse(fields.get(SEARCH.name).as_bytes()) {
+        Ok(search) => search,
+        Err(error) => return page(&visit, Err(error.into()), None).await,
+    };
+    let Some(of) = ALL.iter().find(|of| of.name == fields.get(KIND)) else {
+        let error = PageError::invalid("change must be one of the page's");
+        return page(&visit, Err(error), None).await;
+    };
+    match make(visitor, fields, &search, of).await {
+        Ok(outcome) => visitor.done(link(&search), &outcome),
+        Err(error) => {
+            let refused = of.form.refused(fields.clone(), error);
+            page(&visit, Ok(search), Some(refused)).await
+        }
+    }
+}
+
+/// Makes the change of a form, and returns what was done.
+async fn make(
+    visitor: &Visitor,
+    fields: &FormFields,
+    search: &FormFields,
+    of: &KeyChange,
+) -> Result<String, PageError> {
+    let project = id_of(search.get("project"));
+    let (is_admin, is_operator) = (visitor.is_admin(project), visitor.is_operator(project));
+    match (of.needs_admin(), is_admin, is_operator) {
+        (true, false, true) => return Err(PageError::forbidden("admin")),
+        (false, true, false) => return Err(PageError::forbidden("operate")),
+        _ => {}
+    }
+    let rule = fields.get(RULE.name);
+    if rule.is_empty() || fields.get(REQUEST_ID.name).is_empty() {
+        return Err(PageError::invalid("the form must be that of a key: load the page again"));
+    }
+    let (changed, warning) = send(visitor, fields, search, of).await?;
+    // A long answer is repeated without its keys.
+    if changed.before.is_empty() && !changed.replayed {
+        return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
+    }
+    Ok(outcome(of.name, rule, &changed) + &warning)
+}
+
+/// Sends the change of a form. Returns its effect, and what the service warns of.
+async fn send(
+    visitor: &Visitor,
+    fields: &FormFields,
+    search: &FormFields,
+    of: &KeyChange,
+) -> Result<(Change, String), PageError> {
+    let selector = Some(selector(search, fields.get(RULE.name))?);
+    let mut client = visitor.admin();
+    let made = |metadata: &MetadataMap, change: Option<Change>| {
+        (change.unwrap_or_default(), warning(visitor, metadata))
+    };
+    Ok(match of.name {
+        "reset" => {
+            let request = ResetRequest { selector, ..of.form.message(fields)? };
+            let made_by = client.reset(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        "refund" => {
+            let request = RefundRequest { selector, ..of.form.message(fields)? };
+            let made_by = client.refund(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        "ban" | "set-limit" => {
+            let typed: SetOverrideRequest = of.form.message(fields)?;
+            let banned = Grant { kind: Some(Kind::Banned(true)), burst: 0 };
+            let grant = Some(typed.grant.unwrap_or(banned));
+            let request = SetOverrideRequest { selector, grant, ..typed };
+            let made_by = client.set_override(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+        name => {
+            let is_ban = name == "unban";
+            let kind = if is_ban { OverrideKind::Ban } else { OverrideKind::Grant }.into();
+            let request = ClearOverrideRequest { selector, kind, ..of.form.message(fields)? };
+            let made_by = client.clear_override(within(CHANGE_TIME, request)).await?;
+            made(made_by.metadata(), made_by.get_ref().change.clone())
+        }
+    })
+}
+
+/// Returns a change in one sentence.
+fn outcome(name: &str, rule: &str, change: &Change) -> String {
+    let of = |states: &[KeyState]| states.first().map(|state| state.used.max(0).unsigned_abs());
+    let used = of(&change.before).zip(of(&change.after)).map(|(before, after)| {
+        format!(": {} used before, {} now", grouped(before), grouped(after))
+    });
+    let used = used.unwrap_or_default();
+    let text = match name {
+        "reset" => format!("The key of rule {rule} is reset{used}."),
+        "refund" => format!("Units of the key of rule {rule} are refunded{used}."),
+        "ban" => format!("The key of rule {rule} is banned{}.", until(change, true)),
+        "unban" => format!("The key of rule {rule} is not banned any more."),
+        "set-limit" => {
+            format!("The key of rule {rule} has another limit{}.", until(change, false))
+        }
+        _ => format!("The key of rule {rule} has the limit of the rule again."),
+    };
+    let everywhere = everywhere(change.everywhere_by.as_ref());
+    format!("{}{text}{everywhere}", replayed(change.replayed))
+}
+
+/// Returns the end of the ban, or of the other limit, that a change has set.
+fn until(change: &Change, is_ban: bool) -> String {
+    let set = change.after.iter().flat_map(|state| &state.overrides).find(|one| {
+        let grant = one.grant.as_ref().and_then(|grant| grant.kind.as_ref());
+        grant.is_some_and(|grant| is_ban == matches!(grant, Kind::Banned(_)))
+    });
+    let ends_at = set.and_then(|one| one.expires_at.as_ref());
+    ends_at.map(|at| format!(" until {}", time_text(at))).unwrap_or_default()
+}
+
+impl KeyPage {
+    /// Shows the forms of the changes that the visitor may make of a key.
+    pub(super) fn forms(&self, position: usize, met: &MetKey, found: &FoundKeys) -> Markup {
+        let FoundKeys { is_admin, is_operator, .. } = *found;
+        // What is not known may be there.
+        let has = |is_ban: bool| {
+            met.met.state.as_ref().is_none_or(|state| {
+                let grants = state.overrides.iter().filter_map(|one| one.grant.as_ref()?.kind);
+                grants.into_iter().any(|kind| is_ban == matches!(kind, Kind::Banned(_)))
+            })
+        };
+        let may_override = is_admin && met.rule.overridable;
+        let shown = ALL.iter().filter(|of| match of.name {
+            "unban" => may_override && has(true),
+            "clear-limit" => may_override && has(false),
+            _ if of.needs_admin() => may_override,
+            _ => is_operator,
+        });
+        html! {
+            @if is_operator || may_override {
+                div.changes { @for of in shown { (self.form(position, met, of)) } }
+            }
+            @if is_admin && !may_override {
+                p.hint { "Bans and other limits need a rule with " code { "overridable: true" } "." }
+            }
+        }
+    }
+
+    fn form(&self, position: usize, met: &MetKey, of: &KeyChange) -> Markup {
+        let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
+        let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&of.form));
+        let refused = refused.filter(is_of_rule);
+        let prefix = format!("{}-{position}-", of.name);
+        let link = link(&self.search);
+        let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
+        let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
+        html! {
+            details id={ (prefix) "form" } open[refused.is_some()] {
+                summary { (of.title) }
+                (of.form.render("", &place))
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Keys: what one id has used of each rule that it meets, and changes of that.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `render` | the page |
+//! | `change` | the forms of changes, and from a form to the change |
+//!
+//! An id is looked for by a request that has it, or by the id of a key: the fields of the query.
+
+mod change;
+mod render;
+
+pub(crate) use change::change;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::{
+    AuditEntry, ExplainRequest, GetRuleRequest, InspectRequest, KeyRef, ListAuditRequest,
+    RuleExplanation, Selector,
+};
+use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
+use rlaas_proto::ratelimit::v1::{CheckResult, GetConfigRequest, GetConfigResponse, Rule};
+
+use crate::calls::{READ_TIME, configuration, id_of, within};
+use crate::fields::{FormFields, Link};
+use crate::form::RefusedForm;
+use crate::page_error::PageError;
+use crate::request_fields::{REQUEST_FIELDS, request};
+use crate::visit::{Visit, Visitor};
+
+/// Most changes that are shown.
+const MAX_CHANGES: i32 = 10;
+
+/// Shows the keys of an id.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let search = visit.fields.clone();
+    let search = search.check().map(|()| search).map_err(PageError::from);
+    page(&visit, search, None).await
+}
+
+/// Responds with the page: with the keys if there is an id, and with the form of a change that was
+/// refused.
+async fn page(
+    visit: &Visit,
+    search: Result<FormFields, PageError>,
+    refused: Option<RefusedForm>,
+) -> Response {
+    let (search, found) = match search {
+        Err(error) => (FormFields::default(), Some(Err(error))),
+        Ok(search) if is_given(&search) => {
+            let found = find(&visit.visitor, &search).await;
+            (search, Some(found))
+        }
+        Ok(search) => (search, None),
+    };
+    let status = match (&refused, &found) {
+        (Some(refused), _) => refused.error.status,
+        (None, Some(Err(error))) => error.status,
+        (None, Some(Ok(found))) if found.store_problem.is_some() => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::OK,
+    };
+    let page = render::KeyPage { frame: visit.frame("key"), search, found, refused };
+    visit.console.page(status, move || page.render()).await
+}
+
+/// Returns `true` if there is something to look for.
+fn is_given(search: &FormFields) -> bool {
+    REQUEST_FIELDS.iter().chain(&["id"]).any(|name| !search.get(name).is_empty())
+}
+
+/// Returns the keys that are looked for: of one rule, or of every rule that the request meets.
+fn selector(search: &FormFields, rule: &str) -> Result<Selector, PageError> {
+    let whose = match search.get("id") {
+        "" => Whose::Request(request(search)?),
+        id => Whose::Key(KeyRef { id: id.to_owned(), ..KeyRef::default() }),
+    };
+    let project_id = id_of(search.get("project")).to_owned();
+    Ok(Selector { whose: Some(whose), rule: rule.to_owned(), project_id })
+}
+
+/// Returns the link to what is found.
+fn link(search: &FormFields) -> Link {
+    let names = [&["project"][..], &REQUEST_FIELDS, &["rule", "id"]].concat();
+    Link::like("key", search, &names)
+}
+
+/// The keys of an id.
+#[derive(Debug, Default)]
+struct FoundKeys {
+    /// Id of the project.
+    project: String,
+    /// Its configuration, of which the rules are left out.
+    config: GetConfigResponse,
+    keys: Vec<MetKey>,
+    /// Rules that the request does not meet, the nearest first.
+    unmet: Vec<RuleExplanation>,
+    /// Number of further ones.
+    left_out: u32,
+    /// The decision that a check of the request would get; `None` for an id of a key, if the store is
+    /// away, or if the visitor may not see it.
+    outlook: Option<Checked>,
+    /// Why the states are not known.
+    store_problem: Option<String>,
+    /// The last changes; `None` if the visitor may not see them, or there are no keys.
+    changes: Option<Result<Vec<AuditEntry>, String>>,
+    /// Whether the visitor may set overrides and bans.
+    is_admin: bool,
+    /// Whether the visitor may see what is used, and reset it.
+    is_operator: bool,
+}
+
+/// A key with its state.
+#[derive(Debug)]
+struct MetKey {
+    /// The rule as it is written.
+    rule: Rule,
+    /// What is in force of it for the key. Without a state while the store is away, or if the visitor may
+    /// not see it.
+    met: RuleExplanation,
+}
+
+/// Finds the keys that a visitor looks for.
+///
+/// # Errors
+///
+/// [`PageError`] if a field is not valid, or the visitor lacks the role.
+async fn find(visitor: &Visitor, search: &FormFields) -> Result<FoundKeys, PageError> {
+    let project = id_of(search.get("project"));
+    let config = GetConfigRequest { page_size: 1, ..GetConfigRequest::default() };
+    let config = configuration(visitor, project, config).await?;
+    let mut found = FoundKeys {
+        project: project.to_owned(),
+        config,
+        is_admin: visitor.is_admin(project),
+        is_operator: visitor.is_operator(project),
+        ..FoundKeys::default()
+    };
+    if search.get("id").is_empty() {
+        by_request(visitor, search, &mut found).await?;
+    } else {
+        by_id(visitor, search, &mut found).await?;
+    }
+    if found.is_admin && !found.keys.is_empty() {
+        found.changes = Some(match found.store_problem {
+            Some(_) => Err("the audit is in the store".to_owned()),
+            None => changes(visitor, search).await.map_err(|error| error.problem),
+        });
+    }
+    Ok(found)
+}
+
+async fn by_request(
+    visitor: &Visitor,
+    search: &FormFields,
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    let explain = ExplainRequest {
+        request: Some(request(search)?),
+        project_id: found.project.clone(),
+        rule: search.get("rule").to_owned(),
+    };
+    let explained = visitor.admin().explain(within(READ_TIME, explain)).await?.into_inner();
+    if let Some(CheckResult { result: Some(Checked::Error(error)) }) = &explained.result
+        && explained.rules.is_empty()
+        && error.code == tonic::Code::InvalidArgument as i32
+    {
+        return Err(PageError::invalid(&error.message));
+    }
+    found.store_problem = explained.store_error.map(|error| error.message);
+    found.left_out = explained.rules_left_out;
+    found.outlook = explained.result.and_then(|result| result.result);
+    for rule in explained.rules {
+        if rule.applies() != Applies::Yes {
+            if rule.applies() != Applies::Replaced && found.is_operator {
+                found.unmet.push(rule);
+            }
+            continue;
+        }
+        let written = written(visitor, found, &rule.rule).await;
+        found.keys.push(MetKey { rule: written, met: rule });
+    }
+    Ok(())
+}
+
+async fn by_id(
+    visitor: &Visitor,
+    search: &FormFields,
+    found: &mut FoundKeys,
+) -> Result<(), PageError> {
+    if !found.is_operator {
+        let rule = written(visitor, found, search.get("rule")).await;
+        let key = KeyRef { id: search.get("id").to_owned(), ..KeyRef::default() };
+        let met = RuleExplanation { key: Some(key), ..RuleExplanation::default() };
+        found.keys = vec![MetKey { rule, met }];
+        return Ok(());
+    }
+    let request = InspectRequest { selector: Some(selector(search, search.get("rule"))?) };
+    let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
+    for state in inspected.keys {
+        let rule = written(visitor, found, &state.rule).await;
+        let met = RuleExplanation {
+            mode: rule.mode,
+            key: state.key.clone(),
+            grant_from: state.grant_from,
+            state: Some(state),
+            ..RuleExplanation::default()
+        };
+        found.keys.push(MetKey { rule, met });
+    }
+    Ok(())
+}
+
+/// Returns a rule as it is written; of one that no project has the name alone.
+async fn written(visitor: &Visitor, found: &FoundKeys, name: &str) -> Rule {
+    let default = found.config.default_rule.as_ref().filter(|rule| rule.name == name);
+    if let Some(default) = default {
+        return default.clone();
+    }
+    let request = GetRuleRequest { project_id: found.project.clone(), rule_name: name.to_owned() };
+    let written = visitor.projects().get_rule(within(READ_TIME, request)).await.ok();
+    let rule = written.and_then(|written| written.into_inner().rule?.rule);
+    rule.unwrap_or_else(|| Rule { name: name.to_owned(), ..Rule::default() })
+}
+
+/// Returns the last changes of the keys.
+async fn changes(visitor: &Visitor, search: &FormFields) -> Result<Vec<AuditEntry>, PageError> {
+    let request = ListAuditRequest {
+        project_id: id_of(search.get("project")).to_owned(),
+        page_size: MAX_CHANGES,
+        selector: Some(selector(search, search.get("rule"))?),
+        ..ListAuditRequest::default()
+    };
+    Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner().entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_id_survives_a_form() {
+        let id = "\0\r\n\u{202e}%&=";
+        let shown = Link::to("key").with("project", "shop").with("id", id);
+        let search = FormFields::parse(shown.query().as_bytes()).expect("fields");
+        assert_eq!((search.get("id"), link(&search).query()), (id, shown.query()));
+        assert_eq!(link(&FormFields::default()).query(), "");
+    }
+}

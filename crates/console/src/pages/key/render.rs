@@ -1,0 +1,277 @@
+//! The page of keys.
+
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
+use rlaas_proto::ratelimit::admin::v1::{GrantFrom, KeyOverride, KeyState, RuleExplanation};
+use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
+
+use super::{FoundKeys, MetKey, link};
+use crate::fields::{FormFields, search_form, search_input};
+use crate::form::RefusedForm;
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::pages::audit;
+use crate::request_fields::request_inputs;
+use crate::rule_words;
+use crate::text::{foreign, number, time, wait};
+
+/// The content of the page.
+#[derive(Debug)]
+pub(super) struct KeyPage {
+    pub(super) frame: Frame,
+    pub(super) search: FormFields,
+    /// `None` before a search.
+    pub(super) found: Option<Result<FoundKeys, PageError>>,
+    /// The change that was refused.
+    pub(super) refused: Option<RefusedForm>,
+}
+
+impl KeyPage {
+    pub(super) fn render(&self) -> Markup {
+        let content = html! {
+            @if let Some(refused) = &self.refused { (refused.notice()) }
+            (self.search_form())
+            @match &self.found {
+                None => p.notice {
+                    "Type the user id of a request, and its resource and attributes if rules use them. \
+                     You see every rule that it meets, and what is used and left. Nothing is counted."
+                },
+                Some(Err(error)) => @if self.refused.as_ref().is_none_or(|refused| refused.error != *error) {
+                    (failure(&error.problem))
+                },
+                Some(Ok(found)) => (self.found(found)),
+            }
+        };
+        self.frame.page("Key", &content)
+    }
+
+    fn search_form(&self) -> Markup {
+        let (search, visitor) = (&self.search, &self.frame.visitor);
+        let first = visitor.first_project().filter(|_| !visitor.sees_instances());
+        let project = match (search.get("project"), self.found.is_some()) {
+            ("", false) => first.unwrap_or_default(),
+            (project, _) => project.to_owned(),
+        };
+        let more = html! {
+            (request_inputs(search))
+            (search_input(("rule", "Only this rule", "text", search.get("rule"))))
+            @if !search.get("id").is_empty() {
+                (search_input(("id", "Id of its key", "text", search.get("id"))))
+            }
+        };
+        search_form("key", &[("project", "Project (_ for none)", "text", &project)], &more)
+    }
+
+    fn found(&self, found: &FoundKeys) -> Markup {
+        html! {
+            @if let Some(problem) = &found.store_problem {
+                p.problem role="alert" {
+                    "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
+                     Bans and other limits that were set for the key are not known. "
+                    a href=(link(&self.search)) { "Try again" }
+                }
+            }
+            @if let Some(outlook) = &found.outlook {
+                // Without a response no rule matches.
+                @let (is_allowed, rule) = match outlook {
+                    Checked::Response(response) => (response.allowed, &*response.rule),
+                    Checked::Error(_) => (false, ""),
+                };
+                p.summary {
+                    "A request would be "
+                    @if is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
+                    @if rule.is_empty() { ": no rule is enforced for it." }
+                    @else { " by rule " (rule_link(found, rule)) "." }
+                    " " a href=(link(&self.search)) { "Reload" }
+                }
+            }
+            @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
+            h2 { "Rules that it meets" }
+            @if found.keys.is_empty() { p.notice { "None." } }
+            div.cards.few {
+                @for (position, met) in found.keys.iter().enumerate() {
+                    section.card aria-labelledby=(format!("key-{position}")) {
+                        h3 id=(format!("key-{position}")) { (rule_link(found, &met.rule.name)) }
+                        (self.facts(met, found))
+                        (self.forms(position, met, found))
+                    }
+                }
+            }
+            (unmet(found))
+            (changes(found))
+        }
+    }
+
+    fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
+        let (grant, mode) = (met.granted(), met.met.mode());
+        let parts = met.met.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
+        let is_limit = matches!(grant.kind, Some(Kind::Limit(_)));
+        html! {
+            dl {
+                @if !parts.is_empty() || found.is_operator {
+                    dt { "Key" } dd { (rule_words::key_parts(parts)) }
+                }
+                dt { "Limit" }
+                dd {
+                    (rule_words::grant(&grant, met.rule.window.as_ref()))
+                    @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
+                    br;
+                    span.muted { (origin(&grant, met.met.grant_from())) }
+                }
+                @if mode != RuleMode::Enforce && mode != RuleMode::Unspecified {
+                    dt { "Mode" } dd { span.warn { (rule_words::mode(mode)) } }
+                }
+                @match &met.met.state {
+                    Some(state) => (used(met, state)),
+                    None => @if found.is_operator { dt { "Used" } dd { span.muted { "not known" } } }
+                }
+                @if met.met.deny_cached_for.is_some() {
+                    dt { "Deny cache" } dd {
+                        @if self.frame.visitor.sees_instances() { "this instance " }
+                        "refuses for " (wait(met.met.deny_cached_for.as_ref())) " more"
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl MetKey {
+    /// Returns what is granted to the key.
+    fn granted(&self) -> Grant {
+        if let Some(grant) = self.met.grant {
+            return grant;
+        }
+        let kind = match self.met.state.as_ref().map_or(self.rule.max_requests, |state| state.limit)
+        {
+            0 => Kind::Banned(true),
+            i64::MAX => Kind::Unlimited(true),
+            units => Kind::Limit(units),
+        };
+        let is_of_rule = matches!(kind, Kind::Limit(units) if units == self.rule.max_requests);
+        Grant { kind: Some(kind), burst: if is_of_rule { self.rule.burst } else { 0 } }
+    }
+
+    /// Returns `true` if so much is used that the rule says so.
+    fn is_near(&self, state: &KeyState) -> bool {
+        let Grant { kind: Some(Kind::Limit(units)), burst } = self.granted() else { return false };
+        let at_once = i128::from(if burst > 0 { burst } else { units });
+        let used = at_once - i128::from(state.remaining);
+        let part = i128::from(self.rule.near_limit_ppm);
+        part > 0 && used * 1_000_000 >= at_once * part
+    }
+}
+
+fn rule_link(found: &FoundKeys, rule: &str) -> Markup {
+    rule_words::rule_link(&found.project, rule)
+}
+
+const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
+    match (from, &grant.kind) {
+        (GrantFrom::Rule | GrantFrom::Unspecified, _) => "from the rule",
+        (GrantFrom::RuleOverride, _) => "from an override in the rule",
+        (GrantFrom::KeyOverride, Some(Kind::Banned(_))) => "from a ban of this key",
+        (GrantFrom::KeyOverride, _) => "set for this key",
+    }
+}
+
+fn used(met: &MetKey, state: &KeyState) -> Markup {
+    let used = u64::try_from(state.used).unwrap_or_default();
+    let left = u64::try_from(state.remaining).unwrap_or_default();
+    let debt = state.remaining.min(0).unsigned_abs();
+    html! {
+        @if matches!(met.granted().kind, Some(Kind::Limit(_))) {
+            dt { "Used" }
+            dd {
+                (number(used)) " used, " (number(left)) " left"
+                @if debt > 0 { ", " span.bad { (number(debt)) " of debt" } }
+                " " (meter(used, left))
+                @if met.is_near(state) { " " span.warn { "near the limit" } }
+            }
+            dt { "Whole again" }
+            dd {
+                @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {
+                    span.good { "now" }
+                } @else { "in " (wait(state.reset_after.as_ref())) }
+            }
+            @if state.retry_after.is_some() {
+                dt { "Next request" }
+                dd { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
+            }
+        } @else {
+            dt { "Used" } dd { span.muted { "nothing is counted" } }
+        }
+        @for one in &state.overrides { (key_override(met, one)) }
+        dt { "Stored as" }
+        dd.mono { (foreign(met.met.key.as_ref().map_or("", |key| &*key.storage_key))) }
+    }
+}
+
+fn meter(used: u64, left: u64) -> Markup {
+    let whole = used.saturating_add(left).max(1);
+    html! {
+        meter min="0" max=(whole) high=(whole / 5 * 4) optimum="0" value=(used) aria-label="Used" {}
+    }
+}
+
+/// Shows a ban, or another limit, with its end.
+fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
+    let grant = one.grant.unwrap_or_default();
+    let is_ban = matches!(grant.kind, Some(Kind::Banned(_)));
+    html! {
+        dt { @if is_ban { "Ban" } @else { "Other limit" } }
+        dd {
+            strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, met.rule.window.as_ref())) } }
+            " until " (time(one.expires_at.as_ref())) br;
+            span.muted {
+                "set"
+                @if !one.actor.is_empty() { " by " (foreign(&one.actor)) }
+                @if one.created_at.is_some() { ", " (time(one.created_at.as_ref())) }
+                @if !one.reason.is_empty() { ": " (foreign(&one.reason)) }
+            }
+        }
+    }
+}
+
+fn unmet(found: &FoundKeys) -> Markup {
+    html! {
+        @if !found.unmet.is_empty() {
+            details id="unmet" open[found.keys.is_empty()] {
+                summary { "Rules that it does not meet" }
+                ul {
+                    @for rule in &found.unmet { li { (rule_link(found, &rule.rule)) ": " (why(found, rule)) } }
+                    @if found.left_out > 0 { li.muted { "and " (number(found.left_out.into())) " more" } }
+                }
+            }
+        }
+    }
+}
+
+fn why(found: &FoundKeys, rule: &RuleExplanation) -> Markup {
+    html! {
+        @match (rule.applies(), &rule.mismatch) {
+            (_, Some(mismatch)) => (rule_words::mismatch(mismatch)),
+            (Applies::Off, _) => "it is off",
+            (Applies::Hidden, _) => "a file has a rule of this name",
+            _ => (rule_words::not_default(found.config.unmatched())),
+        }
+    }
+}
+
+fn changes(found: &FoundKeys) -> Markup {
+    html! {
+        @match &found.changes {
+            None => {},
+            Some(changes) => {
+                h2 { "Last changes of these keys" }
+                @match changes {
+                    Err(problem) => p.notice { "Not known: " (foreign(problem)) "." },
+                    Ok(entries) if entries.is_empty() => p.notice { "Nobody has changed them." },
+                    Ok(entries) => (audit::table(entries)),
+                }
+            }
+        }
+    }
+}

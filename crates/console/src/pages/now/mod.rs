@@ -1,0 +1,192 @@
+//! Decisions of now: the page that an operator opens first.
+
+mod render;
+mod tables;
+
+pub(super) use tables::percent;
+
+use std::collections::HashMap;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::html;
+use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest, WatchStatsResponse};
+
+use super::instances;
+use crate::calls::{EVERY_PROJECT, id_of};
+use crate::chart;
+use crate::decisions::{
+    DecisionSum, Interval, PointsCoverage, history, interval, of_field, of_instance,
+};
+use crate::fields::Link;
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::visit::Visit;
+
+/// Most rules and projects that are shown by themselves.
+const MAX_RULES: usize = 50;
+const MAX_PROJECTS: usize = 20;
+
+/// What a visitor looks at: the fields of the query.
+#[derive(Clone, Debug)]
+struct NowQuery {
+    /// Whether the decisions are those of this instance.
+    of_instance: bool,
+    /// Empty: every project of the visitor.
+    project: String,
+}
+
+/// All that the page shows.
+#[derive(Debug)]
+struct NowPage {
+    frame: Frame,
+    query: NowQuery,
+    traffic: Traffic,
+    /// The instances, or why they are not known; `None` if the visitor may not see them.
+    instances: Option<Result<Vec<Instance>, PageError>>,
+}
+
+/// Shows the decisions that a visitor may see.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let gathered = gather(&visit).await;
+    let status = gathered.as_ref().err().map_or(StatusCode::OK, |error| error.status);
+    let frame = visit.frame("now");
+    let render = move || {
+        let content = match gathered {
+            Ok(page) => html! { (page.render()) (chart::script()) },
+            Err(error) => failure(&error.problem),
+        };
+        frame.page("Now", &content)
+    };
+    visit.console.page(status, render).await
+}
+
+async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
+    let Visit { console, visitor, fields } = visit;
+    fields.check()?;
+    let of_instance = of_instance(fields.get("of"))? && visitor.sees_instances();
+    let query = NowQuery { of_instance, project: fields.get("project").to_owned() };
+    let project = if query.project.is_empty() { EVERY_PROJECT } else { id_of(&query.project) };
+    let request = WatchStatsRequest {
+        project_id: project.to_owned(),
+        this_instance: of_instance,
+        ..WatchStatsRequest::default()
+    };
+    let points = history(console, visitor, request).await?;
+    let instances = if visitor.sees_instances() {
+        Some(instances::list(visitor).await.map(|(instances, _)| instances))
+    } else {
+        None
+    };
+    Ok(NowPage { frame: visit.frame("now"), query, traffic: Traffic::new(&points), instances })
+}
+
+impl NowQuery {
+    /// Returns the link to another view.
+    fn link(of_instance: bool, project: &str) -> Link {
+        Link::to("now").with("of", of_field(of_instance)).with("project", project)
+    }
+}
+
+/// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.
+#[derive(Clone, Debug, Default)]
+struct Traffic {
+    /// Intervals, oldest first, and the decisions in each.
+    points: Vec<Interval>,
+    counts: Vec<DecisionSum>,
+    /// All decisions.
+    total: DecisionSum,
+    /// By project and name, busiest first.
+    rules: Vec<((String, String), DecisionSum)>,
+    /// All other rules together.
+    other_rules: Option<DecisionSum>,
+    /// Busiest first; empty is that of the rules in files.
+    projects: Vec<(String, DecisionSum)>,
+    /// All other projects together, and the rules that are not known by themselves.
+    other_projects: Option<DecisionSum>,
+    /// Instances of the points.
+    coverage: PointsCoverage,
+}
+
+impl Traffic {
+    /// Adds up points.
+    fn new(points: &[WatchStatsResponse]) -> Self {
+        let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
+        let mut rules = HashMap::<(String, String), DecisionSum>::new();
+        let mut projects = HashMap::<String, DecisionSum>::new();
+        let mut unnamed = None;
+        for point in points {
+            let mut sum = DecisionSum::default();
+            for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+                let counts = DecisionSum::from(stats);
+                sum.add(&counts);
+                let key = (stats.project_id.clone(), stats.rule.clone());
+                rules.entry(key).or_default().add(&counts);
+                projects.entry(stats.project_id.clone()).or_default().add(&counts);
+            }
+            if let Some(others) = &point.others {
+                sum.add(&others.into());
+                unnamed.get_or_insert_with(DecisionSum::default).add(&others.into());
+            }
+            traffic.points.push(interval(point));
+            traffic.counts.push(sum);
+            traffic.total.add(&sum);
+        }
+        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed);
+        (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
+        traffic
+    }
+}
+
+/// Returns the busiest of these, and the sum of all others.
+fn busiest<K: Ord>(
+    all: HashMap<K, DecisionSum>,
+    most: usize,
+    others: Option<DecisionSum>,
+) -> (Vec<(K, DecisionSum)>, Option<DecisionSum>) {
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_unstable_by(|(one, a), (other, b)| {
+        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+    });
+    let mut others = others;
+    for (_, counts) in all.drain(all.len().min(most)..) {
+        others.get_or_insert_with(DecisionSum::default).add(&counts);
+    }
+    (all, others)
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::RuleStats;
+
+    use super::*;
+
+    #[test]
+    fn a_thousand_rules_are_shown_in_fifty_and_all_decisions_count() {
+        let stats = |rule: u64, candidate| RuleStats {
+            project_id: format!("project-{}", rule % 30),
+            rule: format!("rule-{rule}"),
+            candidate,
+            allowed: rule,
+            denied: 1,
+            ..RuleStats::default()
+        };
+        let rules = (1..=1_000).map(|rule| stats(rule, 0)).chain([stats(7, 1)]).collect();
+        let others = Some(RuleStats { allowed: 5, ..RuleStats::default() });
+        let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
+        let traffic = Traffic::new(&[point.clone(), point]);
+        assert_eq!((traffic.points.len(), traffic.rules.len()), (2, MAX_RULES));
+        assert_eq!(traffic.rules[0].0.1, "rule-1000");
+        let all = DecisionSum { allowed: 2 * 500_505, denied: 2_000, ..DecisionSum::default() };
+        assert_eq!(traffic.total, all);
+        for (shown, others) in [
+            (traffic.rules.iter().map(|(_, of)| of).collect::<Vec<_>>(), &traffic.other_rules),
+            (traffic.projects.iter().map(|(_, of)| of).collect(), &traffic.other_projects),
+        ] {
+            let mut sum = DecisionSum::default();
+            shown.into_iter().chain(others).for_each(|counts| sum.add(counts));
+            assert_eq!(sum, all);
+        }
+        assert_eq!(traffic.projects.len(), MAX_PROJECTS);
+    }
+}

@@ -1,0 +1,167 @@
+//! The page: tiles for a glance, charts, and what they are made of.
+
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::Instance;
+use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+
+use super::tables::{instances, projects, rules};
+use super::{NowPage, NowQuery, Traffic, tables};
+use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
+use crate::decisions::{DecisionSum, Interval, SPAN_NAME, Shown, range};
+use crate::fields::UNNAMED;
+use crate::layout::Frame;
+use crate::text::{foreign, number, span};
+
+impl NowPage {
+    /// Returns what the page shows.
+    pub(super) fn render(&self) -> Markup {
+        let Self { frame, query, traffic, instances: listed } = self;
+        let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
+        let shown = Shown {
+            visitor: &frame.visitor,
+            of_instance: query.of_instance,
+            points: &traffic.points,
+            coverage: &traffic.coverage,
+        };
+        html! {
+            div #live data-events="now-events" {
+                (shown.scopes(|of_instance| NowQuery::link(of_instance, &query.project)))
+                @if !query.project.is_empty() {
+                    p {
+                        "Project " @if query.project == UNNAMED { "of the rules in files" } @else { (foreign(&query.project)) }
+                        " · " a href=(NowQuery::link(query.of_instance, "")) { "All projects" }
+                    }
+                }
+                (shown.as_of(&NowQuery::link(query.of_instance, &query.project)))
+                dl.tiles {
+                    (decided(traffic))
+                    (without_store(traffic))
+                    @if frame.visitor.sees_instances() { (store_tile(frame, known.map(|listed| &**listed))) }
+                    @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
+                }
+                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (charts(traffic)) }
+                (rules(traffic))
+                (projects(query, traffic))
+                @match listed {
+                    Some(Ok(listed)) => (instances(listed, &traffic.coverage.newest)),
+                    Some(Err(error)) => p.problem { "The instances are not known: " (foreign(&error.problem)) },
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn empty(&self) -> Markup {
+        html! {
+            p.notice {
+                "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
+                @if self.frame.visitor.sees_instances() { "; for one, run " code { "rlaas check alice" } }
+                "."
+            }
+        }
+    }
+}
+
+fn charts(traffic: &Traffic) -> Markup {
+    let range = range(&traffic.points);
+    let decisions = Series::outcomes(&traffic.counts);
+    let allowed = "Allowed because the store failed";
+    let by_policy = [
+        Series::new(allowed, Tone::Refused, &traffic.counts, |one| one.fail_open),
+        Series::new("Decided by another policy", Tone::Policy, &traffic.counts, |one| {
+            one.degraded.saturating_sub(one.fail_open)
+        }),
+    ];
+    let chart = |id, title, shape, series| {
+        let points: &[Interval] = &traffic.points;
+        Chart { id, title, shape, range, points, series }.render()
+    };
+    html! {
+        (chart("decisions", "Decisions", Shape::Stacked, &decisions))
+        @if traffic.total.degraded > 0 {
+            (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
+        }
+    }
+}
+
+fn decided(traffic: &Traffic) -> Markup {
+    let (interval, last) = last_point(traffic);
+    let rate = |count| rate_text(per_second(count, interval));
+    let during = |counts: u64| html! { (number(counts)) " in " (SPAN_NAME) };
+    html! {
+        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(traffic.total.decisions())))
+        (tile(
+            "Refused",
+            &html! { (tables::percent(last.denied, last.decisions())) },
+            &html! { (rate(last.denied)) "/s; " (during(traffic.total.denied)) },
+        ))
+    }
+}
+
+fn without_store(traffic: &Traffic) -> Markup {
+    let (interval, last) = last_point(traffic);
+    let rate = rate_text(per_second(last.degraded, interval));
+    let class = if last.degraded > 0 { "bad" } else { "good" };
+    tile(
+        "Without the store",
+        &html! { span class=(class) { (rate) "/s" } },
+        &html! {
+            (number(traffic.total.degraded)) " in " (SPAN_NAME) ", "
+            (number(traffic.total.fail_open)) " of them allowed (fail-open)"
+        },
+    )
+}
+
+/// Returns the newest interval, and its decisions.
+fn last_point(traffic: &Traffic) -> (Interval, DecisionSum) {
+    let interval = traffic.points.last().copied().unwrap_or_default();
+    (interval, traffic.counts.last().copied().unwrap_or_default())
+}
+
+fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {
+    let here = listed.and_then(|listed| listed.iter().find(|instance| instance.answering));
+    let nodes = here.map(|here| &*here.store_nodes).unwrap_or_default();
+    let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
+    let state = html! {
+        @if frame.visitor.store.is_away { span.bad { "does not answer" } } @else { span.good { "answers" } }
+    };
+    let more = html! {
+        (frame.visitor.store.kind)
+        @if !nodes.is_empty() {
+            ", " (number(nodes.len() as u64)) @if nodes.len() == 1 { " node; " } @else { " nodes; " }
+            @if open == 0 { "circuit breakers closed" }
+            @else { strong.bad { (number(open as u64)) " circuit breaker" @if open > 1 { "s" } " open" } }
+        }
+    };
+    tile("Store", &state, &more)
+}
+
+/// Shows the slowest instance.
+fn latency(listed: &[Instance]) -> Markup {
+    let seen = || listed.iter().filter(|instance| !instance.missing);
+    let nanos = |time: &prost_types::Duration| (time.seconds, time.nanos);
+    let slowest =
+        seen().filter_map(|instance| instance.check_p99.as_ref()).max_by_key(|time| nanos(time));
+    let median =
+        seen().filter_map(|instance| instance.check_p50.as_ref()).max_by_key(|time| nanos(time));
+    tile(
+        "Latency, p99",
+        &span(slowest),
+        &html! { "p50 " (span(median)) "; of the slowest instance" },
+    )
+}
+
+fn fleet(frame: &Frame, listed: &[Instance], traffic: &Traffic) -> Markup {
+    let missing = tables::missing(listed, &traffic.coverage.newest).len();
+    let reporting = listed.iter().filter(|instance| !instance.missing).count();
+    let more = html! {
+        @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } }
+        @else if !frame.visitor.store.is_away { "none missing" }
+        @else { span.warn { "others are not known" } }
+    };
+    tile(
+        "Instances",
+        &number(reporting.saturating_sub(tables::silent(listed, &traffic.coverage.newest)) as u64),
+        &more,
+    )
+}

@@ -1,0 +1,182 @@
+//! One project: its API keys, its usage by day and its properties.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `keys` | the part with the API keys |
+//! | `usage` | the part with the usage, and its download |
+//! | `forms` | changes |
+
+mod forms;
+mod keys;
+mod usage;
+
+pub(crate) use self::forms::{create_key, delete, revoke_key, rotate_key, update};
+pub(crate) use self::usage::download;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, GetProjectRequest, Project};
+
+use self::forms::{DELETE, SETTINGS};
+use self::keys::ListedKeys;
+use super::projects::{created, policy_text, policy_value, typed_policy_text};
+use crate::calls::{READ_TIME, field_of, id_of_page, within};
+use crate::fields::Link;
+use crate::form::{Form, FormPlace, RefusedForm};
+use crate::layout::Frame;
+use crate::page_error::PageError;
+use crate::table::Table;
+use crate::text::{foreign, time};
+use crate::visit::{Visit, Visitor};
+
+/// All that the page shows.
+#[derive(Debug)]
+struct ProjectPage {
+    frame: Frame,
+    project: Project,
+    keys: ListedKeys,
+    /// Days with usage, oldest first; or why they can't be read.
+    usage: Result<Vec<DailyUsage>, PageError>,
+    /// Whether the visitor may change the project.
+    is_admin: bool,
+    refused: Option<RefusedForm>,
+}
+
+/// Shows a project.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let id = visit.fields.get("id").to_owned();
+    respond(&visit, &id, None).await
+}
+
+/// Responds with the page of a project that the visitor may see, given as fields have it.
+async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Response {
+    let Visit { console, visitor, .. } = visit;
+    let id = id_of_page(field);
+    let gathered = async {
+        let project = project(visitor, id).await?;
+        let (keys, usage) = tokio::join!(keys::list(visitor, id), usage::list(visitor, id));
+        Ok::<_, PageError>((project, keys?, usage))
+    };
+    let (project, keys, usage) = match gathered.await {
+        Ok(gathered) => gathered,
+        Err(error) => return console.refuse(error).await,
+    };
+    let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
+    let page = ProjectPage { frame, project, keys, usage, is_admin, refused };
+    let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
+    console.page(status, move || page.render()).await
+}
+
+/// Returns a project.
+pub(super) async fn project(visitor: &Visitor, id: &str) -> Result<Project, PageError> {
+    let request = within(READ_TIME, GetProjectRequest { project_id: id.to_owned() });
+    let found = visitor.projects().get_project(request).await?.into_inner();
+    Ok(found.project.unwrap_or_default())
+}
+
+impl ProjectPage {
+    fn id(&self) -> &str {
+        field_of(&self.project.id)
+    }
+
+    /// Returns what was refused of a form.
+    fn refused(&self, form: &Form) -> Option<&RefusedForm> {
+        self.refused.as_ref().and_then(|refused| refused.of_form(form))
+    }
+
+    fn render(&self) -> Markup {
+        let is_unnamed = self.project.id.is_empty();
+        let content = html! {
+            @if let Some(refused) = &self.refused { (refused.notice()) }
+            @if let Some(refused) = self.refused(&SETTINGS).filter(|of| of.error.reason == "STALE") {
+                (self.comparison(refused))
+            }
+            (self.summary())
+            @if is_unnamed {
+                p.notice {
+                    "Requests without an API key are in this project. It has no keys and no name, it can't \
+                     be deleted, and the configuration has its policy (unmatched)."
+                }
+            } @else { (self.key_part()) }
+            (usage::render(self.id(), &self.usage))
+            @if !is_unnamed && self.is_admin { (self.settings()) }
+            @if !is_unnamed && self.frame.visitor.is_admin_of_all() { (self.deletion()) }
+        };
+        let title = if is_unnamed { "Requests without an API key" } else { self.id() };
+        self.frame.page(&format!("Project: {title}"), &content)
+    }
+
+    fn summary(&self) -> Markup {
+        let (of, id) = (&self.project, self.id());
+        html! {
+            dl.card {
+                @if !of.id.is_empty() {
+                    dt { "Name" }
+                    dd { @if of.display_name.is_empty() { span.muted { "none" } } @else { (foreign(&of.display_name)) } }
+                }
+                dt { "Id" } dd { (foreign(id)) }
+                dt { "Requests without a rule" } dd { "are " (policy_text(of.unmatched())) }
+                dt { "Rules" }
+                dd {
+                    a href=(Link::to("rules").with("project", id)) { "see them" }
+                    ", " a href=(Link::to("change").with("project", id)) { "change them" }
+                }
+                dt { "Created" } dd { (created(of)) }
+                @if of.updated_at != of.created_at { dt { "Changed" } dd { (time(of.updated_at.as_ref())) } }
+                @if self.is_admin {
+                    dt { "Audit" }
+                    dd { a href=(Link::to("audit").with("project", id)) { "changes of this project" } }
+                }
+            }
+        }
+    }
+
+    /// Returns what was typed beside what somebody else has saved meanwhile.
+    fn comparison(&self, refused: &RefusedForm) -> Markup {
+        let typed = |name| refused.fields.get(name);
+        let rows = [
+            ("Name", foreign(&self.project.display_name), foreign(typed("name"))),
+            (
+                "Requests without a rule",
+                html! { (policy_text(self.project.unmatched())) },
+                html! { (typed_policy_text(typed("unmatched"))) },
+            ),
+        ];
+        let caption = "The project now, and what you typed";
+        let table = Table::<(&str, Markup, Markup)>::new("values", caption)
+            .text("Property", |(name, ..)| html! { (name) })
+            .text("Now", |(_, now, _)| now.clone())
+            .text("You typed", |(.., typed)| typed.clone());
+        table.rows(&rows)
+    }
+
+    fn settings(&self) -> Markup {
+        let Project { display_name, etag, .. } = &self.project;
+        // A refused form may be sent again: its visitor has seen the project as it is.
+        let values = [
+            ("project", self.id()),
+            ("etag", etag),
+            ("name", display_name),
+            ("unmatched", policy_value(self.project.unmatched())),
+        ];
+        let refused = self.refused(&SETTINGS);
+        let place = FormPlace { frame: &self.frame, prefix: "", values: &values, refused };
+        html! {
+            h2 #settings { "Name and policy" }
+            (SETTINGS.render("card narrow-form", &place))
+        }
+    }
+
+    fn deletion(&self) -> Markup {
+        let (values, refused) = ([("project", self.id())], self.refused(&DELETE));
+        let place = FormPlace { frame: &self.frame, prefix: "delete-", values: &values, refused };
+        html! {
+            h2 #deletion { "Delete" }
+            details #delete open[refused.is_some()] {
+                summary { "Delete the project" }
+                (DELETE.render("card narrow-form", &place))
+            }
+        }
+    }
+}

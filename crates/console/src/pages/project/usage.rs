@@ -1,0 +1,131 @@
+//! The usage of a project by day: the part of the page, and the same as a file.
+
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, ListUsageRequest};
+
+use crate::calls::{every, id_of, within};
+use crate::chart;
+use crate::fields::Link;
+use crate::layout::{failure, notice};
+use crate::page_error::PageError;
+use crate::table::table_with_rows;
+use crate::text::number;
+use crate::visit::{Visit, Visitor};
+use rlaas_proto::csv;
+
+/// Longest wait for the store: the page shows something without it as well.
+const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
+const DAY_SECONDS: i64 = 86_400;
+/// Days that are kept.
+const KEPT_DAYS: i64 = 40;
+
+/// Returns the days with usage of a project, oldest first.
+pub(super) async fn list(visitor: &Visitor, id: &str) -> Result<Vec<DailyUsage>, PageError> {
+    let listed = every(|page_size, page_token| {
+        let (mut client, project_id) = (visitor.projects(), id.to_owned());
+        let request =
+            ListUsageRequest { project_id, page_size, page_token, ..ListUsageRequest::default() };
+        async move {
+            let page = client.list_usage(within(MAX_TIME, request)).await?.into_inner();
+            Ok((page.usage, page.next_page_token))
+        }
+    });
+    Ok(listed.await?)
+}
+
+/// Returns the part of the page.
+pub(super) fn render(project: &str, usage: &Result<Vec<DailyUsage>, PageError>) -> Markup {
+    html! {
+        h2 #usage { "Usage by day" }
+        @match usage {
+            Err(error) => {
+                (failure(&format!("The usage can't be read: {} Load the page again.", error.sentence())))
+            }
+            Ok(days) if days.is_empty() => {
+                p.notice { "No request was decided for the project in the last " (KEPT_DAYS) " days." }
+            }
+            Ok(days) => {
+                (usage_chart(days))
+                p {
+                    a href=(Link::to("usage.csv").with("project", project)) download {
+                        "Download as CSV"
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the chart, which is drawn from the table.
+fn usage_chart(days: &[DailyUsage]) -> Markup {
+    let last = days.last().map_or(0, start);
+    html! {
+        figure.chart id="usage-chart" data-chart="bars" data-series="1 allowed,2 refused"
+            data-range={ (last - (KEPT_DAYS - 1) * DAY_SECONDS) " " (last + DAY_SECONDS) } data-zone="UTC" {
+            figcaption { span.title { "Requests" } " " span.muted { "per day (UTC)" } }
+            details #usage-table {
+                summary { "Table of usage by day" }
+                (table(days))
+            }
+        }
+        (chart::script())
+    }
+}
+
+/// Returns when a day begins, in seconds since the Unix epoch.
+fn start(usage: &DailyUsage) -> i64 {
+    let start = format!("{}T00:00:00Z", usage.day).parse::<prost_types::Timestamp>();
+    start.map_or(0, |start| start.seconds)
+}
+
+fn table(days: &[DailyUsage]) -> Markup {
+    let name = ("usage by day", "Newest first, days by UTC. Days without requests are left out");
+    let columns =
+        [("Day", false), ("Allowed", true), ("Refused", true), ("Units", true), ("State", false)];
+    table_with_rows(
+        name,
+        &columns,
+        &html! {
+            @for usage in days.iter().rev() {
+                tr data-at=(start(usage)) data-seconds=(DAY_SECONDS) {
+                    th scope="row" { (usage.day) }
+                    td.right { (number(usage.allowed)) }
+                    td.right { (number(usage.denied)) }
+                    td.right { (number(usage.units)) }
+                    td { @if usage.preliminary { span.warn { "more may come" } } @else { "complete" } }
+                }
+            }
+        },
+    )
+}
+
+/// Responds with the usage of a project as comma-separated values.
+pub(crate) async fn download(visit: Visit) -> Response {
+    let Visit { console, visitor, fields } = visit;
+    let project = fields.get("project");
+    match list(&visitor, id_of(project)).await {
+        Ok(days) => file(project, &days),
+        Err(error) if error.is_of_access() => console.refuse(error).await,
+        Err(error) => {
+            let detail = format!("The usage can't be read: {} Try again.", error.sentence());
+            console.page(error.status, move || notice("Usage", &detail)).await
+        }
+    }
+}
+
+fn file(project: &str, days: &[DailyUsage]) -> Response {
+    let body = csv::header().to_owned() + &csv::lines(days);
+    let content_type = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
+    // An id has letters, digits and hyphens only.
+    let disposition = format!("attachment; filename=\"usage-{project}.csv\"");
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (
+            header::CONTENT_DISPOSITION,
+            HeaderValue::try_from(disposition).unwrap_or(HeaderValue::from_static("attachment")),
+        ),
+    ];
+    (headers, body).into_response()
+}

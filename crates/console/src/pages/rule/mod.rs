@@ -1,0 +1,226 @@
+//! One rule: what it says, what it decides, the keys hit hardest, and its mode.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `description` | the rule in words |
+//! | `numbers` | its decisions, and those of its candidates |
+//! | `top` | the keys with the highest counts |
+//! | `mode` | its mode, and the form that sets it |
+
+mod description;
+mod mode;
+mod numbers;
+mod top;
+
+pub(crate) use mode::set_mode;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+};
+use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
+
+use self::numbers::RuleNumbers;
+use crate::calls::{READ_TIME, configuration, field_of, id_of, within};
+use crate::chart;
+use crate::decisions::{SPAN_NAME, Shown, history, of_field, of_instance};
+use crate::fields::{FormFields, Link};
+use crate::form::RefusedForm;
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::request_fields::request_inputs;
+use crate::rule_words;
+use crate::text::{foreign, time, visible};
+use crate::visit::{Visit, Visitor};
+
+/// The content of the page.
+#[derive(Debug)]
+struct RulePage {
+    frame: Frame,
+    query: FormFields,
+    /// Whether the decisions are those of this instance.
+    of_instance: bool,
+    /// The configuration in force in its project, without its rules.
+    config: GetConfigResponse,
+    /// The rule in force.
+    rule: Rule,
+    /// The rule as it is written, unless no project has it.
+    written: Option<ProjectRule>,
+    numbers: RuleNumbers,
+    shown_top: top::ShownTop,
+    top: Result<TopKeysResponse, PageError>,
+    /// The mode that was refused.
+    refused: Option<RefusedForm>,
+    /// Whether the visitor may try requests.
+    is_operator: bool,
+    /// Whether the visitor may set a mode.
+    is_admin: bool,
+}
+
+/// The fields of a query: a rule, and how a visitor looks at it.
+const QUERY: [&str; 5] = ["project", "name", "of", "top", "window"];
+/// Returns the link to the page as a query looks at it, but for one field.
+fn link_with(query: &FormFields, name: &str, value: &str) -> Link {
+    let others: Vec<_> = QUERY.into_iter().filter(|other| *other != name).collect();
+    Link::like("rule", query, &others).with(name, value)
+}
+
+/// Shows a rule.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let query = visit.fields.check().map(|()| visit.fields.clone());
+    page(&visit, query.map_err(PageError::from), None).await
+}
+
+/// Responds with the page, and with the form of a mode that was refused.
+async fn page(
+    visit: &Visit,
+    query: Result<FormFields, PageError>,
+    refused: Option<RefusedForm>,
+) -> Response {
+    let shown = match query {
+        Ok(query) => gather(visit, query).await,
+        Err(error) => Err(error),
+    };
+    let of_form = refused.as_ref().map(|refused| refused.error.clone());
+    // The problem of the form says more than that of the page.
+    let problem = of_form.or_else(|| shown.as_ref().err().cloned());
+    let status = problem.as_ref().map_or(StatusCode::OK, |error| error.status);
+    let frame = visit.frame("rules");
+    let render = move || match (shown, problem) {
+        (Ok(page), _) => RulePage { refused, ..page }.render(),
+        (Err(error), problem) => {
+            let content = html! {
+                (failure(&problem.unwrap_or(error).problem))
+                p { a href="rules" { "All rules" } }
+            };
+            frame.page("Rule", &content)
+        }
+    };
+    visit.console.page(status, render).await
+}
+
+async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError> {
+    let Visit { console, visitor, .. } = visit;
+    let (id, name) = (id_of(query.get("project")).to_owned(), query.get("name").to_owned());
+    if name.is_empty() {
+        return Err(PageError::invalid("name must be the name of a rule"));
+    }
+    let of_instance = of_instance(query.get("of"))? && visitor.sees_instances();
+    let query = if of_instance { query } else { query.without("of") };
+    let shown_top = top::ShownTop::parse(&query)?;
+    let (config, rule) =
+        console.in_background(in_force(visitor.clone(), id.clone(), name.clone())).await?;
+    let written = GetRuleRequest { project_id: id.clone(), rule_name: name.clone() };
+    let written = visitor.projects().get_rule(within(READ_TIME, written)).await.ok();
+    let points = WatchStatsRequest {
+        project_id: id.clone(),
+        rule: name.clone(),
+        this_instance: of_instance,
+        ..WatchStatsRequest::default()
+    };
+    let points = history(console, visitor, points).await?;
+    Ok(RulePage {
+        frame: visit.frame("rules"),
+        top: shown_top.read(visitor, &id, &name).await,
+        shown_top,
+        of_instance,
+        numbers: RuleNumbers::new(&points, rule.candidates.len()),
+        written: written.and_then(|written| written.into_inner().rule),
+        is_operator: visitor.is_operator(&id),
+        is_admin: visitor.is_admin(&id),
+        config,
+        rule,
+        query,
+        refused: None,
+    })
+}
+
+/// Returns the configuration of a project without its rules, and one rule in force.
+async fn in_force(
+    visitor: Visitor,
+    id: String,
+    name: String,
+) -> Result<(GetConfigResponse, Rule), PageError> {
+    let mut config = configuration(&visitor, &id, GetConfigRequest::default()).await?;
+    let rule = std::mem::take(&mut config.rules).into_iter().find(|rule| rule.name == name);
+    let unknown = || PageError::not_found("rule must be the name of a rule in force");
+    Ok((config, rule.ok_or_else(unknown)?))
+}
+
+impl RulePage {
+    fn id(&self) -> &str {
+        id_of(self.query.get("project"))
+    }
+
+    fn render(&self) -> Markup {
+        let shown = Shown {
+            visitor: &self.frame.visitor,
+            of_instance: self.of_instance,
+            points: &self.numbers.points,
+            coverage: &self.numbers.coverage,
+        };
+        let content = html! {
+            div #live data-events="now-events" {
+                (self.summary())
+                (shown.scopes(|of_instance| link_with(&self.query, "of", of_field(of_instance))))
+                (shown.as_of(&Link::like("rule", &self.query, &QUERY)))
+                (self.numbers.tiles())
+                @if self.numbers.is_empty() {
+                    p.notice {
+                        "No decision of this rule in the last " (SPAN_NAME)
+                        ", or it is none of the 1,000 busiest rules."
+                    }
+                } @else { (self.numbers.charts(&self.rule.candidates)) }
+                (self.top())
+            }
+            (chart::script())
+            (self.facts())
+            (self.mode())
+            @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
+        };
+        self.frame.page(&format!("Rule {}", visible(&self.rule.name)), &content)
+    }
+
+    /// Shows the rule in one line, with what is unusual about it.
+    fn summary(&self) -> Markup {
+        let (rule, id) = (&self.rule, self.id());
+        let mode = rule_words::rule_mode(rule);
+        let of_rule = Link::to("audit").with("project", self.query.get("project"));
+        html! {
+            p.summary {
+                strong { (rule_words::rule_grant(rule)) }
+                @if mode != rule_words::mode(RuleMode::Enforce) { ", " strong.warn { (mode) } }
+                @if rule.mode_ends_at.is_some() { " (set until " (time(rule.mode_ends_at.as_ref())) ")" }
+            }
+            p {
+                @if id.is_empty() { a href="rules?project=_" { "Rules of files" } }
+                @else {
+                    "Project " (foreign(id)) ": "
+                    a href=(Link::to("rules").with("project", field_of(id))) { "its rules" }
+                }
+                " · " a href="#mode" { "Mode" }
+                " · " a href="#try" { "Try a request" }
+                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.rule.name)) { "Changes of the rule" } }
+            }
+        }
+    }
+
+    /// Shows the form of a request that is tried: the page of its key says what the rule decides.
+    fn request_form(&self) -> Markup {
+        html! {
+            h2 id="try" { "Try a request" }
+            @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
+            @else {
+                form.row method="get" action="key" {
+                    input type="hidden" name="project" value=(self.query.get("project"));
+                    input type="hidden" name="rule" value=(self.rule.name);
+                    (request_inputs(&FormFields::default()))
+                    button.primary { "Try" }
+                }
+                p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Rules and keys in words.
+
+use maud::{Markup, html};
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::{KeyPart, Mismatch};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{Algorithm, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy};
+
+use super::fields::{Link, UNNAMED};
+use super::text::{exact_span_text, foreign, grouped, joined};
+
+/// All keys, in parts per million.
+pub(super) const EVERY_KEY: u32 = 1_000_000;
+
+/// Returns what a rule grants.
+pub(super) fn rule_grant(rule: &Rule) -> String {
+    let kind = match rule.max_requests {
+        0 => Kind::Banned(true),
+        i64::MAX => Kind::Unlimited(true),
+        units => Kind::Limit(units),
+    };
+    let text = grant(&Grant { kind: Some(kind), burst: rule.burst }, rule.window.as_ref());
+    let debt = rule.max_debt.map(|debt| format!(", at most {} of debt", grouped(count(debt))));
+    text + &debt.unwrap_or_default()
+}
+
+/// Returns what is granted in a window.
+pub(super) fn grant(grant: &Grant, window: Option<&Duration>) -> String {
+    match grant.kind {
+        Some(Kind::Limit(units)) => limit(units, window, grant.burst),
+        Some(Kind::Unlimited(_)) => "unlimited".to_owned(),
+        Some(Kind::Banned(_)) | None => "none: every request is refused".to_owned(),
+    }
+}
+
+/// Returns a limit, such as `100 per 1 min, at most 20 at once`.
+fn limit(units: i64, window: Option<&Duration>, burst: i64) -> String {
+    let has_burst = burst > 0 && burst != units;
+    let burst = has_burst.then(|| format!(", at most {} at once", grouped(count(burst))));
+    let window = exact_span_text(window.unwrap_or(&Duration::default()));
+    format!("{} per {window}{}", grouped(count(units)), burst.unwrap_or_default())
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// Returns a candidate: its limit and its algorithm.
+pub(super) fn candidate(candidate: &Candidate) -> String {
+    let limit = limit(candidate.max_requests, candidate.window.as_ref(), candidate.burst);
+    format!("{limit}, {}", algorithm(candidate.algorithm()))
+}
+
+/// Returns the name of an algorithm.
+pub(super) fn algorithm(algorithm: Algorithm) -> String {
+    algorithm.as_str_name().to_lowercase().replace('_', " ")
+}
+
+/// Says why the default rule does not apply to a request.
+pub(super) const fn not_default(policy: UnmatchedPolicy) -> &'static str {
+    match policy {
+        UnmatchedPolicy::Deny => {
+            "it is not used, since requests without a rule are refused (unmatched: deny)"
+        }
+        UnmatchedPolicy::Allow => {
+            "it is not used, since requests without a rule pass (unmatched: allow)"
+        }
+        UnmatchedPolicy::DefaultRule | UnmatchedPolicy::Unspecified => {
+            "another rule is enforced for this request"
+        }
+    }
+}
+
+/// Returns the requests to which the default rule applies.
+pub(super) const fn default_requests(policy: UnmatchedPolicy) -> &'static str {
+    match policy {
+        UnmatchedPolicy::Deny => "no request: those without a rule are refused (unmatched: deny)",
+        UnmatchedPolicy::Allow => "no request: those without a rule pass (unmatched: allow)",
+        UnmatchedPolicy::DefaultRule | UnmatchedPolicy::Unspecified => {
+            "requests that no other rule is enforced for"
+        }
+    }
+}
+
+/// Returns the mode of a rule with its meaning.
+pub(super) fn rule_mode(rule: &Rule) -> String {
+    let is_quota = rule.descriptor_rule.as_ref().is_some_and(|of| of.quota);
+    match (rule.mode(), rule.enforce_ppm) {
+        (RuleMode::Enforce, Some(part)) if part < EVERY_KEY => {
+            format!("enforced for {} of the keys", share(part))
+        }
+        (RuleMode::Enforce, _) if is_quota => {
+            "quota: refuses if all quotas of a request do".to_owned()
+        }
+        (RuleMode::Shadow, _) if is_quota => "quota in shadow: refuses nothing".to_owned(),
+        (of, _) => mode(of).to_owned(),
+    }
+}
+
+/// Returns a mode with its meaning.
+pub(super) const fn mode(mode: RuleMode) -> &'static str {
+    match mode {
+        RuleMode::Enforce | RuleMode::Unspecified => "enforced",
+        RuleMode::Shadow => "shadow: refuses nothing",
+        RuleMode::Off => "off: ignored",
+    }
+}
+
+/// Returns parts per million as a percentage.
+pub(super) fn share(millionths: u32) -> String {
+    let (whole, part) = (millionths / 10_000, millionths % 10_000);
+    let part = format!(".{part:04}");
+    format!("{whole}{} %", part.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Shows the parts of a key with their values.
+pub(super) fn key_parts(parts: &[KeyPart]) -> Markup {
+    html! {
+        @if parts.is_empty() { span.muted { "all requests" } }
+        (joined(parts, ", ", |part| html! {
+            (foreign(&part.name)) " = "
+            @match &part.value {
+                Some(value) => (foreign(value)),
+                None => span.muted { "none" }
+            }
+        }))
+    }
+}
+
+/// Says which part of a request does not fit a rule.
+pub(super) fn mismatch(mismatch: &Mismatch) -> Markup {
+    html! {
+        (foreign(&mismatch.part)) " must be " (joined(&mismatch.wanted, " or ", |wanted| foreign(wanted)))
+        @match &mismatch.got {
+            Some(got) => { ", not " (foreign(got)) },
+            None => ", and is not given"
+        }
+    }
+}
+
+/// Shows the name of a rule as a link to its page. The project is empty for rules of files.
+pub(super) fn rule_link(project: &str, rule: &str) -> Markup {
+    let project = if project.is_empty() { UNNAMED } else { project };
+    html! { a href=(Link::to("rule").with("project", project).with("name", rule)) { (foreign(rule)) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_say_what_they_grant() {
+        let rule = |max_requests, seconds, burst| Rule {
+            max_requests,
+            window: Some(Duration { seconds, nanos: 0 }),
+            burst,
+            ..Rule::default()
+        };
+        assert_eq!(rule_grant(&rule(1_000, 60, 1_000)), "1,000 per 1 min");
+        assert_eq!(rule_grant(&rule(1_000, 60, 20)), "1,000 per 1 min, at most 20 at once");
+        assert_eq!(rule_grant(&rule(5, 5_415, 5)), "5 per 1 h 30 min 15 s");
+        assert_eq!(rule_grant(&rule(0, 60, 0)), "none: every request is refused");
+        assert_eq!(rule_grant(&rule(i64::MAX, 60, 0)), "unlimited");
+        let enforced = RuleMode::Enforce.into();
+        let half = Rule { mode: enforced, enforce_ppm: Some(500_000), ..rule(1, 1, 1) };
+        assert_eq!(rule_mode(&half), "enforced for 50 % of the keys");
+        assert_eq!((&*share(825_000), &*share(1_000_000)), ("82.5 %", "100 %"));
+    }
+}
