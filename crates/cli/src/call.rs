@@ -79,7 +79,7 @@ impl CommandOutput {
     }
 
     /// Returns the answer of a command that has printed its lines.
-    pub(crate) const fn printed() -> Self {
+    pub const fn printed() -> Self {
         Self { json: String::new(), text: String::new(), warning: None }
     }
 
