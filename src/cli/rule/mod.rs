@@ -3,9 +3,7 @@
 
 mod apply;
 mod export;
-mod plan;
-mod source;
-mod write;
+mod file;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -16,7 +14,7 @@ use serde_json::Value;
 
 use self::apply::ApplyRulesArgs;
 use self::export::ExportRulesArgs;
-pub(super) use self::write::run_table;
+pub(super) use self::file::run_table;
 use super::in_order;
 use crate::rule_messages;
 
