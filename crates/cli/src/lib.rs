@@ -95,12 +95,17 @@ fn exit_code(done: anyhow::Result<bool>, if_not: u8) -> ExitCode {
 
 /// Returns the name of a status code, as the protocol writes it.
 fn code_name(code: Code) -> String {
-    let mut name = String::new();
-    for letter in format!("{code:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
-            name.push('_');
+    screaming(&format!("{code:?}"))
+}
+
+/// Returns `RULE_MODE` for `RuleMode`.
+fn screaming(name: &str) -> String {
+    let mut screaming = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !screaming.is_empty() {
+            screaming.push('_');
         }
-        name.extend(letter.to_uppercase());
+        screaming.extend(letter.to_uppercase());
     }
-    name
+    screaming
 }
