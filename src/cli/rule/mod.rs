@@ -15,14 +15,7 @@ use serde_json::Value;
 use self::apply::ApplyRulesArgs;
 use self::export::ExportRulesArgs;
 pub(super) use self::file::run_table;
-use super::in_order;
 use crate::rule_messages;
-
-/// The commands in the order of the help.
-const ORDER: [&str; 11] = [
-    "create", "set", "apply", "export", "list", "get", "delete", "history", "diff", "rollback",
-    "mode",
-];
 
 #[derive(Args, Debug)]
 pub(super) struct RuleArgs {
@@ -36,11 +29,6 @@ enum RuleCommand {
     Apply(ApplyRulesArgs),
     /// Print the rules of a project that were made at run time as a rules file; or all projects
     Export(ExportRulesArgs),
-}
-
-/// Adds the commands of the tables.
-pub(super) fn with_all_commands(rule: clap::Command) -> clap::Command {
-    in_order(rlaas_cli::add_commands(rule, "rule"), &ORDER)
 }
 
 /// Returns the fields of a rule that are not at their defaults, in the words of rules files.

@@ -356,10 +356,7 @@ fn thousands_of_rules_go_out_and_in_unchanged() {
     let rules = written(&dir, "many.yaml", &many(count, 5));
     let applied = printed(&server, &["apply", "-f", &rules, "--project", "shop"]);
     let head = applied.lines().next().expect("a plan");
-    assert_eq!(
-        head,
-        format!("project shop: {count} to create, 0 to update, 0 to delete")
-    );
+    assert_eq!(head, format!("project shop: {count} to create, 0 to update, 0 to delete"));
     let out = dir.path("out");
     let folder = out.to_str().expect("a path");
     let done = printed(&server, &["export", "--all", "-o", folder]);
