@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use clap::Args;
 use rlaas_cli::text::{self, project as shown_id};
 use rlaas_cli::{
-    CallArgs, CommandError, CommandOutput, ProjectClient, change_lines, confirm, counts,
+    CallArgs, CommandError, CommandOutput, ProjectClient, change_counts, change_lines, confirm,
     is_confirmed, print, printable,
 };
 use rlaas_proto::ratelimit::admin::v1::problem::Severity;
@@ -131,9 +131,7 @@ impl ProjectPlan {
             .partition(|problem| problem.severity() == Severity::Error);
         if !errors.is_empty() {
             let lines: Vec<String> = errors.iter().map(line).collect();
-            return Err(
-                anyhow!("project {}: {}", shown_id(&project_id), lines.join("; ")).into()
-            );
+            return Err(anyhow!("project {}: {}", shown_id(&project_id), lines.join("; ")).into());
         }
         validated.problems = warnings;
         Ok(Self { project_id, rules, validated, unmatched })
@@ -145,7 +143,7 @@ impl ProjectPlan {
 
     fn to_text(&self) -> String {
         let (project, changes) = (shown_id(&self.project_id), &self.validated.changes);
-        let head = match counts(changes) {
+        let head = match change_counts(changes) {
             [0, 0, 0] => format!("project {project}: no rule changes\n"),
             [created, updated, deleted] => format!(
                 "project {project}: {created} to create, {updated} to update, {deleted} to delete\n"

@@ -15,8 +15,8 @@ use tonic::{Code, Status};
 
 use super::lists;
 use crate::call::{Admin, CommandError};
-use crate::printable::printable;
 use crate::signals::Signals;
+use crate::text::printable;
 use crate::{tail, text};
 
 /// Pause before a stream that was lost is opened again.
