@@ -11,7 +11,7 @@ use rlaas_proto::ratelimit::admin::v1::{
     WatchStatsResponse,
 };
 use tokio::time::sleep;
-use tonic::{Code, Status};
+use tonic::{Code, Status, Streaming};
 
 use super::lists;
 use crate::call::{Admin, CommandError};
@@ -107,7 +107,7 @@ impl View {
         "live".clone_into(&mut self.state);
         loop {
             self.draw();
-            let next_refusals = OptionFuture::from(refusals.as_mut().map(|of| of.message()));
+            let next_refusals = OptionFuture::from(refusals.as_mut().map(Streaming::message));
             tokio::select! {
                 point = points.message() => match point? {
                     Some(point) => self.point = point,
