@@ -83,7 +83,7 @@ impl View {
                 return lost;
             }
             self.state = format!("lost, trying again: {}", printable(lost.message()));
-            self.draw();
+            self.render();
             wait(PAUSE).await;
         }
     }
@@ -106,7 +106,7 @@ impl View {
         };
         "live".clone_into(&mut self.state);
         loop {
-            self.draw();
+            self.render();
             let next_refusals = OptionFuture::from(refusals.as_mut().map(Streaming::message));
             tokio::select! {
                 point = points.message() => match point? {
@@ -137,7 +137,7 @@ impl View {
     }
 
     /// Draws everything. A terminal that is gone ends the program by its signal.
-    fn draw(&self) {
+    fn render(&self) {
         let size = rustix::termios::tcgetwinsize(io::stdout());
         let height = size.map_or(0, |size| usize::from(size.ws_row)).max(OTHER_LINES + 2);
         let lines = self.lines(height).join("\x1b[K\n");
