@@ -98,7 +98,10 @@ impl View {
             ..WatchDecisionsRequest::default()
         };
         let mut refusals = match admin.watch_decisions(request).await {
-            Ok(refusals) => Some(refusals.into_inner()),
+            Ok(refusals) => {
+                self.note.clear();
+                Some(refusals.into_inner())
+            }
             Err(status) => {
                 self.note = printable(status.message());
                 None
