@@ -7,12 +7,10 @@
 
 mod certificates;
 mod check_config;
-mod completions;
 mod config;
 mod example;
 mod explain;
 mod journal;
-mod metrics;
 mod reference;
 mod reload;
 mod rule;
@@ -26,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value, wrong_arguments};
 
 use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
@@ -35,35 +34,6 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Commands whose exit codes are those of a gate.
 const TRIES_RULES: [&str; 2] = ["simulate", "test"];
-
-/// The commands in the order of the help.
-const ORDER: [&str; 25] = [
-    "serve",
-    "check",
-    "check-config",
-    "config",
-    "health",
-    "explain",
-    "inspect",
-    "reset",
-    "refund",
-    "ban",
-    "unban",
-    "override",
-    "rule",
-    "project",
-    "key",
-    "journal",
-    "test",
-    "audit",
-    "top",
-    "tail",
-    "simulate",
-    "bench",
-    "metrics",
-    "completions",
-    "help",
-];
 
 /// The command line as it was typed.
 #[derive(Debug)]
@@ -111,9 +81,9 @@ enum Command {
     /// Load a running server and measure throughput and latency
     Bench(rlaas_cli::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
-    Metrics(metrics::MetricsArgs),
+    Metrics(reference::MetricsArgs),
     /// Print the completions of a shell for this program
-    Completions(completions::CompletionsArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Sources of the configuration, besides the environment.
@@ -125,6 +95,12 @@ struct ConfigurationArgs {
     /// One value, such as store.backend=redis; overrides files and environment
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+}
+
+#[derive(Args, Debug)]
+struct CompletionsArgs {
+    /// Shell to print completions for
+    shell: Shell,
 }
 
 impl ConfigurationArgs {
@@ -152,16 +128,14 @@ fn refuse(problems: &Problems) -> ExitCode {
 /// Returns the whole command line.
 fn program() -> clap::Command {
     let program = rlaas_cli::add_commands(Program::command(), "");
-    let program = program.mut_subcommand("rule", rule::with_all_commands);
-    in_order(program, &ORDER)
+    program.mut_subcommand("rule", |rule| rlaas_cli::add_commands(rule, "rule"))
 }
 
-/// Shows the commands of a help in this order.
-fn in_order(command: clap::Command, order: &[&str]) -> clap::Command {
-    command.mut_subcommands(|below| {
-        let place = order.iter().position(|name| *name == below.get_name());
-        below.display_order(place.unwrap_or(order.len()))
-    })
+/// Prints a script that completes commands and options in a shell.
+fn complete(args: &CompletionsArgs) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program(), "rlaas", &mut script);
+    rlaas_cli::print(&String::from_utf8_lossy(&script))
 }
 
 impl Cli {
@@ -235,8 +209,8 @@ impl Program {
             Command::Tail(args) => rlaas_cli::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Bench(args) => rlaas_cli::bench(&args),
-            Command::Metrics(_) => metrics::run(),
-            Command::Completions(args) => completions::run(&args),
+            Command::Metrics(_) => rlaas_cli::print(&reference::metrics()),
+            Command::Completions(args) => complete(&args),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use clap::Args;
+
 use crate::config::{Kind, SettingReference, envoy_file_reference, reference};
 use crate::telemetry::reference::{MetricReference, metrics as all_metrics};
 
@@ -38,6 +40,13 @@ configuration bounds the number of series. `process_*` are there on Linux alone.
 | metric | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
 ";
+
+#[derive(Args, Debug)]
+pub(super) struct MetricsArgs {
+    /// Print the reference; the metrics themselves are served at /metrics
+    #[arg(long, required = true)]
+    reference: bool,
+}
 
 /// Returns the page of settings.
 pub(super) fn settings() -> String {

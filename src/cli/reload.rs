@@ -22,7 +22,6 @@ use crate::projects::registry::Registry;
 use crate::store::Store;
 use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
-use rlaas_limiter::Limiter;
 
 /// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,75 +42,28 @@ const RELOADABLE: &[&str] = &[
     "unmatched",
 ];
 
-/// The sources of the configuration, and the triggers of a reload.
-pub(super) struct ReloadInputs {
-    pub(super) sources: Sources,
-    pub(super) watch: Watch,
-    /// SIGHUP signals.
-    pub(super) hangups: Signal,
-}
-
 /// Follows the sources of the configuration.
 pub(super) struct ConfigReloader {
-    sources: Arc<Sources>,
+    pub(super) sources: Arc<Sources>,
     /// The configuration at the start of the process: settings that need a restart keep these values.
-    started_with: Vec<Effective>,
-    limiter: Limiter,
-    registry: Registry,
-    metrics: Arc<Metrics>,
-    logs: Option<Logs>,
-    auth: Option<Arc<Auth>>,
+    pub(super) started_with: Vec<Effective>,
+    pub(super) registry: Registry,
+    pub(super) metrics: Arc<Metrics>,
+    /// Their level follows the configuration.
+    pub(super) logs: Logs,
+    pub(super) auth: Option<Arc<Auth>>,
     /// The settings by which the keys in force are made.
-    privacy: PrivacySettings,
-    hasher: ConfiguredHasher,
-    hangups: Signal,
-    watch: Watch,
+    pub(super) privacy: PrivacySettings,
+    pub(super) hasher: ConfiguredHasher,
+    /// SIGHUP signals.
+    pub(super) hangups: Signal,
+    pub(super) watch: Watch,
 }
 
 impl ConfigReloader {
-    pub(super) fn new(
-        origin: ReloadInputs,
-        started_with: Vec<Effective>,
-        registry: Registry,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        metrics.config_last_reload_successful.set(1);
-        let ReloadInputs { sources, watch, hangups } = origin;
-        let (sources, logs, auth) = (Arc::new(sources), None, None);
-        let limiter = registry.limiter().clone();
-        let (privacy, hasher) = (PrivacySettings::default(), ConfiguredHasher::default());
-        Self {
-            sources,
-            started_with,
-            limiter,
-            registry,
-            metrics,
-            logs,
-            auth,
-            privacy,
-            hasher,
-            hangups,
-            watch,
-        }
-    }
-
-    /// Sets the logs whose level follows the configuration.
-    pub(super) fn with_logs(self, logs: Logs) -> Self {
-        Self { logs: Some(logs), ..self }
-    }
-
-    /// Sets the authorization that follows the configuration.
-    pub(super) fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
-        Self { auth, ..self }
-    }
-
-    /// Sets the settings of hashed keys that are in force, and the hasher that follows them.
-    pub(super) fn with_privacy(self, privacy: PrivacySettings, hasher: ConfiguredHasher) -> Self {
-        Self { privacy, hasher, ..self }
-    }
-
     /// Reloads on each change or SIGHUP. Never returns.
     pub(super) async fn run(mut self) {
+        self.metrics.config_last_reload_successful.set(1);
         let mut ticks = interval(POLL_INTERVAL);
         loop {
             let is_due = tokio::select! {
@@ -143,22 +95,21 @@ impl ConfigReloader {
                     warn!(%warning, "configuration");
                 }
                 warn_about_rules(&config);
+                let limiter = self.registry.limiter().clone();
                 if let (Store::Redis(store), StoreSettings::Redis(settings)) =
-                    (self.limiter.store(), &config.store)
+                    (limiter.store(), &config.store)
                 {
                     // Loading the configuration validated them already.
                     let _valid = store.update_credentials(settings);
                 }
-                if let Some(logs) = &self.logs {
-                    logs.set_filter(&config.telemetry.log.filter);
-                }
+                self.logs.set_filter(&config.telemetry.log.filter);
                 self.replace_auth(config.auth);
                 if config.privacy.makes_other_keys(&self.privacy) {
                     warn!(key = "privacy", "hashed keys changed: their state starts afresh");
                 }
                 self.hasher.replace(config.privacy.hasher.clone());
                 self.privacy = config.privacy;
-                self.limiter.set_idempotency_ttl(config.idempotency.ttl);
+                limiter.set_idempotency_ttl(config.idempotency.ttl);
                 let files =
                     FileRules { unnamed: Arc::new(config.rules), projects: config.projects };
                 let revision = self.registry.replace_file_rules(files);

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
+use futures_util::future::OptionFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
@@ -12,7 +13,7 @@ use tracing::field::display;
 use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
-use super::reload::{ConfigReloader, ReloadInputs};
+use super::reload::ConfigReloader;
 use rlaas_cli::loopback;
 
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
@@ -20,7 +21,7 @@ use crate::api::ApiSettings;
 use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
 use crate::clock::Clock;
-use crate::config::{Config, StoreSettings, Watch, warnings};
+use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::TelemetrySettings;
@@ -53,7 +54,8 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     };
     watch.follow(named);
     let logs = log::start(&config.telemetry.log);
-    match serve(runtime, config, ReloadInputs { sources, watch, hangups }, logs) {
+    let inputs = Inputs { sources: Arc::new(sources), watch, hangups, logs };
+    match serve(runtime, config, inputs) {
         Ok(code) => code,
         Err(error) => {
             error!(error = format!("{error:#}"), "can't serve");
@@ -71,12 +73,15 @@ fn runtime_and_hangups() -> io::Result<(Runtime, Signal)> {
     Ok((runtime, hangups))
 }
 
-fn serve(
-    runtime: Runtime,
-    config: Config,
-    inputs: ReloadInputs,
+/// What follows the configuration from before the server is built.
+struct Inputs {
+    sources: Arc<Sources>,
+    watch: Watch,
+    hangups: Signal,
     logs: Logs,
-) -> anyhow::Result<ExitCode> {
+}
+
+fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<ExitCode> {
     disable_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
@@ -133,36 +138,42 @@ fn serve(
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
-        let reload =
-            ConfigReloader::new(inputs, config.effective, server.registry().clone(), metrics);
-        let reload =
-            reload.with_logs(logs).with_auth(auth.clone()).with_privacy(config.privacy, hasher);
+        let reload = ConfigReloader {
+            sources: inputs.sources,
+            started_with: config.effective,
+            registry: server.registry().clone(),
+            metrics,
+            logs: inputs.logs,
+            auth: auth.clone(),
+            privacy: config.privacy,
+            hasher,
+            hangups: inputs.hangups,
+            watch: inputs.watch,
+        };
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
         if is_text && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }
+        let certificates = certificates.map(CertificateReloader::run);
+        let fetch_keys = auth.as_deref().map(Auth::run);
         let mut metrics_push = otlp.metrics;
         let code = tokio::select! {
             () = reload.run() => Ok(ExitCode::from(EXIT_NO)),
-            () = reload_certificates(certificates) => Ok(ExitCode::from(EXIT_NO)),
-            () = fetch_keys(auth) => Ok(ExitCode::from(EXIT_NO)),
-            () = push_metrics(&mut metrics_push) => Ok(ExitCode::from(EXIT_NO)),
+            Some(()) = OptionFuture::from(certificates) => Ok(ExitCode::from(EXIT_NO)),
+            Some(()) = OptionFuture::from(fetch_keys) => Ok(ExitCode::from(EXIT_NO)),
+            Some(()) = OptionFuture::from(metrics_push.as_mut().map(MetricsPush::run)) => {
+                Ok(ExitCode::from(EXIT_NO))
+            }
             drained = server.serve(signals.nth(1)) => drained.map(|()| ExitCode::SUCCESS),
             () = signals.nth(2) => Ok(ExitCode::from(EXIT_INTERRUPTED)),
         };
-        if let Some(traces) = otlp.traces {
-            flush_traces(traces, &signals).await;
+        // A second signal ends the wait for what is still to be written.
+        tokio::select! {
+            () = finish(otlp.traces, metrics_push, recorder, limiter.store()) => {}
+            () = signals.nth(2) => {}
         }
-        if let Some(push) = metrics_push {
-            tokio::select! {
-                () = push.finish() => {}
-                () = signals.nth(2) => {}
-            }
-        }
-        close_recording(recorder, &signals).await;
-        close_journal(limiter.store().clone(), &signals).await;
         code.context("no worker threads or signals")
     });
     // Tasks that still run after the drain are not waited for.
@@ -216,56 +227,25 @@ fn disable_huge_pages() {
     }
 }
 
-/// Reloads the certificates, if there are any. Never returns.
-async fn reload_certificates(certificates: Option<CertificateReloader>) {
-    match certificates {
-        Some(certificates) => certificates.run().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Keeps the keys of the OIDC issuer up to date, if there is one. Never returns.
-async fn fetch_keys(auth: Option<Arc<Auth>>) {
-    match auth {
-        Some(auth) => auth.run().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Pushes metrics, if they are to be pushed. Never returns.
-async fn push_metrics(push: &mut Option<MetricsPush>) {
-    match push {
-        Some(push) => push.run().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Sends the last spans, unless a second signal arrives.
-async fn flush_traces(traces: Traces, signals: &Signals) {
-    tokio::select! {
+/// Sends the last spans and metrics, and writes what the recording and the journal still lack.
+async fn finish(
+    traces: Option<Traces>,
+    metrics_push: Option<MetricsPush>,
+    recorder: Option<TrafficRecorder>,
+    store: &Store,
+) {
+    if let Some(traces) = traces {
         // The exporter's connection runs on this runtime, so it must not block.
-        _finished = spawn_blocking(move || traces.shutdown()) => {}
-        () = signals.nth(2) => {}
+        let _finished = spawn_blocking(move || traces.shutdown()).await;
     }
-}
-
-/// Writes what the recording still lacks, unless a second signal arrives.
-async fn close_recording(recorder: Option<TrafficRecorder>, signals: &Signals) {
+    if let Some(push) = metrics_push {
+        push.finish().await;
+    }
     if let Some(recorder) = recorder {
-        tokio::select! {
-            _closed = spawn_blocking(move || recorder.close()) => {}
-            () = signals.nth(2) => {}
-        }
+        let _closed = spawn_blocking(move || recorder.close()).await;
     }
-}
-
-/// Writes a last snapshot and what the journal still lacks, unless a second signal arrives.
-async fn close_journal(store: Store, signals: &Signals) {
-    if let Store::Memory(store) = store {
-        tokio::select! {
-            _closed = spawn_blocking(move || store.close_journal()) => {}
-            () = signals.nth(2) => {}
-        }
+    if let Store::Memory(store) = store.clone() {
+        let _closed = spawn_blocking(move || store.close_journal()).await;
     }
 }
 

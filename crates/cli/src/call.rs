@@ -1,6 +1,6 @@
 //! A call to the administration of a running server, and its answer as text or as JSON.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -15,7 +15,7 @@ use tonic::metadata::MetadataMap;
 
 use crate::client::{ServerArgs, runtime};
 use crate::fields::dynamic;
-use crate::printable::{printable, printable_json};
+use crate::text::{printable, printable_json};
 use crate::{EXIT_NO, EXIT_NO_RESPONSE};
 
 /// The metadata of a response that warns.
@@ -79,7 +79,7 @@ impl CommandOutput {
     }
 
     /// Returns the answer of a command that has printed its lines.
-    pub(crate) const fn printed() -> Self {
+    pub const fn printed() -> Self {
         Self { json: String::new(), text: String::new(), warning: None }
     }
 
@@ -206,4 +206,31 @@ pub fn report(error: &CommandError) -> ExitCode {
             ExitCode::from(EXIT_NO_RESPONSE)
         }
     }
+}
+
+/// Returns `true` if nobody types the command, so that nobody could answer, or if `yes` was given.
+pub fn is_confirmed(yes: bool) -> bool {
+    yes || !io::stdin().is_terminal()
+}
+
+/// Asks on standard error.
+///
+/// # Errors
+///
+/// [`CommandError::NotConfirmed`] if the answer is not yes.
+pub fn confirm(question: &str) -> Result<(), CommandError> {
+    if prompt(question).map_err(anyhow::Error::from)? {
+        Ok(())
+    } else {
+        Err(CommandError::NotConfirmed)
+    }
+}
+
+fn prompt(question: &str) -> io::Result<bool> {
+    let mut terminal = io::stderr();
+    write!(terminal, "{question} [y/N] ")?;
+    terminal.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

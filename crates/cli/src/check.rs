@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::v1::CheckResponse;
 
 use crate::call::to_json;
 use crate::client::{ProjectKeyArgs, ServerArgs, runtime};
-use crate::printable::printable;
+use crate::text::printable;
 use crate::{EXIT_NO, exit_code, key_value, response};
 use rlaas_core::rules::{Request, RequestFields};
 

@@ -23,6 +23,8 @@ struct Document {
     tables: BTreeMap<String, Vec<ColumnSpec>>,
     /// Commands that have others below them, besides `rule`.
     groups: BTreeMap<String, String>,
+    /// Commands below a group, or below the program, in the order of the help.
+    order: BTreeMap<String, Vec<String>>,
     commands: Vec<CommandSpec>,
 }
 
@@ -133,7 +135,11 @@ pub fn add_commands(to: Command, under: &str) -> Command {
             command = command.subcommand(add_commands(group, name));
         }
     }
-    command
+    let Some(order) = DOCUMENT.order.get(under) else { return command };
+    command.mut_subcommands(|below| {
+        let place = order.iter().position(|name| *name == below.get_name());
+        below.display_order(place.unwrap_or(order.len()))
+    })
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::{CheckRequest, RuleDecision, RuleMode, check_result};
 
 use crate::code_name;
-use crate::printable::printable;
 use crate::response;
 use crate::text;
+use crate::text::printable;
 
 /// Follows an explanation by files.
 pub const WITHOUT_SERVER: &str =

@@ -5,6 +5,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessag
 use rlaas_proto::json::POOL;
 
 use crate::argument::Input;
+use crate::screaming;
 
 /// Sets a field, adds to a list, or adds an entry to a map. The messages on the way are made.
 ///
@@ -93,7 +94,7 @@ pub(crate) fn get(message: &DynamicMessage, path: &str) -> Option<Value> {
         (Value::Message(inner), _) if !rest.is_empty() => get(inner, rest),
         (Value::EnumNumber(number), Kind::Enum(names)) => {
             let name = names.get_value(*number).map_or(number.to_string(), |value| {
-                let prefix = screaming(names.name());
+                let prefix = screaming(names.name()) + "_";
                 let name = value.name();
                 name.strip_prefix(&prefix).unwrap_or(name).to_owned()
             });
@@ -136,16 +137,4 @@ pub(crate) fn dynamic(name: &str, message: &impl Message) -> DynamicMessage {
 /// Returns a message as its generated type.
 pub(crate) fn typed<M: Message + Default>(message: &DynamicMessage) -> M {
     message.transcode_to().unwrap_or_default()
-}
-
-/// Returns `RULE_MODE_` for `RuleMode`.
-fn screaming(name: &str) -> String {
-    let mut screaming = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() && !screaming.is_empty() {
-            screaming.push('_');
-        }
-        screaming.extend(letter.to_uppercase());
-    }
-    screaming + "_"
 }

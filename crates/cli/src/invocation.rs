@@ -16,12 +16,12 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
 use crate::argument::{Argument, Input};
-use crate::call::{CallArgs, CommandError, CommandOutput, MAX_RESPONSE};
-use crate::changes::RuleFields;
+use crate::call::{CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, is_confirmed};
 use crate::codec::DynamicCodec;
 use crate::command::{self, CommandSpec};
+use crate::lines::RuleFields;
 use crate::output::{self, Exchange};
-use crate::{confirm, fields, parse, text, wrong_arguments};
+use crate::{fields, parse, text, wrong_arguments};
 
 /// The method that shows the keys of a selector.
 const INSPECT: &str = "AdminService.Inspect";
@@ -173,7 +173,7 @@ impl<'a> Invocation<'a> {
 
     /// Asks a person at a terminal before the change.
     async fn confirm(&self, channel: &ApiChannel, question: &str) -> Result<(), CommandError> {
-        if confirm::is_given(self.matches.get_flag("yes")) {
+        if is_confirmed(self.matches.get_flag("yes")) {
             return Ok(());
         }
         let mut question = question.to_owned();
@@ -195,7 +195,7 @@ impl<'a> Invocation<'a> {
             eprint!("{}", crate::keys::states(&response));
             question = question.replace("{keys}", &text::count(keys as u64, "key"));
         }
-        confirm::confirm(&question)
+        confirm(&question)
     }
 
     /// Calls the method. Of a list reads pages up to the most rows; the token is that of the rest.

@@ -12,12 +12,10 @@
 mod argument;
 mod bench;
 mod call;
-mod changes;
 mod check;
 mod client;
 mod codec;
 mod command;
-mod confirm;
 mod explain;
 mod explain_text;
 mod fields;
@@ -27,7 +25,6 @@ mod keys;
 mod lines;
 mod output;
 mod parse;
-mod printable;
 mod response;
 mod show;
 mod signals;
@@ -38,20 +35,21 @@ mod top;
 mod transport_error;
 
 pub use self::bench::{BenchArgs, run as bench};
-pub use self::call::{CallArgs, CommandError, CommandOutput, ProjectClient, print, report};
-pub use self::changes::{RuleFields, counts, lines as change_lines};
+pub use self::call::{
+    CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print, report,
+};
 pub use self::check::{CheckArgs, run as check};
 pub use self::client::{loopback, runtime};
 pub use self::command::add_commands;
-pub use self::confirm::{confirm, is_given as is_confirmed};
 pub use self::explain::{ExplainArgs, ExplainedRequest, run as explain};
 pub use self::explain_text::{WITHOUT_SERVER, check_lines, descriptor_lines};
 pub use self::health::{HealthArgs, run as health};
 pub use self::invocation::Invocation;
-pub use self::printable::{printable, printable_json};
+pub use self::lines::{RuleFields, change_counts, change_lines};
 pub use self::signals::Signals;
 pub use self::table::{Column, Table};
 pub use self::tail::{TailArgs, run as tail};
+pub use self::text::{printable, printable_json};
 pub use self::top::{TopArgs, run as top};
 
 use std::process::ExitCode;
@@ -95,12 +93,17 @@ fn exit_code(done: anyhow::Result<bool>, if_not: u8) -> ExitCode {
 
 /// Returns the name of a status code, as the protocol writes it.
 fn code_name(code: Code) -> String {
-    let mut name = String::new();
-    for letter in format!("{code:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
-            name.push('_');
+    screaming(&format!("{code:?}"))
+}
+
+/// Returns `RULE_MODE` for `RuleMode`.
+fn screaming(name: &str) -> String {
+    let mut screaming = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !screaming.is_empty() {
+            screaming.push('_');
         }
-        name.extend(letter.to_uppercase());
+        screaming.extend(letter.to_uppercase());
     }
-    name
+    screaming
 }

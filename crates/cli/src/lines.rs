@@ -1,13 +1,21 @@
-//! Responses as lines that are no table.
+//! Responses as lines that are no table, and differences of rules, field by field, in the words of rules
+//! files.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
 use rlaas_proto::ratelimit::admin::v1::{
     ApiKey, Coverage, GetRevisionRequest, GetRevisionResponse, RestoreCatalogueResponse, Revision,
-    RevokeKeyResponse, RollbackResponse, RotateKeyResponse, SetModeRequest, SetModeResponse,
+    RevokeKeyResponse, RollbackResponse, RotateKeyResponse, RuleChange, SetModeRequest,
+    SetModeResponse,
 };
+use rlaas_proto::ratelimit::v1::Rule;
+use serde_json::Value;
 
 use crate::fields::{self, typed};
 use crate::output::{Exchange, Lines};
-use crate::{changes, keys, text};
+use crate::text::printable;
+use crate::{keys, text};
 
 /// Returns the function of this name.
 ///
@@ -78,7 +86,7 @@ fn difference(exchange: &Exchange) -> Lines {
     let (action, reason) = (text::value(&action), text::words(&reason));
     let head = format!("revision {revision} against {base}: {at}, {actor}, {action}, {reason}\n");
     let none = if changes.is_empty() { "  no differences\n" } else { "" };
-    (head + none + &changes::lines(&changes, exchange.rule_fields)).into()
+    (head + none + &change_lines(&changes, exchange.rule_fields)).into()
 }
 
 /// The new revision, and the differences of rules.
@@ -88,7 +96,7 @@ fn restored_rules(exchange: &Exchange) -> Lines {
     if changes.is_empty() {
         return format!("revision {number}: nothing was changed\n").into();
     }
-    format!("revision {number}\n{}", changes::lines(&changes, exchange.rule_fields)).into()
+    format!("revision {number}\n{}", change_lines(&changes, exchange.rule_fields)).into()
 }
 
 fn mode(exchange: &Exchange) -> Lines {
@@ -112,4 +120,51 @@ fn mode(exchange: &Exchange) -> Lines {
     };
     let replayed = if replayed { " (set before, under this request id)" } else { "" };
     format!("{rule}: {mode}; {place}{replayed}\n").into()
+}
+
+/// Returns the fields of a rule that are not at their defaults, but for its name, in the words of
+/// rules files.
+pub type RuleFields = fn(&Rule) -> BTreeMap<String, Value>;
+
+/// Returns lines for each rule that differs: `+` is new, `~` differs, `-` is deleted.
+pub fn change_lines(changes: &[RuleChange], of: RuleFields) -> String {
+    changes.iter().map(|change| of_rule(change, of)).collect()
+}
+
+/// Returns how many rules are created, updated and deleted.
+pub fn change_counts(changes: &[RuleChange]) -> [usize; 3] {
+    [Kind::Created, Kind::Updated, Kind::Deleted]
+        .map(|kind| changes.iter().filter(|change| change.kind() == kind).count())
+}
+
+fn of_rule(change: &RuleChange, of: RuleFields) -> String {
+    let name = text::value(&change.rule_name);
+    let (before, after) =
+        (shown_fields(change.before.as_ref(), of), shown_fields(change.after.as_ref(), of));
+    match change.kind() {
+        Kind::Deleted => format!("  - {name}\n"),
+        Kind::Created => {
+            let line = |(key, value): (&String, &String)| format!("      {key}: {value}\n");
+            format!("  + {name}\n{}", after.iter().map(line).collect::<String>())
+        }
+        Kind::Updated | Kind::Unspecified => {
+            let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+            let shown = |of: &BTreeMap<String, String>, key: &String| {
+                of.get(key).cloned().unwrap_or_else(|| "-".to_owned())
+            };
+            let line =
+                |key| format!("      {key}: {} -> {}\n", shown(&before, key), shown(&after, key));
+            format!("  ~ {name}\n{}", differing.map(line).collect::<String>())
+        }
+    }
+}
+
+fn shown_fields(rule: Option<&Rule>, of: RuleFields) -> BTreeMap<String, String> {
+    let shown = |value: Value| match value {
+        Value::String(text) => text::value(&text),
+        other => printable(&other.to_string()),
+    };
+    let fields = rule.map(of).unwrap_or_default();
+    fields.into_iter().map(|(key, value)| (key, shown(value))).collect()
 }

@@ -3,8 +3,8 @@
 use prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
 use serde::Deserialize;
 
-use crate::changes::RuleFields;
 use crate::command::{self, CommandSpec};
+use crate::lines::RuleFields;
 use crate::table::{Column, Table};
 use crate::{fields, lines, show};
 

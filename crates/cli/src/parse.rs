@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use prost::Message;
 use prost_types::Timestamp;
-use rlaas_core::algorithm::{Algorithm, OnChange};
+use rlaas_core::algorithm::Algorithm;
 use rlaas_core::clock::Micros;
-use rlaas_core::rules::spec::{Field, StoreFailurePolicy};
-use rlaas_core::rules::{EnforcedShare, RuleMode, Share};
+use rlaas_core::rules::spec::Field;
+use rlaas_core::rules::{EnforcedShare, Share};
 use rlaas_proto::ratelimit::admin::v1::{DescriptorEntry, KeyPart};
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
@@ -39,10 +39,7 @@ pub(crate) fn by_name(name: &str) -> Parse {
         "units" => units,
         "window" => window,
         "algorithm" => algorithm,
-        "mode" => mode,
         "enforced" => enforced,
-        "on_change" => on_change,
-        "on_store_failure" => on_store_failure,
         "share" => share,
         "boolean" => boolean,
         "key_part" => key_part,
@@ -146,11 +143,6 @@ where
     }
 }
 
-/// Returns a name as that of a value of an enum.
-fn named(prefix: &str, name: &str) -> Input {
-    Input::Text(format!("{prefix}{}", name.to_uppercase().replace('-', "_")))
-}
-
 fn units(text: &str) -> Result<Input, String> {
     let units = read(text, UNITS)?;
     if units == 0 { Err(UNITS.to_owned()) } else { Ok(Input::Number(units)) }
@@ -164,27 +156,13 @@ fn window(text: &str) -> Result<Input, String> {
 fn algorithm(text: &str) -> Result<Input, String> {
     let names = || Algorithm::ALL.iter().map(|of| of.name()).collect::<Vec<_>>().join(", ");
     let read: Result<Algorithm, _> = read(text, "");
-    read.map(|of| named("", of.name())).map_err(|_| format!("must be one of {}", names()))
-}
-
-fn mode(text: &str) -> Result<Input, String> {
-    let mode: RuleMode = read(text, "must be enforce, shadow or off")?;
-    Ok(named("RULE_MODE_", mode.name()))
+    read.map(|of| Input::Text(of.name().to_uppercase().replace('-', "_")))
+        .map_err(|_| format!("must be one of {}", names()))
 }
 
 fn enforced(text: &str) -> Result<Input, String> {
     let share: EnforcedShare = read(text, "must be a percentage from 0% to 100%, such as 25%")?;
     Ok(Input::Number(share.millionths().into()))
-}
-
-fn on_change(text: &str) -> Result<Input, String> {
-    let policy: OnChange = read(text, "must be keep-used, keep-left, scale or reset")?;
-    Ok(named("ON_CHANGE_", policy.name()))
-}
-
-fn on_store_failure(text: &str) -> Result<Input, String> {
-    let _known: StoreFailurePolicy = read(text, "must be error, allow, deny or local")?;
-    Ok(named("ON_STORE_FAILURE_", text))
 }
 
 fn share(text: &str) -> Result<Input, String> {

@@ -3,7 +3,7 @@
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse};
 
-use crate::printable::printable;
+use crate::text::printable;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 

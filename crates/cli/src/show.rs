@@ -11,6 +11,9 @@ use rlaas_proto::ratelimit::v1::{Grant, PartMatcher};
 use crate::fields::typed;
 use crate::text;
 
+/// The candidate that is the rule once more, on the requests that its candidates have decided.
+const SAME_REQUESTS: u32 = 9;
+
 /// Returns a value as the text of a column.
 pub(crate) type Show = fn(&Value) -> String;
 
@@ -43,6 +46,8 @@ pub(crate) fn by_name(name: &str) -> Show {
         "reported" => reported,
         "at_least" => at_least,
         "nodes" => nodes,
+        "rule_of_point" => rule_of_point,
+        "candidate" => candidate,
         other => panic!("nothing shows {other}"),
     }
 }
@@ -174,6 +179,23 @@ fn reported(value: &Value) -> String {
 fn at_least(value: &Value) -> String {
     let TopKey { count, error, .. } = message(value).unwrap_or_default();
     count.saturating_sub(error).to_string()
+}
+
+/// The rule of a row; the last row of a point is of all others together.
+fn rule_of_point(value: &Value) -> String {
+    match value.as_str() {
+        Some("") => "(all others)".to_owned(),
+        _ => self::value(value),
+    }
+}
+
+/// The number of a candidate, or which row is of the rule on the requests of its candidates.
+fn candidate(value: &Value) -> String {
+    match value.as_u32() {
+        Some(0) => "-".to_owned(),
+        Some(SAME_REQUESTS) => "(rule)".to_owned(),
+        _ => number(value),
+    }
 }
 
 /// The servers of a store that do not decide, or their number.

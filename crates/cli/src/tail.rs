@@ -77,7 +77,8 @@ pub fn run(args: &TailArgs) -> ExitCode {
     })
 }
 
-fn line(event: &DecisionEvent) -> String {
+/// Returns one line about a decision.
+pub(crate) fn line(event: &DecisionEvent) -> String {
     let time = event.decided_at.as_ref().map(ToString::to_string).unwrap_or_default();
     let key = text::key(event.key.as_ref());
     let key = match event.project_id.as_str() {

@@ -12,7 +12,7 @@ use tonic::{Code, Status, TimeoutExpired};
 
 use crate::client::ServerArgs;
 use crate::code_name;
-use crate::printable::printable;
+use crate::text::printable;
 
 /// The server of a command.
 #[derive(Clone, Debug)]

@@ -8,18 +8,20 @@ use anyhow::anyhow;
 use clap::Args;
 use rlaas_cli::text::{self, project as shown_id};
 use rlaas_cli::{
-    CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print,
+    CallArgs, CommandError, CommandOutput, ProjectClient, change_counts, change_lines, confirm,
+    is_confirmed, print, printable,
 };
+use rlaas_proto::ratelimit::admin::v1::problem::Severity;
 use rlaas_proto::ratelimit::admin::v1::{
-    ApplyRulesRequest, ApplyRulesResponse, DeleteRuleRequest, GetProjectRequest, Project,
-    UpdateProjectRequest,
+    ApplyRulesRequest, GetProjectRequest, Problem, Project, UpdateProjectRequest, ValidateRequest,
+    ValidateResponse,
 };
-use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
+use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
 
-use super::plan::{RulesPlan, RulesWrite};
-use super::source::{self, ProjectFile};
+use super::fields;
+use super::file::{self, ProjectFile};
 use crate::cli::refuse;
-use crate::config::{Problem, Problems};
+use crate::config::Problems;
 use crate::rule_messages;
 use crate::rules::Unmatched;
 
@@ -50,23 +52,12 @@ pub(super) struct ApplyRulesArgs {
 
 /// What would change in a project.
 struct ProjectPlan {
-    rules: RulesPlan,
+    project_id: String,
+    rules: Vec<Rule>,
+    /// Its problems are warnings alone.
+    validated: ValidateResponse,
     /// The project before, and the policy afterwards, if it changes.
     unmatched: Option<(Project, UnmatchedPolicy)>,
-}
-
-/// What was written.
-#[derive(Default)]
-struct ApplyReport {
-    text: String,
-    responses: Vec<ApplyRulesResponse>,
-    revisions: usize,
-}
-
-impl ApplyReport {
-    fn add(&mut self, line: &str) {
-        self.text.push_str(line);
-    }
 }
 
 pub(super) fn run(args: &ApplyRulesArgs) -> ExitCode {
@@ -81,133 +72,128 @@ pub(super) fn run(args: &ApplyRulesArgs) -> ExitCode {
         }
         let text: String = plans.iter().map(ProjectPlan::to_text).collect();
         if args.dry_run {
-            let responses: Vec<_> = plans.iter().map(|plan| plan.rules.to_response()).collect();
+            let responses: Vec<_> = plans.into_iter().map(|plan| plan.validated).collect();
             return Ok(CommandOutput::of_several("admin.v1.ValidateResponse", &responses, text));
         }
         if !args.call.json {
             let _closed = print(&text);
         }
-        if plans.iter().any(|plan| !plan.is_empty()) && !is_confirmed(args.yes) {
+        if plans.iter().any(ProjectPlan::changes_something) && !is_confirmed(args.yes) {
             confirm("Write this?")?;
         }
-        let mut written = ApplyReport::default();
-        let all: usize = plans.iter().map(|plan| plan.rules.writes.len()).sum();
         for plan in plans {
-            if let Err(error) = plan.write(projects, &args.reason, &mut written).await {
-                if written.revisions > 0 {
-                    let _closed = print(&written.text);
-                    eprintln!("rlaas: only {} of {all} revisions were written", written.revisions);
-                }
-                return Err(error);
-            }
+            plan.write(projects, args).await?;
         }
-        Ok(CommandOutput::of_several(
-            "admin.v1.ApplyRulesResponse",
-            &written.responses,
-            written.text,
-        ))
+        Ok(CommandOutput::printed())
     })
 }
 
 /// Reads all files. No two may be for the same project: the second would undo the first.
 fn read(args: &ApplyRulesArgs) -> Result<Vec<ProjectFile>, Problems> {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
-    for file in &args.files {
-        match source::read(file, args.project.as_deref()) {
-            Ok(source) => files.push(source),
+    for path in &args.files {
+        match file::read(path, args.project.as_deref()) {
+            Ok(file) => files.push(file),
             Err(Problems(more)) => problems.extend(more),
         }
     }
     let mut seen = HashSet::new();
-    for ProjectFile { origin, project, .. } in &files {
-        if !seen.insert(project) {
-            let valid = "must be another one: a file before is for the same project".to_owned();
-            let (origin, key) = (origin.clone(), "project".to_owned());
-            problems.push(Problem::Invalid { origin, key, valid, line: None, found: None });
+    for file in &files {
+        if !seen.insert(&file.project) {
+            let valid = "must be another one: a file before is for the same project";
+            problems.push(file.problem("project", valid));
         }
     }
     if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
 }
 
 impl ProjectPlan {
+    /// Asks the server what would change; with `prune` the other rules are deleted.
     async fn new(
         projects: &mut ProjectClient,
         file: &ProjectFile,
         prune: bool,
     ) -> Result<Self, CommandError> {
-        let ProjectFile { project, content, .. } = file;
-        let unmatched = match content.unmatched {
-            Some(policy) => unmatched_change(projects, project, policy).await?,
+        let project_id = file.project.clone();
+        let unmatched = match file.content.unmatched {
+            Some(policy) => unmatched_change(projects, &project_id, policy).await?,
             None => None,
         };
-        let rules = content.rules.iter().map(rule_messages::message).collect();
-        let rules = RulesPlan::new(projects, project, rules, prune).await?;
-        Ok(Self { rules, unmatched })
+        let rules: Vec<Rule> = file.content.rules.iter().map(rule_messages::message).collect();
+        let request =
+            ValidateRequest { project_id: project_id.clone(), rules: rules.clone(), prune };
+        let mut validated = projects.validate(request).await?.into_inner();
+        for problem in &mut validated.problems {
+            name_rule(problem, &rules);
+        }
+        let (errors, warnings): (Vec<_>, Vec<_>) = std::mem::take(&mut validated.problems)
+            .into_iter()
+            .partition(|problem| problem.severity() == Severity::Error);
+        if !errors.is_empty() {
+            let lines: Vec<String> = errors.iter().map(line).collect();
+            return Err(anyhow!("project {}: {}", shown_id(&project_id), lines.join("; ")).into());
+        }
+        validated.problems = warnings;
+        Ok(Self { project_id, rules, validated, unmatched })
     }
 
-    fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.unmatched.is_none()
+    fn changes_something(&self) -> bool {
+        !self.validated.changes.is_empty() || self.unmatched.is_some()
     }
 
     fn to_text(&self) -> String {
+        let (project, changes) = (shown_id(&self.project_id), &self.validated.changes);
+        let head = match change_counts(changes) {
+            [0, 0, 0] => format!("project {project}: no rule changes\n"),
+            [created, updated, deleted] => format!(
+                "project {project}: {created} to create, {updated} to update, {deleted} to delete\n"
+            ),
+        };
+        let warnings = self.validated.problems.iter();
+        let warnings = warnings.map(|problem| format!("  warning: {}\n", line(problem)));
         let unmatched = self.unmatched.as_ref().map(|(before, after)| {
             format!("  unmatched: {} -> {}\n", policy(before.unmatched()), policy(*after))
         });
-        self.rules.to_text() + &unmatched.unwrap_or_default()
+        head + &warnings.collect::<String>()
+            + &change_lines(changes, fields)
+            + &unmatched.unwrap_or_default()
     }
 
+    /// Writes the rules as one revision, and then the policy. Prints what was written.
     async fn write(
         self,
         projects: &mut ProjectClient,
-        reason: &str,
-        written: &mut ApplyReport,
+        args: &ApplyRulesArgs,
     ) -> Result<(), CommandError> {
-        let Self { rules: plan, unmatched } = self;
-        let project = shown_id(&plan.project_id);
+        let project = shown_id(&self.project_id);
         // With nothing to change the server still answers with the revision in force.
-        let mut revision = plan.revision;
-        for write in plan.writes {
-            match write {
-                RulesWrite::Apply(request) => {
-                    let request = ApplyRulesRequest {
-                        expected_revision: Some(revision),
-                        reason: reason.to_owned(),
-                        ..*request
-                    };
-                    let response = projects.apply_rules(request).await?.into_inner();
-                    let changed = response.changes.len() as u64;
-                    if changed > 0 {
-                        revision =
-                            response.revision.as_ref().map_or(revision, |made| made.revision);
-                        let rules = text::count(changed, "rule");
-                        written.add(&format!("project {project}: revision {revision}, {rules}\n"));
-                        written.revisions += 1;
-                    }
-                    written.responses.push(response);
-                }
-                RulesWrite::Delete(rule_name, etag) => {
-                    let shown = text::value(&rule_name);
-                    let request = DeleteRuleRequest {
-                        project_id: plan.project_id.clone(),
-                        rule_name,
-                        etag,
-                        reason: reason.to_owned(),
-                    };
-                    projects.delete_rule(request).await?;
-                    written.add(&format!("project {project}: rule {shown} deleted\n"));
-                    written.revisions += 1;
-                }
-            }
+        let request = ApplyRulesRequest {
+            project_id: self.project_id,
+            rules: self.rules,
+            prune: args.prune,
+            expected_revision: Some(self.validated.revision),
+            reason: args.reason.clone(),
+        };
+        let response = projects.apply_rules(request).await?.into_inner();
+        let mut text = String::new();
+        if !response.changes.is_empty() {
+            let revision = response.revision.as_ref().map_or(0, |made| made.revision);
+            let rules = text::count(response.changes.len() as u64, "rule");
+            text = format!("project {project}: revision {revision}, {rules}\n");
         }
-        let Some((before, after)) = unmatched else { return Ok(()) };
+        let name = "admin.v1.ApplyRulesResponse";
+        args.call.print(&CommandOutput::of_message(name, &response, text));
+        let Some((before, after)) = self.unmatched else { return Ok(()) };
         let request = UpdateProjectRequest {
             project: Some(Project { id: before.id, unmatched: after.into(), ..Project::default() }),
             update_mask: Some(prost_types::FieldMask { paths: vec!["unmatched".to_owned()] }),
             etag: before.etag,
-            reason: reason.to_owned(),
+            reason: args.reason.clone(),
         };
         projects.update_project(request).await?;
-        written.add(&format!("project {project}: unmatched is {}\n", policy(after)));
+        if !args.call.json {
+            print(&format!("project {project}: unmatched is {}\n", policy(after)));
+        }
         Ok(())
     }
 }
@@ -235,5 +221,43 @@ fn policy(policy: UnmatchedPolicy) -> &'static str {
         UnmatchedPolicy::DefaultRule => Unmatched::DefaultRule.name(),
         UnmatchedPolicy::Allow => Unmatched::Allow.name(),
         UnmatchedPolicy::Deny => Unmatched::Deny.name(),
+    }
+}
+
+fn line(problem: &Problem) -> String {
+    format!("{} {}", printable(&problem.field), printable(&problem.message))
+}
+
+/// Puts the name of the rule in place of its number.
+fn name_rule(problem: &mut Problem, rules: &[Rule]) {
+    let field = problem.field.strip_prefix("rules[").and_then(|rest| rest.split_once(']'));
+    let Some((index, rest)) = field else { return };
+    let Some(rule) = index.parse().ok().and_then(|index: usize| rules.get(index)) else { return };
+    // A warning of a configuration says both by itself.
+    if let Some(message) = problem.message.strip_prefix(&format!("rule {}: ", rule.name)) {
+        problem.message = message.strip_prefix("key-by: ").unwrap_or(message).to_owned();
+    }
+    let rest = rest.trim_start_matches('.').to_owned();
+    problem.field = format!("rule {}: {rest}", text::value(&rule.name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problem_names_its_rule_and_its_field_once() {
+        let named = |field: &str, message: &str| {
+            let (field, message) = (field.to_owned(), message.to_owned());
+            let mut problem = Problem { field, message, ..Problem::default() };
+            let rule = Rule { name: "whole-shop".to_owned(), ..Rule::default() };
+            name_rule(&mut problem, &[rule]);
+            line(&problem)
+        };
+        let warned = named("rules[0].key_by", "rule whole-shop: key-by: no matcher requires it");
+        assert_eq!(warned, "rule whole-shop: key_by no matcher requires it");
+        let refused = named("rules[0].max_requests", "must be at least 1");
+        assert_eq!(refused, "rule whole-shop: max_requests must be at least 1");
+        assert_eq!(named("rules[7].window", "missing"), "rules[7].window missing");
     }
 }

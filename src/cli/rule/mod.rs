@@ -3,9 +3,7 @@
 
 mod apply;
 mod export;
-mod plan;
-mod source;
-mod write;
+mod file;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -16,15 +14,8 @@ use serde_json::Value;
 
 use self::apply::ApplyRulesArgs;
 use self::export::ExportRulesArgs;
-pub(super) use self::write::run_table;
-use super::in_order;
+pub(super) use self::file::run_table;
 use crate::rule_messages;
-
-/// The commands in the order of the help.
-const ORDER: [&str; 11] = [
-    "create", "set", "apply", "export", "list", "get", "delete", "history", "diff", "rollback",
-    "mode",
-];
 
 #[derive(Args, Debug)]
 pub(super) struct RuleArgs {
@@ -38,11 +29,6 @@ enum RuleCommand {
     Apply(ApplyRulesArgs),
     /// Print the rules of a project that were made at run time as a rules file; or all projects
     Export(ExportRulesArgs),
-}
-
-/// Adds the commands of the tables.
-pub(super) fn with_all_commands(rule: clap::Command) -> clap::Command {
-    in_order(rlaas_cli::add_commands(rule, "rule"), &ORDER)
 }
 
 /// Returns the fields of a rule that are not at their defaults, in the words of rules files.

@@ -4,7 +4,6 @@
 //! and the exit code.
 
 mod options;
-mod output;
 mod text;
 
 use std::fs::File;
@@ -13,16 +12,31 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rlaas_simulation::SimulationPage;
 use rlaas_simulation::recording::check_rules;
-use rlaas_simulation::simulation::{Simulation, SimulationSettings, recording_notes};
+use rlaas_simulation::simulation::{
+    GateResult, Simulation, SimulationReport, SimulationSettings, recording_notes,
+};
+use rlaas_simulation::traffic::TrafficCounts;
+use serde::Serialize;
 
 pub(super) use self::options::SimulateArgs;
-use self::output::SimulateOutput;
 use super::traffic::no_result;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
 use crate::config::Sources;
 use crate::rules::RuleSet;
 use rlaas_cli::{printable, printable_json};
+
+/// The result of a run. Its JSON form is for scripts.
+#[derive(Debug, Serialize)]
+struct SimulateOutput<'a> {
+    /// What the gate found; `None` without `--max-new-denials`.
+    gate: Option<GateResult>,
+    #[serde(flatten)]
+    report: SimulationReport,
+    traffic: &'a TrafficCounts,
+    notes: Vec<String>,
+}
 
 pub(super) fn run(args: &SimulateArgs) -> ExitCode {
     match prepare(args) {
@@ -70,15 +84,22 @@ fn simulate(args: &SimulateArgs, settings: SimulationSettings) -> ExitCode {
     for request in traffic.by_ref() {
         simulation.decide(&request);
     }
-    let output = SimulateOutput::new(simulation.finish(), traffic.counts(), args.max_new_denials);
-    let output = output.with_notes(notes);
+    let (report, traffic_counts) = (simulation.finish(), traffic.counts());
+    let output = SimulateOutput {
+        gate: args.max_new_denials.map(|max| GateResult::new(&report, max)),
+        notes: [report.notes(traffic_counts), notes].concat(),
+        report,
+        traffic: traffic_counts,
+    };
     if args.json {
-        println!("{}", printable_json(&output.to_json()));
+        let json = serde_json::to_string(&output);
+        println!("{}", printable_json(&json.expect("texts, numbers and booleans are JSON")));
     } else {
-        println!("{}", output.to_text());
+        println!("{}", text::text(&output));
     }
+    let (report, gate, notes) = (&output.report, output.gate.as_ref(), &output.notes);
     if let Some(page) = &mut page
-        && let Err(error) = page.write(&output.to_html())
+        && let Err(error) = page.write(&SimulationPage { report, gate, notes }.html())
     {
         return fail(&error, EXIT_NO_RESPONSE);
     }

@@ -7,7 +7,7 @@ use rlaas_simulation::simulation::{
     share_text, time_text,
 };
 
-use super::output::SimulateOutput;
+use super::SimulateOutput;
 use rlaas_cli::printable;
 use rlaas_cli::{Column, Table};
 

@@ -1,12 +1,10 @@
 //! `bench`: counts, options, output and signals. Speed is not tested.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStderr, Stdio};
 
 use serde_json::Value;
 
-use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run, signal};
 use rlaas_testkit::redis::free_port;
 
@@ -159,28 +157,6 @@ fn bench_reports_mostly_denied_runs() {
 }
 
 #[test]
-fn bench_histogram_is_well_formed() {
-    let server = Rlaas::start(&[]);
-    let dir = TempDir::new();
-    let hdr = dir.path("bench.hgrm").display().to_string();
-    calls(&server, &["--calls", "300", "--hdr", &hdr]);
-
-    let text = fs::read_to_string(hdr).expect("the distribution");
-    let (head, rest) = text.split_once("\n\n").expect("a head");
-    assert_eq!(head.trim(), "Value     Percentile TotalCount 1/(1-Percentile)");
-    let rows: Vec<Vec<f64>> = rest
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.split_whitespace().map(|word| word.parse().expect("a number")).collect())
-        .collect();
-    for column in 0..3 {
-        assert!(rows.is_sorted_by(|one, next| one[column] <= next[column]), "{text}");
-    }
-    assert_eq!(rows.last().expect("a row")[1..], [1.0, 300.0]);
-    assert!(text.contains("Total count    =          300]"), "{text}");
-}
-
-#[test]
 fn bench_exits_2_without_answers() {
     let unreachable = format!("127.0.0.1:{}", free_port());
     let (code, out, error) = run(&["bench", "--addr", &unreachable]);
@@ -216,7 +192,6 @@ fn bench_names_invalid_options() {
         ("--distribution", "zipf:0"),
         ("--cost", "4294967296"),
         ("--seed", "x"),
-        ("--hdr", "/nowhere/bench.hgrm"),
         ("--addr", "not an address"),
     ] {
         let argument = format!("{option}={value}");

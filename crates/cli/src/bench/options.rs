@@ -1,7 +1,6 @@
 //! The options of `rlaas bench` and their validation.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
@@ -57,9 +56,6 @@ pub struct BenchArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write the latency distribution for HdrHistogram's plotter
-    #[arg(long, value_name = "FILE")]
-    pub(super) hdr: Option<PathBuf>,
     /// Show progress even if standard error is not a terminal
     #[arg(long)]
     pub(super) progress: bool,

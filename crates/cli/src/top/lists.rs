@@ -1,11 +1,14 @@
-//! The keys of a rule with the highest counts, and the instances of the fleet, as tables.
+//! The keys of a rule with the highest counts, the instances of the fleet, and points, as tables.
+
+use std::io::{self, Write};
 
 use rlaas_proto::ratelimit::admin::v1::{
-    ListInstancesRequest, ListInstancesResponse, TopKeysRequest, TopKind,
+    ListInstancesRequest, ListInstancesResponse, TopKeysRequest, WatchStatsRequest,
+    WatchStatsResponse,
 };
 
-use super::{CountArg, TopArgs};
-use crate::call::{Admin, CommandError, CommandOutput};
+use super::TopArgs;
+use crate::call::{Admin, CommandError, CommandOutput, to_json};
 use crate::fields::{dynamic, messages};
 use crate::output::table;
 use crate::text::{self, project_id};
@@ -16,20 +19,15 @@ pub(super) async fn keys(
     rule: &str,
     args: &TopArgs,
 ) -> Result<CommandOutput, CommandError> {
+    let (kind, columns) = args.kind.kind_and_columns();
     let request = TopKeysRequest {
         project_id: project_id(args.project.as_deref().unwrap_or_default()),
         rule: rule.to_owned(),
-        kind: TopKind::from(args.kind).into(),
+        kind: kind.into(),
         window: humantime::parse_duration(&args.window).ok().and_then(|time| time.try_into().ok()),
         max_keys: args.max,
     };
-    let response = admin.top_keys(request).await?;
-    let columns = match args.kind {
-        CountArg::Denied => "denied",
-        CountArg::NearLimit => "near_limit",
-        CountArg::Used => "used",
-    };
-    let (metadata, response, _) = response.into_parts();
+    let (metadata, response, _) = admin.top_keys(request).await?.into_parts();
     let covered = text::coverage(response.coverage.clone().unwrap_or_default());
     let message = dynamic("admin.v1.TopKeysResponse", &response);
     let text = if response.keys.is_empty() {
@@ -56,4 +54,42 @@ pub(super) async fn instances(admin: &mut Admin) -> Result<CommandOutput, Comman
     let message = dynamic("admin.v1.ListInstancesResponse", &all);
     let text = table("instances", &messages(&message, "instances")) + "* answers\n";
     Ok(CommandOutput::new(&message, text))
+}
+
+/// Prints a line of JSON for each point, until the server ends the stream, or the output is closed.
+pub(super) async fn json_lines(
+    admin: &mut Admin,
+    request: WatchStatsRequest,
+) -> Result<CommandOutput, CommandError> {
+    let mut stream = admin.watch_stats(request).await?.into_inner();
+    while let Some(point) = stream.message().await? {
+        let line = to_json("admin.v1.WatchStatsResponse", &point) + "\n";
+        let mut out = io::stdout().lock();
+        if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+            break;
+        }
+    }
+    Ok(CommandOutput::printed())
+}
+
+/// Returns the newest point, once there is one.
+pub(super) async fn newest_point(
+    admin: &mut Admin,
+    request: WatchStatsRequest,
+) -> Result<CommandOutput, CommandError> {
+    eprintln!("rlaas: not a terminal: one point (--json prints a line for each)");
+    let mut stream = admin.watch_stats(request).await?.into_inner();
+    let point = stream.message().await?.unwrap_or_default();
+    let (since, until) = (text::time(point.since.as_ref()), text::time(point.until.as_ref()));
+    let covered = text::coverage(point.coverage.clone().unwrap_or_default());
+    let text = rules(&point) + &format!("{since} to {until}\n{covered}");
+    Ok(CommandOutput::of_message("admin.v1.WatchStatsResponse", &point, text))
+}
+
+/// Returns a table of the rules of a point.
+pub(super) fn rules(point: &WatchStatsResponse) -> String {
+    let message = dynamic("admin.v1.WatchStatsResponse", point);
+    let mut rows = messages(&message, "rules");
+    rows.extend(messages(&message, "others"));
+    table("points", &rows)
 }

@@ -1,148 +1,273 @@
-//! The live view: a loop over keys of the keyboard, updates from the server, and signals.
+//! The live view: the rules of the newest point, and refusals of the instance that answers, drawn
+//! anew with each update.
 
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt;
-use rlaas_proto::ratelimit::admin::v1::WatchStatsRequest;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{AbortHandle, JoinSet};
-use tonic::Status;
+use futures_util::future::OptionFuture;
+use rlaas_proto::ratelimit::admin::v1::{
+    Outcome, RuleStats, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsRequest,
+    WatchStatsResponse,
+};
+use tokio::time::sleep;
+use tonic::{Code, Status, Streaming};
 
-use super::feeds::{self, TopUpdate};
-use super::state::{Effect, Page, Stream, TopState};
-use super::terminal::{self, LiveTerminal};
-use super::view;
+use super::lists;
 use crate::call::{Admin, CommandError};
-use crate::printable::printable;
+use crate::signals::Signals;
+use crate::text::printable;
+use crate::{tail, text};
 
-/// Updates that wait to be shown.
-const MAX_UPDATES: usize = 64;
+/// Pause before a stream that was lost is opened again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Most refusals that are kept.
+const MAX_REFUSALS: usize = 100;
+/// Lines besides rules and refusals.
+const OTHER_LINES: usize = 6;
+/// Shows another screen, without a cursor, on which long lines are cut; and gives it back.
+const TAKE_OVER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const GIVE_BACK: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The live view and its tasks, which end with it.
-struct Live {
-    state: TopState,
-    admin: Admin,
-    request: WatchStatsRequest,
-    updates: Sender<TopUpdate>,
-    tasks: JoinSet<()>,
-    refusals: Option<AbortHandle>,
-    keys: Option<AbortHandle>,
+/// The screen of the live view until this is dropped.
+struct Screen;
+
+/// What is shown.
+struct View {
+    address: String,
+    /// State of the stream.
+    state: String,
+    point: WatchStatsResponse,
+    /// Newest first.
+    refusals: VecDeque<String>,
+    /// Number of refusals that came too fast to be shown, or why there are none.
+    note: String,
+    dropped: u64,
 }
 
-/// Shows the live view until the user quits, or the server refuses it.
+/// Returns `true` if there is a terminal to show the live view on.
+pub(super) fn has_terminal() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_dumb
+}
+
+/// Shows the live view until a signal, or until the server refuses it.
 pub(super) async fn run(
-    admin: &Admin,
+    admin: &mut Admin,
     request: WatchStatsRequest,
     address: String,
 ) -> Result<(), CommandError> {
-    let (updates, received) = channel(MAX_UPDATES);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(feeds::points(admin.clone(), request.clone(), updates.clone()));
-    let state = TopState::new(address, terminal::has_colors());
-    let (admin, refusals, keys) = (admin.clone(), None, None);
-    let mut live = Live { state, admin, request, updates, tasks, refusals, keys };
-    let mut terminal = LiveTerminal::take_over().map_err(anyhow::Error::from)?;
-    live.show(&mut terminal, received).await
+    let signals = Signals::listen().map_err(anyhow::Error::from)?;
+    let _screen = Screen::take_over().map_err(anyhow::Error::from)?;
+    let mut view = View {
+        address,
+        state: "connecting".to_owned(),
+        point: WatchStatsResponse::default(),
+        refusals: VecDeque::new(),
+        note: String::new(),
+        dropped: 0,
+    };
+    tokio::select! {
+        refused = view.follow(admin, &request) => Err(refused.into()),
+        () = signals.nth(1) => Ok(()),
+    }
 }
 
-impl Live {
-    async fn show(
-        &mut self,
-        terminal: &mut LiveTerminal,
-        mut updates: Receiver<TopUpdate>,
-    ) -> Result<(), CommandError> {
-        let mut input = EventStream::new();
-        let listen = |kind| signal(kind).map_err(anyhow::Error::from);
-        let mut ends = [
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::hangup())?,
-        ];
-        let [terminate, interrupt, hangup] = &mut ends;
+impl View {
+    /// Shows points and refusals. A stream that is lost is opened again; returns why another one is
+    /// refused.
+    async fn follow(&mut self, admin: &mut Admin, request: &WatchStatsRequest) -> Status {
         loop {
-            let drawn = terminal.0.draw(|frame| view::render(frame, &self.state));
-            drawn.map_err(anyhow::Error::from)?;
+            let Err(lost) = self.show(admin, request).await else { continue };
+            if !may_return(lost.code()) {
+                return lost;
+            }
+            self.state = format!("lost, trying again: {}", printable(lost.message()));
+            self.render();
+            wait(PAUSE).await;
+        }
+    }
+
+    /// Shows what the streams send until one of points ends.
+    async fn show(&mut self, admin: &mut Admin, of: &WatchStatsRequest) -> Result<(), Status> {
+        let mut points = admin.watch_stats(of.clone()).await?.into_inner();
+        let request = WatchDecisionsRequest {
+            project_id: of.project_id.clone(),
+            rule: of.rule.clone(),
+            outcomes: vec![Outcome::Denied.into()],
+            ..WatchDecisionsRequest::default()
+        };
+        let mut refusals = match admin.watch_decisions(request).await {
+            Ok(refusals) => {
+                self.note.clear();
+                Some(refusals.into_inner())
+            }
+            Err(status) => {
+                self.note = printable(status.message());
+                None
+            }
+        };
+        "live".clone_into(&mut self.state);
+        loop {
+            self.render();
+            let next_refusals = OptionFuture::from(refusals.as_mut().map(Streaming::message));
             tokio::select! {
-                event = input.next() => match event {
-                    Some(Ok(event)) if self.handle(&event) => {}
-                    Some(Ok(_)) | None => return Ok(()),
-                    Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Some(Err(error)) => return Err(anyhow::Error::from(error).into()),
+                point = points.message() => match point? {
+                    Some(point) => self.point = point,
+                    None => return Err(Status::unavailable("the stream has ended")),
                 },
-                Some(first) = updates.recv() => {
-                    self.apply(first)?;
-                    // All that wait are shown at once.
-                    while let Ok(next) = updates.try_recv() {
-                        self.apply(next)?;
+                Some(next) = next_refusals => match next {
+                    Ok(Some(response)) => self.add_refusals(&response),
+                    Ok(None) => refusals = None,
+                    Err(status) => {
+                        self.note = printable(status.message());
+                        refusals = None;
                     }
-                }
-                _ = terminate.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
-                _ = hangup.recv() => return Ok(()),
+                },
             }
         }
     }
 
-    /// Handles a key of the keyboard. Returns `false` to quit.
-    fn handle(&mut self, event: &Event) -> bool {
-        let Event::Key(key) = event else { return true };
-        if key.kind == KeyEventKind::Release {
-            return true;
+    fn add_refusals(&mut self, response: &WatchDecisionsResponse) {
+        for event in &response.events {
+            self.refusals.push_front(tail::line(event));
         }
-        match self.state.press(*key) {
-            Effect::Quit => return false,
-            Effect::Refresh => self.follow_page(),
-            Effect::None => {}
+        self.refusals.truncate(MAX_REFUSALS);
+        self.dropped = self.dropped.saturating_add(response.dropped);
+        if self.dropped > 0 {
+            self.note = format!("{} not shown: they came too fast", self.dropped);
         }
-        true
     }
 
-    fn apply(&mut self, update: TopUpdate) -> Result<(), CommandError> {
-        match update {
-            TopUpdate::Begun => self.state.begin(),
-            TopUpdate::Point(point) => {
-                self.state.add_point(*point);
-                self.follow_page();
-            }
-            TopUpdate::Lost(status) => self.state.stream = Stream::Lost(text(&status)),
-            TopUpdate::Refused(status) => return Err(status.into()),
-            TopUpdate::Refusals { events, dropped } => {
-                self.state.refusals_problem = None;
-                self.state.add_refusals(events, dropped);
-            }
-            TopUpdate::NoRefusals(status) => {
-                self.refusals = None;
-                self.state.refusals_problem = Some(text(&status));
-            }
-            TopUpdate::Keys { of, answer } => {
-                let answer = answer.map_err(|status| text(&status));
-                self.state.keys = super::state::KeyList { of: Some(of), answer: Some(answer) };
-            }
-        }
-        Ok(())
+    /// Draws everything. A terminal that is gone ends the program by its signal.
+    fn render(&self) {
+        let size = rustix::termios::tcgetwinsize(io::stdout());
+        let height = size.map_or(0, |size| usize::from(size.ws_row)).max(OTHER_LINES + 2);
+        let lines = self.lines(height).join("\x1b[K\n");
+        let mut out = io::stdout().lock();
+        let _gone = write!(out, "\x1b[H{lines}\x1b[K\x1b[J").and_then(|()| out.flush());
     }
 
-    /// Asks for what the page shows, and for nothing else.
-    fn follow_page(&mut self) {
-        if self.state.page != Page::Refusals {
-            self.refusals.take().inspect(AbortHandle::abort);
-        } else if self.refusals.is_none() {
-            let (admin, updates) = (self.admin.clone(), self.updates.clone());
-            let task = feeds::refusals(admin, self.request.clone(), updates);
-            self.refusals = Some(self.tasks.spawn(task));
-        }
-        if let (Page::Keys, Some(rule)) = (self.state.page, self.state.selected.clone()) {
-            self.keys.take().inspect(AbortHandle::abort);
-            let task =
-                feeds::keys(self.admin.clone(), (rule, self.state.kind), self.updates.clone());
-            self.keys = Some(self.tasks.spawn(task));
-        }
-        while self.tasks.try_join_next().is_some() {}
+    /// Returns at most `height` lines: the rules have half of them, refusals the rest.
+    fn lines(&self, height: usize) -> Vec<String> {
+        let address = printable(&self.address);
+        let mut lines = vec![format!("rlaas top {address}  {}  Ctrl-C quits", self.state)];
+        let covered = text::coverage(self.point.coverage.clone().unwrap_or_default());
+        lines.push(format!("{}  {}", text::time(self.point.until.as_ref()), covered.trim_end()));
+        lines.push(sums(&self.point));
+        let rules = lists::rules(&self.point);
+        let rules: Vec<&str> = rules.lines().collect();
+        let shown = rules.len().min((height - OTHER_LINES).div_ceil(2));
+        lines.extend(rules[..shown].iter().map(ToString::to_string));
+        let left_out = rules.len() - shown;
+        let more = if left_out > 0 { format!("… and {left_out} more") } else { String::new() };
+        lines.push(more);
+        lines.push(format!("refusals of this instance, newest first  {}", self.note));
+        let left = height.saturating_sub(lines.len());
+        lines.extend(self.refusals.iter().take(left).cloned());
+        lines
     }
 }
 
-fn text(status: &Status) -> String {
-    printable(status.message())
+/// Returns a line with the sums over all rules, without candidates, for each second.
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn sums(point: &WatchStatsResponse) -> String {
+    let at = |time: Option<prost_types::Timestamp>| time.map_or(0, |time| time.seconds);
+    let seconds = at(point.until).saturating_sub(at(point.since)).max(1);
+    let each_second = |of: fn(&RuleStats) -> u64| {
+        let rules = point.rules.iter().filter(|rule| rule.candidate == 0).chain(&point.others);
+        rules.map(of).fold(0, u64::saturating_add) as f64 / seconds as f64
+    };
+    format!(
+        "per second: {:.1} allowed, {:.1} near their limit, {:.1} denied, {:.1} denied in shadow, \
+         {:.1} degraded",
+        each_second(|one| one.allowed),
+        each_second(|one| one.near_limit),
+        each_second(|one| one.denied),
+        each_second(|one| one.shadow_denied),
+        each_second(|one| one.degraded),
+    )
+}
+
+impl Screen {
+    fn take_over() -> io::Result<Self> {
+        let mut out = io::stdout().lock();
+        out.write_all(TAKE_OVER.as_bytes()).and_then(|()| out.flush())?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let mut out = io::stdout().lock();
+        let _gone = out.write_all(GIVE_BACK.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+/// Returns `true` if the same call may succeed later.
+fn may_return(code: Code) -> bool {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable};
+    let passing = [Aborted, Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable];
+    passing.contains(&code) || code == Code::Unknown
+}
+
+#[expect(clippy::disallowed_methods, reason = "paces the attempts to connect again")]
+async fn wait(pause: Duration) {
+    sleep(pause).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, KeyPart, KeyRef};
+    use rlaas_proto::ratelimit::v1::CheckResponse;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\n\u{1b}[2J\u{202e}\0<script>\u{7f}\u{9b}31m";
+
+    fn rule(name: &str, allowed: u64, denied: u64) -> RuleStats {
+        RuleStats { rule: name.to_owned(), allowed, denied, units: allowed, ..<_>::default() }
+    }
+
+    fn view(rules: Vec<RuleStats>) -> View {
+        let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let (since, until) = (time(1_700_000_000), time(1_700_000_010));
+        let point = WatchStatsResponse { since, until, rules, ..<_>::default() };
+        let (address, state) = ("127.0.0.1:50051".to_owned(), "live".to_owned());
+        let (refusals, note) = (VecDeque::new(), String::new());
+        View { address, state, point, refusals, note, dropped: 0 }
+    }
+
+    #[test]
+    fn rules_are_drawn_with_rates() {
+        let candidate = RuleStats { candidate: 1, shadow_denied: 10, ..rule("pay", 10, 0) };
+        let lines = view(vec![rule("pay", 20_000, 5_000), candidate]).lines(24);
+        assert_eq!(lines[0], "rlaas top 127.0.0.1:50051  live  Ctrl-C quits");
+        assert!(lines[1].starts_with("2023-11-14T22:13:30Z"), "{}", lines[1]);
+        assert!(lines[2].starts_with("per second: 2000.0 allowed"), "{}", lines[2]);
+        assert!(lines[2].contains(" 500.0 denied, 0.0 denied in shadow"), "{}", lines[2]);
+        let columns: Vec<_> = lines[4].split_whitespace().collect();
+        assert_eq!(columns, ["-", "pay", "-", "20000", "0", "5000", "0", "20000", "0"]);
+    }
+
+    #[test]
+    fn every_height_is_kept_and_nothing_is_shown_that_a_terminal_obeys() {
+        let long = format!("{HOSTILE}{}", "ü".repeat(600));
+        let mut view = view((0..300).map(|at| rule(&format!("{long}{at}"), at, at)).collect());
+        let part = KeyPart { name: HOSTILE.to_owned(), value: Some(long.clone()) };
+        let key = Some(KeyRef { parts: vec![part], ..KeyRef::default() });
+        let verdict = Some(CheckResponse { rule: long, ..CheckResponse::default() });
+        let event = DecisionEvent { key, verdict, ..DecisionEvent::default() };
+        let events = vec![event; 2 * MAX_REFUSALS];
+        view.add_refusals(&WatchDecisionsResponse { events, dropped: 3 });
+        assert_eq!(view.refusals.len(), MAX_REFUSALS);
+        for height in [8, 15, 24, 70] {
+            let lines = view.lines(height);
+            assert_eq!(lines.len(), height);
+            let is_harmless = |char: char| !char.is_control() && char != '\u{202e}';
+            assert!(lines.iter().all(|line| line.chars().all(is_harmless)), "{lines:?}");
+            let note = "newest first  3 not shown: they came too fast";
+            assert!(lines.iter().any(|line| line.ends_with(note)), "{lines:?}");
+        }
+    }
 }

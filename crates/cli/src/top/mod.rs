@@ -1,14 +1,8 @@
 //! `rlaas top`: decisions by rule as they are made; the keys with the highest counts; the instances
 //! of the fleet.
 
-mod feeds;
 mod lists;
 mod live;
-mod numbers;
-mod once;
-mod state;
-mod terminal;
-mod view;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,8 +14,7 @@ use rlaas_proto::ratelimit::admin::v1::{TopKind, WatchStatsRequest};
 use crate::call::{CallArgs, CommandOutput};
 use crate::text::project_id;
 
-/// The past that the live view begins with, and what shows the newest point.
-const HISTORY: Duration = Duration::from_mins(15);
+/// The past that shows the newest point.
 const NEWEST: Duration = Duration::from_secs(1);
 /// Bounds of `--interval`.
 const INTERVALS: std::ops::RangeInclusive<Duration> =
@@ -79,12 +72,13 @@ enum CountArg {
     Used,
 }
 
-impl From<CountArg> for TopKind {
-    fn from(count: CountArg) -> Self {
-        match count {
-            CountArg::Denied => Self::Denied,
-            CountArg::NearLimit => Self::NearLimit,
-            CountArg::Used => Self::Used,
+impl CountArg {
+    /// Returns the kind of the request, and the columns of its table.
+    fn kind_and_columns(self) -> (TopKind, &'static str) {
+        match self {
+            Self::Denied => (TopKind::Denied, "denied"),
+            Self::NearLimit => (TopKind::NearLimit, "near_limit"),
+            Self::Used => (TopKind::Used, "used"),
         }
     }
 }
@@ -99,13 +93,13 @@ pub fn run(args: &TopArgs) -> ExitCode {
             return lists::instances(admin).await;
         }
         if args.call.json {
-            return once::lines(admin, args.request(None)).await;
+            return lists::json_lines(admin, args.request(None)).await;
         }
-        if !terminal::is_there() {
-            return once::table(admin, args.request(Some(NEWEST))).await;
+        if !live::has_terminal() {
+            return lists::newest_point(admin, args.request(Some(NEWEST))).await;
         }
         let address = args.call.server.address();
-        live::run(admin, args.request(Some(HISTORY)), address).await?;
+        live::run(admin, args.request(Some(NEWEST)), address).await?;
         Ok(CommandOutput::printed())
     })
 }
