@@ -10,7 +10,7 @@ use thiserror::Error;
 use tonic::Status;
 
 use crate::api::admin::Projects;
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 use crate::rule_messages::{descriptor_message, rule_message, run_time_origin};
 use crate::rules::descriptors::PlacedRule;
 use crate::rules::{Rule, RuleSet, Unmatched};

@@ -13,10 +13,12 @@ pub mod envoy;
 pub mod http;
 mod in_process;
 pub(crate) mod json;
+pub mod projects;
 mod request_log;
 mod response;
 mod status;
 mod traces;
+pub mod usage;
 mod v1;
 
 pub use in_process::InProcess;

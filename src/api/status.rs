@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::auth::{ApiKeyRefusal, AuthError, TokenError};
-use crate::projects::KeyRefusal;
+use crate::api::projects::KeyRefusal;
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::EXIT_CONFIG;
+use crate::api::projects::ProjectId;
 use crate::config::{Config, Effective, Sources, warnings};
-use crate::projects::ProjectId;
 use crate::rules::{Rule, RuleSet, Unmatched};
 
 #[derive(Args, Debug)]

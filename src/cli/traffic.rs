@@ -7,7 +7,7 @@ use clap::Args;
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
 
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 
 /// Which traffic is read, and how.
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]

@@ -15,7 +15,7 @@ use super::watch::FileSnapshot;
 use crate::api::auth::{
     ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
 };
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 use crate::server::{ServerSettings, Tls};
 
 /// Maximum number of tokens: each call's token is compared with all of them.

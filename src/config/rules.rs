@@ -9,7 +9,7 @@ use super::section::Section;
 use super::setting::Setting;
 use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
-use crate::projects::api_key_problems;
+use crate::api::projects::api_key_problems;
 use crate::rules::spec::{
     CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec,
 };

@@ -8,12 +8,10 @@ use std::process::Command;
 use super::sources::{code_lines, files_below};
 
 /// The modules of the service. Each may use those before it.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 7] = [
     "proto_values",
     "rule_messages",
     "telemetry",
-    "projects",
-    "usage",
     "api",
     "server",
     "config",

@@ -18,12 +18,12 @@ use super::{
 use crate::algorithm::Limit;
 use crate::api::auth::{Caller, Roles};
 use crate::api::deadline::deadline;
+use crate::api::projects::registry::CallerScope;
 use crate::api::status::{invalid_field, violation, with_reason};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::json_messages::POOL;
 use crate::plan::SelectedKey;
-use crate::projects::registry::CallerScope;
 use crate::rules::Key;
 use crate::store::StoreError;
 use crate::telemetry::holder::Holder;

@@ -14,9 +14,9 @@ use super::projects::{OPERATE_OR_ADMIN, admitted};
 use super::refusals::no_project;
 use super::{EVERY_PROJECT, KeyView, SharedHasher};
 use crate::api::auth::{Caller, Role};
+use crate::api::projects::ProjectId;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
-use crate::projects::ProjectId;
 use crate::proto_values::timestamp;
 use crate::telemetry::decisions::{
     DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,

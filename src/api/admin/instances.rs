@@ -15,9 +15,9 @@ use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
+use crate::api::projects::registry::Registry;
 use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
-use crate::projects::registry::Registry;
 use crate::proto_values::{duration, timestamp};
 use crate::store::{Health, NodeStatus, StoreError};
 use crate::telemetry::metrics::Metrics;

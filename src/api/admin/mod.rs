@@ -66,7 +66,7 @@ use super::auth::{Caller, Role, Roles, StreamAccess};
 use super::deadline::deadline;
 use super::status::invalid_field;
 use crate::algorithm::Cost;
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
 

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 
 use super::Projects;
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 use crate::rule_messages::{origin, run_time_origin};
 use crate::rules::Rule;
 use crate::rules::descriptors::Descriptors;

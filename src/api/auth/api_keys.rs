@@ -12,8 +12,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use super::roles::Permission;
+use crate::api::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId};
 use crate::clock::{Clock, Micros};
-use crate::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId};
 
 /// The header with an API key. Also the name in the metadata of gRPC.
 const HEADER: HeaderName = HeaderName::from_static(API_KEY_HEADER);

@@ -7,8 +7,8 @@ use axum::http::Extensions;
 
 use super::grants::Grants;
 use super::roles::{Role, Roles};
-use crate::projects::ProjectId;
-use crate::projects::registry::CallerScope;
+use crate::api::projects::ProjectId;
+use crate::api::projects::registry::CallerScope;
 use crate::telemetry::holder::Holder;
 
 /// Who makes an administrative call, and what it may do. Extension of the request: a call without

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::roles::Roles;
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 
 /// The roles of a caller. Those for all projects are also for what belongs to no project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use super::oidc::{OidcVerifier, TokenError, has_form};
 use super::roles::{Permission, Roles};
 use super::token::TokenHash;
 use super::{AuthError, AuthSettings};
+use crate::api::projects::ProjectId;
 use crate::clock::Clock;
-use crate::projects::ProjectId;
 
 /// The callers in the settings, and the verifier of their issuer's tokens.
 #[derive(Debug)]

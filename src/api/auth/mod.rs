@@ -51,7 +51,7 @@ use tracing::debug;
 use self::listed::ListedCallers;
 use self::oidc::OidcVerifier;
 use self::refusal_log::RefusalLog;
-use crate::projects::ProjectId;
+use crate::api::projects::ProjectId;
 use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// All known callers with their roles.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::projects::{KeyRefusal, MalformedApiKey, ProjectId};
+use crate::api::projects::{KeyRefusal, MalformedApiKey, ProjectId};
 use crate::telemetry::labels::AUTH_REFUSALS;
 
 const REMOTE: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Remote);

@@ -20,7 +20,7 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::projects::{FileProject, ProjectId, RulesFile};
+use crate::api::projects::{FileProject, ProjectId, RulesFile};
 use crate::rule_messages;
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
 use crate::rules::{RuleSet, Unmatched};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rlaas::api::projects::registry::Registry;
 use rlaas::clock::{Clock, ManualClock, Micros};
-use rlaas::projects::registry::Registry;
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::rules::Mode;
 use rlaas_proto::ratelimit::admin::v1 as proto;

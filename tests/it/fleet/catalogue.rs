@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rlaas::projects::registry::ID_REST;
+use rlaas::api::projects::registry::ID_REST;
 use rlaas_limiter::clock::{Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
+use rlaas::api::projects::registry::{Change, ProjectState};
+use rlaas::api::projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas::clock::Micros;
-use rlaas::projects::registry::{Change, ProjectState};
-use rlaas::projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas::rules::spec::{Field, RuleSpec};
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
 use rlaas_testkit::process::{Client, Rlaas, finish, request, rlaas, run};

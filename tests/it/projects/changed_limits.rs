@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rlaas::algorithm::OnChange;
+use rlaas::api::projects::Others;
 use rlaas::clock::Deadline;
-use rlaas::projects::Others;
 use rlaas::rules::spec::RuleSpec;
 use rlaas::rules::{Request, Rule};
 use rlaas_testkit::redis::RedisServer;

@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::projects::registry::{CatalogueSource, Change, ChangeError, ProjectState, RestoreError};
-use rlaas::projects::{ApiKeySecret, ProjectId};
-use rlaas::projects::{ApiKeyState, Environment, KeyRefusal, NewKey, Others};
+use rlaas::api::projects::registry::{
+    CatalogueSource, Change, ChangeError, ProjectState, RestoreError,
+};
+use rlaas::api::projects::{ApiKeySecret, ProjectId};
+use rlaas::api::projects::{ApiKeyState, Environment, KeyRefusal, NewKey, Others};
 use rlaas_limiter::fleet::{Document, Fleet, Lineage, RestoreStep};
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;

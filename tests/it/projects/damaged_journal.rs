@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas::api::projects::{ApiKeySecret, KeyRefusal};
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
-use rlaas::projects::{ApiKeySecret, KeyRefusal};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_limiter::journal::{Journal, JournalSettings};
 use rlaas_proto::ratelimit::admin::v1 as proto;

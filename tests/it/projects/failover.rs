@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::projects::registry::{CatalogueSource, ChangeError, SyncError};
-use rlaas::projects::{ApiKeySecret, KeyRefusal};
+use rlaas::api::projects::registry::{CatalogueSource, ChangeError, SyncError};
+use rlaas::api::projects::{ApiKeySecret, KeyRefusal};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, UnmatchedPolicy};
 use rlaas_testkit::eventually;

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::projects::registry::{CallerScope, CatalogueSource, Change, ChangeError, ProjectState};
-use rlaas::projects::{ApiKeySecret, KeyRefusal};
+use rlaas::api::projects::registry::{
+    CallerScope, CatalogueSource, Change, ChangeError, ProjectState,
+};
+use rlaas::api::projects::{ApiKeySecret, KeyRefusal};
 use rlaas_limiter::fleet::{
     CatalogueHead, CatalogueId, CatalogueSwitch, Document, Lineage, RestoreStep, StagedCatalogue,
 };

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::clock::{Clock, Deadline, Timestamp};
-use rlaas::projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
-use rlaas::projects::{
+use rlaas::api::projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
+use rlaas::api::projects::{
     Etag, Others, Project, ProjectId, ProjectRules, Revision, RuleWriteError, WriteStamp,
 };
+use rlaas::clock::{Clock, Deadline, Timestamp};
 use rlaas::rules::Rule;
 use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use rlaas::store::{RedisSettings, RedisStore, Store};
@@ -93,7 +93,8 @@ impl Running {
         change: impl Fn(
             &mut ProjectRules,
             WriteStamp,
-        ) -> Result<(usize, Vec<rlaas::projects::RuleChange>), RuleWriteError>
+        )
+            -> Result<(usize, Vec<rlaas::api::projects::RuleChange>), RuleWriteError>
         + Send
         + 'static,
     ) -> RulesWritten {

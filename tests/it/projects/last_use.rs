@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas::api::projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
+use rlaas::api::usage::UsageRecorder;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas::usage::UsageRecorder;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;

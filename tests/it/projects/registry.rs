@@ -8,10 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use rlaas::api::projects::registry::{CallerScope, Change, ChangeError, ProjectState, Registry};
+use rlaas::api::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
-use rlaas::projects::registry::{CallerScope, Change, ChangeError, ProjectState, Registry};
-use rlaas::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
 use rlaas::rules::Grant;
 use rlaas::rules::spec::Field;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
@@ -230,7 +230,7 @@ async fn lost_update_is_refused_by_its_etag() {
     let shop = one.registry.project(&project_id("shop")).expect("a project");
     let read = shop.rules.rule("a").expect("a rule").etag;
     let replace = |units| {
-        move |rules: &mut rlaas::projects::ProjectRules, by| {
+        move |rules: &mut rlaas::api::projects::ProjectRules, by| {
             let change = rules.replace(rule("a", units), Some(read), by)?;
             Ok((1, change.into_iter().collect()))
         }

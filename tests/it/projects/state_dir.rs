@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
+use rlaas::api::projects::Others;
+use rlaas::api::projects::registry::ChangeError;
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
-use rlaas::projects::Others;
-use rlaas::projects::registry::ChangeError;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_testkit::process::{Rlaas, check};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::api::projects::{Keyring, ProjectId};
+use rlaas::api::usage::{DailyUsage, Day, RequestUsage, UsageRange, UsageRecorder};
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::projects::{Keyring, ProjectId};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
-use rlaas::usage::{DailyUsage, Day, RequestUsage, UsageRange, UsageRecorder};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_testkit::eventually;

@@ -29,8 +29,8 @@ use tracing::{error, info};
 
 use self::record::{Outcome, Record};
 use super::hasher::SharedHasher;
+use crate::api::projects::registry::ID_REST;
 use crate::clock::Deadline;
-use crate::projects::registry::ID_REST;
 use crate::rules::KeyHasher;
 use crate::store::StoreError;
 

@@ -31,8 +31,8 @@ use self::request::ModeChange;
 use super::Instances;
 use super::audit::{Audit, PendingChange};
 use super::change::MAX_OUTCOME_TIME;
+use crate::api::projects::registry::MODES_SET;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
-use crate::projects::registry::MODES_SET;
 use crate::store::StoreError;
 
 /// Name of the map of settings.

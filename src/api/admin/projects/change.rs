@@ -11,13 +11,13 @@ use super::{Projects, proto, refusals};
 use crate::api::admin::change::{AdminCall, MAX_OUTCOME_TIME};
 use crate::api::admin::request_ids::{Claimed, ClaimedId, MAX_WAIT};
 use crate::api::admin::{MAX_CHANGE_TIME, MAX_TIME, refusals as common};
-use crate::api::status::invalid_field;
-use crate::clock::Deadline;
-use crate::projects::ProjectId;
-use crate::projects::registry::{
+use crate::api::projects::ProjectId;
+use crate::api::projects::registry::{
     CallerScope, CatalogueSource, Change, ChangeError, ProjectState, RestoreError, SyncError,
     run_blocking,
 };
+use crate::api::status::invalid_field;
+use crate::clock::Deadline;
 use crate::telemetry::holder::Holder;
 
 /// Longest time of a restore. 10,000 projects with 10 rules each take some seconds.

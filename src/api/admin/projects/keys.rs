@@ -8,12 +8,12 @@ use super::change::{Made, PlannedChange};
 use super::{ADMIN, AdminCall, Projects, admitted, messages, named, proto, refusals};
 use crate::api::admin::caller;
 use crate::api::admin::lists::parsed;
-use crate::api::status::{invalid_field, with_reason};
-use crate::clock::Micros;
-use crate::projects::registry::{Change, ProjectState};
-use crate::projects::{
+use crate::api::projects::registry::{Change, ProjectState};
+use crate::api::projects::{
     ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project, ProjectId,
 };
+use crate::api::status::{invalid_field, with_reason};
+use crate::clock::Micros;
 use crate::proto_values::micros;
 
 /// Time that a replaced key stays valid unless the request says otherwise.

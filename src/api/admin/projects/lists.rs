@@ -11,9 +11,9 @@ use tonic::Status;
 use super::messages;
 use crate::api::admin::page_count;
 use crate::api::admin::refusals::invalid_page_token;
+use crate::api::projects::registry::ProjectState;
+use crate::api::projects::{ApiKey, History, Project, Revision, RevisionNumber};
 use crate::clock::Timestamp;
-use crate::projects::registry::ProjectState;
-use crate::projects::{ApiKey, History, Project, Revision, RevisionNumber};
 use crate::rules::RuleSet;
 
 /// Most bytes of a token.

@@ -8,10 +8,10 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 
 use crate::api::config;
+use crate::api::projects::registry::ProjectState;
+use crate::api::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
-use crate::projects::registry::ProjectState;
-use crate::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
 use crate::proto_values::timestamp;
 use crate::rule_messages::{rule_message, run_time_origin};
 use crate::rules::spec::{Field, RuleSpec};

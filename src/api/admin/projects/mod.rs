@@ -39,16 +39,16 @@ use super::refusals::{forbidden, no_project};
 use super::{Administrator, MAX_TIME, WARNING, caller};
 use crate::api::auth::{Caller, Permission, Role, Roles};
 use crate::api::deadline::deadline;
-use crate::api::status::{invalid_field, with_reason};
-use crate::clock::{Clock, Micros, Timestamp};
-use crate::projects::registry::{CallerScope, Change, ProjectState, Registry};
-use crate::projects::{
+use crate::api::projects::registry::{CallerScope, Change, ProjectState, Registry};
+use crate::api::projects::{
     ApiKeySecret, Etag, InvalidProject, NewKey, Others, Project, ProjectId, ProjectRules,
     RuleWriteError,
 };
+use crate::api::status::{invalid_field, with_reason};
+use crate::api::usage::UsageRecorder;
+use crate::clock::{Clock, Micros, Timestamp};
 use crate::rule_messages;
 use crate::rules::Unmatched;
-use crate::usage::UsageRecorder;
 
 /// The role for changes of a project.
 pub(in crate::api::admin) const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();

@@ -7,9 +7,9 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use super::validations::ValidationError;
+use crate::api::projects::registry::{ChangeError, RestoreError, SyncError};
+use crate::api::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::api::status::{invalid_field, with_reason};
-use crate::projects::registry::{ChangeError, RestoreError, SyncError};
-use crate::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::rule_messages::in_message;
 use crate::rules::spec::Problem;
 use crate::store::StoreError;

@@ -10,11 +10,11 @@ use super::rules::{RulesAfter, check_names};
 use super::{ADMIN, AdminCall, OPERATE_OR_ADMIN, Projects, admitted, messages, proto, refusals};
 use crate::api::admin::{MAX_TIME, caller};
 use crate::api::deadline::deadline;
-use crate::clock::Deadline;
-use crate::projects::registry::{ProjectState, SyncError, run_blocking};
-use crate::projects::{
+use crate::api::projects::registry::{ProjectState, SyncError, run_blocking};
+use crate::api::projects::{
     History, Others, ProjectId, Revision, RevisionNumber, RuleChange, differences,
 };
+use crate::clock::Deadline;
 use crate::rule_messages;
 use crate::rules::spec::RuleSpec;
 

@@ -8,8 +8,8 @@ use tonic::Status;
 
 use super::change::{MadeNow, PlannedChange};
 use super::{AdminCall, Projects, existing, refusals};
-use crate::projects::registry::Change;
-use crate::projects::{
+use crate::api::projects::registry::Change;
+use crate::api::projects::{
     Etag, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
     api_key_problems,
 };

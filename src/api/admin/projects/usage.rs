@@ -8,9 +8,9 @@ use crate::api::admin::refusals::invalid_page_token;
 use crate::api::admin::{EVERY_PROJECT, caller, page_count};
 use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
+use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
-use crate::projects::ProjectId;
-use crate::usage::{DailyUsage, Day, UsageRange};
+use crate::api::usage::{DailyUsage, Day, UsageRange};
 
 /// Longest time that a list may take, whatever deadline its caller has.
 const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);

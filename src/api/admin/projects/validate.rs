@@ -9,7 +9,7 @@ use super::rules::{file_rule_names, in_force_beside, problems_of_api_key};
 use super::{OPERATE_OR_ADMIN, Projects, admitted, messages, others, proto, refusals};
 use crate::api::admin::caller;
 use crate::api::deadline::deadline;
-use crate::projects::{Etag, ProjectId, RuleWriteError, Warning, WriteStamp, warnings};
+use crate::api::projects::{Etag, ProjectId, RuleWriteError, Warning, WriteStamp, warnings};
 use crate::rule_messages;
 use crate::rules::spec::{Problem, RuleSpec, RulesSpec};
 use crate::rules::{Rule, RuleSet};

@@ -8,8 +8,8 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::api::projects::registry::run_blocking;
 use crate::clock::Deadline;
-use crate::projects::registry::run_blocking;
 
 /// Most validations that wait or run.
 const MAX_VALIDATIONS: usize = 9;

@@ -14,8 +14,8 @@ use super::super::grants::Grants;
 use super::super::roles::{Role, Roles};
 use super::TokenError;
 use super::settings::OidcSettings;
+use crate::api::projects::ProjectId;
 use crate::clock::{Micros, Timestamp};
-use crate::projects::ProjectId;
 
 /// Time by which the clock of the issuer may be ahead, for `nbf` and `iat`.
 pub(super) const MAX_CLOCK_SKEW: Micros = Micros::from_secs(60);

@@ -44,9 +44,9 @@ use super::{other_method, unknown_path};
 use crate::api;
 use crate::api::admin::routes::{AdminApi, AdminRoute, ROUTES, Verb};
 use crate::api::admin::{Administrator, Projects, Service, WARNING};
+use crate::api::projects::registry::run_blocking;
 use crate::api::status::{http_of_code, is_bound};
 use crate::json_messages::{self, POOL};
-use crate::projects::registry::run_blocking;
 use crate::telemetry::metrics::Metrics;
 
 /// Bytes above which messages are large: more than a page of any list needs.

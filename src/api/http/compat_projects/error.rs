@@ -7,8 +7,8 @@ use tonic_types::StatusExt;
 
 use crate::api::admin::rule_refusal;
 use crate::api::http::rejection::Rejection;
+use crate::api::projects::RuleWriteError;
 use crate::api::status::{http_of_code, is_bound};
-use crate::projects::RuleWriteError;
 
 /// The reason why a request is refused.
 #[derive(Debug)]

@@ -33,8 +33,8 @@ use super::query::decode;
 use super::{body, other_method, unknown_path};
 use crate::api::admin::{AdminCall, Projects, no_random_numbers};
 use crate::api::auth::{Caller, Permission, Roles};
+use crate::api::projects::{Etag, ProjectId, RuleWriteError};
 use crate::clock::Deadline;
-use crate::projects::{Etag, ProjectId, RuleWriteError};
 
 const SHOW: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;
 const CHANGE: Permission = Permission::PROJECT_ADMIN;

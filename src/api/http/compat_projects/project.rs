@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::rule::RuleView;
 use crate::api::http::json_object::JsonObject;
 use crate::api::http::rejection::{Field, Rejection};
-use crate::projects::registry::ProjectState;
+use crate::api::projects::registry::ProjectState;
 use crate::proto_values::timestamp;
 
 const NAME: Field =

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rlaas_limiter::fleet::Register;
 
 use super::{UsageRecorder, prefix};
+use crate::api::projects::{KeyUse, ProjectId};
 use crate::clock::{Deadline, Timestamp};
-use crate::projects::{KeyUse, ProjectId};
 use crate::store::StoreError;
 
 /// Time that last uses stay in the store after the last one of the project: ten years.

@@ -14,8 +14,8 @@ use super::document::{document_name, encode, encode_revision};
 use super::ended_keys::{CallerScope, EndedKey};
 use super::sync::SyncError;
 use super::{ProjectState, Registry};
+use crate::api::projects::{Project, ProjectId, ProjectRules, Revision};
 use crate::clock::{Deadline, Timestamp};
-use crate::projects::{Project, ProjectId, ProjectRules, Revision};
 use crate::store::StoreError;
 
 /// Times that a change is tried while others write the same project.

@@ -42,10 +42,10 @@ use self::document::{decode_history, document_name, kept_changes};
 use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
-use crate::clock::{Clock, Deadline, Micros, Timestamp};
-use crate::projects::{
+use crate::api::projects::{
     FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
 };
+use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::rules::spec::Problem;
 use crate::rules::{RuleSet, Unmatched};
 use crate::store::{Store, StoreError};

@@ -18,8 +18,8 @@ use tracing::warn;
 
 use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
+use crate::api::projects::{ApiKey, ApiKeyState, Project, ProjectId};
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::projects::{ApiKey, ApiKeyState, Project, ProjectId};
 use crate::store::{Fate, StoreError};
 
 /// Time for which the end of a key that does not expire is kept: no backup is that old.
@@ -311,7 +311,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::projects::{ApiKeySecret, Environment, NewKey, ProjectRules};
+    use crate::api::projects::{ApiKeySecret, Environment, NewKey, ProjectRules};
 
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

@@ -20,8 +20,8 @@ use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
+use crate::api::projects::ProjectId;
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::projects::ProjectId;
 use crate::store::{Fate, StoreError};
 
 /// Message on the topic of the catalogue: modes were set, which lie beside it.

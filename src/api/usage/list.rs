@@ -6,8 +6,8 @@ use super::{
     COUNTING, Day, KEPT_DAYS, RequestUsage, UsageRecorder, map_of_day, map_of_instances,
     parse_total,
 };
+use crate::api::projects::ProjectId;
 use crate::clock::Deadline;
-use crate::projects::ProjectId;
 use crate::store::StoreError;
 
 /// Maps that are read at a time: those of 25 projects.

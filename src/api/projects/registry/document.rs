@@ -13,7 +13,7 @@ use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntr
 use serde::Serialize;
 
 use super::ProjectState;
-use crate::projects::{History, Project, ProjectId, ProjectRules, Revision, RuleRecord};
+use crate::api::projects::{History, Project, ProjectId, ProjectRules, Revision, RuleRecord};
 
 /// Document of the unnamed project. No other project has this id.
 const UNNAMED: &str = "_";

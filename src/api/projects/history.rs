@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::projects::{Etag, Others, ProjectRules, WriteStamp};
+    use crate::api::projects::{Etag, Others, ProjectRules, WriteStamp};
     use crate::rules::Rule;
 
     fn spec(name: u8, units: u64) -> RuleSpec {

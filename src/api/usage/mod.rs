@@ -29,8 +29,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
 use self::totals::{Totals, UnwrittenTotal};
+use crate::api::projects::Keyring;
 use crate::clock::{Clock, Deadline, Micros, jittered};
-use crate::projects::Keyring;
 use crate::store::StoreError;
 use crate::telemetry::metrics::Metrics;
 

@@ -342,7 +342,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::projects::{ApiKeySecret, Environment, NewKey, Project};
+    use crate::api::projects::{ApiKeySecret, Environment, NewKey, Project};
 
     const DAY: Micros = Micros::from_secs(86_400);
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
