@@ -19,7 +19,7 @@ use crate::algorithm::Limit;
 use crate::api::auth::{Caller, Roles};
 use crate::api::deadline::deadline;
 use crate::api::projects::registry::CallerScope;
-use crate::api::status::{invalid_field, violation, with_reason};
+use crate::api::status::{invalid_field, violation};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::json_messages::POOL;
@@ -62,7 +62,7 @@ impl AdminCall {
     /// # Errors
     ///
     /// `INVALID_ARGUMENT` if the reason or the request id is too long.
-    pub(super) fn new<T: Message>(
+    pub(super) fn new<T>(
         request: &Request<T>,
         action: &'static str,
         reason: &str,
@@ -76,11 +76,24 @@ impl AdminCall {
             return Err(invalid_field("request_id", &problem));
         }
         let call = Self::by(caller(request)?, action, deadline(request.metadata()));
-        let (reason, request_id) = (reason.to_owned(), request_id.to_owned());
-        if request_id.is_empty() {
-            return Ok(Self { reason, ..call });
+        Ok(Self { reason: reason.to_owned(), request_id: request_id.to_owned(), ..call })
+    }
+
+    /// Returns the call with the hash of its request, which is needed if it has a request id. To be made
+    /// once the caller is admitted: the request may be large.
+    pub(super) fn with_fingerprint(self, request: &impl Message) -> Self {
+        if self.request_id.is_empty() {
+            return self;
         }
-        Ok(Self { reason, request_id, fingerprint: fingerprint(action, request.get_ref()), ..call })
+        let name = format!("ratelimit.admin.v1.{}Request", self.action);
+        let descriptor = POOL.get_message_by_name(&name).expect("a method of the services");
+        let encoded = request.encode_to_vec();
+        let message = DynamicMessage::decode(descriptor, &*encoded).expect("the same message");
+        // As JSON its members have an order: attributes have none of their own. Times that JSON can't
+        // express are in messages without attributes.
+        let content = serde_json::to_value(&message).map(|json| json.to_string().into_bytes());
+        let content = content.unwrap_or(encoded);
+        Self { fingerprint: hash(&[self.action.as_bytes(), &content]), ..self }
     }
 
     /// Returns a call without reason and request id.
@@ -101,7 +114,7 @@ impl AdminCall {
     /// # Errors
     ///
     /// As [`AdminCall::new`], and if the reason is empty.
-    pub(super) fn with_reason<T: Message>(
+    pub(super) fn with_reason<T>(
         request: &Request<T>,
         action: &'static str,
         reason: &str,
@@ -133,16 +146,6 @@ impl AdminCall {
     }
 }
 
-/// Returns a hash of a request. As JSON its members have an order: attributes have none of their own.
-fn fingerprint(action: &str, request: &impl Message) -> [u8; 16] {
-    let descriptor = POOL.get_message_by_name(&format!("ratelimit.admin.v1.{action}Request"));
-    let descriptor = descriptor.expect("a method of the services");
-    let message = DynamicMessage::decode(descriptor, &*request.encode_to_vec());
-    let json = serde_json::to_value(message.expect("the same message"));
-    // Times that JSON can't express are refused elsewhere.
-    hash(&[action.as_bytes(), json.map(|json| json.to_string()).unwrap_or_default().as_bytes()])
-}
-
 /// A change of keys with all that its task needs.
 struct ChangeOfKeys {
     call: AdminCall,
@@ -159,7 +162,7 @@ impl Administrator {
     /// # Errors
     ///
     /// A refusal. Nothing is changed, unless it says so.
-    pub(super) async fn change<T>(
+    pub(super) async fn change<T: Message>(
         &self,
         request: &Request<T>,
         required: Roles,
@@ -169,12 +172,13 @@ impl Administrator {
     ) -> Result<proto::Change, Status> {
         let caller = caller(request)?;
         let project = admitted_selector(caller, selector, required)?;
+        let parsed = ParsedSelector::new(selector)?;
         if call.deadline.has_passed() {
             return Err(refusals::store(&StoreError::Expired));
         }
-        let parsed = ParsedSelector::new(selector)?;
         let keys = changeable(&change, self.select(project.as_str(), &parsed.selector())?)?;
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
+        let call = call.with_fingerprint(request.get_ref());
         let call = AdminCall { deadline: deadline.or_within(MAX_TIME), ..call };
         let change = ChangeOfKeys { call, holder, project: project.into(), keys, change };
         let administrator = self.clone();
@@ -233,18 +237,23 @@ impl Administrator {
         };
         let pending = Box::pin(self.audit().begin(intent, deadline)).await;
         let pending = pending.map_err(|error| refusals::audit(&error))?;
+        // A refund that is made again could return units twice.
+        let is_kept = matches!(change, KeyChange::Refund(_));
+        if let Some(claimed) = &mut claimed {
+            claimed.set_kept(is_kept);
+        }
         let changed = self.limiter.change(keys, change, Deadline::within(MAX_CHANGE_TIME)).await;
         record_outcome(pending, &changed).await;
         // After a failure too: some keys may have been changed.
         self.tell_others(keys).await;
         let changed = changed.map_err(|ChangeError { done, error }| {
-            if done.after.is_empty() && !error.is_ambiguous() {
-                return refusals::store(&error);
+            if !done.after.is_empty() || error.is_ambiguous() {
+                return refusals::perhaps_changed(&error);
             }
-            if let Some(claimed) = claimed.filter(|_| matches!(change, KeyChange::Refund(_))) {
-                claimed.keep();
+            if let Some(claimed) = claimed {
+                claimed.set_kept(false);
             }
-            refusals::perhaps_changed(&error)
+            refusals::store(&error)
         })?;
         if !self.limiter.store().outlives_process() {
             let action = call.action;
@@ -347,10 +356,4 @@ fn check_grant(grant: KeyGrant, frame: LimitFrame) -> Result<(), Status> {
         }
         _ => Err(invalid_field("grant.limit", &format!("must be 1 to {max} for {algorithm}"))),
     }
-}
-
-/// Returns the status of a change that has not begun.
-pub(super) fn too_many_changes() -> Status {
-    let text = "too many changes run: nothing was changed";
-    with_reason(Code::ResourceExhausted, "TOO_MANY_CHANGES", text.to_owned())
 }

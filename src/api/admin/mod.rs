@@ -41,6 +41,7 @@ pub use instances::{InstanceId, Instances};
 pub use key_view::KeyView;
 pub use modes::Modes;
 pub use note::Note;
+pub(super) use projects::PlannedChange;
 pub use projects::Projects;
 pub(super) use projects::refusals::{no_random_numbers, rules as rule_refusal};
 pub(super) use projects::{OPERATE_OR_ADMIN, admitted};

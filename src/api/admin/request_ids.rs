@@ -217,10 +217,10 @@ impl ClaimedId {
         remembered(fleet.put(&map, &name, &claim.encode_to_vec(), ttl, deadline).await);
     }
 
-    /// Keeps the claim without an answer: the change may have been made, and a retry could make it
-    /// twice.
-    pub(super) fn keep(&mut self) {
-        self.is_kept = true;
+    /// Sets whether the claim is kept without an answer: the change may have been made, and a retry could
+    /// make it twice.
+    pub(super) fn set_kept(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
     }
 
     /// Gives the id back, unless it is kept or another call has it: a retry makes the change.
@@ -228,6 +228,8 @@ impl ClaimedId {
         if self.is_kept {
             return;
         }
+        // One that has not begun ends soon by itself.
+        let deadline = if self.claim.begun { deadline } else { deadline.or_within(REPLY_WITHIN) };
         let released = ClaimRecord { released: true, ..self.claim.clone() };
         remembered(self.set(&released, RELEASED, deadline).await);
     }

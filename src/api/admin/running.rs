@@ -14,7 +14,6 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::MAX_TIME;
-use super::change::too_many_changes;
 use crate::api::status::with_reason;
 use crate::clock::Deadline;
 
@@ -55,7 +54,10 @@ impl RunningChanges {
     ) -> Result<T, Status> {
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout(deadline.or_within(MAX_TIME).remaining(), permit).await;
-        let Ok(Ok(permit)) = permit else { return Err(too_many_changes()) };
+        let Ok(Ok(permit)) = permit else {
+            let text = "too many changes run: nothing was changed";
+            return Err(with_reason(Code::ResourceExhausted, "TOO_MANY_CHANGES", text.to_owned()));
+        };
         let running = self.tasks.spawn(async move {
             let _held = permit;
             change.await

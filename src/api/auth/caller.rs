@@ -25,6 +25,7 @@ impl Caller {
     }
 
     /// Returns a local caller without a certificate, who has every role.
+    #[doc(hidden)]
     pub fn local() -> Self {
         Self::new("local", super::Roles::ALL)
     }

@@ -373,6 +373,9 @@ async fn bad_requests_are_refused_by_the_name_of_the_member() {
             let refused = call(&server, ROOT, (method, path, &with.to_string())).await;
             assert_eq!(refused.status, 400, "{method} {with}");
             assert!(refused.body.starts_with(&format!("{name} must be")), "{}", refused.body);
+            if name == "key_by" {
+                assert_eq!(refused.body, "key_by must be ip, user_id, api_key, token or custom");
+            }
         }
     }
     for (member, text) in [("id", "id must be that of the path"), ("x", "x: unknown field")] {

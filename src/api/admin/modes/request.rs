@@ -41,6 +41,7 @@ impl ModeChange {
     pub(super) fn new(request: &Request<proto::SetModeRequest>) -> Result<Self, Status> {
         let proto::SetModeRequest { project_id, rule, ttl, reason, request_id, mode } =
             request.get_ref();
+        let call = AdminCall::with_reason(request, ACTION, reason, request_id)?;
         let caller = caller(request)?;
         if project_id != EVERY_PROJECT {
             admitted(caller, project_id, ADMIN)?;
@@ -57,7 +58,7 @@ impl ModeChange {
                 Some((mode, ttl.ok_or_else(|| invalid_field("ttl", "must be 1 s to 30 d"))?))
             }
         };
-        let call = AdminCall::with_reason(request, ACTION, reason, request_id)?;
+        let call = call.with_fingerprint(request.get_ref());
         Ok(Self { call, holder: caller.holder(project_id), scope, mode })
     }
 

@@ -25,7 +25,7 @@ const MAX_RESTORE_TIME: Duration = Duration::from_mins(2);
 
 /// A change that is not made yet.
 #[derive(Clone, Debug)]
-pub(super) struct PlannedChange {
+pub(in crate::api) struct PlannedChange {
     pub(super) id: ProjectId,
     /// Name of the rule or id of the key; empty for others.
     pub(super) target: String,
@@ -54,7 +54,7 @@ pub(super) enum Made<T> {
 
 impl PlannedChange {
     /// Plans a change of a project, or of a rule or key of it if `target` is not empty.
-    pub(super) fn new(id: &ProjectId, target: &str, summary: String) -> Self {
+    pub(in crate::api) fn new(id: &ProjectId, target: &str, summary: String) -> Self {
         Self { id: id.clone(), target: target.to_owned(), summary, answer: String::new() }
     }
 }
@@ -81,9 +81,11 @@ impl Projects {
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, Status> + Send + 'static,
         T: Send + 'static,
     {
-        let deadline = call.deadline.or_within(MAX_TIME);
-        let (this, owned) = (self.clone(), AdminCall { deadline, ..call.clone() });
-        let made = Box::pin(async move { this.make(&owned, planned, apply).await });
+        let (this, owned) = (self.clone(), call.clone());
+        let made = Box::pin(async move {
+            let deadline = owned.deadline.or_within(MAX_TIME);
+            this.make(&AdminCall { deadline, ..owned }, planned, apply).await
+        });
         self.administrator.shared.changes.run(made, call.deadline).await
     }
 
@@ -162,6 +164,10 @@ impl Projects {
         let intent = call.intent(id.as_str(), &target, summary);
         let pending = self.administrator.audit().begin(intent, deadline).await;
         let pending = pending.map_err(|error| common::audit(&error))?;
+        if let Some(claimed) = &mut claimed {
+            // A retry would perhaps make it twice.
+            claimed.set_kept(true);
+        }
         let deadline = Deadline::within(MAX_CHANGE_TIME);
         let written = self.registry.change_as(call.scope, &id, deadline, apply).await;
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
@@ -177,9 +183,8 @@ impl Projects {
                 let is_away = matches!(error, ChangeError::Unavailable(_));
                 let is_ambiguous =
                     matches!(&error, ChangeError::Unavailable(of) if of.is_ambiguous());
-                if let Some(claimed) = claimed.filter(|_| is_ambiguous) {
-                    // A retry would perhaps make it twice.
-                    claimed.keep();
+                if let Some(claimed) = claimed {
+                    claimed.set_kept(is_ambiguous);
                 }
                 let status = refusals::written(error);
                 let outcome = outcome(status.message(), is_away, is_ambiguous);
@@ -234,8 +239,8 @@ impl Projects {
             Err(error) => {
                 let is_away = matches!(error, RestoreError::Store(_));
                 let is_ambiguous = matches!(error, RestoreError::Store(of) if of.is_ambiguous());
-                let outcome = outcome(&error.to_string(), is_away, is_ambiguous);
-                pending.failed(outcome, Vec::new(), deadline).await;
+                let text = refusals::restore(error).message().to_owned();
+                pending.failed(outcome(&text, is_away, is_ambiguous), Vec::new(), deadline).await;
             }
         }
         restored.map_err(|error| refusals::restore(&error))

@@ -28,6 +28,7 @@ impl Projects {
         let proto::CreateKeyRequest { project_id, key, request_id, reason } = request.get_ref();
         let call = AdminCall::new(request, "CreateKey", reason, request_id)?;
         let id = admitted(caller(request)?, project_id, ADMIN)?;
+        let call = call.with_fingerprint(request.get_ref());
         let new = new_key(key.as_ref())?;
         self.check_keys_are_read()?;
         let secret = generate(&new.environment)?;
@@ -59,6 +60,7 @@ impl Projects {
             request.get_ref();
         let call = AdminCall::new(request, "RotateKey", reason, request_id)?;
         let id = admitted(caller(request)?, project_id, ADMIN)?;
+        let call = call.with_fingerprint(request.get_ref());
         let grace = match grace.as_ref().map(micros) {
             None => DEFAULT_GRACE,
             Some(Some(grace)) => grace,

@@ -32,7 +32,9 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 use tracing::{debug, warn};
 
-use self::change::{Made, PlannedChange};
+pub(in crate::api) use self::change::PlannedChange;
+
+use self::change::Made;
 use self::validations::ValidationQueue;
 use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
@@ -238,6 +240,7 @@ impl ProjectService for Projects {
     ) -> Result<Response<proto::CreateProjectResponse>, Status> {
         let proto::CreateProjectRequest { project, request_id, reason } = request.get_ref();
         let call = AdminCall::new(&request, "CreateProject", reason, request_id)?;
+        let call = call.with_fingerprint(request.get_ref());
         let project = project.as_ref().ok_or_else(|| invalid_field("project", "must be set"))?;
         let id = Some(project.id.as_str()).filter(|id| !id.is_empty());
         let id = id.map(str::parse::<ProjectId>).transpose();
@@ -395,8 +398,9 @@ impl ProjectService for Projects {
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
         let rule = rule.as_ref().ok_or_else(|| invalid_field("rule", "must be set"))?;
         let spec = rule_messages::spec(rule);
-        let made = self.write_rule(&call, &id, &rule.name, move |rules, by| {
-            rules.create(spec.clone(), by).map(Some)
+        let planned = PlannedChange::new(&id, &rule.name, "create rule".to_owned());
+        let made = self.write_rule(&call, planned, move |rules, by| {
+            rules.create(spec.clone(), by).map(Some).map_err(of_rule)
         });
         let rule = made.await?.map(|written| messages::rule(&id, &written.record, false));
         Ok(Response::new(proto::CreateRuleResponse { rule }))
@@ -448,9 +452,9 @@ impl ProjectService for Projects {
             return Err(invalid_field("update_mask", &problem));
         }
         let (etag, allow_missing) = (Etag::quoted(&message.etag), message.allow_missing);
-        let of = name.clone();
-        let made = self.write_rule(&call, &id, &name, move |rules, by| {
-            match rules.rule(&of).map(|record| &record.spec) {
+        let planned = PlannedChange::new(&id, &name, "update rule".to_owned());
+        let made = self.write_rule(&call, planned, move |rules, by| {
+            let written = match rules.rule(&name).map(|record| &record.spec) {
                 None if !allow_missing => Err(RuleWriteError::NotFound),
                 None if etag.is_some() => Err(RuleWriteError::Stale),
                 None => rules.create(given.clone(), by).map(Some),
@@ -460,7 +464,8 @@ impl ProjectService for Projects {
                     rules.replace(merged, etag, by)
                 }
                 Some(_) => rules.replace(given.clone(), etag, by),
-            }
+            };
+            written.map_err(of_rule)
         });
         let written = made.await?;
         let created = written.as_ref().is_some_and(|written| written.created);
@@ -476,8 +481,10 @@ impl ProjectService for Projects {
         let call = AdminCall::new(&request, "DeleteRule", reason, "")?;
         let id = admitted(caller(&request)?, project_id, ADMIN)?;
         let (etag, name) = (Etag::quoted(etag), rule_name.clone());
-        let made = self
-            .write_rule(&call, &id, rule_name, move |rules, _| rules.delete(&name, etag).map(Some));
+        let planned = PlannedChange::new(&id, rule_name, "delete rule".to_owned());
+        let made = self.write_rule(&call, planned, move |rules, _| {
+            rules.delete(&name, etag).map(Some).map_err(of_rule)
+        });
         made.await?;
         Ok(Response::new(proto::DeleteRuleResponse {}))
     }
@@ -569,6 +576,11 @@ fn unmatched(value: i32) -> Result<Unmatched, Status> {
              UNMATCHED_POLICY_DENY",
         )),
     }
+}
+
+/// Returns the status of the rule of a request that can't be written.
+fn of_rule(error: RuleWriteError) -> Status {
+    refusals::rules(error, "rule")
 }
 
 /// Returns a project that exists.

@@ -165,7 +165,8 @@ pub(super) fn restore(error: &RestoreError) -> Status {
             (Code::FailedPrecondition, "NO_CONFLICT")
         }
         RestoreError::Unreadable => (Code::FailedPrecondition, "LATER_RELEASE"),
-        RestoreError::Changed | RestoreError::Store(_) => (Code::Unavailable, "STORE_UNAVAILABLE"),
+        RestoreError::Store(error) => return unavailable(error),
+        RestoreError::Changed => (Code::Unavailable, "STORE_UNAVAILABLE"),
         RestoreError::Stale { .. } => (Code::Aborted, "STALE"),
     };
     with_reason(code, reason, error.to_string())

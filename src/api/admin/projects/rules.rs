@@ -26,8 +26,7 @@ pub(in crate::api) struct WrittenRule {
 }
 
 impl Projects {
-    /// Writes one rule: creates, updates or deletes it, as the action of the call says. Returns the rule
-    /// afterwards; `None` if it is deleted.
+    /// Writes one rule: creates, updates or deletes it. Returns the rule afterwards; `None` if it is deleted.
     ///
     /// # Errors
     ///
@@ -35,26 +34,20 @@ impl Projects {
     pub(in crate::api) async fn write_rule<F>(
         &self,
         call: &AdminCall,
-        id: &ProjectId,
-        name: &str,
+        planned: PlannedChange,
         apply: F,
     ) -> Result<Option<WrittenRule>, Status>
     where
-        F: FnMut(&mut ProjectRules, WriteStamp) -> Result<Option<RuleChange>, RuleWriteError>
+        F: FnMut(&mut ProjectRules, WriteStamp) -> Result<Option<RuleChange>, Status>
             + Send
             + 'static,
     {
-        let (files, of, mut apply) = (self.files_beside(id), name.to_owned(), apply);
-        let takes_no_api_key = self.takes_no_api_key(id);
-        let summary = match call.action {
-            "CreateRule" => "create rule",
-            "DeleteRule" => "delete rule",
-            _ => "update rule",
-        };
-        let planned = PlannedChange::new(id, name, summary.to_owned());
+        let (files, name) = (self.files_beside(&planned.id), planned.target.clone());
+        let takes_no_api_key = self.takes_no_api_key(&planned.id);
+        let (of, mut apply) = (name.clone(), apply);
         let made = self.change_rules(call, planned, None, move |rules, by| {
             check_names(files.as_deref(), [of.as_str()])?;
-            let change = apply(rules, by).map_err(|error| refusals::rules(error, "rule"))?;
+            let change = apply(rules, by)?;
             let after = change.iter().filter_map(|change| change.after.as_ref());
             let problems = after.filter(|_| takes_no_api_key);
             let problems = problems.flat_map(|spec| api_key_problems(spec, "")).collect();
@@ -69,7 +62,7 @@ impl Projects {
             Some(_) => RuleRecord { revision: NonZeroU64::new(number), ..record.clone() },
             None => record.clone(),
         };
-        let record = rules.rule(name).map(with_revision);
+        let record = rules.rule(&name).map(with_revision);
         Ok(record.map(|record| WrittenRule { record, created }))
     }
 

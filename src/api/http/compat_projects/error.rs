@@ -9,6 +9,7 @@ use crate::api::admin::rule_refusal;
 use crate::api::http::rejection::Rejection;
 use crate::api::projects::RuleWriteError;
 use crate::api::status::{http_of_code, is_bound};
+use crate::rules::spec::Problem;
 
 /// The reason why a request is refused.
 #[derive(Debug)]
@@ -28,15 +29,28 @@ impl ManagementError {
     }
 }
 
-/// Returns the name that these routes have for a field of a message.
+/// Most problems in a text.
+const MAX_PROBLEMS: usize = 50;
+
+/// Returns the status of a rule that can't be written, in the names of these routes.
+pub(super) fn refused(error: RuleWriteError) -> Status {
+    let RuleWriteError::Invalid(problems) = error else { return rule_refusal(error, "") };
+    let text = |Problem { field, text }: &Problem| format!("{} {text}", name_of(field));
+    let mut texts: Vec<String> = problems.iter().map(text).collect();
+    texts.dedup();
+    texts.truncate(MAX_PROBLEMS);
+    Status::invalid_argument(texts.join("; "))
+}
+
+/// Returns the name that these routes have for a field of a rule.
 fn name_of(field: &str) -> &str {
-    match field {
-        "rule.max_requests" => "limit_count",
-        "rule.window" => "window_seconds",
-        "rule.algorithm" => "strategy",
-        "rule.key_by" => "key_by",
-        "rule.matchers" => "endpoint",
-        "project.display_name" => "project_name",
+    let own = field.split_once("].").map_or(field, |(_, own)| own);
+    match own {
+        "limit" => "limit_count",
+        "window" => "window_seconds",
+        "algorithm" => "strategy",
+        "key-by" => "key_by",
+        "match.resource" => "endpoint",
         other => other,
     }
 }
@@ -49,7 +63,7 @@ impl From<Rejection> for ManagementError {
 
 impl From<RuleWriteError> for ManagementError {
     fn from(error: RuleWriteError) -> Self {
-        rule_refusal(error, "rule").into()
+        refused(error).into()
     }
 }
 
@@ -60,17 +74,13 @@ impl From<Status> for ManagementError {
             // Deleted meanwhile.
             return Self::forbidden();
         }
-        let violations = details.bad_request().into_iter().flat_map(|bad| &bad.field_violations);
-        let mut texts: Vec<String> = violations
-            .map(|violation| format!("{} {}", name_of(&violation.field), violation.description))
-            .collect();
-        texts.dedup();
-        if !texts.is_empty() {
-            return Self::new(StatusCode::BAD_REQUEST, texts.join("; "));
-        }
+        let text = match status.message().strip_prefix("project.display_name ") {
+            Some(problem) => format!("project_name {problem}"),
+            None => status.message().to_owned(),
+        };
         let code =
             if is_bound(&status) { StatusCode::CONFLICT } else { http_of_code(status.code()) };
-        Self::new(code, status.message().to_owned())
+        Self::new(code, text)
     }
 }
 

@@ -26,12 +26,12 @@ use axum::routing::any;
 use serde::Serialize;
 use tokio::task::yield_now;
 
-use self::error::ManagementError;
+use self::error::{ManagementError, refused};
 use self::project::ProjectView;
 use self::rule::{RuleFields, RuleView};
 use super::query::decode;
 use super::{body, other_method, unknown_path};
-use crate::api::admin::{AdminCall, Projects, no_random_numbers};
+use crate::api::admin::{AdminCall, PlannedChange, Projects, no_random_numbers};
 use crate::api::auth::{Caller, Permission, Roles};
 use crate::api::projects::{Etag, ProjectId, RuleWriteError};
 use crate::clock::Deadline;
@@ -165,8 +165,9 @@ impl ManagementCall {
             Operation::DeleteRule(id, rule) => {
                 let (id, rule) = (self.admitted(id)?, rule_name(rule)?);
                 let (call, of) = (self.change("DeleteRule"), rule.clone());
-                let delete = self.projects.write_rule(&call, &id, &rule, move |rules, _| {
-                    rules.delete(&of, None).map(Some)
+                let planned = PlannedChange::new(&id, &rule, "delete rule".to_owned());
+                let delete = self.projects.write_rule(&call, planned, move |rules, _| {
+                    rules.delete(&of, None).map(Some).map_err(refused)
                 });
                 delete.await?;
                 Ok(StatusCode::NO_CONTENT.into_response())
@@ -231,8 +232,9 @@ impl ManagementCall {
         let spec = RuleFields::read(body)?.into_rule(etag.0)?;
         let name = spec.name.value().cloned().unwrap_or_default();
         let call = self.change("CreateRule");
-        let made = self.projects.write_rule(&call, id, &name, move |rules, by| {
-            rules.create(spec.clone(), by).map(Some)
+        let planned = PlannedChange::new(id, &name, "create rule".to_owned());
+        let made = self.projects.write_rule(&call, planned, move |rules, by| {
+            rules.create(spec.clone(), by).map(Some).map_err(refused)
         });
         let written = made.await?.ok_or(RuleWriteError::NotFound)?;
         let view = RuleView::new(id, &name, &written.record);
@@ -247,9 +249,12 @@ impl ManagementCall {
     ) -> Result<Response, ManagementError> {
         let fields = RuleFields::read_of(body, &id, &rule)?;
         let (call, of) = (self.change("UpdateRule"), rule.clone());
-        let made = self.projects.write_rule(&call, &id, &rule, move |rules, by| {
-            let before = rules.rule(&of).ok_or(RuleWriteError::NotFound)?.spec.clone();
-            rules.replace(fields.changed(&before).written_to(before)?, None, by)
+        let planned = PlannedChange::new(&id, &rule, "update rule".to_owned());
+        let made = self.projects.write_rule(&call, planned, move |rules, by| {
+            let before = rules.rule(&of).ok_or(RuleWriteError::NotFound).map_err(refused)?;
+            let before = before.spec.clone();
+            let after = fields.changed(&before).written_to(before).map_err(refused)?;
+            rules.replace(after, None, by).map_err(refused)
         });
         let written = made.await?.ok_or(RuleWriteError::NotFound)?;
         let view = RuleView::new(&id, &rule, &written.record);
