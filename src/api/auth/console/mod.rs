@@ -6,8 +6,8 @@
 //! | `/console/oidc-sign-in`, `/console/oidc-callback` | the way to the issuer, and back |
 //!
 //! All other paths are those of `rlaas_console`, whose pages know neither credentials nor roles. For each
-//! of their requests the visitor is admitted anew ([`visit`]); a form must be one of a page that was made
-//! for its visitor ([`form`]).
+//! of their requests the visitor is admitted anew (`visit`); a form must be one of a page that was made
+//! for its visitor (`form`).
 
 mod cookies;
 mod form;
