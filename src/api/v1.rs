@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
+use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
@@ -14,7 +15,6 @@ use rlaas_proto::ratelimit::v1::{
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::admin::WARNING;
 use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;

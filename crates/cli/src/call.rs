@@ -7,6 +7,7 @@ use clap::Args;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_client::ApiChannel;
+use rlaas_proto::WARNING;
 use rlaas_proto::json::write;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
@@ -17,9 +18,6 @@ use crate::client::{ServerArgs, runtime};
 use crate::fields::dynamic;
 use crate::text::{printable, printable_json};
 use crate::{EXIT_NO, EXIT_NO_RESPONSE};
-
-/// The metadata of a response that warns.
-const WARNING: &str = "rlaas-warning";
 
 /// The administration of a server.
 pub(crate) type Admin = AdminServiceClient<ApiChannel>;

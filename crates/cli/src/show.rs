@@ -2,6 +2,7 @@
 
 use prost_reflect::Value;
 use prost_types::{Duration, Timestamp};
+use rlaas_proto::SAME_REQUESTS;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
     Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
@@ -10,9 +11,6 @@ use rlaas_proto::ratelimit::v1::{Grant, PartMatcher};
 
 use crate::fields::typed;
 use crate::text;
-
-/// The candidate that is the rule once more, on the requests that its candidates have decided.
-const SAME_REQUESTS: u32 = 9;
 
 /// Returns a value as the text of a column.
 pub(crate) type Show = fn(&Value) -> String;

@@ -61,7 +61,7 @@ impl Verdict {
     }
 
     pub(crate) fn of_server(response: Response<CheckResponse>) -> Self {
-        let warning = response.metadata().get("rlaas-warning");
+        let warning = response.metadata().get(rlaas_proto::WARNING);
         let warning = warning.and_then(|text| text.to_str().ok()).map(str::to_owned);
         Self { warning, ..Self::new(response.into_inner(), AnsweredBy::Server) }
     }

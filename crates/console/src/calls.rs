@@ -100,7 +100,7 @@ where
 /// Returns what the service warns of, as a further sentence. It is about instances and their store, which
 /// visitors of single projects do not see.
 pub(super) fn warning(visitor: &Visitor, metadata: &MetadataMap) -> String {
-    let text = metadata.get("rlaas-warning").and_then(|text| text.to_str().ok());
+    let text = metadata.get(rlaas_proto::WARNING).and_then(|text| text.to_str().ok());
     let text = text.filter(|_| visitor.sees_instances());
     text.map(|text| format!(" {}", sentence(text))).unwrap_or_default()
 }

@@ -45,6 +45,12 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 /// The domain of `google.rpc.ErrorInfo` in errors of the service.
 pub const ERROR_DOMAIN: &str = "rlaas";
 
+/// Metadata of a response, over HTTP a header: a warning for the administrator.
+pub const WARNING: &str = "rlaas-warning";
+
+/// The number of a rule among its candidates: the rule once more, on the requests that they have decided.
+pub const SAME_REQUESTS: u32 = 9;
+
 #[expect(missing_docs, clippy::pedantic, reason = "documented in the protos")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/protos.rs"));

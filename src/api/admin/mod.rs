@@ -54,6 +54,7 @@ pub use stats::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
 use tonic::metadata::MetadataValue;
@@ -118,8 +119,6 @@ impl Service {
     }
 }
 
-/// Metadata of a response to a change, over HTTP a header: a warning for the administrator.
-pub(crate) const WARNING: &str = "rlaas-warning";
 const LOST_AT_RESTART: &str = "a restart loses this change: set store.memory.journal.path";
 
 #[tonic::async_trait]

@@ -1,12 +1,13 @@
 //! `TopKeys`: the keys of a rule with the highest counts.
 
+use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
 use super::fleet_top_keys::FleetCounts;
 use super::projects::{OPERATE_OR_ADMIN, admitted};
-use super::{KeyView, Service, WARNING, caller, refusals};
+use super::{KeyView, Service, caller, refusals};
 use crate::api::auth::Role;
 use crate::api::deadline::deadline;
 use crate::api::status::{invalid_field, with_reason};

@@ -25,6 +25,7 @@ mod validations;
 
 use std::sync::Arc;
 
+use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
@@ -38,7 +39,7 @@ use self::change::Made;
 use self::validations::ValidationQueue;
 use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
-use super::{Administrator, MAX_TIME, WARNING, caller};
+use super::{Administrator, MAX_TIME, caller};
 use crate::api::auth::{Caller, Permission, Role, Roles};
 use crate::api::deadline::deadline;
 use crate::api::projects::registry::{CallerScope, Change, ProjectState, Registry};

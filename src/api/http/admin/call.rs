@@ -9,11 +9,11 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Extensions, HeaderValue, Request, header};
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
+use rlaas_proto::WARNING;
 use tonic::Status;
 use tower::Service;
 
 use super::unless_large;
-use crate::api::admin::WARNING;
 
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;

@@ -28,7 +28,7 @@ pub(super) async fn list(visitor: &Visitor, id: &str) -> Result<ListedKeys, Page
     let mut request = ListKeysRequest { project_id, page_size, ..ListKeysRequest::default() };
     loop {
         let page = visitor.projects().list_keys(within(READ_TIME, request.clone())).await?;
-        let warning = page.metadata().get("rlaas-warning").and_then(|text| text.to_str().ok());
+        let warning = page.metadata().get(rlaas_proto::WARNING).and_then(|text| text.to_str().ok());
         listed.warning = warning.map(str::to_owned);
         let ListKeysResponse { keys, next_page_token } = page.into_inner();
         listed.keys.extend(keys);

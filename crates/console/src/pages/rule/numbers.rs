@@ -3,6 +3,7 @@
 use std::iter;
 
 use maud::{Markup, html};
+use rlaas_proto::SAME_REQUESTS;
 use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
 use rlaas_proto::ratelimit::v1::Candidate;
 
@@ -13,8 +14,6 @@ use crate::rule_words;
 use crate::table::Table;
 use crate::text::{grouped, number};
 
-/// The number of a candidate that is the rule, on the requests that its candidates have decided.
-const SAME_REQUESTS: u32 = 9;
 /// Tones of candidates, in turn: the second of a tone is dashed.
 const TONES: [Tone; 4] = [Tone::Shadow, Tone::Policy, Tone::Allowed, Tone::NearLimit];
 
