@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use rlaas_proto::ratelimit::v1::CheckRequest;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
+
+use crate::hostile::wire::call;
 
 #[tokio::test]
 async fn out_of_bounds_fields_are_named_and_nothing_is_counted() {
@@ -121,52 +122,6 @@ async fn ids_may_contain_any_character() {
 }
 
 /// Sends raw bytes as the message.
-async fn send(server: &Rlaas, path: &'static str, message: Vec<u8>) -> Result<(), Status> {
-    let mut grpc = tonic::client::Grpc::new(server.channel().await);
-    grpc.ready().await.expect("a connection");
-    let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
-    grpc.unary(tonic::Request::new(message), path, Raw).await.map(|_response| ())
-}
-
-/// A codec that passes bytes through.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        prost::bytes::BufMut::put_slice(buffer, &item);
-        Ok(())
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::default()
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let mut item = vec![0; prost::bytes::Buf::remaining(buffer)];
-        prost::bytes::Buf::copy_to_slice(buffer, &mut item);
-        Ok(Some(item))
-    }
+async fn send(server: &Rlaas, path: &str, message: Vec<u8>) -> Result<(), Status> {
+    call(&server.channel().await, path, &[], message).await.map(drop)
 }

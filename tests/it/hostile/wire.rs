@@ -49,7 +49,7 @@ impl Decoder for BytesCodec {
 }
 
 /// Calls a method with these bytes. Returns the first message of the response.
-pub(super) async fn call(
+pub(crate) async fn call(
     channel: &Channel,
     path: &str,
     metadata: &[(String, String)],
