@@ -87,6 +87,7 @@ impl AdminCall {
         ttl: Duration,
         max_wait: Duration,
     ) -> Claim<'a> {
+        debug_assert_ne!(self.fingerprint, [0; 16], "with_fingerprint comes before a claim");
         Claim { call: self, holder, ttl, max_wait }
     }
 }
