@@ -16,7 +16,8 @@
 -- ARGV[3]  and following: one request each, as concatenated MessagePack values. (Converting text to a
 --          number would take longer than a command on a key.)
 --      1   coupling     text: `all_or_nothing` takes units only if no hit refuses the request,
---                       `each_alone` decides each hit independently, in order
+--                       `each_alone` decides each hit independently, in order, `plain` is all or
+--                       nothing for the requests that plain.lua can execute
 --      2   hits         integer: number of hits that follow
 -- then for each hit
 --      +1  algorithm    text: a name in `algorithms`
@@ -66,13 +67,13 @@
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
 --   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
---       current_count, remaining, then in µs retry_after, reset_after, ttl and delay. Unless the
---       request is one plain hit, the number of units counted comes next. Of an overridable hit, its
---       record comes last: ends of ban and grant in µs or 0, units and burst of the grant, and for
---       all actions but take, report and refund the notes of both.
+--       current_count, remaining, then in µs retry_after, reset_after, ttl and delay, then the number of
+--       units counted. Of an overridable hit, its record comes last: ends of ban and grant in µs or
+--       0, units and burst of the grant, and for all actions but take, report and refund the notes of
+--       both.
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
 --       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
---       each hit as for 1, with the units counted
+--       each hit as for 1
 --   4, 5, 6   not executed: the request id was used for another request, was replayed too often, or was
 --       used with other rules
 --   0   not executed, because the keys belong to another window than the current one
@@ -88,9 +89,6 @@ local length = #reply
 -- Index of the first of KEYS that is not assigned to a hit yet.
 local next_key = 1
 
--- True if the request is plain: one hit that takes or peeks, with a limit that keeps no debt.
-local is_plain = false
-
 -- Reads a request from its values. A hit has all its fields from the start, because growing a table
 -- takes as long as a command on a key.
 local function parse(values)
@@ -100,8 +98,8 @@ local function parse(values)
     local hit = {
       algorithm = algorithms[values[at + 1]],
       --@hit FIELD = values[at + POSITION],
-      now = 0, held_for = 0, least = 0, max_in_use = 0, key = false, first_key = 0, state = false,
-      decision = false, taken = false, record = false, before = 0, counted = 0,
+      position = i, count = 0, ttl = 0, now = 0, held_for = 0, least = 0, max_in_use = 0, key = false, first_key = 0, state = false,
+      decision = false, taken = false, record = false, before = 0, counted = 0, fixed = false,
     }
     hits[i] = hit
     hit.now = hold(time, hit.seen, hit.window)
@@ -122,11 +120,6 @@ local function parse(values)
     end
   end
   if parse_once then parse_once(values, at) end
-  is_plain = count == 1 and coupling == 'all_or_nothing'
-    and hits[1].action < REPORT and hits[1].max_debt < 0 and not once
-  --@change
-  is_plain = is_plain and not hits[1].policy
-  --@end
 end
 
 -- Assigns the next of KEYS to the hits.
@@ -163,45 +156,9 @@ local function assign_keys()
   end
 end
 
--- Executes a plain request. Returns false if the key belongs to another window.
-local function execute_plain(request)
-  local hit = hits[1]
-  --@control
-  if hit.control then
-    apply_record(hit, load_overrides(hit))
-    if hit.fixed then
-      hit.decision = hit.fixed
-      if not shows_count(hit) then return true end
-      local state = hit.algorithm.load(hit, hit.now)
-      if state.key then show_count(hit, state) end
-      return state.key and true or false
-    end
-  end
-  --@end
-  local algorithm, cost = hit.algorithm, hit.cost
-  local takes = hit.action == TAKE and cost > 0
-  local take_one = takes and cost == 1 and algorithm.take_one
-  hit.decision = take_one and take_one(hit, hit.now)
-  if hit.decision then return true end
-  local state = algorithm.load(hit, hit.now)
-  if not state.key then return false end
-  local decision = algorithm.decide(state, hit, hit.now, cost)
-  if takes then
-    algorithm.commit(state, hit, hit.now, cost, decision, request)
-    if state.dirty then algorithm.save(state) end
-  elseif cost > 0 then
-    -- A peek has the outcome for its cost, with the numbers of the unchanged state.
-    local outcome, retry_after = decision.outcome, decision.retry_after
-    decision = algorithm.decide(state, hit, hit.now, 0)
-    decision.outcome, decision.retry_after = outcome, retry_after
-  end
-  hit.decision = decision
-  return true
-end
-
 -- Executes a request. Returns false if its keys belong to another window.
 local function execute(request)
-  if is_plain then return execute_plain(request) end
+  if coupling == 'plain' then return execute_plain(request) end
   return execute_coupled(request)
 end
 
@@ -215,11 +172,8 @@ function append_hits(list, length)
     list[length + 5] = decision.reset_after + held_for
     list[length + 6] = decision.ttl
     list[length + 7] = decision.delay
-    length = length + 7
-    if not is_plain then
-      length = length + 1
-      list[length] = hits[i].counted
-    end
+    list[length + 8] = hits[i].counted
+    length = length + 8
     --@control
     if hits[i].control then length = append_record(hits[i], list, length) end
     --@end

@@ -1,12 +1,9 @@
--- Executes requests of several hits, reports, refunds, credits, resets and changes of overrides. Twin of
--- crates/core/src/step.rs.
+-- Executes requests that are not plain: reports, refunds, credits, resets, changes of overrides, several
+-- hits of one key, and those that each decide alone. Twin of crates/core/src/step.rs.
 --
 -- All states are read and decided on first, which changes tables only. Then each changed state is
 -- written once, and the records of resets last. If a write fails, those before it are not undone;
 -- check.lua reports that.
-
--- Modes of hits.
-local SHADOW, ENFORCED, QUOTA, SHADOW_QUOTA = 0, 1, 2, 3
 
 -- Mode of a candidate of the first hit; that of the second one is one more, and so on.
 local CANDIDATE = 4
@@ -37,43 +34,13 @@ local function load_all()
   return true
 end
 
--- Returns the number of a hit in this call, which makes its log entries unique.
-local function entry_number(request, i)
-  return i == 1 and request or request .. '.' .. i
-end
-
--- Decides on `cost` units.
-local function decide(hit, cost)
-  --@control
-  if hit.fixed then
-    hit.decision = hit.fixed
-    if shows_count(hit) then show_count(hit, hit.state) end
-    return
-  end
-  --@end
-  hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
-end
-
--- Replaces the numbers of the decision by those of the current state, and keeps the outcome.
-local function with_current_numbers(hit)
-  local outcome, retry_after = hit.decision.outcome, hit.decision.retry_after
-  decide(hit, 0)
-  hit.decision.outcome, hit.decision.retry_after = outcome, retry_after
-end
-
--- Commits the decision on `cost`.
-local function take(hit, cost, number)
-  hit.algorithm.commit(hit.state, hit, hit.now, cost, hit.decision, number)
-  if hit.decision.outcome == ALLOWED then hit.counted = cost end
-end
-
 -- Counts a cost that was incurred already. Allowed if enough units were left. The numbers are those
 -- of the state afterwards, the wait is that of one unit.
-local function report(hit, number)
+local function report(hit, request)
   local most = hit.algorithm.max_cost or hit.cost
   decide(hit, 0)
   local left = hit.decision.remaining
-  hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, number)
+  hit.algorithm.charge(hit.state, hit, hit.now, hit.cost, request)
   decide(hit, 1)
   with_current_numbers(hit)
   hit.counted = left - hit.decision.remaining
@@ -86,13 +53,13 @@ local function report(hit, number)
 end
 
 -- Takes the cost, or the remaining units if the cost is denied.
-local function take_remaining(hit, number)
+local function take_remaining(hit, request)
   decide(hit, hit.cost)
-  take(hit, hit.cost, number)
+  take(hit, hit.cost, request)
   local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
   if hit.decision.outcome == ALLOWED or rest <= 0 then return end
   decide(hit, rest)
-  take(hit, rest, number)
+  take(hit, rest, request)
   decide(hit, hit.cost)
 end
 
@@ -125,7 +92,7 @@ local function return_units(hit)
 end
 
 -- Executes one hit independently of the others.
-local function execute_alone(hit, number)
+local function execute_alone(hit, request)
   if hit.action >= REFUND then
     return_units(hit)
     decide(hit, 0)
@@ -136,36 +103,13 @@ local function execute_alone(hit, number)
     decide(hit, 0)
   --@end
   elseif hit.action == REPORT then
-    report(hit, number)
+    report(hit, request)
   elseif hit.action == TAKE then
-    take_remaining(hit, number)
+    take_remaining(hit, request)
   else
     decide(hit, hit.cost)
     with_current_numbers(hit)
   end
-end
-
--- Returns true if an enforced hit refuses the request, or all quotas do, aside from the hit with index
--- `but`. Twin of `Mode::refuse`, and the only place in Lua that decides this.
-local function is_refused(but)
-  local refused, quota_allows = false, nil
-  for i = 1, count do
-    local hit = hits[i]
-    local allows = hit.action >= REFUND or hit.decision.outcome == ALLOWED
-    local mode = i == but and SHADOW or hit.mode
-    --@control
-    -- An unlimited hit neither refuses the request nor lets it pass as a quota.
-    if hit.is_unlimited then mode = SHADOW end
-    --@end
-    if mode == QUOTA then
-      quota_allows = quota_allows or allows
-    elseif mode == SHADOW_QUOTA then
-      quota_allows = true
-    elseif mode == ENFORCED and not allows then
-      refused = true
-    end
-  end
-  return refused or quota_allows == false
 end
 
 -- Returns true if the hit is that of a candidate whose rule an override replaces.
@@ -185,29 +129,11 @@ local function decide_sum(hit, sums)
   if hit.action == TAKE then sums[hit.key] = before + hit.cost end
 end
 
--- Takes the cost if the decision allows it and the request is not refused. A denial is committed too,
--- because it may change the state.
-local function apply(hit, refused, number)
-  --@control
-  if hit.fixed then return end
-  --@end
-  local allows = hit.decision.outcome == ALLOWED
-  if hit.action == TAKE and hit.cost > 0 and not (refused and allows) then
-    -- The state has the units of the earlier hits by now.
-    if hit.before > 0 then
-      if allows then decide(hit, hit.cost) else with_current_numbers(hit) end
-    end
-    take(hit, hit.cost, number)
-  elseif hit.before > 0 or hit.cost > 0 then
-    with_current_numbers(hit)
-  end
-end
-
 -- Executes reports first, then takes if no hit refuses the request, then refunds, credits and resets.
 local function all_or_nothing(request)
   local sums = {}
   for i = 1, count do
-    if hits[i].action == REPORT then execute_alone(hits[i], entry_number(request, i)) end
+    if hits[i].action == REPORT then execute_alone(hits[i], request) end
   end
   for i = 1, count do
     local hit = hits[i]
@@ -223,7 +149,7 @@ local function all_or_nothing(request)
     if hit.action < REPORT and not is_left_out(hit) then
       local by_others = refused
       if hit.mode >= CANDIDATE then by_others = is_refused(hit.mode - CANDIDATE + 1) end
-      apply(hit, by_others, entry_number(request, i))
+      apply(hit, by_others, request)
     end
   end
   for i = 1, count do
@@ -233,13 +159,6 @@ local function all_or_nothing(request)
   for i = 1, count do
     if hits[i].action >= REFUND then decide(hits[i], 0) end
   end
-end
-
-local function save(state, algorithm)
-  if not state or not state.dirty then return end
-  state.dirty = false
-  algorithm.save(state)
-  wrote = true
 end
 
 -- Writes each state that has changed, then the records of resets.
@@ -252,7 +171,7 @@ local function save_all()
   for i = 1, count do
     local hit = hits[i]
     if hit.action == RESET then
-      save_numbers(hit.record, hit.now, spent_after(hit), 'reset %.0f', hit.now)
+      save_numbers(hit.record, hit.now, spent_after(hit), 'reset %d', hit.now)
       wrote = true
     end
   end
@@ -281,16 +200,16 @@ function execute_coupled(request)
       control_alone(hits[i])
       --@end
       --@change
-      adopt_limit(hits[i], entry_number(request, i))
+      adopt_limit(hits[i], request)
       --@end
-      execute_alone(hits[i], entry_number(request, i))
+      execute_alone(hits[i], request)
     end
   else
     --@control
     control_all()
     --@end
     --@change
-    for i = 1, count do adopt_limit(hits[i], entry_number(request, i)) end
+    for i = 1, count do adopt_limit(hits[i], request) end
     --@end
     all_or_nothing(request)
   end

@@ -30,15 +30,19 @@ local function is_of(hit, at, ttl_ms)
   return ttl_ms < 0 or expires_at + END_TOLERANCE >= at - at % hit.window + hit.window
 end
 
--- Returns the state of a counter that expires in `ttl_ms`.
-local function live(hit, now, key, count, ttl_ms)
-  local endless = ttl_ms < 0
-  local expires_at_ms = floor_millis(now - hit.held_for) + ttl_ms
-  local ttl = endless and hit.window or (expires_at_ms - floor_millis(now)) * 1000
-  return {
-    key = key, live = true, endless = endless, count = count, ttl = ttl, now = 0, window = 0,
-    dirty = false,
-  }
+-- Returns the time to live of a counter that expires in `ttl_ms`, in µs.
+local function ttl_of(hit, ttl_ms)
+  if ttl_ms < 0 then return hit.window end
+  return (floor_millis(hit.now - hit.held_for) + ttl_ms - floor_millis(hit.now)) * 1000
+end
+
+-- Returns the count at a key; nil if it has no valid one.
+local function count_at(key)
+  local value = read('GET', key)
+  -- The format that INCRBY accepts.
+  local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
+  local count = is_count and tonumber(value)
+  return count and count <= MAX_COUNT and count or nil
 end
 
 -- Returns the state of a window without a counter.
@@ -50,14 +54,14 @@ end
 
 -- Loads the state of the window of `at`. `key` is nil if it is not among the declared ones.
 local function load_key(hit, at, key)
-  local value = key and read('GET', key)
-  -- The format that INCRBY accepts.
-  local is_count = type(value) == 'string' and (value:find('^[1-9]%d*$') or value == '0')
-  local count = is_count and tonumber(value)
-  if not count or count > MAX_COUNT then return none(hit, key) end
+  local count = key and count_at(key)
+  if not count then return none(hit, key) end
   local ttl_ms = redis.call('PTTL', key)
   if not is_of(hit, at, ttl_ms) then return none(hit, key) end
-  return live(hit, hit.now, key, count, ttl_ms)
+  return {
+    key = key, live = true, endless = ttl_ms < 0, count = count, stored = count,
+    ttl = ttl_of(hit, ttl_ms), now = 0, window = 0, dirty = false,
+  }
 end
 
 local function load(hit, now)
@@ -99,30 +103,60 @@ local function save(state)
   if state.count <= 0 then
     redis.call('DEL', state.key)
   elseif state.live and not state.endless then
-    redis.call('SET', state.key, integer(state.count), 'KEEPTTL')
+    redis.call('INCRBY', state.key, integer(state.count - state.stored))
   else
     local expires_at_ms = floor_millis(state.now) + state.window / 1000
     redis.call('SET', state.key, integer(state.count), 'PXAT', integer(expires_at_ms))
   end
 end
 
--- Decides on one unit and commits, in fewer commands: the unit is counted whether it is allowed or
--- not. Returns nothing and changes nothing unless the key has a valid count with an expiry.
-local function take_one(hit, now)
-  local key = key_of(hit, now)
-  local ttl_ms = key and redis.call('PTTL', key)
-  if not key or ttl_ms < 0 or not is_of(hit, now, ttl_ms) then return end
-  local counted = redis.pcall('INCRBY', key, '1')
-  if type(counted) ~= 'number' then return end
+-- Returns true if the key of a hit has a counter of the current window that expires, and sets its time
+-- to live.
+local function finds_counter(hit)
+  local key = key_of(hit, hit.now)
+  local ttl_ms = key and redis.call('PTTL', key) or -1
+  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return false end
+  hit.key, hit.ttl = key, ttl_of(hit, ttl_ms)
+  return true
+end
+
+-- Decides on one unit and counts it, whether it is allowed or not.
+local function take_one(hit)
+  if not finds_counter(hit) then return false end
+  local counted = redis.pcall('INCRBY', hit.key, '1')
+  if type(counted) ~= 'number' then return false end
   if counted < 1 or counted > MAX_COUNT + 1 then
-    redis.call('INCRBY', key, '-1')
-    return
+    redis.call('INCRBY', hit.key, '-1')
+    return false
   end
-  return decide(live(hit, now, key, counted - 1, ttl_ms), hit, now, 1)
+  hit.count = counted - 1
+  hit.decision = decide(hit, hit, hit.now, 1)
+  hit.counted = hit.decision.outcome == ALLOWED and 1 or 0
+  return true
+end
+
+-- Takes the costs of all hits in fewer commands and tables. Returns false and changes nothing if a key
+-- has no counter yet, a hit is denied, or looks only. The hit serves as the state.
+local function take_all()
+  if count == 1 and hits[1].action == TAKE and hits[1].cost == 1 then return take_one(hits[1]) end
+  for i = 1, count do
+    local hit = hits[i]
+    if hit.action ~= TAKE or hit.cost == 0 or not finds_counter(hit) then return false end
+    hit.count = count_at(hit.key)
+    if not hit.count then return false end
+    hit.decision = decide(hit, hit, hit.now, hit.cost)
+    if hit.decision.outcome ~= ALLOWED then return false end
+  end
+  for i = 1, count do
+    local hit = hits[i]
+    redis.call('INCRBY', hit.key, integer(hit.cost))
+    hit.counted, wrote = hit.cost, true
+  end
+  return true
 end
 
 algorithms.fixed_window = {
-  load = load, decide = decide, commit = commit, save = save, take_one = take_one,
+  load = load, decide = decide, commit = commit, save = save, take_all = take_all,
   max_count = MAX_COUNT,
 }
 

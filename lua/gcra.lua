@@ -102,7 +102,7 @@ local function save(state)
     return
   end
   local tat, part, at = state.tat, state.part, state.at
-  save_numbers(state.key, at, tat - at + (part > 0 and 1 or 0), 'gcra %.0f %.0f %.0f %.0f %.0f',
+  save_numbers(state.key, at, tat - at + (part > 0 and 1 or 0), 'gcra %d %d %d %d %d',
     tat, part, at, state.units, state.window)
 end
 

@@ -62,7 +62,7 @@ local function save(state)
     redis.call('DEL', state.key)
     return
   end
-  save_numbers(state.key, state.now, state.until_empty, 'leaky %.0f %.0f %.0f',
+  save_numbers(state.key, state.now, state.until_empty, 'leaky %d %d %d',
     state.level, state.part, state.at)
 end
 

@@ -137,7 +137,7 @@ end
 
 -- Converts the state of a hit, or carries it over as it is: counts stay, and of a bucket units left stay
 -- left.
-local function convert_state(hit, history, from, converts, number)
+local function convert_state(hit, history, from, converts, request)
   local algorithm, state = hit.algorithm, hit.state
   -- If more is in use than `from` lets anybody take, by another limit on the state, all of it stays.
   if algorithm.carry and hit.shared_units > 0
@@ -169,16 +169,16 @@ local function convert_state(hit, history, from, converts, number)
   if used == 0 then
     algorithm.reset(state, hit)
   else
-    algorithm.convert(state, from, hit, hit.now, used, number)
+    algorithm.convert(state, from, hit, hit.now, used, request)
   end
 end
 
 -- Converts the state of a hit. Returns true if it has changed.
-local function convert(hit, history, from, converts, number)
+local function convert(hit, history, from, converts, request)
   local state = hit.state
   local was_dirty = state.dirty
   state.dirty = false
-  convert_state(hit, history, from, converts, number)
+  convert_state(hit, history, from, converts, request)
   local has_changed = state.dirty
   state.dirty = was_dirty
   return has_changed
@@ -223,12 +223,12 @@ end
 
 -- Converts the state of a hit if its limit has changed. What a look converts is not saved, unless a
 -- later hit of the request counts on it.
-local function adopt_limit(hit, number)
+local function adopt_limit(hit, request)
   if not decides_by_rule(hit) then return end
   local history = history_of(hit)
   local from, converts = changed_limit(history, hit)
   if from then
-    local has_changed = convert(hit, history, from, converts, number)
+    local has_changed = convert(hit, history, from, converts, request)
     history.is_unsaved = history.is_unsaved or has_changed
     apply_change(history, hit, from, converts)
   end

@@ -1,9 +1,9 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file, the algorithms that it needs, control.lua, on_change.lua, coupled.lua,
--- idempotency.lua and check.lua. Redis
--- creates all functions of a script on each call. So a script for plain hits alone leaves out
+-- A script consists of this file, the algorithms that it needs, control.lua, on_change.lua, plain.lua,
+-- coupled.lua, idempotency.lua and check.lua. Redis
+-- creates all functions of a script on each call. So a script for plain requests alone leaves out
 -- coupled.lua, and the part of each other file below a line `--@coupled`. Only scripts for requests with
 -- a request id have idempotency.lua.
 --
@@ -19,7 +19,7 @@ local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 --   convert   changes the state into one with another number of units in use
 --   carry     optional: carries the state over to another limit as it is
 --   save      writes the state; called once, after all decisions
---   take_one  optional: decides on one unit and commits, in fewer commands
+--   take_all  optional: decides plain hits of this algorithm and commits, in fewer commands
 --   max_cost  optional: most units that one request may take
 --   max_count  optional: the largest count, if it is not MAX_IN_USE
 --   pays_back  optional: true if units become available again at the rate of the limit
@@ -52,7 +52,7 @@ local coupling, hits, count = nil, {}, 0
 -- Time of the call by the server's clock, in µs.
 local time
 
--- Executes requests other than one plain hit. Defined in coupled.lua.
+-- Executes requests that are not plain. Defined in coupled.lua.
 local execute_coupled
 
 -- The request id of the current request; nil if it has none, as always without idempotency.lua, which
@@ -80,10 +80,18 @@ local function hold(now, seen, window)
   return now
 end
 
--- Formats a whole number with all digits; tostring would keep 14.
+-- Formats whole numbers with all digits; tostring would keep 14. `%.0f` takes twice as long as `%d`,
+-- which has 32 bits on servers of 32 bits.
+local has_64_bits
+local function format(form, ...)
+  has_64_bits = has_64_bits or string.format('%d', 9007199254740992) == '9007199254740992'
+  if not has_64_bits then form = form:gsub('%%d', '%%.0f') end
+  return string.format(form, ...)
+end
+
 local function integer(number)
   if number == 1 then return '1' end
-  return string.format('%.0f', number)
+  return format('%d', number)
 end
 
 local function floor_millis(micros)
@@ -150,23 +158,22 @@ local function read(command, key, ...)
   if not result.err:find('WRONGTYPE', 1, true) then error(result) end
 end
 
--- Returns the numbers that `save_numbers` wrote in this form; nothing for any other value, which
--- counts as no state.
+-- Returns the numbers, five at most, that `save_numbers` wrote in this form; nothing for any other
+-- value, which counts as no state.
 local function load_numbers(key, form)
   local value = read('GET', key)
   if type(value) ~= 'string' then return end
-  local numbers = { value:match(form) }
-  for i, digits in ipairs(numbers) do
-    numbers[i] = tonumber(digits)
-    if numbers[i] > 9007199254740992 then return end
-  end
-  return unpack(numbers)
+  local a, b, c, d, e = value:match(form)
+  if not a then return end
+  a, b, c, d, e = tonumber(a), tonumber(b), tonumber(c), tonumber(d), tonumber(e)
+  if max(a, b or 0, c or 0, d or 0, e or 0) > 9007199254740992 then return end
+  return a, b, c, d, e
 end
 
 -- Writes a state that has no effect from `spent_after` µs after `now`. It expires a second later, at
 -- an absolute time, because `now` may be held ahead of the server's clock.
 local function save_numbers(key, now, spent_after, ...)
-  local value = string.format(...)
+  local value = format(...)
   local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000
   redis.call('SET', key, value, 'PXAT', integer(expires_at))
 end

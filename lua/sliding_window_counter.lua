@@ -94,7 +94,7 @@ local function save(state)
     redis.call('DEL', state.key)
     return
   end
-  save_numbers(state.key, state.now, state.until_left, 'counter %.0f %.0f %.0f',
+  save_numbers(state.key, state.now, state.until_left, 'counter %d %d %d',
     state.start, state.current, state.previous)
 end
 

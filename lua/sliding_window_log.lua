@@ -89,20 +89,25 @@ local function write(key, at_ms, units, number)
   end
 end
 
+-- Returns the number of a hit in this call, which makes its log entries unique.
+local function entry_number(hit, request)
+  return hit.position == 1 and request or request .. '.' .. hit.position
+end
+
 -- Plans to add `units` entries. Even without any, `save` drops entries that have left the window and
 -- extends the life of the log.
-local function add(state, limit, now, units, number)
+local function add(state, limit, now, units, request)
   if units > 0 then
     state.added, state.count = state.added + units, state.count + units
-    state.number = state.number or number
+    state.number = state.number or entry_number(limit, request)
   end
   state.expires_at_ms, state.dirty = floor_millis(now) + 2 * limit.window / 1000, true
 end
 
-local function commit(state, limit, now, cost, decision, number)
+local function commit(state, limit, now, cost, decision, request)
   local is_allowed = decision.outcome == ALLOWED
   if state.wrong_type and not is_allowed then return end
-  add(state, limit, now, is_allowed and cost or 0, number)
+  add(state, limit, now, is_allowed and cost or 0, request)
 end
 
 -- Removes the planned entries, from the last to the first, because ranks are those before any removal.
@@ -141,8 +146,8 @@ algorithms.sliding_window_log = {
 
 --@coupled
 
-local function charge(state, limit, now, cost, number)
-  add(state, limit, now, min(cost, max(limit.units - state.count, 0), MAX_WRITTEN), number)
+local function charge(state, limit, now, cost, request)
+  add(state, limit, now, min(cost, max(limit.units - state.count, 0), MAX_WRITTEN), request)
 end
 
 local function reset(state)
@@ -206,14 +211,14 @@ end
 
 -- Leaves `used` entries: drops the oldest ones, or adds entries now. If the length of the window
 -- changes, all of them are written now.
-local function convert(state, from, limit, now, used, number)
+local function convert(state, from, limit, now, used, request)
   if from.window ~= limit.window then reset(state) end
   if used < state.count then
     local surplus = state.count - used
     local gone = entries(state, '-inf', state.first:sub(2))
     plan_removal(state, gone, gone + surplus - 1, surplus)
   end
-  add(state, limit, now, used - state.count, number)
+  add(state, limit, now, used - state.count, request)
 end
 
 local log = algorithms.sliding_window_log

@@ -77,13 +77,13 @@ end
 local function save(state)
   local key, now, until_full, tokens = state.key, state.now, state.until_full, state.tokens
   if tokens then
-    save_numbers(key, now, until_full, 'token %.0f %.0f %.0f', max(tokens, 0), state.part, state.at)
+    save_numbers(key, now, until_full, 'token %d %d %d', max(tokens, 0), state.part, state.at)
   else
     redis.call('DEL', key)
   end
   wrote = true
   if tokens and tokens < 0 then
-    save_numbers(state.debt_key, now, until_full, 'debt %.0f %.0f %.0f', -tokens, state.part, state.at)
+    save_numbers(state.debt_key, now, until_full, 'debt %d %d %d', -tokens, state.part, state.at)
   elseif state.owes then
     redis.call('DEL', state.debt_key)
   end

@@ -4,8 +4,9 @@
 //! share a call. No request waits for others to arrive. The first request spawns a task, which runs
 //! after all tasks of this thread that are ready, and takes the requests that wait by then. It
 //! checks a connection out of the worker's pool, sends the requests, and returns the connection
-//! before the reply arrives.
+//! before the reply arrives. Its timer ends the wait of all of them, at the timeout of the oldest one.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{
     Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, pipe,
 };
+use quanta::Instant;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -24,11 +26,9 @@ use super::codec::scripts::script_for;
 use super::connection::connector::{Connector, ManagedConnection};
 use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
+use super::in_flight::{InFlight, InFlightWork, MAX_BATCH_WORK};
 use crate::clock::Deadline;
 use crate::store::StoreError;
-
-/// Maximum work of one call, which keeps Redis busy for a fifth of a millisecond.
-const MAX_BATCH_WORK: u64 = 32;
 
 /// Nonces and timeout, which all calls share.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(crate) struct CallContext {
     /// all instances.
     instance: u64,
     calls: AtomicU64,
-    /// Store timeout, quoted in the error when a call exceeds it.
-    timeout: Duration,
+    /// Store timeout: of a batch, from the time that its first request has waited since.
+    pub(super) timeout: Duration,
 }
 
 /// Slot of a request, within a server.
@@ -55,6 +55,7 @@ pub(crate) struct Batcher {
     pool: Pool,
     connector: Arc<Connector>,
     health: Arc<ServerHealth>,
+    in_flight: Arc<InFlight>,
     context: Arc<CallContext>,
     queue: Mutex<Queue>,
 }
@@ -74,6 +75,8 @@ struct Waiter {
     target: SlotTarget,
     request: ScriptRequest,
     reply: oneshot::Sender<ScriptResult>,
+    work: InFlightWork,
+    joined: Instant,
 }
 
 /// The task that sends waiting requests. If it is dropped before that, because its runtime shuts
@@ -87,7 +90,7 @@ struct FlushTask {
 struct Group {
     target: SlotTarget,
     call: ScriptCall,
-    waiting: Vec<oneshot::Sender<ScriptResult>>,
+    waiting: Vec<(oneshot::Sender<ScriptResult>, InFlightWork)>,
 }
 
 impl Waiter {
@@ -121,10 +124,11 @@ impl Batcher {
     pub(crate) fn new(
         connector: Arc<Connector>,
         health: Arc<ServerHealth>,
+        in_flight: Arc<InFlight>,
         context: Arc<CallContext>,
     ) -> Self {
         let pool = new_pool(&connector, PoolUse::Decisions);
-        Self { pool, connector, health, context, queue: Mutex::default() }
+        Self { pool, connector, health, in_flight, context, queue: Mutex::default() }
     }
 
     /// Opens the connection ahead of the first call.
@@ -132,16 +136,29 @@ impl Batcher {
         let _unreachable = self.pool.get().await;
     }
 
-    /// Sends a request in a batch with others, and waits for its result until the deadline.
+    /// Sends a request in a batch with others, and waits for its result until the deadline, or the
+    /// timeout of the batch. Fails at once if the server has too much to do already.
     pub(crate) async fn send(
         self: &Arc<Self>,
         request: ScriptRequest,
         target: SlotTarget,
         until: Deadline,
     ) -> ScriptResult {
+        let work = if request.only_refunds {
+            self.in_flight.add(request.work)
+        } else {
+            let admitted = self.in_flight.admit(request.work);
+            admitted.ok_or(CallError::Other(StoreError::Overloaded))?
+        };
         let (reply, result) = oneshot::channel();
-        let number = self.join(Waiter { target, request, reply });
-        let error = match timeout(until.remaining(), result).await {
+        let number = self.join(Waiter { target, request, reply, work, joined: Instant::now() });
+        let left = until.remaining();
+        let received = if left < self.context.timeout * 9 / 10 {
+            timeout(left, result).await
+        } else {
+            Ok(result.await)
+        };
+        let error = match received {
             Ok(Ok(result)) => return result,
             _ if self.queue().taken <= number => StoreError::Unreachable,
             Ok(Err(_dropped)) => StoreError::Lost,
@@ -172,15 +189,15 @@ impl Batcher {
         let mut groups: Vec<Group> = Vec::new();
         for waiter in waiters {
             let key = waiter.call_key();
-            let Waiter { target, request, reply } = waiter;
+            let Waiter { target, request, reply, work, .. } = waiter;
             match groups.last_mut() {
                 Some(group) if group.call_key() == key => {
                     group.call.requests.push(request);
-                    group.waiting.push(reply);
+                    group.waiting.push((reply, work));
                 }
                 _ => {
                     let call = ScriptCall { nonce: self.context.nonce(), requests: vec![request] };
-                    groups.push(Group { target, call, waiting: vec![reply] });
+                    groups.push(Group { target, call, waiting: vec![(reply, work)] });
                 }
             }
         }
@@ -217,7 +234,7 @@ impl Batcher {
         let Group { call, waiting, .. } = group;
         let results = reply.and_then(|reply| call.parse(&reply).map_err(CallError::Other));
         let results = results.unwrap_or_else(|failure| vec![Err(failure); waiting.len()]);
-        for (waiting, result) in waiting.into_iter().zip(results) {
+        for ((waiting, _work), result) in waiting.into_iter().zip(results) {
             if let Err(failure) = &result {
                 self.record_failure(failure, generation);
             }
@@ -250,11 +267,21 @@ impl Batcher {
 impl FlushTask {
     async fn run(mut self) {
         let batcher = Arc::clone(&self.batcher);
-        // The connection returns to the pool at the end of this statement; the reply arrives on a
-        // clone.
-        let managed = batcher.pool.get().await.map(|managed| ManagedConnection::clone(&managed));
+        let limit = batcher.context.timeout;
+        // The connection returns to the pool at the end of this block; the reply arrives on a clone.
+        let managed = {
+            let mut connecting = pin!(batcher.pool.get());
+            loop {
+                let left = batcher.queue().time_left(limit);
+                match timeout(left, &mut connecting).await {
+                    Ok(managed) => break managed.map(|managed| ManagedConnection::clone(&managed)),
+                    Err(_elapsed) => batcher.queue().drop_expired(limit),
+                }
+            }
+        };
         let Ok(mut managed) = managed else { return };
-        let (waiters, has_more) = batcher.queue().take();
+        let Taken { waiters, has_more, oldest } = batcher.queue().take(limit);
+        let in_flight = batcher.in_flight.work();
         self.has_taken = true;
         if has_more {
             batcher.spawn_flush();
@@ -263,11 +290,12 @@ impl FlushTask {
         if groups.is_empty() {
             return;
         }
-        let limit = batcher.context.timeout;
-        let replies = match timeout(limit, batcher.call(&mut managed, &groups)).await {
+        let left = limit.saturating_sub(oldest.elapsed());
+        let replies = match timeout(left, batcher.call(&mut managed, &groups)).await {
             Ok(replies) => replies,
             Err(_elapsed) => vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()],
         };
+        batcher.in_flight.observe(in_flight, oldest.elapsed());
         for (group, reply) in groups.into_iter().zip(replies) {
             batcher.deliver(group, reply, managed.generation);
         }
@@ -285,9 +313,35 @@ impl Drop for FlushTask {
     }
 }
 
+/// Waiters that fit into one batch.
+struct Taken {
+    waiters: Vec<Waiter>,
+    /// `true` if some are left.
+    has_more: bool,
+    /// When the first one joined.
+    oldest: Instant,
+}
+
 impl Queue {
-    /// Takes the waiters that fit into one batch. Returns `true` if some are left.
-    fn take(&mut self) -> (Vec<Waiter>, bool) {
+    /// Returns the time until the timeout of the oldest waiter.
+    fn time_left(&self, limit: Duration) -> Duration {
+        let oldest = self.waiters.first();
+        oldest.map_or(limit, |waiter| limit.saturating_sub(waiter.joined.elapsed()))
+    }
+
+    /// Drops waiters whose time is over, which were not sent.
+    fn drop_expired(&mut self, limit: Duration) {
+        let expired = self.waiters.iter().take_while(|waiter| waiter.joined.elapsed() >= limit);
+        let count = expired.count();
+        for waiter in self.waiters.drain(..count) {
+            let _has_left = waiter.reply.send(Err(CallError::Other(StoreError::Unreachable)));
+        }
+    }
+
+    /// Takes the waiters that fit into one batch.
+    fn take(&mut self, limit: Duration) -> Taken {
+        self.drop_expired(limit);
+        let oldest = self.waiters.first().map_or_else(Instant::now, |waiter| waiter.joined);
         let mut work = 0;
         let fits = |waiter: &&Waiter| {
             let fits = work < MAX_BATCH_WORK;
@@ -299,7 +353,7 @@ impl Queue {
         let mut taken = std::mem::replace(&mut self.waiters, left);
         self.taken = self.joined - self.waiters.len() as u64;
         taken.retain(|waiter| !waiter.reply.is_closed());
-        (taken, !self.waiters.is_empty())
+        Taken { waiters: taken, has_more: !self.waiters.is_empty(), oldest }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `retry` | one decision: which server, how many attempts, until when |
 //! | `topology`, `cluster`, `node` | the server of a slot; one server |
-//! | `batch` | concurrent requests become one call |
+//! | `batch`, `in_flight` | concurrent requests become one call; how many may be under way |
 //! | `codec` | keys, arguments, replies, scripts |
 //! | `connection` | opening connections, pools, Sentinel |
 //! | `fleet` | calls and subscriptions beside decisions |
@@ -28,6 +28,7 @@ mod fleet;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod health;
+mod in_flight;
 mod node;
 mod overrides;
 mod retry;
@@ -49,12 +50,13 @@ use tokio::sync::{Semaphore, watch};
 
 use self::batch::CallContext;
 use self::codec::keys::KeyFormat;
+use self::codec::request::only_refunds;
 use self::retry::RetryingCall;
 use self::topology::Topology;
 use super::{Health, NodeStatus, StoreError};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
-use crate::operation::{Action, Reply, Shard, StoreRequest};
+use crate::operation::{Reply, Shard, StoreRequest};
 use crate::rules::Key;
 
 /// State in Redis, shared by any number of instances. Clones share the connections.
@@ -68,7 +70,7 @@ pub struct RedisStore {
     worker: usize,
     workers: Arc<AtomicUsize>,
     local: SystemClock,
-    /// Permits for decisions in flight.
+    /// Permits for decisions in flight. What each server has to do is limited by `in_flight.rs`.
     in_flight: Arc<Semaphore>,
     observer: Arc<dyn Observer>,
 }
@@ -247,8 +249,4 @@ impl RedisStore {
         };
         call.run().await
     }
-}
-
-fn only_refunds(request: StoreRequest<'_>) -> bool {
-    request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }

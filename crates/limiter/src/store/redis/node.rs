@@ -14,6 +14,7 @@ use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
 use super::health::monitor;
+use super::in_flight::InFlight;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 use crate::store::{Health, NodeStatus};
@@ -25,6 +26,7 @@ pub(super) struct Node {
     pub(super) health: Arc<ServerHealth>,
     connector: Arc<Connector>,
     context: Arc<CallContext>,
+    in_flight: Arc<InFlight>,
     local: SystemClock,
     /// Batchers by the index of their workers, created on first use.
     batchers: ArcSwap<Vec<Arc<Batcher>>>,
@@ -51,8 +53,9 @@ impl Node {
         let clock = Arc::new(ServerClock::new(local.clone(), observer));
         let health = Arc::new(ServerHealth::new(name, local.clone(), gauge, changed));
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
+        let in_flight = Arc::new(InFlight::new(calls.timeout));
         let (batchers, fleet) = (ArcSwap::default(), OnceLock::new());
-        Self { clock, health, connector, local, context: calls, batchers, fleet }
+        Self { clock, health, connector, context: calls, in_flight, local, batchers, fleet }
     }
 
     /// Creates the server at an address.
@@ -69,7 +72,8 @@ impl Node {
             let mut batchers = Vec::clone(batchers);
             batchers.resize_with(batchers.len().max(worker + 1), || {
                 let (connector, health) = (Arc::clone(&self.connector), Arc::clone(&self.health));
-                Arc::new(Batcher::new(connector, health, Arc::clone(&self.context)))
+                let (in_flight, context) = (Arc::clone(&self.in_flight), Arc::clone(&self.context));
+                Arc::new(Batcher::new(connector, health, in_flight, context))
             });
             batchers
         });

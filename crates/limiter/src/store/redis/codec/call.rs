@@ -135,10 +135,7 @@ impl<'a> ReplyReader<'a> {
         let mut overridable = request.overridable.iter().peekable();
         let hit = |(position, at)| {
             let decision = self.decision(at)?;
-            let taken = match request.plain_cost {
-                Some(cost) => decision.outcome.taken(cost),
-                None => self.number()?,
-            };
+            let taken = self.number()?;
             let reply = HitReply::new(decision, taken);
             match overridable.next_if(|(other, _)| *other == position) {
                 Some((_, hit)) => {

@@ -7,7 +7,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
-use crate::algorithm::{Algorithm, Cost, Limit, OnChange, window_index};
+use super::scripts::AlgorithmSet;
+use crate::algorithm::{Algorithm, Limit, OnChange, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
@@ -28,6 +29,12 @@ const RESET_SUFFIX: &str = ":%reset";
 
 /// Suffix of the key of the limits by which a state was counted. No id is encoded as `%limits`.
 const LIMITS_SUFFIX: &str = ":%limits";
+
+/// Coupling of a plain request in `lua/check.lua`.
+const PLAIN: &str = "plain";
+
+/// Most hits of a plain request, each of which is compared with all others.
+const MAX_PLAIN_HITS: usize = 8;
 
 /// Capacity for the argument of a request with one hit.
 const ARGUMENT: usize = 64;
@@ -89,19 +96,20 @@ pub(crate) struct ScriptRequest {
     /// For each hit, its window, and the time before which it must not be decided; see
     /// [`Timestamp::hold`].
     held: SmallVec<[(Micros, Timestamp); 2]>,
-    /// The algorithm of all hits; `None` if they have several.
-    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) algorithms: AlgorithmSet,
     /// `true` if a hit keeps its limits: `lua/on_change.lua` is then needed.
     pub(crate) keeps_limits: bool,
-    /// Cost of a plain request: one take or peek of a limit without debt. `lua/check.lua` decides it
-    /// without `lua/coupled.lua`, and its reply does not contain the counted units.
-    pub(crate) plain_cost: Option<Cost>,
+    /// `true` if `lua/plain.lua` decides the request, without `lua/coupled.lua`: all or nothing over
+    /// takes, or a look, of limits that keep neither debt nor earlier limits, and of different keys.
+    pub(crate) is_plain: bool,
     /// What the reply to each overridable hit needs, by the position of the hit.
     pub(crate) overridable: SmallVec<[(usize, Overridable); 1]>,
     /// Set if the request has a request id: `lua/idempotency.lua` then executes it.
     pub(crate) purpose: Option<RecordUse>,
     /// Cost for Redis, in single decisions: a log writes an entry for each unit.
     pub(crate) work: u64,
+    /// `true` if the request only refunds: the takes before it were admitted.
+    pub(crate) only_refunds: bool,
 }
 
 /// An overridable hit.
@@ -127,7 +135,10 @@ impl ScriptRequest {
     pub(crate) fn new(format: &KeyFormat, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
         let StoreRequest { hits, coupling, once, .. } = request;
         let mut script_request = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
-        script_request.push_text(coupling_name(coupling));
+        let is_plain = is_plain(request);
+        script_request.is_plain = is_plain;
+        script_request.only_refunds = only_refunds(request);
+        script_request.push_text(if is_plain { PLAIN } else { coupling_name(coupling) });
         write_number(&mut script_request.argument, hits.len() as u64);
         for hit in hits {
             script_request.push(format, hit, time);
@@ -137,14 +148,7 @@ impl ScriptRequest {
             script_request.keys.push(|text| format.write_once(first.key, once.id, text));
             write_once(&mut script_request.argument, once, hits);
         }
-        script_request.plain_cost = match hits {
-            [hit] if coupling == Coupling::AllOrNothing && once.is_none() => plain_cost(hit),
-            _ => None,
-        };
-        script_request.algorithm = hits
-            .first()
-            .map(|hit| hit.algorithm)
-            .filter(|algorithm| hits.iter().all(|other| other.algorithm == *algorithm));
+        script_request.algorithms = AlgorithmSet::of(hits.iter().map(|hit| hit.algorithm));
         script_request
     }
 
@@ -392,19 +396,33 @@ const fn action_code(hit: &StoreHit<'_>) -> u64 {
     }
 }
 
-/// Returns the cost of a plain hit. `lua/check.lua` classifies hits alike.
-fn plain_cost(hit: &StoreHit<'_>) -> Option<Cost> {
-    match hit.action {
-        _ if max_debt(hit).is_some() || policy(hit).is_some() => None,
-        Action::Take(cost) => Some(cost),
-        Action::Peek(_) => Some(Cost::NONE),
-        Action::Report(_)
-        | Action::Refund(_)
-        | Action::Credit(_)
-        | Action::Reset
-        | Action::SetOverride
-        | Action::ClearOverride(_) => None,
-    }
+/// Returns `true` if the request only gives back what earlier ones took.
+pub(crate) fn only_refunds(request: StoreRequest<'_>) -> bool {
+    request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
+}
+
+/// See [`ScriptRequest::is_plain`].
+fn is_plain(request: StoreRequest<'_>) -> bool {
+    let StoreRequest { hits, coupling, once, .. } = request;
+    coupling == Coupling::AllOrNothing
+        && once.is_none()
+        && hits.len() <= MAX_PLAIN_HITS
+        && hits.iter().enumerate().all(|(at, hit)| {
+            is_plain_hit(hit) && hits[..at].iter().all(|other| other.key != hit.key)
+        })
+}
+
+fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
+    let is_plain_action = match hit.action {
+        Action::Take(_) => true,
+        // The reply to an overridable look has notes.
+        Action::Peek(_) => !hit.overridable,
+        _ => false,
+    };
+    is_plain_action
+        && hit.candidate_of.is_none()
+        && max_debt(hit).is_none()
+        && policy(hit).is_none()
 }
 
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see

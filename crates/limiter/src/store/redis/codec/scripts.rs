@@ -1,8 +1,7 @@
 //! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
-//! sufficient script is used: for plain requests of one algorithm, for all requests of one
-//! algorithm, or for everything, each of the last two with or without request ids, and all of them
-//! with or without overridable hits and hits that keep their limits. A plain request is a single hit
-//! that takes or peeks, without debt, without a request id, and without limits to keep.
+//! sufficient script is used: of one algorithm, of two, or of all; for plain requests, for all
+//! requests, or for those with request ids, too; each with or without overridable hits and hits that
+//! keep their limits. Plain requests: see [`ScriptRequest::is_plain`].
 
 use std::sync::OnceLock;
 
@@ -12,13 +11,14 @@ use super::request::{HIT_FIELDS, REFUND_FIELDS, ScriptRequest};
 use crate::algorithm::Algorithm;
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
+const PLAIN: &str = include_str!("../../../../lua/plain.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
 const IDEMPOTENCY: &str = include_str!("../../../../lua/idempotency.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
-/// Start of the part of a file that plain hits do not need.
+/// Start of the part of a file that plain requests do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
 /// Around lines that only some hits need: overridable ones, and those that keep their limits.
@@ -42,18 +42,32 @@ const fn twin(algorithm: Algorithm) -> &'static str {
 
 /// All scripts, of all stores of the process. Each is put together when it is first needed: it has
 /// tens of kilobytes, to be hashed by SHA-1.
-struct Scripts {
-    /// For requests of one algorithm: by [`Serves::index`], then in the order of
-    /// [`Algorithm::ALL`].
-    single: [[OnceLock<Script>; Algorithm::ALL.len()]; Serves::COUNT],
-    /// For requests of several algorithms, by [`Serves::index`].
-    joined: [OnceLock<Script>; Serves::COUNT],
-}
+///
+/// By [`Serves::index`], then by [`AlgorithmSet`].
+static SCRIPTS: [[OnceLock<Script>; AlgorithmSet::COUNT]; Serves::COUNT] =
+    [const { [const { OnceLock::new() }; AlgorithmSet::COUNT] }; Serves::COUNT];
 
-static SCRIPTS: Scripts = Scripts {
-    single: [const { [const { OnceLock::new() }; Algorithm::ALL.len()] }; Serves::COUNT],
-    joined: [const { OnceLock::new() }; Serves::COUNT],
-};
+/// Algorithms: bit `i` is set for the one with index `i` in [`Algorithm::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AlgorithmSet(u8);
+
+impl AlgorithmSet {
+    const COUNT: usize = 1 << Algorithm::ALL.len();
+
+    pub(crate) fn of(algorithms: impl Iterator<Item = Algorithm>) -> Self {
+        Self(algorithms.fold(0, |set, algorithm| set | 1 << algorithm as u8))
+    }
+
+    /// Returns the algorithms of a script for this set: more than two share one script, so that Redis
+    /// keeps few of them.
+    fn of_script(self) -> Self {
+        if self.0.count_ones() > 2 { Self::of(Algorithm::ALL.iter().copied()) } else { self }
+    }
+
+    fn contains(self, algorithm: Algorithm) -> bool {
+        self.0 & (1 << algorithm as u8) != 0
+    }
+}
 
 /// Text and hash of a script.
 #[derive(Debug)]
@@ -74,7 +88,7 @@ struct Serves {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requests {
-    /// Plain requests: a single hit that takes or peeks, without debt.
+    /// Plain requests.
     Plain,
     /// All requests without request ids.
     All,
@@ -87,12 +101,11 @@ impl Serves {
     /// that keep their limits.
     const COUNT: usize = 12;
 
-    /// Returns what is needed for these requests. Only requests of one algorithm can be plain.
-    fn needed(requests: &[ScriptRequest], is_joined: bool) -> Self {
-        let is_plain = || requests.iter().all(|request| request.plain_cost.is_some());
+    /// Returns what is needed for these requests.
+    fn needed(requests: &[ScriptRequest]) -> Self {
         let kind = if requests.iter().any(|request| request.purpose.is_some()) {
             Requests::Once
-        } else if !is_joined && is_plain() {
+        } else if requests.iter().all(|request| request.is_plain) {
             Requests::Plain
         } else {
             Requests::All
@@ -111,24 +124,18 @@ impl Serves {
 
 /// Returns the shortest script that can decide `requests`.
 pub(crate) fn script_for(requests: &[ScriptRequest]) -> &'static Script {
-    let algorithm = requests.first().and_then(|request| request.algorithm);
-    match algorithm {
-        Some(one) if requests.iter().all(|other| other.algorithm == Some(one)) => {
-            let serves = Serves::needed(requests, false);
-            let script = &SCRIPTS.single[serves.index()][one as usize];
-            script.get_or_init(|| Script::new(&[one], serves))
-        }
-        _ => {
-            let serves = Serves::needed(requests, true);
-            SCRIPTS.joined[serves.index()].get_or_init(|| Script::new(Algorithm::ALL, serves))
-        }
-    }
+    let used = requests.iter().fold(0, |set, request| set | request.algorithms.0);
+    let (algorithms, serves) = (AlgorithmSet(used).of_script(), Serves::needed(requests));
+    let script = &SCRIPTS[serves.index()][usize::from(algorithms.0)];
+    script.get_or_init(|| Script::new(algorithms, serves))
 }
 
 impl Script {
-    fn new(algorithms: &[Algorithm], serves: Serves) -> Self {
+    fn new(algorithms: AlgorithmSet, serves: Serves) -> Self {
         let mut text = part(PRELUDE, serves);
-        for algorithm in algorithms {
+        // Variables of a function around another are captured faster than those of the same function.
+        text.push_str("\nreturn (function()\n");
+        for algorithm in Algorithm::ALL.iter().filter(|one| algorithms.contains(**one)) {
             // In its own scope, because twins use the same function names.
             text.push_str("\ndo\n");
             text.push_str(&part(twin(*algorithm), serves));
@@ -140,6 +147,7 @@ impl Script {
         if serves.keeps_limits {
             text.push_str(&part(ON_CHANGE, serves));
         }
+        text.push_str(&part(PLAIN, serves));
         if serves.requests != Requests::Plain {
             text.push_str(&part(COUPLED, serves));
         }
@@ -147,6 +155,7 @@ impl Script {
             text.push_str(&part(IDEMPOTENCY, serves));
         }
         text.push_str(&with_fields(&part(CHECK, serves)));
+        text.push_str("\nend)()\n");
         Self::from_text(text)
     }
 
@@ -211,8 +220,12 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Serves =
+    const FOR_PLAIN: Serves =
         Serves { requests: Requests::Plain, overridable: false, keeps_limits: false };
+
+    fn only(algorithm: Algorithm) -> AlgorithmSet {
+        AlgorithmSet::of([algorithm].into_iter())
+    }
 
     /// Returns the fields that the header of `lua/check.lua` documents: position and name.
     fn described() -> Vec<(usize, &'static str)> {
@@ -229,7 +242,7 @@ mod tests {
         let fields: Vec<(usize, &str)> =
             fields.enumerate().map(|(index, name)| (index + 1, *name)).collect();
         assert_eq!(described(), fields);
-        let script = Script::new(&[Algorithm::Gcra], PLAIN).text;
+        let script = Script::new(only(Algorithm::Gcra), FOR_PLAIN).text;
         let (_, constructor) =
             script.split_once("    local hit = {\n").expect("the table of a hit");
         let (constructor, _) = constructor.split_once("\n    }\n").expect("its end");
@@ -258,10 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_script_has_only_the_functions_that_plain_hits_need() {
+    fn a_plain_script_has_only_the_functions_that_plain_requests_need() {
         for algorithm in Algorithm::ALL {
             let all = Serves { requests: Requests::All, overridable: true, keeps_limits: true };
-            let [plain, all] = [PLAIN, all].map(|serves| Script::new(&[*algorithm], serves).text);
+            let [plain, all] =
+                [FOR_PLAIN, all].map(|serves| Script::new(only(*algorithm), serves).text);
             for field in ["hit.control", "hit.policy"] {
                 assert!(!plain.contains(field) && all.contains(field));
             }
