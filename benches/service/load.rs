@@ -34,7 +34,8 @@ impl Requests {
             ..CheckRequest::default()
         };
         std::fs::write(&check, framed(&request(1))).expect("a file");
-        let requests = CheckBatchRequest { requests: (0..100).map(request).collect() };
+        let requests = (0..100).map(request).collect();
+        let requests = CheckBatchRequest { requests, decisions_wanted: Some(false) };
         std::fs::write(&batch, framed(&requests)).expect("a file");
         std::fs::write(&json, format!("{{\"userId\":\"user-{:011}\"}}", 1)).expect("a file");
         std::fs::write(&envoy, framed(&one_descriptor())).expect("a file");

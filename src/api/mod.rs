@@ -9,6 +9,7 @@ pub mod auth;
 mod config;
 mod deadline;
 mod decision_events;
+mod decisions;
 pub mod envoy;
 pub mod http;
 mod in_process;
@@ -21,6 +22,7 @@ mod traces;
 pub mod usage;
 mod v1;
 
+pub use decisions::{Decisions, Responding};
 pub use in_process::InProcess;
 pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
@@ -44,7 +46,6 @@ use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
-use rlaas_limiter::Limiter;
 
 /// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
@@ -79,16 +80,11 @@ pub struct ApiSettings {
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
-    limiter: &Limiter,
+    Decisions { v1, envoy, .. }: Decisions,
     administrator: Administrator,
     projects: Projects,
     metrics: &Arc<Metrics>,
-    ApiSettings { envoy, headers, .. }: &ApiSettings,
 ) -> Routes {
-    let v1 = v1::Service::new(limiter.clone(), projects.clone(), Arc::clone(metrics));
-    let v1 = V1Server::new(v1.with_headers(*headers)).max_decoding_message_size(MAX_MESSAGE);
-    let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
-    let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
     let admin = admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let projects = ProjectServer::new(projects);
@@ -112,6 +108,9 @@ pub fn services(
 /// Returns what a gRPC path requires of callers, such as `/ratelimit.v1.RateLimitService/Check`;
 /// `None` if it requires nothing. Reflection requires nothing: it shows the protocol, which is public.
 pub fn permission_of(path: &str) -> Option<Permission> {
+    if path == decisions::CHECK {
+        return Some(Permission::Decisions);
+    }
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     match service {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
@@ -131,6 +130,9 @@ pub fn permission_of(path: &str) -> Option<Permission> {
 /// Returns `true` if the responses of a gRPC path are a stream that may last, such as
 /// `/ratelimit.v1.RateLimitService/CheckStream`.
 pub fn is_stream(path: &str) -> bool {
+    if path == decisions::CHECK {
+        return false;
+    }
     let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),

@@ -13,14 +13,24 @@ use rlaas_limiter::{RuleDecision, Source, Verdict};
 
 /// Returns the response to a request. Its top-level fields are those of the deciding rule.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {
-    let allowed = verdict.is_allowed();
     let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
-    let Some(deciding) = verdict.deciding_position() else {
+    let deciding = verdict.deciding_position().map(|deciding| decisions[deciding].clone());
+    CheckResponse { decisions, ..response_of(verdict, deciding) }
+}
+
+/// As [`response`], without `decisions`.
+fn short_response(verdict: &Verdict) -> CheckResponse {
+    let deciding = verdict.deciding_position();
+    response_of(verdict, deciding.map(|deciding| rule_decision(&verdict.decisions[deciding])))
+}
+
+/// Returns the response with the decision of the deciding rule.
+fn response_of(verdict: &Verdict, deciding: Option<proto::RuleDecision>) -> CheckResponse {
+    let (allowed, replayed) = (verdict.is_allowed(), verdict.replayed);
+    let Some(decided) = deciding else {
         let reason = Reason::NoRule.into();
-        let replayed = verdict.replayed;
-        return CheckResponse { allowed, reason, decisions, replayed, ..CheckResponse::default() };
+        return CheckResponse { allowed, reason, replayed, ..CheckResponse::default() };
     };
-    let decided = &decisions[deciding];
     CheckResponse {
         allowed,
         current_count: decided.current_count,
@@ -29,19 +39,31 @@ pub(super) fn response(verdict: &Verdict) -> CheckResponse {
         remaining: decided.remaining,
         retry_after: decided.retry_after,
         reset_after: decided.reset_after,
-        rule: decided.rule.clone(),
+        rule: decided.rule,
         algorithm: decided.algorithm,
-        source: source(verdict.decisions[deciding].source).into(),
+        source: source(verdict.deciding().source).into(),
         delay: decided.delay,
         reason: decided.reason,
         near_limit: verdict.is_near_limit(),
-        decisions,
-        replayed: verdict.replayed,
+        decisions: Vec::new(),
+        replayed,
     }
 }
 
 /// Returns the result of one request of a batch or stream.
 pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
+    result_by(response, result)
+}
+
+/// As [`result`], without `decisions`.
+pub(super) fn short_result(result: Result<&Verdict, &Status>) -> CheckResult {
+    result_by(short_response, result)
+}
+
+fn result_by(
+    response: fn(&Verdict) -> CheckResponse,
+    result: Result<&Verdict, &Status>,
+) -> CheckResult {
     let result = match result {
         Ok(verdict) => check_result::Result::Response(response(verdict)),
         Err(status) => check_result::Result::Error(error(status)),

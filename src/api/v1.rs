@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use futures_util::stream::{self, Stream, StreamExt};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::WARNING;
@@ -13,21 +14,22 @@ use rlaas_proto::ratelimit::v1::{
     GetConfigRequest, GetConfigResponse,
 };
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
+use super::decisions::{Checking, checked};
 use super::request_log;
-use super::response::{response, result};
+use super::response::{response, result, short_result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::api::admin::{Projects, unknown_project};
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::{HistogramTimer, ShardedHistogram};
+use crate::telemetry::sharded::ShardedHistogram;
 use rlaas_console::CallProject;
 use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
 
@@ -78,19 +80,67 @@ impl Service {
 
     async fn decide(
         &self,
-        method: &'static str,
         (project, request): (&str, &CheckRequest),
         deadline: Deadline,
-        timer: &mut HistogramTimer<'_>,
     ) -> Result<Verdict, Status> {
+        let mut timer = self.timing.start();
         let decided = match self.start(project, request, deadline)? {
             StartedCheck::Decided(decided) => decided,
             StartedCheck::Pending(pending) => pending.finish().await,
         };
         timer.lap();
         log(&decided);
-        self.show(method, (project, request), &decided);
+        self.show("CheckStream", (project, request), &decided);
         decided.map_err(|error| status::grpc(&error))
+    }
+
+    /// Decides a `Check`, unless it has to wait for the store.
+    pub(super) fn begin_check(self: &Arc<Self>, request: Request<CheckRequest>) -> Checking {
+        let deadline = deadline(request.metadata());
+        let (metadata, extensions, mut request) = request.into_parts();
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = set_tenant(tenant, &mut request);
+        let mut timer = self.timing.start();
+        match self.start(project, &request, deadline) {
+            Ok(StartedCheck::Decided(decided)) => {
+                timer.lap();
+                checked(self.answer((&metadata, &extensions), &request, decided))
+            }
+            Ok(StartedCheck::Pending(pending)) => {
+                let service = Arc::clone(self);
+                Either::Right(Box::pin(async move {
+                    let mut timer = service.timing.start();
+                    let decided = pending.finish().await;
+                    timer.lap();
+                    service.answer((&metadata, &extensions), &request, decided)
+                }))
+            }
+            Err(invalid) => checked(Err(invalid)),
+        }
+    }
+
+    /// Returns the response to a `Check`.
+    fn answer(
+        &self,
+        (metadata, extensions): (&MetadataMap, &Extensions),
+        request: &CheckRequest,
+        decided: Result<Verdict, CheckError>,
+    ) -> Result<Response<CheckResponse>, Status> {
+        log(&decided);
+        let tenant = Tenant::from_extensions(extensions);
+        self.show("Check", (tenant.map_or("", Tenant::project), request), &decided);
+        let verdict = decided.map_err(|error| status::grpc(&error))?;
+        let mut response = Response::new(response(&verdict));
+        if is_sampled(extensions) {
+            response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
+        }
+        if self.headers != LimitHeaders::None {
+            add_headers(response.metadata_mut(), self.headers, &verdict);
+        }
+        if tenant.is_none() && metadata.as_ref().contains_key(API_KEY_HEADER) {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEY_NOT_READ));
+        }
+        Ok(response)
     }
 
     /// Offers a decision to those who record or watch decisions.
@@ -124,23 +174,7 @@ impl RateLimitService for Service {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        let deadline = deadline(request.metadata());
-        let (metadata, extensions, mut request) = request.into_parts();
-        let tenant = Tenant::from_extensions(&extensions);
-        let project = set_tenant(tenant, &mut request);
-        let mut timer = self.timing.start();
-        let verdict = self.decide("Check", (project, &request), deadline, &mut timer).await?;
-        let mut response = Response::new(response(&verdict));
-        if is_sampled(&extensions) {
-            response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
-        }
-        if self.headers != LimitHeaders::None {
-            add_headers(response.metadata_mut(), self.headers, &verdict);
-        }
-        if tenant.is_none() && metadata.contains_key(API_KEY_HEADER) {
-            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEY_NOT_READ));
-        }
-        Ok(response)
+        Arc::new(self.clone()).begin_check(request).await
     }
 
     async fn check_batch(
@@ -148,7 +182,9 @@ impl RateLimitService for Service {
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
         let (deadline, mut stats) = (deadline(request.metadata()), BatchStats::default());
-        let (_, extensions, CheckBatchRequest { mut requests }) = request.into_parts();
+        let (_, extensions, batch) = request.into_parts();
+        let CheckBatchRequest { mut requests, decisions_wanted } = batch;
+        let result = if decisions_wanted == Some(false) { short_result } else { result };
         let is_sampled = is_sampled(&extensions);
         if requests.len() > MAX_BATCH {
             let problem = format!("requests must have at most {MAX_BATCH} entries");
@@ -221,8 +257,7 @@ impl RateLimitService for Service {
                 }
                 let mut request = request?;
                 let project = set_tenant(tenant.as_ref(), &mut request);
-                let (asked, mut timer) = ((project, &request), service.timing.start());
-                let decided = service.decide("CheckStream", asked, deadline, &mut timer).await;
+                let decided = service.decide((project, &request), deadline).await;
                 Ok(result(decided.as_ref()))
             }
         });
@@ -307,7 +342,7 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
 /// Adds the rate limit headers, and `retry-after` if waiting helps.
 fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verdict) {
     for (name, value) in headers.for_verdict(verdict).into_iter().chain(retry_after(verdict)) {
-        let value = value.parse().expect("names are encoded, numbers are ASCII");
+        let value = MetadataValue::try_from(value).expect("names are encoded, numbers are ASCII");
         metadata.insert(name, value);
     }
 }

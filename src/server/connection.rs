@@ -210,6 +210,7 @@ mod tests {
     fn middleware(protocol: Protocol, services: Router, metrics: &Arc<Metrics>) -> Middleware {
         Middleware {
             protocol,
+            decisions: None,
             services,
             auth: Arc::new(Auth::unlisted(HostNames::default(), Arc::clone(metrics))),
             cors: None,

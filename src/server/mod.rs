@@ -57,7 +57,7 @@ use crate::api::auth::console::{self, ConsoleContext, Sessions};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::projects::registry::Registry;
 use crate::api::usage::UsageRecorder;
-use crate::api::{self, ApiSettings};
+use crate::api::{self, ApiSettings, Decisions};
 use crate::telemetry::metrics::Metrics;
 use rlaas_console::Console;
 use rlaas_limiter::Limiter;
@@ -182,12 +182,14 @@ impl Server {
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let administrator = administrator.with_limiter(limiter.clone());
                 let admin = (administrator.clone(), projects.clone());
-                let grpc = self.grpc_services(limiter, admin, &health_service);
+                let decisions =
+                    Decisions::new(limiter, projects.clone(), &self.metrics, &self.api_settings);
+                let grpc = self.grpc_services(decisions.clone(), admin, &health_service);
                 let admin = (administrator.clone(), projects.clone());
                 let http = self.http_services(limiter, admin, &health, &background);
                 let admin = (administrator.clone(), projects.clone());
                 let console = console::router(ConsoleContext {
-                    services: self.grpc_services(limiter, admin, &health_service),
+                    services: self.grpc_services(decisions.clone(), admin, &health_service),
                     administrator,
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
@@ -195,12 +197,12 @@ impl Server {
                     outbound: outbound.clone(),
                 });
                 Handlers {
-                    grpc: self.handler(Protocol::Grpc, grpc, &grpc_drain),
-                    http: self.handler(Protocol::Http, http, &http_drain),
-                    console: self.handler(Protocol::Console, console, &console_drain),
+                    grpc: self.handler(Protocol::Grpc, (Some(decisions), grpc), &grpc_drain),
+                    http: self.handler(Protocol::Http, (None, http), &http_drain),
+                    console: self.handler(Protocol::Console, (None, console), &console_drain),
                     metrics: self.handler(
                         Protocol::Metrics,
-                        api::http::metrics_router(self.http_state(limiter, &background)),
+                        (None, api::http::metrics_router(self.http_state(limiter, &background))),
                         &metrics_drain,
                     ),
                 }
@@ -285,12 +287,11 @@ impl Server {
 
     fn grpc_services(
         &self,
-        limiter: &Limiter,
+        decisions: Decisions,
         (administrator, projects): (Administrator, Projects),
         health: &HealthServer<HealthService>,
     ) -> Router {
-        let services =
-            api::services(limiter, administrator, projects, &self.metrics, &self.api_settings);
+        let services = api::services(decisions, administrator, projects, &self.metrics);
         services.add_service(health.clone()).prepare().into_axum_router()
     }
 
@@ -330,11 +331,12 @@ impl Server {
     fn handler(
         &self,
         protocol: Protocol,
-        services: Router,
+        (decisions, services): (Option<Decisions>, Router),
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
         let middleware = Arc::new(Middleware {
             protocol,
+            decisions,
             services,
             auth: self.auth(),
             cors: match protocol {

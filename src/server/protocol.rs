@@ -96,7 +96,7 @@ impl Protocol {
 
     /// Corrects the status of a gRPC response to a message that can't be decoded: tonic calls it
     /// an internal error, but it is the caller's.
-    pub(super) fn correct_status(self, response: &mut Response<Body>) {
+    pub(super) fn correct_status<B>(self, response: &mut Response<B>) {
         const UNDECODABLE: &[u8] = b"failed%20to%20decode%20Protobuf%20message";
         let headers = response.headers_mut();
         let starts = |text: &HeaderValue| text.as_bytes().starts_with(UNDECODABLE);

@@ -16,9 +16,7 @@ use crate::api::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, Proj
 use crate::clock::{Clock, Micros};
 
 /// The header with an API key. Also the name in the metadata of gRPC.
-const HEADER: HeaderName = HeaderName::from_static(API_KEY_HEADER);
-/// Its name.
-pub const API_KEY_HEADER: &str = "x-api-key";
+pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 /// The attribute that holds the id of the first key of its line.
 const ATTRIBUTE: &str = "api_key";
 
@@ -121,7 +119,7 @@ impl ApiKeys {
             return Ok(None);
         }
         let mut tenant = Tenant(None);
-        for text in request.headers().get_all(HEADER) {
+        for text in request.headers().get_all(API_KEY_HEADER) {
             // Other bytes than those of ASCII are in no key.
             tenant = self.joined(&tenant, text.to_str().unwrap_or_default())?;
         }
@@ -180,7 +178,7 @@ impl Tenant {
 
 /// Returns `true` if the headers of a request have an API key.
 pub(super) fn is_in_headers<B>(request: &Request<B>) -> bool {
-    request.headers().contains_key(HEADER)
+    request.headers().contains_key(API_KEY_HEADER)
 }
 
 /// Puts an API key of a body into the headers.
@@ -188,6 +186,6 @@ pub(super) fn put_in_headers<B>(request: &mut Request<B>, text: &str) -> Result<
     let form = KeyRefusal::Malformed(MalformedApiKey::Form);
     let mut value = HeaderValue::from_str(text).map_err(|_| form)?;
     value.set_sensitive(true);
-    request.headers_mut().insert(HEADER, value);
+    request.headers_mut().insert(API_KEY_HEADER, value);
     Ok(())
 }

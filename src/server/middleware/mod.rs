@@ -11,8 +11,8 @@
 //!    ends a stream with the credentials that opened it).
 //!
 //! These are functions rather than tower layers: each step has one use, and futures of their own
-//! would only repeat `poll_ready` and `poll`. Nothing here is boxed for a request that is served,
-//! other than by axum's router.
+//! would only repeat `poll_ready` and `poll`. What decides is called without the router, and nothing
+//! is boxed for it here.
 //!
 //! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which reads
 //! a body that is too large to its end, so that the client receives the error.
@@ -32,13 +32,13 @@ use axum::body::Body;
 use axum::http::header::HOST;
 use axum::http::{Request, Response};
 use futures_util::FutureExt;
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
 use tower::Service;
 use tracing::error;
 
 use self::request_body::RequestBody;
-use self::response_body::ResponseBody;
+use self::response_body::{ResponseBody, ServiceBody};
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
@@ -48,7 +48,7 @@ use crate::api::auth::{
     RequestKind, StreamAccess, WebError,
 };
 use crate::api::http::{Cors, OverTls};
-use crate::api::{RequestTrace, Sampled};
+use crate::api::{Decisions, RequestTrace, Responding, Sampled};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
@@ -59,6 +59,8 @@ type Requirement = (Permission, (RequestKind, PeerLocality));
 #[derive(Debug)]
 pub(super) struct Middleware {
     pub(super) protocol: Protocol,
+    /// The services that decide, over gRPC; `services` has all.
+    pub(super) decisions: Option<Decisions>,
     pub(super) services: Router,
     pub(super) auth: Arc<Auth>,
     /// Origins whose pages may read decisions. `None` over gRPC.
@@ -100,10 +102,10 @@ impl ConnectionContext {
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
         let mut access = None;
-        let response = match authorized {
+        let responding = match authorized {
             Ok(granted) => {
                 access = granted;
-                Either::Left(self.middleware.services.clone().call(request))
+                self.middleware.call(request)
             }
             Err(NotAdmitted::Refused(error)) => {
                 let (protocol, request) = (self.middleware.protocol, request.map(Body::new));
@@ -116,10 +118,15 @@ impl ConnectionContext {
             }
         };
         let context = Arc::clone(self);
+        let response = match responding {
+            Either::Left(deciding) => Either::Left(deciding.map(of_decision)),
+            Either::Right(responding) => Either::Right(responding.map(of_router)),
+        };
         AssertUnwindSafe(response).catch_unwind().map(move |response| {
             has_response.store(true, Ordering::Relaxed);
             let middleware = &context.middleware;
-            let Ok(mut response) = response.unwrap_or_else(|_panic| Ok(middleware.panicked()));
+            let panicked = |_panic| Ok(middleware.panicked().map(ServiceBody::Left));
+            let Ok(mut response) = response.unwrap_or_else(panicked);
             middleware.protocol.correct_status(&mut response);
             let trace = trace.and_then(|trace| middleware.record_response(trace, &mut response));
             if let Some(cors) = cors {
@@ -145,7 +152,34 @@ impl ConnectionContext {
     }
 }
 
+fn of_decision(
+    response: Result<Response<tonic::body::Body>, Infallible>,
+) -> Result<Response<ServiceBody>, Infallible> {
+    response.map(|response| response.map(ServiceBody::Right))
+}
+
+fn of_router(
+    response: Result<Response<Body>, Infallible>,
+) -> Result<Response<ServiceBody>, Infallible> {
+    response.map(|response| response.map(ServiceBody::Left))
+}
+
 impl Middleware {
+    /// Calls the services.
+    fn call(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Either<Responding, BoxFuture<'static, Result<Response<Body>, Infallible>>> {
+        let request = match &self.decisions {
+            Some(decisions) => match decisions.call(request) {
+                Ok(deciding) => return Either::Left(deciding),
+                Err(request) => request,
+            },
+            None => request,
+        };
+        Either::Right(self.services.clone().call(request).boxed())
+    }
+
     fn start_trace<B>(&self, request: &mut Request<B>) -> Option<Box<RequestTrace>> {
         let trace = self.protocol.trace(self.traces.as_ref()?, request)?;
         request.extensions_mut().insert(Sampled);
@@ -236,7 +270,7 @@ impl Middleware {
     fn record_response(
         &self,
         mut trace: Box<RequestTrace>,
-        response: &mut Response<Body>,
+        response: &mut Response<ServiceBody>,
     ) -> Option<Box<RequestTrace>> {
         trace.record_decision(response.extensions_mut().remove());
         match self.protocol {

@@ -11,22 +11,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
+use http_body_util::Either;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tower::BoxError;
 
 use super::ConnectionContext;
 use super::stream_guard::StreamGuard;
 use crate::api::auth::StreamAccess;
 use crate::api::{Interruption, RequestTrace};
 
-type FrameResult = Result<Frame<Bytes>, axum::Error>;
+/// The body of a response of the router, or of a service that decides.
+pub(super) type ServiceBody = Either<Body, tonic::body::Body>;
+
+type FrameResult = Result<Frame<Bytes>, BoxError>;
 
 /// The body of a response. Its status after an interruption is in trailers, which clients of HTTP/1
 /// do not read: to them the body is cut off.
 pub(in crate::server) struct ResponseBody {
     /// `None` after an interruption.
-    inner: Option<Body>,
+    inner: Option<ServiceBody>,
     context: Arc<ConnectionContext>,
     /// Created when the body first waits.
     closed: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -39,7 +44,7 @@ pub(in crate::server) struct ResponseBody {
 
 impl ResponseBody {
     pub(super) fn new(
-        inner: Body,
+        inner: ServiceBody,
         context: Arc<ConnectionContext>,
         in_flight: TaskTrackerToken,
         trace: Option<Box<RequestTrace>>,
@@ -88,7 +93,7 @@ impl ResponseBody {
 
 impl HttpBody for ResponseBody {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FrameResult>> {
         let frame = ready!(self.poll_or_interrupt(cx));
@@ -101,10 +106,10 @@ impl HttpBody for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.inner.as_ref().is_none_or(ServiceBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        self.inner.as_ref().map_or(SizeHint::with_exact(0), ServiceBody::size_hint)
     }
 }

@@ -69,7 +69,10 @@ async fn decisions_of_all_protocols_are_sent() {
     let mut checks = server.client().await;
     checks.check(pay("alice")).await.expect("a decision");
     let requests = vec![pay("bob"), CheckRequest { cost: Some(3), ..pay("bob") }];
-    checks.check_batch(CheckBatchRequest { requests }).await.expect("decisions");
+    checks
+        .check_batch(CheckBatchRequest { requests, ..Default::default() })
+        .await
+        .expect("decisions");
     let stream = tokio_stream::iter([request("carol")]);
     let mut streamed = checks.check_stream(stream).await.expect("a stream").into_inner();
     streamed.message().await.expect("a decision");
@@ -189,7 +192,10 @@ async fn slow_watcher_is_told_what_it_missed() {
     let mut checks = server.client().await;
     for _ in 0..CALLS / 1_000 {
         let requests = vec![CheckRequest { cost: Some(0), ..request(&"u".repeat(400)) }; 1_000];
-        checks.check_batch(CheckBatchRequest { requests }).await.expect("decisions");
+        checks
+            .check_batch(CheckBatchRequest { requests, ..Default::default() })
+            .await
+            .expect("decisions");
     }
     let (mut sent, mut dropped) = (0, 0);
     while sent + dropped < CALLS {

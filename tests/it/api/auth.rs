@@ -72,7 +72,9 @@ async fn codes(server: &Rlaas, header: String) -> [Code; 4] {
     };
     let mut client = client(server, header).await;
     let check = client.check(request("alice")).await.err();
-    let batch = client.check_batch(CheckBatchRequest { requests: vec![request("alice")] }).await;
+    let batch = client
+        .check_batch(CheckBatchRequest { requests: vec![request("alice")], ..Default::default() })
+        .await;
     let stream = client.check_stream(tokio_stream::once(request("alice"))).await.err();
     let config = client.get_config(GetConfigRequest::default()).await.err();
     [check, batch.err(), stream, config].map(|refused| refused.map_or(Code::Ok, code))

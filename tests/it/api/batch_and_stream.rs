@@ -1,7 +1,7 @@
 //! Batches and streams: one result per request, in order, each with its own error.
 
 use rlaas_proto::ratelimit::v1::check_result::Result as ItemResult;
-use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResponse, CheckResult};
 use tokio_stream::StreamExt;
 use tonic::Code;
 
@@ -29,7 +29,8 @@ async fn batch_of_a_thousand_is_answered_in_order() {
             })
             .collect();
         let mut client = server.client().await;
-        let response = client.check_batch(CheckBatchRequest { requests }).await;
+        let response =
+            client.check_batch(CheckBatchRequest { requests, ..Default::default() }).await;
         let results = response.expect("an answer").into_inner().results;
         assert_eq!(results.len(), 1_000);
         for (item, result) in (0_i64..).zip(&results) {
@@ -44,11 +45,35 @@ async fn batch_of_a_thousand_is_answered_in_order() {
 }
 
 #[tokio::test]
+async fn decisions_are_left_out_of_a_batch_that_does_not_want_them() {
+    let server = Rlaas::start(&["rate-limiter.max-requests=5"]);
+    let mut client = server.client().await;
+    let requests = vec![CheckRequest { cost: Some(0), ..request("alice") }, request("")];
+    let mut answers = Vec::new();
+    for decisions_wanted in [None, Some(true), Some(false)] {
+        let batch = CheckBatchRequest { requests: requests.clone(), decisions_wanted };
+        let results = client.check_batch(batch).await.expect("an answer").into_inner().results;
+        let ItemResult::Response(response) = results[0].result.clone().expect("a result") else {
+            panic!("{results:?}")
+        };
+        assert_eq!(response.decisions.len(), usize::from(decisions_wanted != Some(false)));
+        // The times differ from call to call.
+        let rest = CheckResponse { decisions: vec![], reset_after: None, ttl: 0, ..response };
+        answers.push((rest, results[1].clone()));
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0], answers[2]);
+}
+
+#[tokio::test]
 async fn batch_above_the_limit_is_rejected() {
     let server = Rlaas::start(&[]);
     let mut client = server.client().await;
     let requests = vec![request("alice"); 1_001];
-    let status = client.check_batch(CheckBatchRequest { requests }).await.expect_err("too many");
+    let status = client
+        .check_batch(CheckBatchRequest { requests, ..Default::default() })
+        .await
+        .expect_err("too many");
     assert_eq!(status.code(), Code::InvalidArgument);
     assert_eq!(status.message(), "requests must have at most 1000 entries");
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(0.0));

@@ -43,7 +43,7 @@ async fn headers_setting_selects_the_metadata() {
         let found = limits(denied.metadata());
         assert_eq!(found.contains(&retry_after), !expected.is_empty(), "{setting:?}: {found:?}");
 
-        let batch = CheckBatchRequest { requests: vec![request("alice")] };
+        let batch = CheckBatchRequest { requests: vec![request("alice")], ..Default::default() };
         let batch = client.check_batch(batch).await.expect("a response");
         assert_eq!(limits(batch.metadata()), [""; 0]);
         let error = client.check(request("")).await.expect_err("an id of no bytes");

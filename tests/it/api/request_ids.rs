@@ -40,7 +40,9 @@ async fn items_of_a_batch_and_a_stream_fail_alone() {
             Ok((true, replayed, 2)),
         ]
     };
-    let batch = client.check_batch(CheckBatchRequest { requests: requests.clone() }).await;
+    let batch = client
+        .check_batch(CheckBatchRequest { requests: requests.clone(), ..Default::default() })
+        .await;
     let results = batch.expect("an answer").into_inner().results;
     let results: Vec<_> = results.into_iter().map(summary).collect();
     assert_eq!(results, expected(false));

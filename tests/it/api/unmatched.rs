@@ -56,7 +56,7 @@ fn failed(result: &CheckResult) -> Status {
 /// Sends the same three requests as a batch and as a stream.
 async fn check_in_batch_and_stream(client: &mut Client) -> Vec<Vec<CheckResult>> {
     let requests = || ["/pay", "/other", "/trial"].map(request_for);
-    let batch = CheckBatchRequest { requests: requests().to_vec() };
+    let batch = CheckBatchRequest { requests: requests().to_vec(), ..Default::default() };
     let batch = client.check_batch(batch).await.expect("answers").into_inner().results;
     let stream = client.check_stream(tokio_stream::iter(requests())).await.expect("a stream");
     let stream = stream.into_inner().map(|result| result.expect("an answer")).collect().await;

@@ -128,7 +128,10 @@ descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3}}]
         for _ in 0..2 {
             client.check(asked.clone()).await.expect("a response");
         }
-        let batch = CheckBatchRequest { requests: vec![process::request("s3cret-id")] };
+        let batch = CheckBatchRequest {
+            requests: vec![process::request("s3cret-id")],
+            ..Default::default()
+        };
         client.check_batch(batch).await.expect("a response");
         check(&mut client, "").await.expect_err("an empty id is rejected");
         assert_eq!(server.post("/v1/check", r#"{"userId":"s3cret-id"}"#).await.0, 200);

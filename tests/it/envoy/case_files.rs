@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::notation;
-use rlaas::api::ApiSettings;
 use rlaas::api::admin::{Administrator, Projects};
 use rlaas::api::projects::registry::Registry;
+use rlaas::api::{ApiSettings, Decisions};
 use rlaas::config::{Config, Sources};
 use rlaas_limiter::fleet::Fleet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
@@ -103,8 +103,8 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     );
     let registry = Registry::new(on.limiter.clone(), fleet, Arc::clone(&on.metrics));
     let projects = Projects::new(administrator.clone(), registry);
-    let routes =
-        rlaas::api::services(&on.limiter, administrator, projects, &on.metrics, &api_settings);
+    let decisions = Decisions::new(&on.limiter, projects.clone(), &on.metrics, &api_settings);
+    let routes = rlaas::api::services(decisions, administrator, projects, &on.metrics);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

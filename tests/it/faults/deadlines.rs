@@ -331,6 +331,33 @@ async fn calls_above_max_in_flight_are_shed_at_once() {
 }
 
 #[tokio::test]
+async fn what_a_server_may_not_do_in_time_is_shed_before_it_is_sent() {
+    const ADMITTED: u64 = 1024;
+    let redis = RedisServer::start();
+    let servers = Servers::Standalone(Box::new(redis.url().parse().expect("a valid url")));
+    let rules = rule_set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 5_000)]);
+    let limiter = limiter(servers, rules, 20_000, no_observer());
+    signal(redis.pid(), "STOP");
+    let mut calls = JoinSet::new();
+    for _ in 0..ADMITTED + 100 {
+        let limiter = limiter.clone();
+        calls.spawn(async move {
+            let received = rules::Request::user("alice").build().expect("a valid request");
+            limiter.check(&received, Deadline::NEVER).await
+        });
+    }
+    for _ in 0..100 {
+        let shed = calls.join_next().await.expect("a call").expect("no panic");
+        assert!(matches!(shed, Err(CheckError::Overloaded)), "{shed:?}");
+    }
+    signal(redis.pid(), "CONT");
+    for verdict in calls.join_all().await {
+        assert!(verdict.expect("a verdict").is_allowed());
+    }
+    assert_eq!(counted(&redis), ADMITTED);
+}
+
+#[tokio::test]
 async fn cancelled_calls_leak_nothing() {
     let redis = RedisServer::start();
     let waits = ["store.redis.max-in-flight=50", "store.redis.timeout=60s", "server.workers=1"];

@@ -188,7 +188,7 @@ async fn key_names_the_project_by_every_protocol() {
     let other = format!(r#"{{"endpoint":"/other","key":"bob","api_key":"{key}"}}"#);
     assert_eq!(post(&server, "/check", "", &other).await.status, 403);
     let requests = vec![login("carol"), request("carol")];
-    let batch = with_key(key, CheckBatchRequest { requests });
+    let batch = with_key(key, CheckBatchRequest { requests, ..Default::default() });
     let batch = server.client().await.check_batch(batch).await.expect("a batch").into_inner();
     let is_denied = |result: &CheckResult| format!("{result:?}").contains("allowed: false");
     assert!(is_denied(&batch.results[0]), "{batch:?}");

@@ -179,7 +179,7 @@ async fn use_keys(server: &Rlaas, secrets: &[String]) {
             assert!([Code::Ok, Code::PermissionDenied].contains(&code), "{code:?}");
         }
         let requests = vec![login(secret), request("carol")];
-        let batch = with_key(secret, CheckBatchRequest { requests });
+        let batch = with_key(secret, CheckBatchRequest { requests, ..Default::default() });
         service.check_batch(batch).await.expect("a batch");
         let sent = with_key(secret, tokio_stream::iter([login(secret), request("carol")]));
         let mut results = service.check_stream(sent).await.expect("a stream").into_inner();

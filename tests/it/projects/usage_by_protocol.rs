@@ -94,7 +94,9 @@ async fn make_requests(server: &Rlaas, secret: &str, prefix: &str) {
     let of = |name: &str, cost| pay(&user(name), cost);
     // An invalid one is no request.
     let requests = vec![of("bob", 4), of("bob", 1), of("carol", 1), pay("", 1)];
-    let batch = service.check_batch(with_key(secret, CheckBatchRequest { requests })).await;
+    let batch = service
+        .check_batch(with_key(secret, CheckBatchRequest { requests, ..Default::default() }))
+        .await;
     assert_eq!(outcomes(&batch.expect("a batch").into_inner().results), [2, 1]);
     let requests = tokio_stream::iter([of("dave", 2), of("dave", 2), of("dave", 1)]);
     let stream = service.check_stream(with_key(secret, requests)).await.expect("a stream");

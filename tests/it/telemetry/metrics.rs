@@ -150,7 +150,8 @@ async fn hostile_requests_add_no_series() {
     };
     let mut send_batch = async |numbers: std::ops::Range<usize>| {
         let requests = numbers.clone().map(hostile).collect();
-        let results = client.check_batch(CheckBatchRequest { requests }).await;
+        let results =
+            client.check_batch(CheckBatchRequest { requests, ..Default::default() }).await;
         assert_eq!(results.expect("answers").into_inner().results.len(), numbers.len());
     };
     // One request is allowed and one denied.

@@ -66,7 +66,10 @@ async fn decided_requests_of_all_protocols_are_recorded_and_no_others() {
     }
     client.check(request("")).await.expect_err("not valid");
     let requests = vec![CheckRequest { cost: Some(7), ..request("batch") }];
-    client.check_batch(CheckBatchRequest { requests }).await.expect("decisions");
+    client
+        .check_batch(CheckBatchRequest { requests, ..Default::default() })
+        .await
+        .expect("decisions");
     let stream = futures_util::stream::iter([request("stream")]);
     let mut results = client.check_stream(stream).await.expect("a stream").into_inner();
     results.message().await.expect("a result");
@@ -193,7 +196,10 @@ async fn files_rotate_when_they_are_full_and_when_a_server_starts() {
     while !numbered(1).exists() {
         let user = |number: u32| request(&format!("{number:0>1000}"));
         let requests = (sent..sent + 100).map(user).collect();
-        client.check_batch(CheckBatchRequest { requests }).await.expect("decisions");
+        client
+            .check_batch(CheckBatchRequest { requests, ..Default::default() })
+            .await
+            .expect("decisions");
         sent += 100;
     }
     let second = Command::new(program()).args(["serve", "--set", settings[0]]).output();

@@ -183,7 +183,10 @@ async fn each_call_has_one_span() {
     let server = Rlaas::start(&[&collector.start().await, "rate-limiter.max-requests=1"]);
     let mut client = server.client().await;
     let requests = vec![secret(), secret(), request("")];
-    client.check_batch(CheckBatchRequest { requests }).await.expect("answers");
+    client
+        .check_batch(CheckBatchRequest { requests, ..Default::default() })
+        .await
+        .expect("answers");
     let stream = client.check_stream(tokio_stream::iter([secret(), secret()])).await;
     let mut answers = stream.expect("a stream").into_inner();
     while let Some(answer) = answers.next().await {

@@ -1,0 +1,129 @@
+//! The services that decide, called without a router, and `Check` also without what the generated
+//! server boxes: a call from memory makes one future, with buffers as small as its messages.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+
+use axum::body::HttpBody;
+use axum::http::{Request, Response};
+use futures_util::future::{BoxFuture, Either};
+use rlaas_limiter::Limiter;
+use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::{BufferSettings, Codec};
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic_prost::{ProstDecoder, ProstEncoder};
+use tower::{BoxError, Service};
+
+use super::admin::Projects;
+use super::{ApiSettings, MAX_MESSAGE, envoy, v1};
+use crate::telemetry::metrics::Metrics;
+
+/// Path of the method that is called most.
+pub(super) const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
+
+/// Initial size of the buffer of a message, in bytes, and the size from which it is sent.
+const BUFFER: (usize, usize) = (256, 32 * 1024);
+
+/// The services that decide. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    service: Arc<v1::Service>,
+    pub(super) v1: V1Server<v1::Service>,
+    pub(super) envoy: EnvoyServer<envoy::Service>,
+}
+
+/// The response to a call, when it is ready.
+pub type Responding = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+impl Decisions {
+    /// Creates the services over `limiter`.
+    pub fn new(
+        limiter: &Limiter,
+        projects: Projects,
+        metrics: &Arc<Metrics>,
+        ApiSettings { envoy, headers, .. }: &ApiSettings,
+    ) -> Self {
+        let service = v1::Service::new(limiter.clone(), projects, Arc::clone(metrics));
+        let service = Arc::new(service.with_headers(*headers));
+        let v1 = V1Server::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
+        let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
+        let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
+        Self { service, v1, envoy }
+    }
+
+    /// Calls the method of a request.
+    ///
+    /// # Errors
+    ///
+    /// The request, if its path is in none of these services.
+    pub fn call<B>(&self, request: Request<B>) -> Result<Responding, Request<B>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Error: Into<BoxError> + Send,
+    {
+        if request.uri().path() == CHECK {
+            return Ok(Box::pin(check(Arc::clone(&self.service), request)));
+        }
+        let service = request.uri().path().strip_prefix('/').and_then(|path| path.split_once('/'));
+        match service {
+            Some((V1Server::<v1::Service>::NAME, _)) => Ok(self.v1.clone().call(request)),
+            Some((EnvoyServer::<envoy::Service>::NAME, _)) => Ok(self.envoy.clone().call(request)),
+            _ => Err(request),
+        }
+    }
+}
+
+async fn check<B>(
+    service: Arc<v1::Service>,
+    request: Request<B>,
+) -> Result<Response<Body>, Infallible>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    let mut grpc = Grpc::new(CheckCodec).max_decoding_message_size(MAX_MESSAGE);
+    Ok(grpc.unary(CheckMethod(service), request).await)
+}
+
+struct CheckMethod(Arc<v1::Service>);
+
+impl UnaryService<CheckRequest> for CheckMethod {
+    type Response = CheckResponse;
+    type Future = Checking;
+
+    fn call(&mut self, request: tonic::Request<CheckRequest>) -> Checking {
+        self.0.begin_check(request)
+    }
+}
+
+type Checked = Result<tonic::Response<CheckResponse>, Status>;
+
+/// The response to `Check`: at once, or after the store has answered.
+pub(super) type Checking = Either<Ready<Checked>, BoxFuture<'static, Checked>>;
+
+pub(super) fn checked(result: Checked) -> Checking {
+    Either::Left(ready(result))
+}
+
+/// As tonic's codec, with small buffers.
+struct CheckCodec;
+
+impl Codec for CheckCodec {
+    type Encode = CheckResponse;
+    type Decode = CheckRequest;
+    type Encoder = ProstEncoder<CheckResponse>;
+    type Decoder = ProstDecoder<CheckRequest>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::new(BUFFER.0, BUFFER.1))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(BUFFER.0, BUFFER.1))
+    }
+}
