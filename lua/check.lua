@@ -71,6 +71,8 @@
 --       units counted. Of an overridable hit, its record comes last: ends of ban and grant in µs or
 --       0, units and burst of the grant, and for all actions but take, report and refund the notes of
 --       both.
+--   7   executed, each hit by a plain take of a fixed window: followed by the count and the time to live
+--       in µs that each had before, from which the decisions follow
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
 --       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
 --       each hit as for 1
@@ -188,6 +190,18 @@ local function append_reply()
     length = length + #once.answer
     return
   end
+  if has_taken_all then
+    reply[length + 1] = 7
+    length = length + 1
+    for i = 1, count do
+      reply[length + 1], reply[length + 2] = hits[i].count, hits[i].ttl
+      length = length + 2
+      --@control
+      if hits[i].control then length = append_record(hits[i], reply, length) end
+      --@end
+    end
+    return
+  end
   reply[length + 1] = 1
   length = append_hits(reply, length + 1)
 end
@@ -200,7 +214,7 @@ for request = 3, #ARGV do
   -- A request with a request id may change its hits.
   last_argument = not once and argument
   assign_keys()
-  wrote = false
+  wrote, has_taken_all = false, false
   local ok, result = pcall(execute, request)
   if ok and result then
     append_reply()

@@ -110,47 +110,44 @@ local function save(state)
   end
 end
 
--- Returns true if the key of a hit has a counter of the current window that expires, and sets its time
--- to live.
-local function finds_counter(hit)
+-- Finds the counter of the current window for a hit, if it has one that expires. Returns its key.
+local function find_counter(hit)
   local key = key_of(hit, hit.now)
   local ttl_ms = key and redis.call('PTTL', key) or -1
-  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return false end
+  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return end
   hit.key, hit.ttl = key, ttl_of(hit, ttl_ms)
-  return true
+  return key
 end
 
--- Decides on one unit and counts it, whether it is allowed or not.
+-- Counts one unit, whether it is allowed or not.
 local function take_one(hit)
-  if not finds_counter(hit) then return false end
-  local counted = redis.pcall('INCRBY', hit.key, '1')
+  local key = find_counter(hit)
+  local counted = key and redis.pcall('INCRBY', key, '1')
   if type(counted) ~= 'number' then return false end
   if counted < 1 or counted > MAX_COUNT + 1 then
-    redis.call('INCRBY', hit.key, '-1')
+    redis.call('INCRBY', key, '-1')
     return false
   end
   hit.count = counted - 1
-  hit.decision = decide(hit, hit, hit.now, 1)
-  hit.counted = hit.decision.outcome == ALLOWED and 1 or 0
   return true
 end
 
--- Takes the costs of all hits in fewer commands and tables. Returns false and changes nothing if a key
--- has no counter yet, a hit is denied, or looks only. The hit serves as the state.
+-- Takes the costs of all hits in fewer commands, and leaves the decisions to the caller: each hit has the
+-- count and the time to live before. Returns false and changes nothing if a key has no counter yet, or if
+-- one of several hits is denied or looks only.
 local function take_all()
-  if count == 1 and hits[1].action == TAKE and hits[1].cost == 1 then return take_one(hits[1]) end
+  local first = hits[1]
+  if count == 1 and first.action == TAKE and first.cost == 1 then return take_one(first) end
   for i = 1, count do
     local hit = hits[i]
-    if hit.action ~= TAKE or hit.cost == 0 or not finds_counter(hit) then return false end
-    hit.count = count_at(hit.key)
-    if not hit.count then return false end
-    hit.decision = decide(hit, hit, hit.now, hit.cost)
-    if hit.decision.outcome ~= ALLOWED then return false end
+    local key = hit.action == TAKE and find_counter(hit)
+    local counted = key and count_at(key)
+    if not counted or counted + hit.cost > hit.units then return false end
+    hit.count = counted
   end
   for i = 1, count do
-    local hit = hits[i]
-    redis.call('INCRBY', hit.key, integer(hit.cost))
-    hit.counted, wrote = hit.cost, true
+    redis.call('INCRBY', hits[i].key, integer(hits[i].cost))
+    wrote = true
   end
   return true
 end

@@ -88,11 +88,15 @@ local function execute_plain(request)
     local hit = hits[i]
     hit.counted, hit.state = 0, false
     --@control
-    if hit.control then apply_record(hit, load_overrides(hit)) end
+    if hit.control then
+      apply_record(hit, load_overrides(hit))
+      if hit.fixed or hit.shown.grant > 0 then take_all = nil end
+    end
     --@end
-    if hit.fixed or hit.algorithm.take_all ~= take_all then take_all = nil end
+    if hit.algorithm.take_all ~= take_all then take_all = nil end
   end
-  if take_all and take_all() then return true end
+  has_taken_all = take_all and take_all()
+  if has_taken_all then return true end
   for i = 1, count do
     local hit = hits[i]
     if not hit.fixed then

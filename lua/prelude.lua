@@ -19,7 +19,8 @@ local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 --   convert   changes the state into one with another number of units in use
 --   carry     optional: carries the state over to another limit as it is
 --   save      writes the state; called once, after all decisions
---   take_all  optional: decides plain hits of this algorithm and commits, in fewer commands
+--   take_all  optional: takes the units of plain hits that are all of this algorithm, in fewer
+--             commands, if they are allowed. The service decides from the states before
 --   max_cost  optional: most units that one request may take
 --   max_count  optional: the largest count, if it is not MAX_IN_USE
 --   pays_back  optional: true if units become available again at the rate of the limit
@@ -63,6 +64,9 @@ local parse_once, recall, remember, forget
 -- Appends the values of all hits to a list of this length, and returns its new length. Defined in
 -- check.lua.
 local append_hits
+
+-- True if an algorithm has taken the units of a plain request by `take_all`.
+local has_taken_all
 
 -- True if a write of the current request has succeeded. It is not undone if a later one fails.
 local wrote = false

@@ -332,10 +332,10 @@ async fn calls_above_max_in_flight_are_shed_at_once() {
 
 #[tokio::test]
 async fn what_a_server_may_not_do_in_time_is_shed_before_it_is_sent() {
-    const ADMITTED: u64 = 1024;
+    const ADMITTED: u64 = 8192;
     let redis = RedisServer::start();
     let servers = Servers::Standalone(Box::new(redis.url().parse().expect("a valid url")));
-    let rules = rule_set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 5_000)]);
+    let rules = rule_set(vec![rule("user", Part::UserId, Algorithm::FixedWindow, 10_000)]);
     let limiter = limiter(servers, rules, 20_000, no_observer());
     signal(redis.pid(), "STOP");
     let mut calls = JoinSet::new();

@@ -68,24 +68,55 @@ impl State {
 /// Decides. `current_count` is the count after this request, `ttl` the time to live of the counter.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
-    let window = limit.window().as_micros();
-    let live = state.is_of(now, limit.window());
+    let window = limit.window();
+    let live = state.is_of(now, window);
     let count = if live { state.count } else { 0 };
-    let ttl = if live { state.expires_at.since(floor_millis(now)) } else { limit.window() };
+    let ttl = if live { state.expires_at.since(floor_millis(now)) } else { window };
     let available = limit.remaining_of(limit.units(), count);
-    let until_end = Micros::from_micros(window - now.as_micros() % window);
+    let attempt = is_attempt(limit, count, cost);
+    WindowCount { count, ttl }.decide_on(available, attempt, (limit.units(), window), now, cost)
+}
 
-    let outcome = Outcome::new(cost, available, limit.units(), || until_end);
-    let taken = outcome.taken(cost);
-    let counted = if is_attempt(limit, count, cost) { 1 } else { taken };
-    Decision {
-        at: now,
-        outcome,
-        current_count: count.saturating_add(counted),
-        remaining: available - taken.cast_signed(),
-        reset_after: until_end,
-        ttl: ttl.max(Micros::from_micros(1)),
-        delay: Micros::ZERO,
+/// The count of the current window of a fixed window, which a store has read.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowCount {
+    /// Units and attempts in the window.
+    pub count: u64,
+    /// Time to live of the counter.
+    pub ttl: Micros,
+}
+
+impl WindowCount {
+    /// Decides as [`Algorithm::decide`] does, by a limit of `units` per `window` without debt.
+    pub fn decide(self, units: u64, window: Micros, now: Timestamp, cost: Cost) -> Decision {
+        let available = units.saturating_sub(self.count).cast_signed();
+        let attempt = self.count >= units && cost == Cost::ONE;
+        self.decide_on(available, attempt, (units, window), now, cost)
+    }
+
+    #[inline]
+    fn decide_on(
+        self,
+        available: i64,
+        is_attempt: bool,
+        (units, window): (u64, Micros),
+        now: Timestamp,
+        cost: Cost,
+    ) -> Decision {
+        let window = window.as_micros();
+        let until_end = Micros::from_micros(window - now.as_micros() % window);
+        let outcome = Outcome::new(cost, available, units, || until_end);
+        let taken = outcome.taken(cost);
+        let counted = if is_attempt { 1 } else { taken };
+        Decision {
+            at: now,
+            outcome,
+            current_count: self.count.saturating_add(counted),
+            remaining: available - taken.cast_signed(),
+            reset_after: until_end,
+            ttl: self.ttl.max(Micros::from_micros(1)),
+            delay: Micros::ZERO,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod limit;
 mod on_change;
 
 pub use decision::{Decision, Outcome, TakenUnits};
+pub use fixed_window::WindowCount;
 pub use limit::{Cost, Limit, LimitError};
 pub use on_change::{LimitChange, OnChange};
 

@@ -234,7 +234,9 @@ impl Batcher {
         let Group { call, waiting, .. } = group;
         let results = reply.and_then(|reply| call.parse(&reply).map_err(CallError::Other));
         let results = results.unwrap_or_else(|failure| vec![Err(failure); waiting.len()]);
-        for ((waiting, _work), result) in waiting.into_iter().zip(results) {
+        for ((waiting, work), result) in waiting.into_iter().zip(results) {
+            // Before the caller goes on, who may be on another thread.
+            drop(work);
             if let Err(failure) = &result {
                 self.record_failure(failure, generation);
             }

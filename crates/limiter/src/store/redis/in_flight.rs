@@ -3,8 +3,9 @@
 //!
 //! The rate of the server follows from the replies by Little's law: a reply that took `t`, with `n`
 //! in flight when its batch was sent, says that the server did `n` in `t`. A reply within the target
-//! can only raise the limit, a later one, or none, can only lower it. If the limit is felt, it also
-//! grows a little with each reply, as in AIMD: the rate is known only as far as it was tried.
+//! can only raise the limit; a later one, or none, lowers it, by an eighth of the difference, so that one
+//! pause is no overload. If the limit is felt, it also grows a little with each reply, as in AIMD: the
+//! rate is known only as far as it was tried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,8 @@ use std::time::Duration;
 /// Work of one call, which is always admitted: it keeps Redis busy for a fifth of a millisecond.
 pub(crate) const MAX_BATCH_WORK: u64 = 32;
 
-/// Limit before the first reply, for bursts at the start.
-const INITIAL_LIMIT: u64 = 1024;
+/// Limit before the first reply, for bursts at the start: a tenth of a second of a usual server.
+const INITIAL_LIMIT: u64 = 8192;
 
 /// Work in flight to one server, of all workers: sent, or about to be sent.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl InFlight {
         let in_time = u64::try_from(in_time).unwrap_or(u64::MAX).max(MAX_BATCH_WORK);
         let limit = self.limit.load(Ordering::Relaxed);
         let new = if took > self.target.as_micros() {
-            limit.min(in_time)
+            limit - limit.saturating_sub(in_time).div_ceil(8)
         } else {
             let is_felt = work > limit / 2;
             limit.max(in_time).saturating_add(u64::from(is_felt))
@@ -95,9 +96,11 @@ mod tests {
     #[test]
     fn the_limit_is_what_the_server_does_in_half_of_the_timeout() {
         let in_flight = Arc::new(InFlight::new(TIMEOUT));
-        assert_eq!(room(&in_flight), 1024);
+        assert_eq!(room(&in_flight), 8192);
         // 10 per millisecond.
         in_flight.observe(1000, Duration::from_millis(100));
+        assert_eq!(room(&in_flight), 8192 - 993, "an eighth of the way");
+        (0..100).for_each(|_| in_flight.observe(1000, Duration::from_millis(100)));
         assert_eq!(room(&in_flight), 250);
         in_flight.observe(10, Duration::from_millis(1));
         assert_eq!(room(&in_flight), 250);
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn one_batch_is_always_admitted_and_any_work_alone() {
         let in_flight = Arc::new(InFlight::new(TIMEOUT));
-        in_flight.observe(2, Duration::from_secs(60));
+        (0..100).for_each(|_| in_flight.observe(2, Duration::from_secs(60)));
         assert_eq!(room(&in_flight), 32);
         let alone = in_flight.admit(10_000).expect("alone");
         assert!(in_flight.admit(1).is_none());

@@ -6,9 +6,9 @@ use rmp::decode::{self, Bytes};
 use smallvec::SmallVec;
 
 use super::call_error::CallError;
-use super::request::{Overridable, ScriptRequest};
+use super::request::{Overridable, ScriptRequest, SentHit};
 use super::scripts::Script;
-use crate::algorithm::{Decision, Outcome};
+use crate::algorithm::{Decision, Outcome, WindowCount};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{Applied, ControlRecord, KeyGrant, KeyOverride};
 use crate::idempotency::{self, CallId, RecordUse, RequestIdError};
@@ -83,6 +83,16 @@ impl ScriptCall {
     }
 }
 
+/// What a reply has of each hit.
+#[derive(Clone, Copy)]
+enum HitForm {
+    /// The decision, and the units counted.
+    Decision,
+    /// The count of a fixed window before the cost was taken, from which the decision follows, by a
+    /// server whose clock shows `time`.
+    WindowCount { time: Timestamp },
+}
+
 /// Reader of the rest of a reply: concatenated MessagePack values.
 struct ReplyReader<'a>(Bytes<'a>);
 
@@ -98,8 +108,12 @@ impl<'a> ReplyReader<'a> {
         }
         match self.number()? {
             0 => Ok(Ok((time, ScriptReply::OtherWindow))),
-            1 => {
-                let hits = self.hits(request, request.decided_at(time))?;
+            code @ (1 | 7) => {
+                let form = match code {
+                    1 => HitForm::Decision,
+                    _ => HitForm::WindowCount { time },
+                };
+                let hits = self.hits(request, form, request.decided_at(time))?;
                 Ok(Ok((time, ScriptReply::Decided(Reply { hits, replayed: None }))))
             }
             2 => {
@@ -112,7 +126,7 @@ impl<'a> ReplyReader<'a> {
                 let decided_at = request.decided_at(time).map(|_| self.number());
                 let decided_at = decided_at.collect::<Result<SmallVec<[u64; 2]>, _>>()?;
                 let decided_at = decided_at.into_iter().map(Timestamp::from_micros);
-                let hits = self.hits(request, decided_at)?;
+                let hits = self.hits(request, HitForm::Decision, decided_at)?;
                 let taker = CallId(u64::from_be_bytes(taker));
                 let counts_down = request.purpose != Some(RecordUse::Confirm);
                 let elapsed = if counts_down { time.since(at) } else { Micros::ZERO };
@@ -130,12 +144,21 @@ impl<'a> ReplyReader<'a> {
     fn hits(
         &mut self,
         request: &ScriptRequest,
+        form: HitForm,
         decided_at: impl Iterator<Item = Timestamp>,
     ) -> Result<SmallVec<[HitReply; 2]>, StoreError> {
         let mut overridable = request.overridable.iter().peekable();
         let hit = |(position, at)| {
-            let decision = self.decision(at)?;
-            let taken = self.number()?;
+            let (decision, taken) = match form {
+                HitForm::Decision => (self.decision(at)?, self.number()?),
+                HitForm::WindowCount { time } => {
+                    let SentHit { units, window, cost, .. } = request.hits[position];
+                    let counted = WindowCount { count: self.number()?, ttl: self.span()? };
+                    let mut decision = counted.decide(units, window, at, cost);
+                    decision.extend_waits(at.since(time));
+                    (decision, decision.outcome.taken(cost))
+                }
+            };
             let reply = HitReply::new(decision, taken);
             match overridable.next_if(|(other, _)| *other == position) {
                 Some((_, hit)) => {

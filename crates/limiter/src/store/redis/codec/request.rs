@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::AlgorithmSet;
-use crate::algorithm::{Algorithm, Limit, OnChange, window_index};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
@@ -93,9 +93,7 @@ pub(crate) struct ScriptRequest {
     pub(crate) keys: KeyList,
     /// The only argument: concatenated MessagePack values.
     pub(crate) argument: Vec<u8>,
-    /// For each hit, its window, and the time before which it must not be decided; see
-    /// [`Timestamp::hold`].
-    held: SmallVec<[(Micros, Timestamp); 2]>,
+    pub(crate) hits: SmallVec<[SentHit; 2]>,
     pub(crate) algorithms: AlgorithmSet,
     /// `true` if a hit keeps its limits: `lua/on_change.lua` is then needed.
     pub(crate) keeps_limits: bool,
@@ -110,6 +108,17 @@ pub(crate) struct ScriptRequest {
     pub(crate) work: u64,
     /// `true` if the request only refunds: the takes before it were admitted.
     pub(crate) only_refunds: bool,
+}
+
+/// What the reply to a hit is read by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentHit {
+    pub(crate) window: Micros,
+    /// The time before which the hit must not be decided; see [`Timestamp::hold`].
+    seen: Timestamp,
+    /// Units per window; 0 if the grant is no limit.
+    pub(crate) units: u64,
+    pub(crate) cost: Cost,
 }
 
 /// An overridable hit.
@@ -154,7 +163,7 @@ impl ScriptRequest {
 
     /// Returns the time that each hit is decided by, if the server's clock shows `time`.
     pub(crate) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
-        self.held.iter().map(move |(window, seen)| time.hold(*seen, *window))
+        self.hits.iter().map(move |hit| time.hold(hit.seen, hit.window))
     }
 
     /// Adds a hit, to be decided at about the estimated time.
@@ -165,9 +174,12 @@ impl ScriptRequest {
         let first = window_index(time.estimate.hold(seen, window), window);
         let windows = first..first + windows_to_name(window);
         let (keys, first_index) = self.push_keys(format, hit, windows);
-        self.held.push((window, seen));
+        let (units, cost) = (limit.map_or(0, Limit::units), hit.action.cost());
+        self.hits.push(SentHit { window, seen, units, cost });
         self.work += match hit.algorithm {
-            Algorithm::SlidingWindowLog => 1 + hit.action.cost().units() / UNITS_PER_WORK,
+            log @ Algorithm::SlidingWindowLog => {
+                1 + cost.units().min(log.max_cost().into()) / UNITS_PER_WORK
+            }
             _ => 1,
         };
         self.push_text(hit.algorithm.lua_name());
@@ -248,7 +260,7 @@ impl ScriptRequest {
     fn push_control(&mut self, hit: &StoreHit<'_>) {
         let frame = hit.frame();
         self.overridable.push((
-            self.held.len() - 1,
+            self.hits.len() - 1,
             Overridable {
                 frame,
                 is_limited: hit.grant.limit().is_some(),
