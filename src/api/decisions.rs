@@ -56,24 +56,22 @@ impl Decisions {
         Self { service, v1, envoy }
     }
 
-    /// Calls the method of a request.
-    ///
-    /// # Errors
-    ///
-    /// The request, if its path is in none of these services.
-    pub fn call<B>(&self, request: Request<B>) -> Result<Responding, Request<B>>
+    /// Calls the method of a request. Returns the request if its path is in none of these services.
+    pub fn call<B>(&self, request: Request<B>) -> Either<Responding, Request<B>>
     where
         B: HttpBody + Send + 'static,
         B::Error: Into<BoxError> + Send,
     {
         if request.uri().path() == CHECK {
-            return Ok(Box::pin(check(Arc::clone(&self.service), request)));
+            return Either::Left(Box::pin(check(Arc::clone(&self.service), request)));
         }
         let service = request.uri().path().strip_prefix('/').and_then(|path| path.split_once('/'));
         match service {
-            Some((V1Server::<v1::Service>::NAME, _)) => Ok(self.v1.clone().call(request)),
-            Some((EnvoyServer::<envoy::Service>::NAME, _)) => Ok(self.envoy.clone().call(request)),
-            _ => Err(request),
+            Some((V1Server::<v1::Service>::NAME, _)) => Either::Left(self.v1.clone().call(request)),
+            Some((EnvoyServer::<envoy::Service>::NAME, _)) => {
+                Either::Left(self.envoy.clone().call(request))
+            }
+            _ => Either::Right(request),
         }
     }
 }

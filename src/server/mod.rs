@@ -182,8 +182,7 @@ impl Server {
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let administrator = administrator.with_limiter(limiter.clone());
                 let admin = (administrator.clone(), projects.clone());
-                let decisions =
-                    Decisions::new(limiter, projects.clone(), &self.metrics, &self.api_settings);
+                let decisions = self.decisions(limiter, &projects);
                 let grpc = self.grpc_services(decisions.clone(), admin, &health_service);
                 let admin = (administrator.clone(), projects.clone());
                 let http = self.http_services(limiter, admin, &health, &background);
@@ -283,6 +282,10 @@ impl Server {
             budget.console = budget.console.div_ceil(2);
         }
         budget
+    }
+
+    fn decisions(&self, limiter: &Limiter, projects: &Projects) -> Decisions {
+        Decisions::new(limiter, projects.clone(), &self.metrics, &self.api_settings)
     }
 
     fn grpc_services(

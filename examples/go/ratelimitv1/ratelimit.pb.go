@@ -853,9 +853,12 @@ func (x *CheckResponse) GetReplayed() bool {
 type CheckBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Up to 1,000 requests.
-	Requests      []*CheckRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Requests []*CheckRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	// If false, responses have no `decisions`, whose fields repeat those of the
+	// response wherever one rule matches. Unset means true.
+	DecisionsWanted *bool `protobuf:"varint,2,opt,name=decisions_wanted,json=decisionsWanted,proto3,oneof" json:"decisions_wanted,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CheckBatchRequest) Reset() {
@@ -893,6 +896,13 @@ func (x *CheckBatchRequest) GetRequests() []*CheckRequest {
 		return x.Requests
 	}
 	return nil
+}
+
+func (x *CheckBatchRequest) GetDecisionsWanted() bool {
+	if x != nil && x.DecisionsWanted != nil {
+		return *x.DecisionsWanted
+	}
+	return false
 }
 
 // The results of a batch.
@@ -2219,9 +2229,11 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06BANNED\x10\x04\x12\r\n" +
 	"\tUNLIMITED\x10\x05\x12\x15\n" +
 	"\x11STORE_UNAVAILABLE\x10\x06\x12\v\n" +
-	"\aNO_RULE\x10\a\"K\n" +
+	"\aNO_RULE\x10\a\"\x90\x01\n" +
 	"\x11CheckBatchRequest\x126\n" +
-	"\brequests\x18\x01 \x03(\v2\x1a.ratelimit.v1.CheckRequestR\brequests\"I\n" +
+	"\brequests\x18\x01 \x03(\v2\x1a.ratelimit.v1.CheckRequestR\brequests\x12.\n" +
+	"\x10decisions_wanted\x18\x02 \x01(\bH\x00R\x0fdecisionsWanted\x88\x01\x01B\x13\n" +
+	"\x11_decisions_wanted\"I\n" +
 	"\x12CheckBatchResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.ratelimit.v1.CheckResultR\aresults\"~\n" +
 	"\vCheckResult\x129\n" +
@@ -2472,6 +2484,7 @@ func file_ratelimit_proto_init() {
 		return
 	}
 	file_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
+	file_ratelimit_proto_msgTypes[2].OneofWrappers = []any{}
 	file_ratelimit_proto_msgTypes[4].OneofWrappers = []any{
 		(*CheckResult_Response)(nil),
 		(*CheckResult_Error)(nil),

@@ -172,8 +172,8 @@ impl Middleware {
     ) -> Either<Responding, BoxFuture<'static, Result<Response<Body>, Infallible>>> {
         let request = match &self.decisions {
             Some(decisions) => match decisions.call(request) {
-                Ok(deciding) => return Either::Left(deciding),
-                Err(request) => request,
+                Either::Left(deciding) => return Either::Left(deciding),
+                Either::Right(request) => request,
             },
             None => request,
         };
