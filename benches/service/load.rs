@@ -1,7 +1,9 @@
-//! The load: h2load, with a prepared request.
+//! The load, with prepared requests: frames of our own for single calls over gRPC, with ids that vary;
+//! h2load for batches and HTTP.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use prost::Message;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -10,6 +12,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use crate::contender::{Contender, Load};
+use crate::frames::{self, Load as Frames};
 use rlaas_testkit::TempDir;
 
 const CONNECTIONS: usize = 4;
@@ -18,27 +21,25 @@ const STREAMS: usize = 32;
 /// The files of the requests.
 pub(crate) struct Requests {
     dir: TempDir,
-    check: PathBuf,
+    check: Vec<u8>,
     batch: PathBuf,
     json: PathBuf,
-    envoy: PathBuf,
+    envoy: Vec<u8>,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
         let dir = TempDir::new();
-        let (check, batch) = (dir.path("check"), dir.path("batch"));
-        let (json, envoy) = (dir.path("json"), dir.path("envoy"));
+        let (batch, json) = (dir.path("batch"), dir.path("json"));
         let request = |user: usize| CheckRequest {
             user_id: format!("user-{user:011}"),
             ..CheckRequest::default()
         };
-        std::fs::write(&check, framed(&request(1))).expect("a file");
         let requests = (0..100).map(request).collect();
         let requests = CheckBatchRequest { requests, decisions_wanted: Some(false) };
         std::fs::write(&batch, framed(&requests)).expect("a file");
         std::fs::write(&json, format!("{{\"userId\":\"user-{:011}\"}}", 1)).expect("a file");
-        std::fs::write(&envoy, framed(&one_descriptor())).expect("a file");
+        let (check, envoy) = (request(1).encode_to_vec(), one_descriptor().encode_to_vec());
         Self { dir, check, batch, json, envoy }
     }
 
@@ -51,6 +52,13 @@ impl Requests {
 
     /// Sends as many calls as possible. Returns the responses and their rate per second.
     pub(crate) fn run_closed_loop(&self, contender: &Contender, seconds: usize) -> (f64, f64) {
+        if let Some(frames) = self.frames(contender, seconds, None) {
+            let report = frames::run(&frames).expect("responses");
+            let [ok, shed, failed] = report.latencies.map(|latencies| latencies.len());
+            assert_eq!((shed, failed), (0, 0), "{}: {ok} answers", contender.name);
+            let answers = f64::from(u32::try_from(ok).expect("seconds"));
+            return (answers, answers / report.elapsed.as_secs_f64());
+        }
         let text = self.h2load(contender, &["-D", &seconds.to_string()]);
         let number = |after: &str, before: &str| -> Option<f64> {
             text.split(after).nth(1)?.split(before).next()?.trim().parse().ok()
@@ -61,30 +69,45 @@ impl Requests {
         answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
     }
 
-    /// Sends calls at a rate per second. Returns the latencies in microseconds, ascending.
+    /// Sends single calls at a rate per second. Returns the latencies of all responses in
+    /// microseconds, ascending.
     pub(crate) fn run_at_rate(&self, contender: &Contender, seconds: usize, rate: f64) -> Vec<f64> {
-        let log = self.dir.path("log");
-        let each = format!("{:.0}", rate / CONNECTIONS as f64);
-        let path = log.to_string_lossy().into_owned();
-        self.h2load(contender, &["-D", &seconds.to_string(), "--rps", &each, "--log-file", &path]);
-        let log = std::fs::read_to_string(&log).expect("a log");
-        let latency = |line: &str| line.split('\t').nth(2)?.parse().ok();
-        let mut latencies: Vec<f64> = log.lines().filter_map(latency).collect();
-        latencies.sort_by(f64::total_cmp);
-        latencies
+        let frames = self.frames(contender, seconds, Some(rate)).expect("single calls");
+        let [ok, ..] = frames::run(&frames).expect("responses").latencies;
+        ok.into_iter().map(f64::from).collect()
+    }
+
+    /// Returns the load of single calls over gRPC; `None` for others.
+    fn frames(&self, contender: &Contender, seconds: usize, rate: Option<f64>) -> Option<Frames> {
+        let (path, body) = match contender.load {
+            Load::Check => ("/ratelimit.v1.RateLimitService/Check", &self.check),
+            Load::Envoy => {
+                ("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", &self.envoy)
+            }
+            Load::Batch | Load::Json => return None,
+        };
+        let id = format!("{:011}", 1);
+        let id_offset = body.windows(id.len()).position(|bytes| bytes == id.as_bytes());
+        Some(Frames {
+            address: contender.address.clone(),
+            path: path.to_owned(),
+            connections: CONNECTIONS,
+            streams: if rate.is_some() { 500 } else { STREAMS },
+            duration: Duration::from_secs(seconds as u64),
+            rate,
+            body: body.clone(),
+            id_offset: id_offset.expect("an id"),
+            ids: 1000,
+        })
     }
 
     fn h2load(&self, contender: &Contender, options: &[&str]) -> String {
         let grpc = ["-H", "content-type: application/grpc", "-H", "te: trailers"];
         let json = ["--h1", "-H", "content-type: application/json"];
         let (path, body, form) = match contender.load {
-            Load::Check => ("ratelimit.v1.RateLimitService/Check", &self.check, &grpc[..]),
             Load::Batch => ("ratelimit.v1.RateLimitService/CheckBatch", &self.batch, &grpc[..]),
-            Load::Envoy => {
-                let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-                (path, &self.envoy, &grpc[..])
-            }
             Load::Json => ("v1/check", &self.json, &json[..]),
+            Load::Check | Load::Envoy => unreachable!("single calls"),
         };
         // HTTP/1.1 has one request in flight per connection.
         let streams = if contender.load == Load::Json { 1 } else { STREAMS };

@@ -293,11 +293,14 @@ impl FlushTask {
             return;
         }
         let left = limit.saturating_sub(oldest.elapsed());
-        let replies = match timeout(left, batcher.call(&mut managed, &groups)).await {
-            Ok(replies) => replies,
-            Err(_elapsed) => vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()],
-        };
-        batcher.in_flight.observe(in_flight, oldest.elapsed());
+        let answered = timeout(left, batcher.call(&mut managed, &groups)).await;
+        // A connection that breaks says nothing about the rate of the server.
+        if answered.as_ref().map_or(true, |replies| replies.iter().any(Result::is_ok)) {
+            batcher.in_flight.observe(in_flight, oldest.elapsed());
+        }
+        let timed_out =
+            |_elapsed| vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()];
+        let replies = answered.unwrap_or_else(timed_out);
         for (group, reply) in groups.into_iter().zip(replies) {
             batcher.deliver(group, reply, managed.generation);
         }
