@@ -36,7 +36,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
     \0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0";
 
 /// What to send, where and how fast.
-pub(crate) struct Load {
+pub(crate) struct FrameLoad {
     /// Host and port.
     pub(crate) address: String,
     /// Such as `/package.Service/Method`.
@@ -68,7 +68,7 @@ pub(crate) struct Report {
 
 /// Runs the load to the last response. Fails if a connection does, and with `WouldBlock` if one is
 /// silent for ten seconds.
-pub(crate) fn run(load: &Load) -> Result<Report> {
+pub(crate) fn run(load: &FrameLoad) -> Result<Report> {
     let next_call = Mutex::new(0);
     let open = |_| Connection::open(load, &next_call);
     let all: Vec<_> = (0..load.connections).map(open).collect::<Result<_>>()?;
@@ -125,7 +125,7 @@ fn with<T, R>(of: &Mutex<T>, action: impl FnOnce(&mut T) -> R) -> R {
 }
 
 struct Connection<'a> {
-    load: &'a Load,
+    load: &'a FrameLoad,
     /// The number of the next call, counted over all connections.
     next_call: &'a Mutex<u64>,
     socket: TcpStream,
@@ -146,7 +146,7 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn open(load: &'a Load, next_call: &'a Mutex<u64>) -> Result<Mutex<Self>> {
+    fn open(load: &'a FrameLoad, next_call: &'a Mutex<u64>) -> Result<Mutex<Self>> {
         let socket = TcpStream::connect(&load.address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -229,7 +229,7 @@ impl<'a> Connection<'a> {
 }
 
 /// Returns HEADERS and DATA of a call, without the numbers of the stream and the id.
-fn prepared_call(load: &Load) -> [Vec<u8>; 2] {
+fn prepared_call(load: &FrameLoad) -> [Vec<u8>; 2] {
     let length = load.body.len();
     assert!(load.id_offset + 11 <= length && length < 16_000);
     // HPACK: indices of `:method: POST` and `:scheme: http`, four fields that are not indexed.

@@ -12,7 +12,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use crate::contender::{Contender, Load};
-use crate::frames::{self, Load as Frames};
+use crate::frames::{self, FrameLoad};
 use rlaas_testkit::TempDir;
 
 const CONNECTIONS: usize = 4;
@@ -78,7 +78,12 @@ impl Requests {
     }
 
     /// Returns the load of single calls over gRPC; `None` for others.
-    fn frames(&self, contender: &Contender, seconds: usize, rate: Option<f64>) -> Option<Frames> {
+    fn frames(
+        &self,
+        contender: &Contender,
+        seconds: usize,
+        rate: Option<f64>,
+    ) -> Option<FrameLoad> {
         let (path, body) = match contender.load {
             Load::Check => ("/ratelimit.v1.RateLimitService/Check", &self.check),
             Load::Envoy => {
@@ -88,7 +93,7 @@ impl Requests {
         };
         let id = format!("{:011}", 1);
         let id_offset = body.windows(id.len()).position(|bytes| bytes == id.as_bytes());
-        Some(Frames {
+        Some(FrameLoad {
             address: contender.address.clone(),
             path: path.to_owned(),
             connections: CONNECTIONS,

@@ -282,7 +282,7 @@ impl FlushTask {
             }
         };
         let Ok(mut managed) = managed else { return };
-        let Taken { waiters, has_more, oldest } = batcher.queue().take(limit);
+        let NextBatch { waiters, has_more, oldest } = batcher.queue().take(limit);
         let in_flight = batcher.in_flight.work();
         self.has_taken = true;
         if has_more {
@@ -319,7 +319,7 @@ impl Drop for FlushTask {
 }
 
 /// Waiters that fit into one batch.
-struct Taken {
+struct NextBatch {
     waiters: Vec<Waiter>,
     /// `true` if some are left.
     has_more: bool,
@@ -344,7 +344,7 @@ impl Queue {
     }
 
     /// Takes the waiters that fit into one batch.
-    fn take(&mut self, limit: Duration) -> Taken {
+    fn take(&mut self, limit: Duration) -> NextBatch {
         self.drop_expired(limit);
         let oldest = self.waiters.first().map_or_else(Instant::now, |waiter| waiter.joined);
         let mut work = 0;
@@ -358,7 +358,7 @@ impl Queue {
         let mut taken = std::mem::replace(&mut self.waiters, left);
         self.taken = self.joined - self.waiters.len() as u64;
         taken.retain(|waiter| !waiter.reply.is_closed());
-        Taken { waiters: taken, has_more: !self.waiters.is_empty(), oldest }
+        NextBatch { waiters: taken, has_more: !self.waiters.is_empty(), oldest }
     }
 }
 

@@ -157,7 +157,8 @@ impl ScriptRequest {
             script_request.keys.push(|text| format.write_once(first.key, once.id, text));
             write_once(&mut script_request.argument, once, hits);
         }
-        script_request.algorithms = AlgorithmSet::of(hits.iter().map(|hit| hit.algorithm));
+        script_request.algorithms =
+            AlgorithmSet::from_algorithms(hits.iter().map(|hit| hit.algorithm));
         script_request
     }
 

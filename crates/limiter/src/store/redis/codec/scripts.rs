@@ -54,14 +54,18 @@ pub(crate) struct AlgorithmSet(u8);
 impl AlgorithmSet {
     const COUNT: usize = 1 << Algorithm::ALL.len();
 
-    pub(crate) fn of(algorithms: impl Iterator<Item = Algorithm>) -> Self {
+    pub(crate) fn from_algorithms(algorithms: impl Iterator<Item = Algorithm>) -> Self {
         Self(algorithms.fold(0, |set, algorithm| set | 1 << algorithm as u8))
     }
 
     /// Returns the algorithms of a script for this set: more than two share one script, so that Redis
     /// keeps few of them.
     fn of_script(self) -> Self {
-        if self.0.count_ones() > 2 { Self::of(Algorithm::ALL.iter().copied()) } else { self }
+        if self.0.count_ones() > 2 {
+            Self::from_algorithms(Algorithm::ALL.iter().copied())
+        } else {
+            self
+        }
     }
 
     fn contains(self, algorithm: Algorithm) -> bool {
@@ -224,7 +228,7 @@ mod tests {
         Serves { requests: Requests::Plain, overridable: false, keeps_limits: false };
 
     fn only(algorithm: Algorithm) -> AlgorithmSet {
-        AlgorithmSet::of([algorithm].into_iter())
+        AlgorithmSet::from_algorithms([algorithm].into_iter())
     }
 
     /// Returns the fields that the header of `lua/check.lua` documents: position and name.
