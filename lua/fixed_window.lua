@@ -140,13 +140,14 @@ local function take_all()
   if count == 1 and first.action == TAKE and first.cost == 1 then return take_one(first) end
   for i = 1, count do
     local hit = hits[i]
-    local key = hit.action == TAKE and find_counter(hit)
+    local key = hit.action == TAKE and hit.cost > 0 and find_counter(hit)
     local counted = key and count_at(key)
     if not counted or counted + hit.cost > hit.units then return false end
     hit.count = counted
   end
   for i = 1, count do
-    redis.call('INCRBY', hits[i].key, integer(hits[i].cost))
+    local key, cost = hits[i].key, hits[i].cost
+    redis.call('INCRBY', key, integer(cost))
     wrote = true
   end
   return true

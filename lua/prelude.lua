@@ -1,11 +1,10 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file, the algorithms that it needs, control.lua, on_change.lua, plain.lua,
--- coupled.lua, idempotency.lua and check.lua. Redis
--- creates all functions of a script on each call. So a script for plain requests alone leaves out
--- coupled.lua, and the part of each other file below a line `--@coupled`. Only scripts for requests with
--- a request id have idempotency.lua.
+-- A script consists of this file and, in a function around them, the algorithms that it needs, control.lua,
+-- on_change.lua, plain.lua, coupled.lua, idempotency.lua and check.lua. Redis creates all functions of a
+-- script on each call. So a script for plain requests alone leaves out coupled.lua, and the part of each
+-- other file below a line `--@coupled`. Only scripts for requests with a request id have idempotency.lua.
 --
 -- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 

@@ -56,7 +56,7 @@ pub(crate) struct FrameLoad {
     pub(crate) ids: u64,
 }
 
-/// What came back. Calls of an open loop that were due but had no room until the end are missing.
+/// The responses. It lacks the calls of an open loop that were due and not sent before the end.
 #[derive(Default)]
 pub(crate) struct Report {
     /// Latencies in microseconds, ascending, of the calls with the status OK, of those with
@@ -164,7 +164,7 @@ impl<'a> Connection<'a> {
         }))
     }
 
-    /// Sends as many calls as there is room for. Returns whether the run is over.
+    /// Sends as many calls as may be in flight. Returns `true` if the run is over.
     fn send(&mut self, now: Duration) -> Result<bool> {
         let (load, is_late) = (self.load, now >= self.load.duration);
         let (now, gap) = (now.as_nanos() as u64, load.rate.map(|rate| 1e9 / rate));

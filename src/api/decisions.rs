@@ -24,7 +24,7 @@ use super::{ApiSettings, MAX_MESSAGE, envoy, v1};
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the method that is called most.
-pub(super) const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
+const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
 
 /// Initial size of the buffer of a message, in bytes, and the size from which it is sent.
 const BUFFER: (usize, usize) = (256, 32 * 1024);

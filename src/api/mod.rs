@@ -108,9 +108,6 @@ pub fn services(
 /// Returns what a gRPC path requires of callers, such as `/ratelimit.v1.RateLimitService/Check`;
 /// `None` if it requires nothing. Reflection requires nothing: it shows the protocol, which is public.
 pub fn permission_of(path: &str) -> Option<Permission> {
-    if path == decisions::CHECK {
-        return Some(Permission::Decisions);
-    }
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     match service {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
@@ -130,9 +127,6 @@ pub fn permission_of(path: &str) -> Option<Permission> {
 /// Returns `true` if the responses of a gRPC path are a stream that may last, such as
 /// `/ratelimit.v1.RateLimitService/CheckStream`.
 pub fn is_stream(path: &str) -> bool {
-    if path == decisions::CHECK {
-        return false;
-    }
     let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),

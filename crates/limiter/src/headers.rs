@@ -75,19 +75,10 @@ pub(crate) fn quoted(policy: &str) -> String {
     format!("\"{}\"", policy.replace('\\', r"\\").replace('"', "\\\""))
 }
 
-/// Returns the name of a rule as a policy name in quotes.
-fn quoted_policy_name(rule: &str) -> String {
-    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'%' | b'"' | b'\\');
-    if rule.bytes().all(is_plain) {
-        return ["\"", rule, "\""].concat();
-    }
-    quoted(&policy_name(rule))
-}
-
 fn draft(verdict: &impl Summary) -> Vec<Header> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for rule in verdict.rules() {
-        let name = quoted_policy_name(rule.name);
+        let name = quoted(&policy_name(rule.name));
         item(&mut policies, &name, ("q", rule.quota), ("w", rule.window.and_then(whole_seconds)));
         if let Some(burst) = rule.burst {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));

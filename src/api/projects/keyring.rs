@@ -1,10 +1,10 @@
 //! The API keys of all projects in force: who holds the key of a call.
 //!
 //! A key is found by its id and then compared by digest in constant time; the next time by a keyed
-//! hash of 128 bits, which costs a fraction of it. No failure locks anything:
-//! a valid key is accepted whatever other callers tried before. An edit of a project costs what its
-//! own keys cost, and no look-up sees a key that stays missing in between. This module does not know
-//! where keys are stored or when they change.
+//! hash of 128 bits, which costs a fraction of it. No failure locks anything: a valid key is accepted
+//! whatever other callers tried before. An edit of a project costs what its own keys cost, and no
+//! look-up sees a key that stays missing in between. This module does not know where keys are stored
+//! or when they change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

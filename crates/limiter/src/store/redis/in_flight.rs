@@ -88,27 +88,27 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(50);
 
     /// Returns how much is admitted in units of one.
-    fn room(in_flight: &Arc<InFlight>) -> usize {
-        let admitted = std::iter::from_fn(|| in_flight.admit(1));
-        admitted.take(100_000).collect::<Vec<_>>().len()
+    fn admitted(in_flight: &Arc<InFlight>) -> usize {
+        let works = std::iter::from_fn(|| in_flight.admit(1));
+        works.take(100_000).collect::<Vec<_>>().len()
     }
 
     #[test]
     fn the_limit_is_what_the_server_does_in_half_of_the_timeout() {
         let in_flight = Arc::new(InFlight::new(TIMEOUT));
-        assert_eq!(room(&in_flight), 8192);
+        assert_eq!(admitted(&in_flight), 8192);
         // 10 per millisecond.
         in_flight.observe(1000, Duration::from_millis(100));
-        assert_eq!(room(&in_flight), 8192 - 993, "an eighth of the way");
+        assert_eq!(admitted(&in_flight), 8192 - 993, "an eighth of the way");
         (0..100).for_each(|_| in_flight.observe(1000, Duration::from_millis(100)));
-        assert_eq!(room(&in_flight), 250);
+        assert_eq!(admitted(&in_flight), 250);
         in_flight.observe(10, Duration::from_millis(1));
-        assert_eq!(room(&in_flight), 250);
+        assert_eq!(admitted(&in_flight), 250);
         // 20 per millisecond.
         in_flight.observe(100, Duration::from_millis(5));
-        assert_eq!(room(&in_flight), 500);
+        assert_eq!(admitted(&in_flight), 500);
         in_flight.observe(400, Duration::from_millis(24));
-        assert_eq!(room(&in_flight), 501, "it grows while it is felt");
+        assert_eq!(admitted(&in_flight), 501, "it grows while it is felt");
         assert_eq!(in_flight.work(), 0);
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn one_batch_is_always_admitted_and_any_work_alone() {
         let in_flight = Arc::new(InFlight::new(TIMEOUT));
         (0..100).for_each(|_| in_flight.observe(2, Duration::from_secs(60)));
-        assert_eq!(room(&in_flight), 32);
+        assert_eq!(admitted(&in_flight), 32);
         let alone = in_flight.admit(10_000).expect("alone");
         assert!(in_flight.admit(1).is_none());
         let refund = in_flight.add(1);
