@@ -7,12 +7,24 @@ use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 
+/// Logs when the deny cache is emptied.
+const LOG: &str = "telemetry.log=info,rlaas_limiter::limiter::forget=debug";
+
 /// The default limit of five in a window that outlasts the test, and long-lived denials.
 const LONG: &[&str] = &[
     "rate-limiter.use-algo=fixed-window",
     "rate-limiter.window-size=366d",
     "deny-cache.max-age=1h",
+    LOG,
 ];
+
+/// Waits for the store, and until the server has subscribed to the changes of others: it empties the
+/// cache then, and says so by [`LOG`].
+async fn wait_for_deny_cache(server: &Rlaas) {
+    wait_for_store(server).await;
+    let is_empty = async || server.log().contains("deny cache is empty");
+    eventually("the server has subscribed", SOON, is_empty).await;
+}
 
 async fn check_cost(client: &mut Client, user: &str, cost: u64) -> CheckResponse {
     let request_message = CheckRequest { cost: Some(cost), ..request(user) };
@@ -33,7 +45,7 @@ fn retry_after(answer: &CheckResponse) -> i64 {
 async fn repeated_denials_do_not_reach_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
-    wait_for_store(&server).await;
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     for _ in 0..5 {
         assert!(check(&mut client, "mallory").await.expect("an answer").allowed);
@@ -64,7 +76,7 @@ async fn repeated_denials_do_not_reach_redis() {
 async fn replays_are_not_refused_by_a_later_denial() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
-    wait_for_store(&server).await;
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     let with_id = CheckRequest { cost: Some(5), request_id: "x".to_owned(), ..request("mallory") };
     let first = client.check(with_id.clone()).await.expect("an answer").into_inner();
@@ -84,7 +96,7 @@ async fn replays_are_not_refused_by_a_later_denial() {
 async fn requests_of_another_cost_reach_redis() {
     let redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, LONG);
-    wait_for_store(&server).await;
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     assert!(check_cost(&mut client, "alice", 3).await.allowed);
     for source_is in ["STORE", "DENY_CACHE"] {
@@ -111,9 +123,9 @@ async fn requests_of_another_cost_reach_redis() {
 async fn higher_cost_has_its_own_retry_after() {
     let redis = RedisServer::start();
     let gcra =
-        ["rate-limiter.use-algo=gcra", "rate-limiter.window-size=1h", "deny-cache.max-age=1h"];
+        ["rate-limiter.use-algo=gcra", "rate-limiter.window-size=1h", "deny-cache.max-age=1h", LOG];
     let server = Rlaas::on_redis(&redis, &gcra);
-    wait_for_store(&server).await;
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     assert!(check_cost(&mut client, "alice", 5).await.allowed);
     let one = check_cost(&mut client, "alice", 1).await;
@@ -135,8 +147,8 @@ async fn ban_is_reported_despite_a_cached_denial() {
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
     let server =
-        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
-    wait_for_store(&server).await;
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s", LOG]);
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     assert!(check_cost(&mut client, "alice", 5).await.allowed);
     for _ in 0..3 {
@@ -158,9 +170,9 @@ async fn cached_denial_ends_with_its_retry_after() {
         let algorithm = format!("rate-limiter.use-algo={algorithm}");
         let prefix = format!("store.redis.key-prefix={}", &algorithm[24..]);
         let short = ["rate-limiter.window-size=1s", "rate-limiter.max-requests=2"];
-        let settings = [&*algorithm, &prefix, "deny-cache.max-age=1h"];
+        let settings = [&*algorithm, &prefix, "deny-cache.max-age=1h", LOG];
         let server = Rlaas::on_redis(&redis, &[settings.as_slice(), &short].concat());
-        wait_for_store(&server).await;
+        wait_for_deny_cache(&server).await;
         let mut client = server.client().await;
         for _ in 0..3 {
             let mut from_cache = 0;
@@ -190,8 +202,8 @@ async fn changed_rules_invalidate_cached_denials() {
     let url = format!("store.redis.url={}", redis.url());
     let file = dir.write("rlaas.yaml", &rules(5));
     let server =
-        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s"]);
-    wait_for_store(&server).await;
+        Rlaas::start_from(&file, &["store.backend=redis", &url, "store.redis.timeout=10s", LOG]);
+    wait_for_deny_cache(&server).await;
     let mut client = server.client().await;
     assert!(check_cost(&mut client, "alice", 5).await.allowed);
     for source_is in ["STORE", "DENY_CACHE"] {

@@ -76,8 +76,10 @@ impl Limiter {
                         cache.clear();
                     }
                 }
-                // Messages may be missing.
-                FleetEvent::Gap => cache.clear(),
+                FleetEvent::Gap => {
+                    cache.clear();
+                    debug!("deny cache is empty: messages of other instances may be missing");
+                }
             }
         }
     }
