@@ -110,45 +110,37 @@ local function save(state)
   end
 end
 
--- Finds the counter of the current window for a hit, if it has one that expires. Returns its key.
+-- Finds the counter of the current window for a hit. Returns true if it has one that expires.
 local function find_counter(hit)
   local key = key_of(hit, hit.now)
   local ttl_ms = key and redis.call('PTTL', key) or -1
-  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return end
+  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return false end
   hit.key, hit.ttl = key, ttl_of(hit, ttl_ms)
-  return key
-end
-
--- Counts one unit, whether it is allowed or not.
-local function take_one(hit)
-  local key = find_counter(hit)
-  local counted = key and redis.pcall('INCRBY', key, '1')
-  if type(counted) ~= 'number' then return false end
-  if counted < 1 or counted > MAX_COUNT + 1 then
-    redis.call('INCRBY', key, '-1')
-    return false
-  end
-  hit.count = counted - 1
   return true
 end
 
--- Takes the costs of all hits in fewer commands, and leaves the decisions to the caller: each hit has the
--- count and the time to live before. Returns false and changes nothing if a key has no counter yet, or if
--- one of several hits is denied or looks only.
+-- Takes the costs of all hits, and leaves the decisions to the caller: each hit has the count and the time
+-- to live before. One unit alone counts whether it is allowed or not. Takes nothing and returns false if a
+-- key has no counter yet, or if one of several hits is denied or looks only.
 local function take_all()
-  local first = hits[1]
-  if count == 1 and first.action == TAKE and first.cost == 1 then return take_one(first) end
   for i = 1, count do
     local hit = hits[i]
-    local key = hit.action == TAKE and hit.cost > 0 and find_counter(hit)
-    local counted = key and count_at(key)
-    if not counted or counted + hit.cost > hit.units then return false end
-    hit.count = counted
+    if hit.action ~= TAKE or hit.cost == 0 or not find_counter(hit) then return false end
   end
+  local counts_denied = count == 1 and hits[1].cost == 1
   for i = 1, count do
-    local key, cost = hits[i].key, hits[i].cost
-    redis.call('INCRBY', key, integer(cost))
-    wrote = true
+    local hit = hits[i]
+    local key, most = hit.key, counts_denied and MAX_COUNT or hit.units - hit.cost
+    local counted = redis.pcall('INCRBY', key, integer(hit.cost))
+    local was_added = type(counted) == 'number'
+    hit.count = was_added and counted - hit.cost or -1
+    if hit.count < 0 or hit.count > most then
+      for taken = 1, was_added and i or i - 1 do
+        local key, cost = hits[taken].key, hits[taken].cost
+        redis.call('INCRBY', key, integer(-cost))
+      end
+      return false
+    end
   end
   return true
 end

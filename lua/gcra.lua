@@ -58,7 +58,7 @@ local function load(hit)
 end
 
 local function decide(state, limit, now, cost)
-  local ahead, part = ahead_of(state, limit, now)
+  local ahead, part, at = ahead_of(state, limit, now)
   local whole, rest = units_in(limit, ahead, part)
   local in_use = whole + (rest > 0 and 1 or 0)
   local available = max(limit.burst - in_use, limit.least)
@@ -80,6 +80,9 @@ local function decide(state, limit, now, cost)
     reset_after = until_unused,
     ttl = until_unused,
     delay = 0,
+    ahead = ahead,
+    part = part,
+    at = at,
   }
 end
 
@@ -91,9 +94,7 @@ end
 
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
-  local ahead, part, at = ahead_of(state, limit, now)
-  ahead, part = later(ahead, part, limit, cost)
-  set_state(state, limit, ahead, part, at)
+  set_state(state, limit, decision.ahead, decision.part, decision.at)
 end
 
 local function save(state)

@@ -27,7 +27,7 @@ local function load(hit)
 end
 
 local function decide(state, limit, now, cost)
-  local level, part = leaked(state, limit, now)
+  local level, part, at = leaked(state, limit, now)
   local room = max(limit.burst - level, limit.least)
 
   local outcome = outcome_of(cost, room, limit.burst)
@@ -42,6 +42,8 @@ local function decide(state, limit, now, cost)
     reset_after = until_empty,
     ttl = until_empty,
     delay = time_for(limit, level, part),
+    part = part,
+    at = at,
   }
 end
 
@@ -53,8 +55,7 @@ end
 
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
-  local level, part, at = leaked(state, limit, now)
-  set_state(state, limit, now, level + cost, part, at)
+  set_state(state, limit, now, decision.current_count, decision.part, decision.at)
 end
 
 local function save(state)

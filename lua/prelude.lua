@@ -15,6 +15,7 @@ local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 --   load      reads the state
 --   decide    returns a decision and changes nothing
 --   commit, refund, charge, reset, credit   change the state and set `dirty`
+--             (commit gets the last decision on the state, which may carry values for it)
 --   convert   changes the state into one with another number of units in use
 --   carry     optional: carries the state over to another limit as it is
 --   save      writes the state; called once, after all decisions

@@ -38,7 +38,7 @@ local function load(hit)
 end
 
 local function decide(state, limit, now, cost)
-  local tokens, part = refilled(state, limit, now)
+  local tokens, part, at = refilled(state, limit, now)
 
   local outcome = outcome_of(cost, tokens, limit.burst)
   local retry_after = outcome == DENIED and time_for(limit, cost - tokens, part) or 0
@@ -53,6 +53,8 @@ local function decide(state, limit, now, cost)
     reset_after = until_full,
     ttl = until_full,
     delay = 0,
+    part = part,
+    at = at,
   }
 end
 
@@ -70,8 +72,7 @@ end
 
 local function commit(state, limit, now, cost, decision)
   if decision.outcome ~= ALLOWED then return end
-  local tokens, part, at = refilled(state, limit, now)
-  set_state(state, limit, now, tokens - cost, part, at)
+  set_state(state, limit, now, decision.remaining, decision.part, decision.at)
 end
 
 local function save(state)

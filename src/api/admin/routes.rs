@@ -186,6 +186,11 @@ impl AdminRoute {
         all().find(|route| route.verb == verb && route.fields(path).is_some())
     }
 
+    /// Returns `true` if the response of a path is a stream. It is asked for each request.
+    pub(in crate::api) fn streams(path: &str) -> bool {
+        all().any(|route| route.is_stream && route.path == path)
+    }
+
     /// Returns the methods of a path, separated by commas; empty if it is unknown.
     pub(in crate::api) fn allowed(path: &str) -> String {
         let routes = all().filter(|route| route.fields(path).is_some());

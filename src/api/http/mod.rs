@@ -120,7 +120,7 @@ pub fn takes_key_in_body(method: &Method, path: &str) -> bool {
 
 /// Returns `true` if the response of a path is an event stream.
 pub fn is_stream(path: &str) -> bool {
-    AdminRoute::of_http(&Method::GET, path).is_some_and(|route| route.is_stream)
+    AdminRoute::streams(path)
 }
 
 /// Returns the response to a request that is not authorized.

@@ -179,13 +179,21 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Micros, u64, Times
 
 /// Returns how far the TAT was ahead at the last change, converted to the rate of `limit` so that
 /// the number of units in use is the same.
-#[inline]
+#[expect(clippy::inline_always, reason = "lets decide and commit share one read of the state")]
+#[inline(always)]
 fn at_this_rate(state: &State, limit: &Limit) -> (Micros, u64) {
     let ahead = state.tat.since(state.at);
     let (units, part) = (u64::from(state.units), u64::from(state.part));
     if (units, state.window) == (limit.units(), limit.window()) {
         return (ahead, part);
     }
+    at_changed_rate(state, limit)
+}
+
+#[cold]
+fn at_changed_rate(state: &State, limit: &Limit) -> (Micros, u64) {
+    let ahead = state.tat.since(state.at);
+    let (units, part) = (u64::from(state.units), u64::from(state.part));
     let (whole, rest) = divide(ahead.as_micros(), units, part, state.window.as_micros());
     limit.time_of((whole + u64::from(rest > 0)).min(limit.max_in_use()))
 }

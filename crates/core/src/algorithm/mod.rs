@@ -313,6 +313,7 @@ macro_rules! registry {
             }
 
             /// Returns the time from which the state makes no difference to any decision.
+            #[inline]
             pub fn expires_at(&self) -> Timestamp {
                 match self {
                     Self::None => Timestamp::EPOCH,
