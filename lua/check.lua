@@ -100,12 +100,13 @@ local function parse(values)
     local hit = {
       algorithm = algorithms[values[at + 1]],
       --@hit FIELD = values[at + POSITION],
-      position = i, count = 0, ttl = 0, now = 0, held_for = 0, least = 0, max_in_use = 0, key = false, first_key = 0, state = false,
-      decision = false, taken = false, record = false, before = 0, counted = 0, fixed = false,
+      position = i, count = 0, ttl = 0, now = 0, frozen_for = 0, least = 0, max_in_use = 0, key = false,
+      first_key = 0, state = false, decision = false, taken = false, record = false, before = 0,
+      counted = 0, fixed = false,
     }
     hits[i] = hit
-    hit.now = hold(time, hit.seen, hit.window)
-    hit.held_for = hit.now - time
+    hit.now = freeze(time, hit.seen, hit.window)
+    hit.frozen_for = hit.now - time
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
@@ -166,12 +167,12 @@ end
 
 function append_hits(list, length)
   for i = 1, count do
-    local decision, held_for = hits[i].decision, hits[i].held_for
+    local decision, frozen_for = hits[i].decision, hits[i].frozen_for
     list[length + 1] = decision.outcome
     list[length + 2] = decision.current_count
     list[length + 3] = decision.remaining
-    list[length + 4] = decision.retry_after + held_for
-    list[length + 5] = decision.reset_after + held_for
+    list[length + 4] = decision.retry_after + frozen_for
+    list[length + 5] = decision.reset_after + frozen_for
     list[length + 6] = decision.ttl
     list[length + 7] = decision.delay
     list[length + 8] = hits[i].counted

@@ -118,8 +118,8 @@ local function apply_record(hit, record)
   elseif units < 0 then
     outcome, hit.is_unlimited = ALLOWED, true
   end
-  -- The end of a ban does not move with a clock that is held.
-  wait = wait - hit.held_for
+  -- The end of a ban does not move with a clock that is frozen.
+  wait = wait - hit.frozen_for
   hit.fixed = {
     outcome = outcome, current_count = 0, remaining = 0, retry_after = wait, reset_after = wait,
     ttl = 0, delay = 0,

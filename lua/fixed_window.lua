@@ -33,7 +33,7 @@ end
 -- Returns the time to live of a counter that expires in `ttl_ms`, in µs.
 local function ttl_of(hit, ttl_ms)
   if ttl_ms < 0 then return hit.window end
-  return (floor_millis(hit.now - hit.held_for) + ttl_ms - floor_millis(hit.now)) * 1000
+  return (floor_millis(hit.now - hit.frozen_for) + ttl_ms - floor_millis(hit.now)) * 1000
 end
 
 -- Returns the count at a key; nil if it has no valid one.

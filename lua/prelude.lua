@@ -78,8 +78,8 @@ local function clock()
 end
 
 -- Returns the time of a decision in µs: a clock that stepped back from `seen` by up to `window` is
--- held at `seen`, one that stepped back further is followed.
-local function hold(now, seen, window)
+-- frozen at `seen`, one that stepped back further is followed.
+local function freeze(now, seen, window)
   if seen > now and seen - now <= window then return seen end
   return now
 end
@@ -175,7 +175,7 @@ local function load_numbers(key, form)
 end
 
 -- Writes a state that has no effect from `spent_after` µs after `now`. It expires a second later, at
--- an absolute time, because `now` may be held ahead of the server's clock.
+-- an absolute time, because `now` may be frozen ahead of the server's clock.
 local function save_numbers(key, now, spent_after, ...)
   local value = format(...)
   local expires_at = floor_millis(now) + ceil(spent_after / 1000) + 1000

@@ -89,8 +89,8 @@ impl SystemClock {
     /// Adjusts this clock to wall time.
     ///
     /// Called about once a second, this moves the clock by microseconds, or by more after the
-    /// system clock was set. Stores hold small steps back and follow large ones
-    /// ([`Timestamp::hold`]). Does nothing if the thread was interrupted between the readings; call
+    /// system clock was set. Stores freeze at small steps back and follow large ones
+    /// ([`Timestamp::freeze`]). Does nothing if the thread was interrupted between the readings; call
     /// it again later.
     pub fn follow_wall_time(&self) {
         let before = wall_time();

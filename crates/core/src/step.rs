@@ -75,7 +75,7 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
         }
         _ => entry.execute_other(),
     };
-    reply.decision.extend_waits(entry.slot.held_for());
+    reply.decision.extend_waits(entry.slot.frozen_for());
     reply
 }
 
@@ -234,7 +234,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             | Action::SetOverride
             | Action::ClearOverride(_) => return,
         }
-        decision.extend_waits(entry.slot.held_for());
+        decision.extend_waits(entry.slot.frozen_for());
     }
 
     /// Executes one hit independently of the others.
@@ -251,7 +251,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             Action::Take(cost) if cost != Cost::NONE => entry.take_remaining(cost),
             _ => entry.execute_other(),
         };
-        reply.decision.extend_waits(entry.slot.held_for());
+        reply.decision.extend_waits(entry.slot.frozen_for());
         reply
     }
 
@@ -272,7 +272,7 @@ impl<S: Slots> AtomicStep<'_, S> {
     fn peek(&mut self, at: usize) -> HitReply {
         let Some(entry) = self.entry(at) else { return HitReply::new(self.uncounted(at), 0) };
         let mut decision = entry.peek(Cost::NONE);
-        decision.extend_waits(entry.slot.held_for());
+        decision.extend_waits(entry.slot.frozen_for());
         HitReply::new(decision, 0)
     }
 

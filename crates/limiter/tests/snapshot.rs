@@ -145,7 +145,7 @@ fn a_restarted_store_replies_as_one_that_was_not() {
         let rules = rules(*algorithm, u64::from(1 + random.below(20)), window);
         let mut twins = Twins::new(1_000);
         let users: Vec<String> = (0..5).map(|user| format!("user {user}")).collect();
-        // The latest time so far. A clock that was set back by less than a window is held.
+        // The latest time so far. A clock that was set back by less than a window is frozen.
         let (mut now, mut latest) = (T0, T0);
         for _ in 0..30 {
             let user = &users[random.below(5) as usize];

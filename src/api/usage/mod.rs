@@ -44,7 +44,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest time that the last write may take.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A step back of the clock from one day to the day before is held up to this time.
+/// A step back of the clock from one day to the day before is frozen up to this time.
 const HELD_STEP: Micros = Micros::from_secs(600);
 /// Time that usage stays in the store after the last write of a day: longer than it is shown.
 const TTL: Duration = Duration::from_hours(24 * 42);

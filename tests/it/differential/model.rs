@@ -99,7 +99,7 @@ impl Model {
     /// Applies an action to the state of an id.
     pub(crate) fn act(&mut self, id: u8, time: Timestamp, action: Action) -> Decision {
         let window = Micros::from_micros(u64::try_from(self.window).expect("a window"));
-        let held = time.hold(self.seen, window);
+        let held = time.freeze(self.seen, window);
         self.seen = held;
         let now = i128::from(held.as_micros());
         // Expired by the time that the clock shows.

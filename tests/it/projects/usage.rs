@@ -156,7 +156,7 @@ async fn steps_of_the_clock_lose_and_overwrite_nothing() {
     }
     let expected = [row(T0, [2, 0, 2], false), row(T0 + DAY, [1, 1, 1], true)];
     assert_eq!(one.list("shop").await, expected);
-    // A small step back over midnight is held.
+    // A small step back over midnight is frozen.
     let midnight = Day::at(T0 + DAY + DAY).start();
     clock.set(midnight);
     one.usage.write().await;

@@ -6,7 +6,7 @@ use crate::clock::{Micros, Timestamp};
 /// The outcome of one hit, with the numbers for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Time of the decision by the store's clock, after [`Timestamp::hold`]. The epoch if no store
+    /// Time of the decision by the store's clock, after [`Timestamp::freeze`]. The epoch if no store
     /// decided.
     pub at: Timestamp,
     /// Whether the request may pass.
@@ -38,10 +38,10 @@ impl Decision {
     }
 
     /// Adds to each wait the time by which the store's clock is held ahead.
-    pub fn extend_waits(&mut self, held_for: Micros) {
-        self.reset_after = self.reset_after + held_for;
+    pub fn extend_waits(&mut self, frozen_for: Micros) {
+        self.reset_after = self.reset_after + frozen_for;
         if let Outcome::Denied { retry_after } = &mut self.outcome {
-            *retry_after = *retry_after + held_for;
+            *retry_after = *retry_after + frozen_for;
         }
     }
 

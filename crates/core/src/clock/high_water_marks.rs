@@ -1,11 +1,12 @@
-//! The latest times of decisions, by which a store holds a clock that steps back.
+//! The latest times of decisions, by which a store freezes a clock that steps back.
 
 use super::{Micros, Timestamp};
 
 /// The latest times of decisions, by length of window.
 ///
-/// [`Timestamp::hold`] treats a step of the clock by the length of the window: the same step back
-/// is held for a long window and followed for a short one. So each length needs a time of its own.
+/// [`Timestamp::freeze`] treats a step of the clock by the length of the window: the same step back
+/// freezes the clock of a long window and is followed by that of a short one. So each length needs a
+/// time of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HighWaterMarks {
     /// The first length of window, zero if there is none yet. Kept outside of the vector because
@@ -37,11 +38,11 @@ impl HighWaterMarks {
     }
 
     /// Records a decision on a limit with this window while the clock shows `time`, and returns the
-    /// time of that decision: later than `time` if the clock is held.
+    /// time of that decision: later than `time` if the clock is frozen.
     #[inline]
     pub fn record(&mut self, window: Micros, time: Timestamp) -> Timestamp {
         let seen = if self.first.0 == window { &mut self.first.1 } else { self.entry(window) };
-        *seen = time.hold(*seen, window);
+        *seen = time.freeze(*seen, window);
         *seen
     }
 

@@ -45,11 +45,11 @@ impl Timestamp {
     /// Returns the time of a decision when the clock shows `self` and the latest decision was at
     /// `seen`.
     ///
-    /// A clock that stepped back by up to `window` is held at `seen`, so that the step grants no
+    /// A clock that stepped back by up to `window` is frozen at `seen`, so that the step grants no
     /// units twice. A clock that stepped back further is followed, so that nobody is blocked for
     /// longer than a window. That grants at most one extra refill.
     #[must_use]
-    pub fn hold(self, seen: Self, window: Micros) -> Self {
+    pub fn freeze(self, seen: Self, window: Micros) -> Self {
         if seen.since(self) <= window { self.max(seen) } else { self }
     }
 }
@@ -164,10 +164,10 @@ mod tests {
         let window = Micros::from_secs(60);
         let seen = Timestamp::from_millis(200_000);
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
-        assert_eq!(at(201).hold(seen, window), at(201));
-        assert_eq!(at(199).hold(seen, window), seen);
-        assert_eq!(at(140).hold(seen, window), seen);
-        assert_eq!(at(139).hold(seen, window), at(139));
+        assert_eq!(at(201).freeze(seen, window), at(201));
+        assert_eq!(at(199).freeze(seen, window), seen);
+        assert_eq!(at(140).freeze(seen, window), seen);
+        assert_eq!(at(139).freeze(seen, window), at(139));
     }
 
     #[test]

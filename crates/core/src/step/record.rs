@@ -15,7 +15,7 @@ use crate::rules::Key;
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Record {
     state: State,
-    /// Time of the latest change. A clock that steps back is held at it.
+    /// Time of the latest change. A clock that steps back is frozen at it.
     seen: Timestamp,
     reset: Option<Reset>,
     /// Overrides of the key. Absent from records of earlier versions.
@@ -105,7 +105,7 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
     fn slot(&mut self, at: usize) -> RecordSlot<'_, 'a> {
         let StoreHit { key, window, .. } = self.hits[at];
         let seen = self.records.get(key).map_or(Timestamp::EPOCH, |record| record.seen);
-        let now = self.time.hold(seen, window);
+        let now = self.time.freeze(seen, window);
         RecordSlot { key, time: self.time, now, records: self.records }
     }
 
@@ -127,7 +127,7 @@ impl Slot for RecordSlot<'_, '_> {
         self.now
     }
 
-    fn held_for(&self) -> Micros {
+    fn frozen_for(&self) -> Micros {
         self.now.since(self.time)
     }
 

@@ -8,11 +8,11 @@ use crate::limit_history::LimitHistory;
 /// Access of a step to the state of one key.
 pub trait Slot {
     /// Returns the time of the decision: the time that the clock shows, or a later one if it is
-    /// [held](Timestamp::hold).
+    /// [frozen](Timestamp::freeze).
     fn now(&self) -> Timestamp;
 
     /// Returns the difference between [`Slot::now`] and the time that the clock shows.
-    fn held_for(&self) -> Micros;
+    fn frozen_for(&self) -> Micros;
 
     /// Returns the state; [`State::None`] if there is none or it has expired.
     fn state(&self) -> &State;
@@ -47,7 +47,7 @@ pub trait Slot {
 
     /// Returns the time that the clock shows.
     fn time(&self) -> Timestamp {
-        self.now() - self.held_for()
+        self.now() - self.frozen_for()
     }
 }
 
@@ -88,8 +88,8 @@ impl<S: Slot> Slot for &mut S {
         (**self).now()
     }
 
-    fn held_for(&self) -> Micros {
-        (**self).held_for()
+    fn frozen_for(&self) -> Micros {
+        (**self).frozen_for()
     }
 
     fn state(&self) -> &State {

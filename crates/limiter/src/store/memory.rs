@@ -347,8 +347,8 @@ impl Slot for StripeSlot<'_> {
         self.decision_time.now
     }
 
-    fn held_for(&self) -> Micros {
-        self.decision_time.held_for()
+    fn frozen_for(&self) -> Micros {
+        self.decision_time.frozen_for()
     }
 
     fn state(&self) -> &State {

@@ -39,7 +39,7 @@ const SLOTS_SWEPT_PER_INSERT: usize = 2;
 #[repr(C)]
 pub(super) struct Stripe {
     /// Latest times of decisions, at which the clock is held if it steps back: see
-    /// [`Timestamp::hold`].
+    /// [`Timestamp::freeze`].
     seen: HighWaterMarks,
     /// Index from the hash of a key to its slot. A stripe has fewer than 2^16 slots.
     index: HashTable<u16>,
@@ -71,7 +71,7 @@ pub(super) struct DecisionTime {
 
 impl DecisionTime {
     /// Returns for how long the clock is held.
-    pub(super) fn held_for(self) -> Micros {
+    pub(super) fn frozen_for(self) -> Micros {
         self.now.since(self.time)
     }
 }

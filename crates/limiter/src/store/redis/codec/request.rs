@@ -114,7 +114,7 @@ pub(crate) struct ScriptRequest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentHit {
     pub(crate) window: Micros,
-    /// The time before which the hit must not be decided; see [`Timestamp::hold`].
+    /// The time before which the hit must not be decided; see [`Timestamp::freeze`].
     seen: Timestamp,
     /// Units per window; 0 if the grant is no limit.
     pub(crate) units: u64,
@@ -164,7 +164,7 @@ impl ScriptRequest {
 
     /// Returns the time that each hit is decided by, if the server's clock shows `time`.
     pub(crate) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
-        self.hits.iter().map(move |hit| time.hold(hit.seen, hit.window))
+        self.hits.iter().map(move |hit| time.freeze(hit.seen, hit.window))
     }
 
     /// Adds a hit, to be decided at about the estimated time.
@@ -172,7 +172,7 @@ impl ScriptRequest {
         let window = hit.window;
         let limit = hit.grant.limit();
         let seen = time.clock.latest_decision(window);
-        let first = window_index(time.estimate.hold(seen, window), window);
+        let first = window_index(time.estimate.freeze(seen, window), window);
         let windows = first..first + windows_to_name(window);
         let (keys, first_index) = self.push_keys(format, hit, windows);
         let (units, cost) = (limit.map_or(0, Limit::units), hit.action.cost());
