@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -21,6 +21,7 @@ use super::protocol::Protocol;
 use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
+use super::streams::CallExecutor;
 use super::tls::Tls;
 use crate::api::auth::{ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;
@@ -108,8 +109,8 @@ impl ConnectionHandler {
         }
     }
 
-    fn builder(&self, io: &Io) -> auto::Builder<TokioExecutor> {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+    fn builder(&self, io: &Io) -> auto::Builder<CallExecutor> {
+        let mut builder = auto::Builder::new(CallExecutor);
         builder
             .http1()
             .timer(TokioTimer::new())

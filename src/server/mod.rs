@@ -20,6 +20,7 @@ mod read_budget;
 mod rlimit;
 mod settings;
 mod socket;
+mod streams;
 mod tls;
 mod workers;
 

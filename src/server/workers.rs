@@ -18,6 +18,7 @@ use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
+use super::streams::with_calls;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;
@@ -78,7 +79,7 @@ impl WorkerQueues {
                 runtime.spawn(TrafficRecorder::flush_thread());
             }
             let thread = thread::Builder::new().name(format!("worker-{number}"));
-            thread.spawn(move || runtime.block_on(serve(accepted, handlers)))?;
+            thread.spawn(move || runtime.block_on(with_calls(serve(accepted, handlers))))?;
         }
         Ok(Self { queues: queues.into(), next: Arc::default() })
     }
