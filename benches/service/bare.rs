@@ -1,5 +1,8 @@
-//! The baseline: a tonic server that returns a prepared response.
+//! The baseline: tonic's service on hyper-util, which the service is built on, with a prepared response.
 
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
@@ -9,6 +12,7 @@ use rlaas_proto::ratelimit::v1::{
 };
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
+use tower::Service;
 
 /// Serves the prepared response until the process is killed.
 pub(crate) fn serve() {
@@ -16,17 +20,18 @@ pub(crate) fn serve() {
     runtime.expect("a runtime").block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("an address");
         eprintln!(" serving grpc={} ", listener.local_addr().expect("an address"));
-        let connections = tokio_stream::wrappers::TcpListenerStream::new(listener);
-        let connections = tokio_stream::StreamExt::map(connections, |connection| {
-            connection.inspect(|connection| drop(connection.set_nodelay(true)))
-        });
         let service = RateLimitServiceServer::new(Echo { response: response() });
-        tonic::transport::Server::builder()
-            .max_concurrent_streams(1024)
-            .add_service(service)
-            .serve_with_incoming(connections)
-            .await
-            .expect("a server");
+        loop {
+            let (connection, _) = listener.accept().await.expect("a connection");
+            connection.set_nodelay(true).expect("a connection");
+            let service = service.clone();
+            let calls = service_fn(move |request| service.clone().call(request));
+            let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
+            builder.http2().max_concurrent_streams(1024);
+            tokio::spawn(async move {
+                _ = builder.serve_connection(TokioIo::new(connection), calls).await;
+            });
+        }
     });
 }
 

@@ -12,7 +12,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
 
 use crate::contender::{Contender, Load};
-use crate::frames::{self, FrameLoad};
+use crate::frames::{self, FrameLoad, Report};
 use rlaas_testkit::TempDir;
 
 const CONNECTIONS: usize = 4;
@@ -69,12 +69,10 @@ impl Requests {
         answers.zip(rate).unwrap_or_else(|| panic!("no rate in {text}"))
     }
 
-    /// Sends single calls at a rate per second. Returns the latencies of all responses in
-    /// microseconds, ascending.
-    pub(crate) fn run_at_rate(&self, contender: &Contender, seconds: usize, rate: f64) -> Vec<f64> {
+    /// Sends single calls at a rate per second.
+    pub(crate) fn run_at_rate(&self, contender: &Contender, seconds: usize, rate: f64) -> Report {
         let frames = self.frames(contender, seconds, Some(rate)).expect("single calls");
-        let [ok, ..] = frames::run(&frames).expect("responses").latencies;
-        ok.into_iter().map(f64::from).collect()
+        frames::run(&frames).expect("responses")
     }
 
     /// Returns the load of single calls over gRPC; `None` for others.

@@ -7,8 +7,8 @@
 //! cargo bench --bench service -- --only CheckBatch --algorithm gcra
 //! ```
 //!
-//! The echo is a tonic server with the same messages, HTTP/2 settings and threads that returns a
-//! prepared response to every Check. The difference to it is the cost of the decision. The load has
+//! The echo is tonic's service on hyper-util with the same messages, HTTP/2 settings and threads that
+//! returns a prepared response to every Check. The difference to it is the cost of the decision. The load has
 //! 4 connections of 32 streams each (HTTP/1.1: 128 connections): prepared frames with 1,000 ids for
 //! single calls, h2load for batches and HTTP. Servers are measured in turn, round by round, and medians
 //! are compared, because the machines are noisy. On two cores the server has one and the load the other.
@@ -90,6 +90,7 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
     .concat();
     let masters = [cluster.node(0), cluster.node(1), cluster.node(2)];
     let [two, four, eight] = [2, 4, 8].map(|count| several_limits(count, algorithm));
+    let in_memory_of = [&two, &four, &eight].map(|rules| [rules.as_str()]);
     let [two, four, eight] =
         [&two, &four, &eight].map(|rules| [&on_redis[1..], &[rules.as_str()]].concat());
     let requests = Requests::new();
@@ -97,6 +98,9 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
     let all = [
         Contender::own("bare tonic echo", &["--echo"]),
         Contender::rlaas("Check, memory", Load::Check, &in_memory),
+        Contender::rlaas("Check of 2 limits, memory", Load::Check, &in_memory_of[0]),
+        Contender::rlaas("Check of 4 limits, memory", Load::Check, &in_memory_of[1]),
+        Contender::rlaas("Check of 8 limits, memory", Load::Check, &in_memory_of[2]),
         Contender::rlaas("Check, Redis", Load::Check, &on_redis).with_redis(&[&redis]),
         Contender::rlaas("Check of 2 limits, Redis", Load::Check, &two).with_redis(&[&redis]),
         Contender::rlaas("Check of 4 limits, Redis", Load::Check, &four).with_redis(&[&redis]),
@@ -131,6 +135,7 @@ fn compare(seconds: usize, rounds: usize, only: Option<&str>, algorithm: &str) {
     }
     print_rates(&mut contenders);
     print_redis_costs(&mut contenders);
+    print_overload(&requests, &mut contenders, seconds);
     if only.is_none() {
         compare_latency(&requests, [&contenders[0], &contenders[1]], seconds, rounds);
         compare_start(&in_memory, rounds);
@@ -188,15 +193,37 @@ fn print_redis_costs(contenders: &mut [Contender]) {
     }
 }
 
+/// Sends more calls than Redis can answer, and prints what comes back.
+fn print_overload(requests: &Requests, contenders: &mut [Contender], seconds: usize) {
+    println!("\n| overload | answers, ratio to the rate above | refused | failed | p99 ms |");
+    println!("| --- | --- | --- | --- | --- |");
+    let is_on_redis = |one: &&mut Contender| one.name.ends_with("limits, Redis");
+    for contender in contenders.iter_mut().filter(is_on_redis) {
+        let rate = median(&mut contender.rates);
+        for factor in [2.0, 4.0, 8.0] {
+            let report = requests.run_at_rate(contender, seconds, rate * factor);
+            let [answered, refused, failed] = report.latencies.each_ref().map(Vec::len);
+            let most = report.latencies[0].get(answered * 99 / 100).map_or(0, |micros| *micros);
+            let answers = f64::from(u32::try_from(answered).expect("seconds"));
+            println!(
+                "| {}, {factor} × | {:.2} | {refused} | {failed} | {:.1} |",
+                contender.name,
+                answers / report.elapsed.as_secs_f64() / rate,
+                f64::from(most) / 1e3
+            );
+        }
+    }
+}
+
 /// Compares latencies at half of the maximum rate of the echo.
 fn compare_latency(requests: &Requests, of: [&Contender; 2], seconds: usize, rounds: usize) {
     let rate = of[0].rates[rounds / 2] / 2.0;
     let mut percentiles = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
     for _ in 0..rounds {
         for (contender, [half, most]) in of.iter().zip(&mut percentiles) {
-            let latencies = requests.run_at_rate(contender, seconds, rate);
-            half.push(latencies[latencies.len() / 2]);
-            most.push(latencies[latencies.len() * 99 / 100]);
+            let [latencies, ..] = requests.run_at_rate(contender, seconds, rate).latencies;
+            half.push(f64::from(latencies[latencies.len() / 2]));
+            most.push(f64::from(latencies[latencies.len() * 99 / 100]));
         }
     }
     println!("\n| at {rate:.0} per second | p50 µs | p99 µs | p99, ratio to the echo |");
