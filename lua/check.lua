@@ -195,7 +195,7 @@ local function append_reply()
     reply[length + 1] = 7
     length = length + 1
     for i = 1, count do
-      reply[length + 1], reply[length + 2] = hits[i].count, hits[i].ttl
+      reply[length + 1], reply[length + 2] = hits[i].count, max(hits[i].ttl, 1)
       length = length + 2
       --@control
       if hits[i].control then length = append_record(hits[i], reply, length) end

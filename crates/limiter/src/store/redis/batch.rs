@@ -2,9 +2,10 @@
 //!
 //! A call costs both sides about as much as a decision, so with many callers tens of decisions
 //! share a call. No request waits for others to arrive. The first request spawns a task, which runs
-//! after all tasks of this thread that are ready, and takes the requests that wait by then. It
-//! checks a connection out of the worker's pool, sends the requests, and returns the connection
-//! before the reply arrives. Its timer ends the wait of all of them, at the timeout of the oldest one.
+//! after the tasks of this thread that are ready (of the calls of HTTP/2, one turn), and takes the
+//! requests that wait by then. It checks a connection out of the worker's pool, sends the requests,
+//! and returns the connection before the reply arrives. Its timer ends the wait of all of them, at
+//! the timeout of the oldest one.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -178,7 +179,7 @@ impl Batcher {
         queue.joined - 1
     }
 
-    /// Spawns the task that sends waiting requests, after all tasks of this thread that are ready.
+    /// Spawns the task that sends waiting requests, after the tasks of this thread that are ready.
     fn spawn_flush(self: &Arc<Self>) {
         let task = FlushTask { batcher: Arc::clone(self), has_taken: false };
         tokio::spawn(task.run());
