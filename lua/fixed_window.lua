@@ -119,6 +119,14 @@ local function find_counter(hit)
   return true
 end
 
+-- Takes back what the first hits, as many as `number`, have taken.
+local function take_back(number)
+  for i = 1, number do
+    local key, cost = hits[i].key, hits[i].cost
+    redis.call('INCRBY', key, integer(-cost))
+  end
+end
+
 -- Takes the costs of all hits, and leaves the decisions to the caller: each hit has the count and the time
 -- to live before. One unit alone counts whether it is allowed or not. Takes nothing and returns false if a
 -- key has no counter yet, or if one of several hits is denied or looks only.
@@ -135,10 +143,7 @@ local function take_all()
     local was_added = type(counted) == 'number'
     hit.count = was_added and counted - hit.cost or -1
     if hit.count < 0 or hit.count > most then
-      for taken = 1, was_added and i or i - 1 do
-        local key, cost = hits[taken].key, hits[taken].cost
-        redis.call('INCRBY', key, integer(-cost))
-      end
+      take_back(was_added and i or i - 1)
       return false
     end
   end
