@@ -182,10 +182,8 @@ fn ahead_of(state: &State, limit: &Limit, now: Timestamp) -> (Micros, u64, Times
 #[expect(clippy::inline_always, reason = "lets decide and commit share one read of the state")]
 #[inline(always)]
 fn at_this_rate(state: &State, limit: &Limit) -> (Micros, u64) {
-    let ahead = state.tat.since(state.at);
-    let (units, part) = (u64::from(state.units), u64::from(state.part));
-    if (units, state.window) == (limit.units(), limit.window()) {
-        return (ahead, part);
+    if (u64::from(state.units), state.window) == (limit.units(), limit.window()) {
+        return (state.tat.since(state.at), state.part.into());
     }
     at_changed_rate(state, limit)
 }
