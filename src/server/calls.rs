@@ -12,7 +12,7 @@ use hyper::rt::Executor;
 use tokio::task::LocalSet;
 
 thread_local! {
-    /// The calls of this worker. `None` on other threads.
+    /// The calls of this worker. `None` on other threads, such as those of unit tests.
     static CALLS: RefCell<Option<Rc<LocalSet>>> = const { RefCell::new(None) };
 }
 

@@ -14,6 +14,7 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::calls::CallExecutor;
 use super::goaway::GoAwayIo;
 use super::lifecycle::ConnectionLifecycle;
 use super::middleware::{ConnectionContext, Middleware};
@@ -21,7 +22,6 @@ use super::protocol::Protocol;
 use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
-use super::streams::CallExecutor;
 use super::tls::Tls;
 use crate::api::auth::{ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;

@@ -8,6 +8,7 @@
 mod accept;
 mod address;
 mod background;
+mod calls;
 mod connection;
 mod connection_limit;
 mod goaway;
@@ -20,7 +21,6 @@ mod read_budget;
 mod rlimit;
 mod settings;
 mod socket;
-mod streams;
 mod tls;
 mod workers;
 

@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::calls::with_calls;
 use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
-use super::streams::with_calls;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::record::TrafficRecorder;
 use crate::telemetry::top_keys::TopKeys;

@@ -45,7 +45,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest time that the last write may take.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A step back of the clock from one day to the day before is frozen up to this time.
-const HELD_STEP: Micros = Micros::from_secs(600);
+const FROZEN_STEP: Micros = Micros::from_secs(600);
 /// Time that usage stays in the store after the last write of a day: longer than it is shown.
 const TTL: Duration = Duration::from_hours(24 * 42);
 /// Time that it is known which instances count on a day.
@@ -157,8 +157,8 @@ impl UsageRecorder {
         let before = state.day;
         state.totals.read(before, counters);
         let now = self.0.clock.now();
-        let is_held = now < before.start() && before.start().since(now) <= HELD_STEP;
-        if !is_held {
+        let is_frozen = now < before.start() && before.start().since(now) <= FROZEN_STEP;
+        if !is_frozen {
             state.day = Day::at(now);
         }
     }

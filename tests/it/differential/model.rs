@@ -99,9 +99,9 @@ impl Model {
     /// Applies an action to the state of an id.
     pub(crate) fn act(&mut self, id: u8, time: Timestamp, action: Action) -> Decision {
         let window = Micros::from_micros(u64::try_from(self.window).expect("a window"));
-        let held = time.freeze(self.seen, window);
-        self.seen = held;
-        let now = i128::from(held.as_micros());
+        let frozen = time.freeze(self.seen, window);
+        self.seen = frozen;
+        let now = i128::from(frozen.as_micros());
         // Expired by the time that the clock shows.
         let now_ms = i128::from(time.as_micros()) / 1000;
         let has_expired = |bucket: &Bucket| now_ms > bucket.expires_at_ms;
@@ -125,7 +125,7 @@ impl Model {
             }
             action => action,
         };
-        let uncounted = |outcome| Decision { at: held, ..Decision::uncounted(outcome) };
+        let uncounted = |outcome| Decision { at: frozen, ..Decision::uncounted(outcome) };
         match self.grants.by(id, time) {
             Granted::Limited(limit) => self.decide_by(limit),
             Granted::Unlimited => return uncounted(Outcome::Allowed),
@@ -148,8 +148,8 @@ impl Model {
             Action::Report(cost) if cost != Cost::NONE => self.report(id, now, cost),
             _ => self.check(id, now, action),
         };
-        decision.at = held;
-        decision.extend_waits(held.since(time));
+        decision.at = frozen;
+        decision.extend_waits(frozen.since(time));
         decision
     }
 

@@ -70,7 +70,7 @@ async fn memory_store_follows_changes_of_wall_time() {
     wait_for_window_ending_in(&mut client, 40).await;
     assert!(is_allowed(&mut client, "alice").await);
     assert!(!is_allowed(&mut client, "alice").await);
-    // Half a window back, in the previous window: the clock is held, and no unit is granted twice.
+    // Half a window back, in the previous window: the clock is frozen, and no unit is granted twice.
     set(&moved.clock, 35 * 60);
     assert!(!is_allowed(&mut client, "alice").await);
     // 170 minutes before T0, more than a window back: the clock follows, with at most one extra

@@ -37,7 +37,7 @@ impl Decision {
         }
     }
 
-    /// Adds to each wait the time by which the store's clock is held ahead.
+    /// Adds to each wait the time by which the store's clock is frozen ahead.
     pub fn extend_waits(&mut self, frozen_for: Micros) {
         self.reset_after = self.reset_after + frozen_for;
         if let Outcome::Denied { retry_after } = &mut self.outcome {

@@ -147,7 +147,7 @@ pub(super) async fn a_clock_that_steps_back_mints_nothing(on: Subject) {
     assert!(!on.check("alice").await.is_allowed());
     on.at(59.0);
     for _ in 0..5 {
-        // The clock is held at 85 s.
+        // The clock is frozen at 85 s.
         let denied = on.check("alice").await;
         assert!(!denied.is_allowed());
         assert_eq!(retry_after(&denied), Some(span(61.0)));

@@ -293,7 +293,7 @@ pub(super) async fn a_jump_for_a_short_window_is_a_step_back_for_a_long_one(on: 
     on.at(10.0);
     assert!(!check(&on, "alice", "", &[]).await.is_allowed());
     // Ten seconds back is more than the window of `short`: there the clock follows. It is less than
-    // the window of `long`: there the clock is held.
+    // the window of `long`: there the clock is frozen.
     check(&on, "bob", "/short", &[]).await;
     assert!(!check(&on, "alice", "", &[]).await.is_allowed(), "no unit is granted twice");
 }

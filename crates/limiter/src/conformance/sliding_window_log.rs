@@ -138,7 +138,7 @@ pub(super) async fn a_clock_that_steps_back_mints_nothing(on: Subject) {
     on.at(10.0);
     let denied = on.check("alice").await;
     assert_eq!(counted(&denied), (false, 5));
-    // The clock is held at 30 s until it reaches 30 s again.
+    // The clock is frozen at 30 s until it reaches 30 s again.
     assert_eq!(retry_after(&denied), Some(span(80.0)));
     on.at(89.999_999);
     assert!(!on.check("alice").await.is_allowed());

@@ -38,7 +38,7 @@ const SLOTS_SWEPT_PER_INSERT: usize = 2;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stripe {
-    /// Latest times of decisions, at which the clock is held if it steps back: see
+    /// Latest times of decisions, at which the clock is frozen if it steps back: see
     /// [`Timestamp::freeze`].
     seen: HighWaterMarks,
     /// Index from the hash of a key to its slot. A stripe has fewer than 2^16 slots.
@@ -65,12 +65,12 @@ pub(super) struct Stripe {
 pub(super) struct DecisionTime {
     /// Time of the clock, by which states expire.
     time: Timestamp,
-    /// Time to decide by: that of the clock, or later while the clock is held.
+    /// Time to decide by: that of the clock, or later while the clock is frozen.
     pub(super) now: Timestamp,
 }
 
 impl DecisionTime {
-    /// Returns for how long the clock is held.
+    /// Returns for how long the clock is frozen.
     pub(super) fn frozen_for(self) -> Micros {
         self.now.since(self.time)
     }
