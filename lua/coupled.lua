@@ -100,6 +100,13 @@ local function execute_alone(hit, request)
     decide(hit, 0)
   --@control
   elseif hit.fixed then
+    local fixed = hit.fixed
+    if hit.action == REPORT and (hit.counts or hit.own_units > 0) then
+      -- Counted by the limit beneath.
+      hit.fixed = false
+      report(hit, request)
+      hit.fixed = fixed
+    end
     decide(hit, 0)
   --@end
   elseif hit.action == REPORT then

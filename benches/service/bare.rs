@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::v1::rate_limit_service_server::{
 };
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
-    GetConfigRequest, GetConfigResponse, RuleDecision,
+    GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse, RuleDecision,
 };
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
@@ -86,6 +86,10 @@ impl RateLimitService for Echo {
         &self,
         _: Request<Streaming<CheckRequest>>,
     ) -> Result<Response<Self::CheckStreamStream>, Status> {
+        Err(Status::unimplemented("echo"))
+    }
+
+    async fn report(&self, _: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
         Err(Status::unimplemented("echo"))
     }
 

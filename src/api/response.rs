@@ -3,19 +3,27 @@
 
 use prost::Message;
 use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
-use rlaas_proto::ratelimit::v1::{self as proto, CheckResponse, CheckResult, check_result};
+use rlaas_proto::ratelimit::v1::{
+    self as proto, CheckResponse, CheckResult, ReportResponse, check_result,
+};
 use tonic::Status;
 
 use crate::algorithm::{Algorithm, Outcome};
 use crate::proto_values::{algorithm, duration, int64, units};
 use crate::rules::Grant;
-use rlaas_limiter::{RuleDecision, Source, Verdict};
+use rlaas_limiter::{Reported, RuleDecision, Source, Verdict};
 
 /// Returns the response to a request. Its top-level fields are those of the deciding rule.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {
     let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
     let deciding = verdict.deciding_position().map(|deciding| decisions[deciding].clone());
     CheckResponse { decisions, ..response_of(verdict, deciding) }
+}
+
+/// Returns the response to a report.
+pub(super) fn reported(reported: &Reported) -> ReportResponse {
+    let verdict = Some(response(&reported.verdict));
+    ReportResponse { verdict, uncounted: reported.uncounted }
 }
 
 /// As [`response`], without `decisions`.

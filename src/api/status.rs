@@ -99,7 +99,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         // Deleted since its API key was looked up.
         CheckError::UnknownProject => Code::Unauthenticated,
         CheckError::RequestId(RequestIdError::OtherRequest) => return invalid(error),
-        CheckError::RequestId(_) => Code::FailedPrecondition,
+        CheckError::RequestId(_) | CheckError::NotPostPaid => Code::FailedPrecondition,
     };
     Status::new(code, text(error))
 }
@@ -166,6 +166,7 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Expired => "deadline exceeded".to_owned(),
         CheckError::NoRule => "no rule matches".to_owned(),
         CheckError::UnknownProject => "the project was deleted".to_owned(),
+        CheckError::NotPostPaid => error.to_string(),
         CheckError::RequestId(error) => error.to_string(),
     }
 }
@@ -173,7 +174,9 @@ pub(super) fn text(error: &CheckError) -> String {
 /// Returns the HTTP status of a check without a verdict.
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
-        CheckError::Descriptor(_) | CheckError::RequestId(_) => StatusCode::BAD_REQUEST,
+        CheckError::Descriptor(_) | CheckError::RequestId(_) | CheckError::NotPostPaid => {
+            StatusCode::BAD_REQUEST
+        }
         CheckError::NoRule => StatusCode::FORBIDDEN,
         CheckError::UnknownProject => StatusCode::UNAUTHORIZED,
         CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
@@ -199,6 +202,7 @@ mod tests {
             InvalidRequest::AttributeName,
             InvalidRequest::AttributeValue,
             InvalidRequest::Cost,
+            InvalidRequest::Costs,
             InvalidRequest::RequestId,
         ];
         let index = 0;

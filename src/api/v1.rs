@@ -11,7 +11,7 @@ use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
-    GetConfigRequest, GetConfigResponse,
+    GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse,
 };
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Extensions, Request, Response, Status, Streaming};
@@ -22,7 +22,7 @@ use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::decisions::{Checking, checked};
 use super::request_log;
-use super::response::{response, result, short_result};
+use super::response::{self, response, result, short_result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::api::admin::{Projects, unknown_project};
@@ -31,7 +31,7 @@ use crate::rules::{self, InvalidRequest};
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
 use rlaas_console::CallProject;
-use rlaas_limiter::{CheckError, Limiter, StartedCheck, Verdict};
+use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
 const API: &str = "grpc";
@@ -71,11 +71,19 @@ impl Service {
         request: &CheckRequest,
         deadline: Deadline,
     ) -> Result<StartedCheck, Status> {
-        let request = parse_in(project, request).map_err(|error| {
+        Ok(self.limiter.begin(&self.parse(project, request)?, deadline))
+    }
+
+    /// Validates a request in a project.
+    fn parse<'a>(
+        &self,
+        project: &'a str,
+        request: &'a CheckRequest,
+    ) -> Result<rules::Request<'a>, Status> {
+        parse_in(project, request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
-        })?;
-        Ok(self.limiter.begin(&request, deadline))
+        })
     }
 
     async fn decide(
@@ -265,6 +273,27 @@ impl RateLimitService for Service {
         Ok(Response::new(Box::pin(results.buffered(IN_FLIGHT))))
     }
 
+    async fn report(
+        &self,
+        request: Request<ReportRequest>,
+    ) -> Result<Response<ReportResponse>, Status> {
+        let deadline = deadline(request.metadata());
+        let (_, extensions, message) = request.into_parts();
+        let tenant = Tenant::from_extensions(&extensions);
+        let mut request = message.request.unwrap_or_default();
+        let project = set_tenant(tenant, &mut request);
+        let request = self.parse(project, &request)?;
+        let reported = self.limiter.report(&request, deadline).await;
+        match &reported {
+            Ok(Reported { verdict, .. }) => {
+                request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
+            }
+            Err(error) => request_log::undecided(API, error),
+        }
+        let reported = reported.map_err(|error| status::grpc(&error))?;
+        Ok(Response::new(response::reported(&reported)))
+    }
+
     async fn get_config(
         &self,
         request: Request<GetConfigRequest>,
@@ -299,7 +328,7 @@ fn log(decided: &Result<Verdict, CheckError>) {
 /// listed here.
 pub(super) fn permission_of(method: &str) -> Permission {
     match method {
-        "Check" | "CheckBatch" | "CheckStream" => Permission::Decisions,
+        "Check" | "CheckBatch" | "CheckStream" | "Report" => Permission::Decisions,
         _ => Permission::ProjectConfiguration,
     }
 }
@@ -333,6 +362,8 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
         cost: request.cost,
         dry_run: request.dry_run,
     })?;
+    let parsed =
+        if request.costs.is_empty() { parsed } else { parsed.with_costs(&request.costs)? };
     if request.request_id.is_empty() {
         return Ok(parsed);
     }

@@ -58,6 +58,8 @@ enum Command {
     Serve(ConfigurationArgs),
     /// Send one request to a running server: exit code 0 allowed, 1 denied, 2 no response
     Check(rlaas_cli::CheckArgs),
+    /// Count a cost after the work: exit code 0 counted, 1 not all of it, 2 no response
+    Report(rlaas_cli::ReportArgs),
     /// Validate configuration files: exit code 0, or 64 and a list of all problems
     CheckConfig(check_config::CheckConfigArgs),
     /// Print the effective configuration with the origin of each value; secrets are masked
@@ -198,6 +200,7 @@ impl Program {
             Command::Serve(args) => serve::run(given.with(args)),
             Command::Config(args) => config::run(args, given),
             Command::Check(args) => rlaas_cli::check(args),
+            Command::Report(args) => rlaas_cli::report_cost(args),
             Command::CheckConfig(args) => check_config::run(args),
             Command::Health(args) => rlaas_cli::health(&args),
             Command::Explain(args) if args.config.is_empty() => rlaas_cli::explain(&args),

@@ -103,6 +103,23 @@ const ON_CHANGE: Setting = Setting::new(
      Default: the state stays as it is.",
 )
 .example("keep-used");
+const COST: Setting = Setting::new(
+    "cost",
+    "Units that each request takes, whatever cost it has itself; a request may name the rule in its \
+     costs. Default: the cost of the request.",
+)
+.example("1");
+const POST_PAID: Setting = Setting::new(
+    "post-paid",
+    "true: Report counts costs that are known after the work, also if they exceed what is left. The \
+     rest is debt. Not for sliding-window-log; default false.",
+)
+.example("true");
+const MAX_DEBT: Setting = Setting::new(
+    "max-debt",
+    "Most units of debt, with post-paid; default as many as the algorithm can keep.",
+)
+.example("50000");
 pub(super) const OVERRIDABLE: Setting = Setting::new(
     "overridable",
     "true: overrides and bans of single keys can be set while the server runs, which costs each \
@@ -201,6 +218,8 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
         _ => section.field(BURST),
     };
     let key_by = section.field(KEY_BY);
+    let cost = section.field(COST);
+    let (post_paid, max_debt) = (section.field(POST_PAID), section.field(MAX_DEBT));
     let on_change = section.field(ON_CHANGE);
     let near_limit = section.field(NEAR_LIMIT);
     let overridable = section.field(OVERRIDABLE);
@@ -215,6 +234,9 @@ fn default_rule(root: &mut Section<'_>) -> RuleSpec {
         limit,
         burst,
         key_by,
+        cost,
+        post_paid,
+        max_debt,
         on_change,
         near_limit,
         overridable,
@@ -233,6 +255,9 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         limit: section.field(LIMIT),
         window: section.field(WINDOW),
         burst: section.field(BURST),
+        cost: section.field(COST),
+        post_paid: section.field(POST_PAID),
+        max_debt: section.field(MAX_DEBT),
         mode: section.field(MODE),
         shadow: section.field(SHADOW),
         enforce: section.field(ENFORCE),

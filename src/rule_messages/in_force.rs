@@ -24,6 +24,8 @@ pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
         enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
         on_change: on_change(rule.on_change).into(),
         candidates: rule.candidates.iter().map(candidate_message).collect(),
+        cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
+        post_paid: rule.is_post_paid,
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {

@@ -62,6 +62,8 @@ pub struct Metrics {
     pub refund_errors: Counter,
     /// Requests that were answered by the remembered replies of their request ids.
     pub replays: Counter,
+    /// Costs for rules that do not apply.
+    pub costs_ignored: Counter,
     /// Replies that the memory store forgot before their time because it was full.
     pub request_id_evictions: Counter,
     /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
@@ -163,6 +165,11 @@ impl Metrics {
                 r,
                 "rlaas_give_back_errors",
                 "Denied requests whose units could not be refunded",
+            ),
+            costs_ignored: add(
+                r,
+                "rlaas_costs_ignored",
+                "Costs that requests name for rules that do not apply to them",
             ),
             replays: add(
                 r,
@@ -404,6 +411,11 @@ fn by_rule(r: &mut Registry, table: RuleTable, candidates: CandidateSeries) -> A
     Arc::new(RuleMetrics {
         table,
         fail_open: add(r, "rate_limiter_fail_open", "Requests allowed because of a store failure"),
+        uncounted: add(
+            r,
+            "rlaas_uncounted_units",
+            "Units of reports that a ceiling of the debt left uncounted",
+        ),
         degraded: add(r, "rlaas_degraded", "Decisions by policy because of a store failure"),
     })
 }

@@ -61,6 +61,7 @@ impl Observer for Metrics {
             RequestEvent::Shed => self.shed.inc(),
             RequestEvent::Expired => self.expired.inc(),
             RequestEvent::Replayed => self.replays.inc(),
+            RequestEvent::CostIgnored => self.costs_ignored.inc(),
             RequestEvent::RefundFailed => self.refund_errors.inc(),
             RequestEvent::Degraded { rule, policy, kind } => {
                 self.by_rule.count_degraded(rule, policy, kind)
@@ -142,6 +143,8 @@ pub(super) struct RuleMetrics {
     pub(super) table: RuleTable,
     /// Requests that were allowed because of a store failure, by rule.
     pub(super) fail_open: Family<RuleLabels, Counter>,
+    /// Units of reports that a ceiling of the debt left uncounted, by rule.
+    pub(super) uncounted: Family<RuleLabels, Counter>,
     /// Decisions by policy because of a store failure, by rule, policy and kind of failure.
     pub(super) degraded: Family<DegradedLabels, Counter>,
 }
@@ -160,6 +163,7 @@ impl RuleMetrics {
         self.table.forget(name, algorithm);
         let rule = || name.to_owned();
         self.fail_open.remove(&RuleLabels { rule: rule() });
+        self.uncounted.remove(&RuleLabels { rule: rule() });
         for (policy, kind) in
             pairs(&POLICIES, &STORE_ERROR_KINDS).chain(pairs(&POLICIES, &REDIS_ERROR_KINDS))
         {
@@ -231,6 +235,11 @@ impl RuleObserver for RuleCounters {
 
     fn decided(&self, decided: Decided<'_>) {
         count(&self.counted, self.top_keys.as_ref(), &decided);
+    }
+
+    fn uncounted(&self, units: u64) {
+        let labels = RuleLabels { rule: self.name.to_string() };
+        self.metrics.uncounted.get_or_create(&labels).inc_by(units);
     }
 
     fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {

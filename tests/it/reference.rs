@@ -106,6 +106,9 @@ const VALUES: &[(&str, &str)] = &[
     ("rate-limiter.max-requests", "1"),
     ("rate-limiter.burst", "2"),
     ("rate-limiter.key-by", "[resource]"),
+    ("rate-limiter.cost", "2"),
+    ("rate-limiter.post-paid", "true"),
+    ("rate-limiter.max-debt", "7"),
     ("rate-limiter.near-limit", "0.8"),
     ("rate-limiter.overridable", "true"),
     ("rate-limiter.fail-open", "true"),
@@ -122,6 +125,11 @@ const ALTERNATIVES: [(&str, &str); 3] = [
 
 /// Settings without which another one is not valid.
 const COMPANIONS: &[(&str, &[(&str, &str)])] = &[
+    ("rate-limiter.post-paid", &[("rate-limiter.use-algo", "gcra")]),
+    (
+        "rate-limiter.max-debt",
+        &[("rate-limiter.use-algo", "gcra"), ("rate-limiter.post-paid", "true")],
+    ),
     ("privacy.hash", &[("privacy.key-file", "KEY")]),
     ("telemetry.record.keys", &[("telemetry.record.file", "a"), ("privacy.key-file", "KEY")]),
     ("telemetry.record.sample.share", &[("telemetry.record.file", "a")]),

@@ -1,21 +1,23 @@
-//! `rlaas check`: sends one `Check` to a running server.
+//! `rlaas check` and `rlaas report`: each sends one request to a running server.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use clap::Args;
-use rlaas_proto::ratelimit::v1::CheckResponse;
+use rlaas_client::Client;
+use rlaas_core::rules::{InvalidRequest, Request, RequestFields};
+use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, ReportRequest, ReportResponse};
 
 use crate::call::to_json;
-use crate::client::{ProjectKeyArgs, ServerArgs, runtime};
+use crate::client::{ProjectKeyArgs, ServerArgs, ServerEndpoint, runtime};
 use crate::text::printable;
 use crate::{EXIT_NO, exit_code, key_value, response};
-use rlaas_core::rules::{Request, RequestFields};
 
-/// The options of `rlaas check`.
+/// The options of a request, and of the server that is asked.
 #[derive(Args, Debug)]
-pub struct CheckArgs {
+struct RequestArgs {
     /// User id
     user: String,
     /// Resource of the request, such as a path
@@ -24,13 +26,10 @@ pub struct CheckArgs {
     /// Attribute for the rules to match; may be given several times
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = key_value)]
     attributes: Vec<(String, String)>,
-    /// Units to take; 0 takes none and shows the state [default: 1]
-    #[arg(long)]
-    cost: Option<u64>,
-    /// Decide for this cost without taking units
-    #[arg(long)]
-    dry_run: bool,
-    /// Idempotency key: a repeated request takes its units once
+    /// Units, or those of one rule; may be given several times [default: 1]
+    #[arg(long = "cost", value_name = "N|RULE=N", value_parser = cost)]
+    costs: Vec<(Option<String>, u64)>,
+    /// Idempotency key: a repeated request is counted once
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     request_id: String,
     /// Print the whole response in the JSON mapping of protobuf
@@ -42,15 +41,32 @@ pub struct CheckArgs {
     server: ServerArgs,
 }
 
+/// The options of `rlaas check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    request: RequestArgs,
+    /// Decide for this cost without taking units
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The options of `rlaas report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
 /// Sends a request, and prints the decision. Returns the exit code.
 pub fn run(args: CheckArgs) -> ExitCode {
-    let (json, user, cost) = (args.json, args.user.clone(), args.cost);
-    let response = runtime().and_then(|runtime| runtime.block_on(send_check(args)));
+    let CheckArgs { request, dry_run } = args;
+    let response = runtime().and_then(|runtime| runtime.block_on(send_check(&request, dry_run)));
     let printed = response.map(|response| {
-        let text = if json {
+        let text = if request.json {
             to_json("v1.CheckResponse", &response)
         } else {
-            response::to_text(&response, &user, cost.unwrap_or(1))
+            response::to_text(&response, &request.user, request.cost().unwrap_or(1))
         };
         println!("{text}");
         response.allowed
@@ -58,20 +74,29 @@ pub fn run(args: CheckArgs) -> ExitCode {
     exit_code(printed, EXIT_NO)
 }
 
-async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
-    let server = args.server.endpoint()?.with_api_key(&args.api_key);
-    let client = server.connect().await?;
-    let attributes: HashMap<String, String> = args.attributes.into_iter().collect();
-    let request = Request::new(RequestFields {
-        user_id: &args.user,
-        resource: &args.resource,
-        attributes: &attributes,
-        cost: args.cost,
-        dry_run: args.dry_run,
+/// Sends a report, and prints what is left. Returns the exit code.
+pub fn report(args: ReportArgs) -> ExitCode {
+    let ReportArgs { request } = args;
+    let response = runtime().and_then(|runtime| runtime.block_on(send_report(&request)));
+    let printed = response.map(|response| {
+        let text = if request.json {
+            to_json("v1.ReportResponse", &response)
+        } else {
+            let verdict = response.verdict.unwrap_or_default();
+            let verb = if response.uncounted == 0 { "counted " } else { "cut off " };
+            response::with_verb(verb, &verdict, &request.user, request.cost().unwrap_or(1))
+        };
+        println!("{text}");
+        response.uncounted == 0
     });
-    let request = request.and_then(|request| request.with_request_id(&args.request_id));
+    exit_code(printed, EXIT_NO)
+}
+
+async fn send_check(args: &RequestArgs, dry_run: bool) -> anyhow::Result<CheckResponse> {
+    let message = CheckRequest { dry_run, ..args.message()? };
+    let (server, client) = args.connect().await?;
     // Validated here with the same text that the server would send.
-    let request = request.map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
+    let request = valid(&message).map_err(|error| anyhow!("INVALID_ARGUMENT: {error}"))?;
     match client.check(&request).await {
         Ok(verdict) => {
             if let Some(warning) = verdict.warning() {
@@ -81,4 +106,57 @@ async fn send_check(args: CheckArgs) -> anyhow::Result<CheckResponse> {
         }
         Err(error) => Err(server.explain(error.status())),
     }
+}
+
+async fn send_report(args: &RequestArgs) -> anyhow::Result<ReportResponse> {
+    let request = ReportRequest { request: Some(args.message()?) };
+    let (server, client) = args.connect().await?;
+    let reported = RateLimitServiceClient::new(client.channel()).report(request).await;
+    Ok(reported.map_err(|status| server.explain(&status))?.into_inner())
+}
+
+fn valid(message: &CheckRequest) -> Result<Request<'_>, InvalidRequest> {
+    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = message;
+    let (cost, dry_run) = (*cost, *dry_run);
+    Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
+        .with_costs(costs)?
+        .with_request_id(request_id)
+}
+
+impl RequestArgs {
+    async fn connect(&self) -> anyhow::Result<(ServerEndpoint, Client)> {
+        let server = self.server.endpoint()?.with_api_key(&self.api_key);
+        let client = server.connect().await?;
+        Ok((server, client))
+    }
+
+    /// Returns the units that are of no single rule.
+    fn cost(&self) -> Option<u64> {
+        self.costs.iter().find_map(|(rule, units)| rule.is_none().then_some(*units))
+    }
+
+    fn message(&self) -> anyhow::Result<CheckRequest> {
+        let costs = self.costs.iter().filter_map(|(rule, units)| Some((rule.clone()?, *units)));
+        let costs: HashMap<_, _> = costs.collect();
+        let once = costs.len() + usize::from(self.cost().is_some());
+        ensure!(self.costs.len() == once, "--cost must be given once, and once for each rule");
+        Ok(CheckRequest {
+            user_id: self.user.clone(),
+            resource: self.resource.clone(),
+            attributes: self.attributes.iter().cloned().collect::<HashMap<_, _>>(),
+            cost: self.cost(),
+            request_id: self.request_id.clone(),
+            costs,
+            ..CheckRequest::default()
+        })
+    }
+}
+
+/// Parses units, or those of one rule.
+fn cost(text: &str) -> Result<(Option<String>, u64), &'static str> {
+    let (rule, units) = match text.split_once('=') {
+        Some((rule, units)) => (Some(rule.to_owned()), units),
+        None => (None, text),
+    };
+    units.parse().map(|units| (rule, units)).map_err(|_| "must be N or RULE=N, such as tokens=500")
 }

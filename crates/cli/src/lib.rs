@@ -38,7 +38,7 @@ pub use self::bench::{BenchArgs, run as bench};
 pub use self::call::{
     CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print, report,
 };
-pub use self::check::{CheckArgs, run as check};
+pub use self::check::{CheckArgs, ReportArgs, report as report_cost, run as check};
 pub use self::client::{loopback, runtime};
 pub use self::command::add_commands;
 pub use self::explain::{ExplainArgs, ExplainedRequest, run as explain};

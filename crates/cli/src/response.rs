@@ -10,6 +10,11 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 /// Returns the response as one line of text. `cost` is the cost of the request.
 pub(crate) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
     let verb = if response.allowed { "allowed " } else { "denied  " };
+    with_verb(verb, response, user, cost)
+}
+
+/// As [`to_text`], with another word for the decision.
+pub(crate) fn with_verb(verb: &str, response: &CheckResponse, user: &str, cost: u64) -> String {
     let detail = detail(response, cost);
     let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
     let user = printable(user);

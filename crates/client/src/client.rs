@@ -224,5 +224,6 @@ fn message(request: &Request<'_>, request_id: String) -> CheckRequest {
         cost: Some(request.cost().units()),
         dry_run: request.dry_run(),
         request_id,
+        costs: request.costs().iter().map(|(rule, units)| (rule.to_owned(), units)).collect(),
     }
 }

@@ -290,9 +290,7 @@ impl KeyGrant {
         let most = limit.most_burst();
         let burst = if algorithm.has_burst() { burst.min(most) } else { units };
         let limit = limit.with_burst(burst.max(1)).unwrap_or(limit);
-        let with_debt =
-            |debt: u64| limit.with_max_debt(debt.min(algorithm.max_debt(&limit))).unwrap_or(limit);
-        Grant::Limited(max_debt.map_or(limit, with_debt))
+        Grant::Limited(max_debt.map_or(limit, |debt| algorithm.with_debt(limit, Some(debt))))
     }
 }
 

@@ -57,9 +57,10 @@ impl<V: Summary> RefusalCache<V> {
     }
 
     /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing
-    /// must not: they read the current state.
+    /// must not: they read the current state. Those with costs of single rules are rare.
     pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
-        if self.max_age == Micros::ZERO || request.dry_run() || request.cost() == Cost::NONE {
+        let is_look = request.dry_run() || request.cost() == Cost::NONE;
+        if self.max_age == Micros::ZERO || is_look || !request.costs().is_empty() {
             return None;
         }
         let mut attributes: Vec<_> = request.attributes().iter().collect();

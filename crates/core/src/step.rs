@@ -246,13 +246,26 @@ impl<S: Slots> AtomicStep<'_, S> {
         if action.returns_units() || action.changes_control() {
             return self.peek(at);
         }
-        let Some(mut entry) = self.entry(at) else { return HitReply::new(self.uncounted(at), 0) };
+        let Some(mut entry) = self.entry(at) else {
+            let taken = self.charge_beneath(at);
+            return HitReply::new(self.uncounted(at), taken);
+        };
         let mut reply = match action {
             Action::Take(cost) if cost != Cost::NONE => entry.take_remaining(cost),
             _ => entry.execute_other(),
         };
         reply.decision.extend_waits(entry.slot.frozen_for());
         reply
+    }
+
+    /// Counts a report by the limit beneath a grant that is none. Returns the units that were counted.
+    fn charge_beneath(&mut self, at: usize) -> u64 {
+        let hit = &self.hits[at];
+        let beneath = self.overridden.get(at).and_then(|one| one.as_ref()?.charges);
+        let (Action::Report(cost), Some(limit)) = (hit.action, beneath) else { return 0 };
+        let slot = self.slots.slot(at);
+        let mut entry = Entry { hit, limit: &limit, on_change: None, slot };
+        if cost == Cost::NONE { 0 } else { entry.report(cost).1 }
     }
 
     /// Executes a refund, a credit or a reset.

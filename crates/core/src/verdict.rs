@@ -28,7 +28,8 @@ impl HitResult {
     /// Returns the result for hits that need no store: a ban or an unlimited grant, unless it is
     /// overridable. `None` for others.
     pub fn without_store(hit: &Hit) -> Option<Self> {
-        if hit.overridable { None } else { Self::by_grant_alone(&hit.grant) }
+        let needs_store = hit.overridable || hit.counted_by.is_some();
+        if needs_store { None } else { Self::by_grant_alone(&hit.grant) }
     }
 
     /// Returns the result that a ban or an unlimited grant has by itself. `None` for limits.
@@ -209,13 +210,19 @@ impl RuleDecision {
     /// Creates the decision of a rule from the result of its hit.
     #[inline]
     pub fn new(rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> Self {
+        let outcome = match (result.grant(hit), result.reply.decision.outcome) {
+            // What the limit beneath says of a report is not what its key is granted.
+            (Grant::Banned, Outcome::Allowed) => Outcome::Impossible,
+            (Grant::Unlimited, _) => Outcome::Allowed,
+            (_, outcome) => outcome,
+        };
         Self {
             index: hit.rule,
             rule: Arc::clone(rule.name),
             algorithm: hit.algorithm,
             grant: result.grant(hit),
             mode: hit.mode,
-            decision: result.reply.decision,
+            decision: Decision { outcome, ..result.reply.decision },
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
         }
@@ -251,7 +258,7 @@ impl RuleDecision {
 fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bool {
     let grant = match &result.reply.applied {
         Some(applied) => &applied.grant,
-        None => hit.stricter.as_deref().unwrap_or(&hit.grant),
+        None => hit.counted_by.as_deref().unwrap_or(&hit.grant),
     };
     let Some(limit) = grant.limit() else { return false };
     let remaining = result.reply.decision.remaining;

@@ -100,7 +100,7 @@ pub mod yaml;
 pub use limiter::{
     BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
     DescriptorVerdict, FORGET_TOPIC, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder,
-    PendingCheck, Preview, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    PendingCheck, Preview, Reported, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};

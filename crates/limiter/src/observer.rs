@@ -68,6 +68,9 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
     /// Called for each decision.
     fn decided(&self, decided: Decided<'_>);
 
+    /// Called for units of a report that a ceiling of the debt left uncounted.
+    fn uncounted(&self, _units: u64) {}
+
     /// Called for each decision of a candidate of the rule. `number` is its place among them, from 1;
     /// `taken` are the units that were taken from its state, and are not given back. Number 0 is the
     /// rule itself, on the requests that its candidates have decided.
@@ -163,6 +166,8 @@ pub enum RequestEvent<'a> {
     Expired,
     /// A request was answered by the remembered reply of its request id.
     Replayed,
+    /// A request named the cost for a rule that does not apply to it.
+    CostIgnored,
     /// A denied request could not refund the units that it had taken.
     RefundFailed,
     /// The store failed, and the policy of a rule decided.

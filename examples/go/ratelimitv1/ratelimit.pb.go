@@ -415,7 +415,7 @@ func (x CheckResponse_Source) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckResponse_Source.Descriptor instead.
 func (CheckResponse_Source) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{1, 0}
+	return file_ratelimit_proto_rawDescGZIP(), []int{3, 0}
 }
 
 // Reason of a decision.
@@ -491,7 +491,7 @@ func (x CheckResponse_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckResponse_Reason.Descriptor instead.
 func (CheckResponse_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{1, 1}
+	return file_ratelimit_proto_rawDescGZIP(), []int{3, 1}
 }
 
 // Kinds of sources.
@@ -552,7 +552,7 @@ func (x RuleOrigin_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RuleOrigin_Kind.Descriptor instead.
 func (RuleOrigin_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{9, 0}
+	return file_ratelimit_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // A request to be decided.
@@ -568,7 +568,7 @@ type CheckRequest struct {
 	// 1024 bytes.
 	Attributes map[string]string `protobuf:"bytes,3,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Units that the request takes: 0 to 2^32 - 1. Unset means 1. A cost of 0
-	// returns the state of the limit and takes nothing.
+	// returns the state of the limits and takes nothing, but for what `costs` says.
 	Cost *uint64 `protobuf:"varint,4,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// Decides the request without taking its cost.
 	DryRun bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -582,7 +582,11 @@ type CheckRequest struct {
 	// The id must be made by the trusted caller, and never be copied from the
 	// caller's own clients, who could then pass without paying. It has no effect
 	// while the store is unavailable and a rule's policy decides.
-	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Units to take from single rules, by their names, in the place of `cost` and of
+	// `Rule.cost`: up to 64 entries of 0 to 2^32 - 1; 0 looks. Rules that do not apply are
+	// ignored, and counted in the metric rlaas_costs_ignored_total.
+	Costs         map[string]uint64 `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +663,117 @@ func (x *CheckRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *CheckRequest) GetCosts() map[string]uint64 {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+// A cost to count.
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The request that has caused the cost. Rules with a `cost` of their own count it
+	// only if `costs` names them. A `request_id` is another one than the same of a Check.
+	Request       *CheckRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_ratelimit_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReportRequest) GetRequest() *CheckRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// The limits after a report.
+type ReportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `allowed`: the cost fitted in what was left. `remaining`: below 0 is debt. `retry_after`:
+	// until one unit passes.
+	Verdict *CheckResponse `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// Most units that a rule has not counted: those above `Rule.max_debt`, or all of them if the
+	// store failed and a policy decided. 0 if the verdict is `replayed`.
+	Uncounted     uint64 `protobuf:"varint,2,opt,name=uncounted,proto3" json:"uncounted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_ratelimit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReportResponse) GetVerdict() *CheckResponse {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetUncounted() uint64 {
+	if x != nil {
+		return x.Uncounted
+	}
+	return 0
+}
+
 // The decision on a request.
 //
 // If several rules match, `allowed` is their combined decision, and `decisions`
@@ -716,7 +831,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_ratelimit_proto_msgTypes[1]
+	mi := &file_ratelimit_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +843,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[1]
+	mi := &file_ratelimit_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +856,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{1}
+	return file_ratelimit_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CheckResponse) GetAllowed() bool {
@@ -863,7 +978,7 @@ type CheckBatchRequest struct {
 
 func (x *CheckBatchRequest) Reset() {
 	*x = CheckBatchRequest{}
-	mi := &file_ratelimit_proto_msgTypes[2]
+	mi := &file_ratelimit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +990,7 @@ func (x *CheckBatchRequest) String() string {
 func (*CheckBatchRequest) ProtoMessage() {}
 
 func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[2]
+	mi := &file_ratelimit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1003,7 @@ func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchRequest.ProtoReflect.Descriptor instead.
 func (*CheckBatchRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{2}
+	return file_ratelimit_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CheckBatchRequest) GetRequests() []*CheckRequest {
@@ -916,7 +1031,7 @@ type CheckBatchResponse struct {
 
 func (x *CheckBatchResponse) Reset() {
 	*x = CheckBatchResponse{}
-	mi := &file_ratelimit_proto_msgTypes[3]
+	mi := &file_ratelimit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1043,7 @@ func (x *CheckBatchResponse) String() string {
 func (*CheckBatchResponse) ProtoMessage() {}
 
 func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[3]
+	mi := &file_ratelimit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1056,7 @@ func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchResponse.ProtoReflect.Descriptor instead.
 func (*CheckBatchResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckBatchResponse) GetResults() []*CheckResult {
@@ -967,7 +1082,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_ratelimit_proto_msgTypes[4]
+	mi := &file_ratelimit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1094,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[4]
+	mi := &file_ratelimit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1107,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CheckResult) GetResult() isCheckResult_Result {
@@ -1075,7 +1190,7 @@ type RuleDecision struct {
 
 func (x *RuleDecision) Reset() {
 	*x = RuleDecision{}
-	mi := &file_ratelimit_proto_msgTypes[5]
+	mi := &file_ratelimit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1202,7 @@ func (x *RuleDecision) String() string {
 func (*RuleDecision) ProtoMessage() {}
 
 func (x *RuleDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[5]
+	mi := &file_ratelimit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1215,7 @@ func (x *RuleDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleDecision.ProtoReflect.Descriptor instead.
 func (*RuleDecision) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{5}
+	return file_ratelimit_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RuleDecision) GetRule() string {
@@ -1208,7 +1323,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_ratelimit_proto_msgTypes[6]
+	mi := &file_ratelimit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1335,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[6]
+	mi := &file_ratelimit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1348,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{6}
+	return file_ratelimit_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetConfigRequest) GetPageSize() int32 {
@@ -1279,7 +1394,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_ratelimit_proto_msgTypes[7]
+	mi := &file_ratelimit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1406,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[7]
+	mi := &file_ratelimit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1419,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{7}
+	return file_ratelimit_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetConfigResponse) GetDefaultRule() *Rule {
@@ -1423,9 +1538,9 @@ type Rule struct {
 	// Part of the units at once (`burst`) from which `near_limit` is set while they
 	// are in use, in ppm: 1 to 1,000,000. 0: never.
 	NearLimitPpm uint32 `protobuf:"varint,19,opt,name=near_limit_ppm,json=nearLimitPpm,proto3" json:"near_limit_ppm,omitempty"`
-	// Most units of debt, which costs that are reported after the fact may cause:
-	// as many as the algorithm can keep, unless the file says fewer. Unset: the rule keeps no debt.
-	// Envoy's files only.
+	// Most units of debt, which costs that are reported after the fact may cause. Only with
+	// `post_paid`, and unset is then as many as the algorithm can keep. In rules of Envoy's files
+	// also for a fixed window that counts refused requests. Otherwise unset: the rule keeps no debt.
 	MaxDebt *int64 `protobuf:"varint,21,opt,name=max_debt,json=maxDebt,proto3,oneof" json:"max_debt,omitempty"`
 	// True if overrides and bans of single keys can be set at run time
 	// (AdminService.SetOverride).
@@ -1438,14 +1553,20 @@ type Rule struct {
 	// purpose.)
 	DescriptorRule *DescriptorRule `protobuf:"bytes,25,opt,name=descriptor_rule,json=descriptorRule,proto3" json:"descriptor_rule,omitempty"`
 	// Output only. Source of the rule.
-	Origin        *RuleOrigin `protobuf:"bytes,26,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin *RuleOrigin `protobuf:"bytes,26,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Units that each request takes, whatever its `cost` is: 1 to 2^32 - 1. Unset: those of the
+	// request. `CheckRequest.costs` comes first.
+	Cost uint32 `protobuf:"varint,27,opt,name=cost,proto3" json:"cost,omitempty"`
+	// True if Report counts costs by the rule. Not for SLIDING_WINDOW_LOG, which can't be in debt.
+	// (In rules of Envoy's files see `descriptor_rule`.)
+	PostPaid      bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_ratelimit_proto_msgTypes[8]
+	mi := &file_ratelimit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1578,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[8]
+	mi := &file_ratelimit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1591,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{8}
+	return file_ratelimit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rule) GetName() string {
@@ -1634,6 +1755,20 @@ func (x *Rule) GetOrigin() *RuleOrigin {
 	return nil
 }
 
+func (x *Rule) GetCost() uint32 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *Rule) GetPostPaid() bool {
+	if x != nil {
+		return x.PostPaid
+	}
+	return false
+}
+
 // Source of a rule.
 type RuleOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1651,7 +1786,7 @@ type RuleOrigin struct {
 
 func (x *RuleOrigin) Reset() {
 	*x = RuleOrigin{}
-	mi := &file_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1798,7 @@ func (x *RuleOrigin) String() string {
 func (*RuleOrigin) ProtoMessage() {}
 
 func (x *RuleOrigin) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1811,7 @@ func (x *RuleOrigin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleOrigin.ProtoReflect.Descriptor instead.
 func (*RuleOrigin) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{9}
+	return file_ratelimit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RuleOrigin) GetKind() RuleOrigin_Kind {
@@ -1714,7 +1849,7 @@ type PartMatcher struct {
 
 func (x *PartMatcher) Reset() {
 	*x = PartMatcher{}
-	mi := &file_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1861,7 @@ func (x *PartMatcher) String() string {
 func (*PartMatcher) ProtoMessage() {}
 
 func (x *PartMatcher) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1874,7 @@ func (x *PartMatcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartMatcher.ProtoReflect.Descriptor instead.
 func (*PartMatcher) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{10}
+	return file_ratelimit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PartMatcher) GetPart() string {
@@ -1769,7 +1904,7 @@ type RuleOverride struct {
 
 func (x *RuleOverride) Reset() {
 	*x = RuleOverride{}
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1916,7 @@ func (x *RuleOverride) String() string {
 func (*RuleOverride) ProtoMessage() {}
 
 func (x *RuleOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1929,7 @@ func (x *RuleOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleOverride.ProtoReflect.Descriptor instead.
 func (*RuleOverride) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{11}
+	return file_ratelimit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RuleOverride) GetMatchers() []*PartMatcher {
@@ -1830,7 +1965,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1977,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1990,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Grant) GetKind() isGrant_Kind {
@@ -1942,7 +2077,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2089,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2102,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Candidate) GetMaxRequests() int64 {
@@ -2022,7 +2157,7 @@ type DescriptorRule struct {
 
 func (x *DescriptorRule) Reset() {
 	*x = DescriptorRule{}
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2169,7 @@ func (x *DescriptorRule) String() string {
 func (*DescriptorRule) ProtoMessage() {}
 
 func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2182,7 @@ func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorRule.ProtoReflect.Descriptor instead.
 func (*DescriptorRule) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescriptorRule) GetDomain() string {
@@ -2116,7 +2251,7 @@ type DescriptorStep struct {
 
 func (x *DescriptorStep) Reset() {
 	*x = DescriptorStep{}
-	mi := &file_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2263,7 @@ func (x *DescriptorStep) String() string {
 func (*DescriptorStep) ProtoMessage() {}
 
 func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2276,7 @@ func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorStep.ProtoReflect.Descriptor instead.
 func (*DescriptorStep) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescriptorStep) GetKey() string {
@@ -2176,7 +2311,7 @@ var File_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xa8\x02\n" +
+	"\x0fratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x9f\x03\n" +
 	"\fCheckRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12J\n" +
@@ -2186,11 +2321,21 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x04cost\x18\x04 \x01(\x04H\x00R\x04cost\x88\x01\x01\x12\x17\n" +
 	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\tR\trequestId\x1a=\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\x12;\n" +
+	"\x05costs\x18\a \x03(\v2%.ratelimit.v1.CheckRequest.CostsEntryR\x05costs\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\x80\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"CostsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01B\a\n" +
+	"\x05_cost\"E\n" +
+	"\rReportRequest\x124\n" +
+	"\arequest\x18\x01 \x01(\v2\x1a.ratelimit.v1.CheckRequestR\arequest\"e\n" +
+	"\x0eReportResponse\x125\n" +
+	"\averdict\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseR\averdict\x12\x1c\n" +
+	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\x80\a\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12#\n" +
 	"\rcurrent_count\x18\x02 \x01(\x03R\fcurrentCount\x12\x10\n" +
@@ -2270,7 +2415,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\x94\b\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xc5\b\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2299,7 +2444,9 @@ const file_ratelimit_proto_rawDesc = "" +
 	"candidates\x18\x17 \x03(\v2\x17.ratelimit.v1.CandidateR\n" +
 	"candidates\x12E\n" +
 	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
-	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06originB\x0e\n" +
+	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06origin\x12\x12\n" +
+	"\x04cost\x18\x1b \x01(\rR\x04cost\x12\x1b\n" +
+	"\tpost_paid\x18\x1f \x01(\bR\bpostPaidB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
 	"\t_max_debt\"\xdb\x01\n" +
 	"\n" +
@@ -2373,12 +2520,13 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x13ON_CHANGE_KEEP_USED\x10\x01\x12\x17\n" +
 	"\x13ON_CHANGE_KEEP_LEFT\x10\x02\x12\x13\n" +
 	"\x0fON_CHANGE_SCALE\x10\x03\x12\x13\n" +
-	"\x0fON_CHANGE_RESET\x10\x042\xbd\x02\n" +
+	"\x0fON_CHANGE_RESET\x10\x042\x82\x03\n" +
 	"\x10RateLimitService\x12@\n" +
 	"\x05Check\x12\x1a.ratelimit.v1.CheckRequest\x1a\x1b.ratelimit.v1.CheckResponse\x12O\n" +
 	"\n" +
 	"CheckBatch\x12\x1f.ratelimit.v1.CheckBatchRequest\x1a .ratelimit.v1.CheckBatchResponse\x12H\n" +
-	"\vCheckStream\x12\x1a.ratelimit.v1.CheckRequest\x1a\x19.ratelimit.v1.CheckResult(\x010\x01\x12L\n" +
+	"\vCheckStream\x12\x1a.ratelimit.v1.CheckRequest\x1a\x19.ratelimit.v1.CheckResult(\x010\x01\x12C\n" +
+	"\x06Report\x12\x1b.ratelimit.v1.ReportRequest\x1a\x1c.ratelimit.v1.ReportResponse\x12L\n" +
 	"\tGetConfig\x12\x1e.ratelimit.v1.GetConfigRequest\x1a\x1f.ratelimit.v1.GetConfigResponseB\"P\x01Z\x1erlaas/ratelimit/v1;ratelimitv1b\x06proto3"
 
 var (
@@ -2394,7 +2542,7 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),                // 0: ratelimit.v1.Algorithm
 	(UnmatchedPolicy)(0),          // 1: ratelimit.v1.UnmatchedPolicy
@@ -2405,77 +2553,85 @@ var file_ratelimit_proto_goTypes = []any{
 	(CheckResponse_Reason)(0),     // 6: ratelimit.v1.CheckResponse.Reason
 	(RuleOrigin_Kind)(0),          // 7: ratelimit.v1.RuleOrigin.Kind
 	(*CheckRequest)(nil),          // 8: ratelimit.v1.CheckRequest
-	(*CheckResponse)(nil),         // 9: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),     // 10: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),    // 11: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),           // 12: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),          // 13: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),      // 14: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),     // 15: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                  // 16: ratelimit.v1.Rule
-	(*RuleOrigin)(nil),            // 17: ratelimit.v1.RuleOrigin
-	(*PartMatcher)(nil),           // 18: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),          // 19: ratelimit.v1.RuleOverride
-	(*Grant)(nil),                 // 20: ratelimit.v1.Grant
-	(*Candidate)(nil),             // 21: ratelimit.v1.Candidate
-	(*DescriptorRule)(nil),        // 22: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),        // 23: ratelimit.v1.DescriptorStep
-	nil,                           // 24: ratelimit.v1.CheckRequest.AttributesEntry
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*status.Status)(nil),         // 26: google.rpc.Status
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*ReportRequest)(nil),         // 9: ratelimit.v1.ReportRequest
+	(*ReportResponse)(nil),        // 10: ratelimit.v1.ReportResponse
+	(*CheckResponse)(nil),         // 11: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),     // 12: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),    // 13: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),           // 14: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),          // 15: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),      // 16: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 17: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                  // 18: ratelimit.v1.Rule
+	(*RuleOrigin)(nil),            // 19: ratelimit.v1.RuleOrigin
+	(*PartMatcher)(nil),           // 20: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),          // 21: ratelimit.v1.RuleOverride
+	(*Grant)(nil),                 // 22: ratelimit.v1.Grant
+	(*Candidate)(nil),             // 23: ratelimit.v1.Candidate
+	(*DescriptorRule)(nil),        // 24: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),        // 25: ratelimit.v1.DescriptorStep
+	nil,                           // 26: ratelimit.v1.CheckRequest.AttributesEntry
+	nil,                           // 27: ratelimit.v1.CheckRequest.CostsEntry
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*status.Status)(nil),         // 29: google.rpc.Status
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	24, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	25, // 1: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	25, // 2: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
-	0,  // 3: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
-	5,  // 4: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	25, // 5: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	13, // 6: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
-	6,  // 7: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	8,  // 8: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	12, // 9: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	9,  // 10: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	26, // 11: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
-	0,  // 12: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	25, // 13: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	25, // 14: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	25, // 15: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	6,  // 16: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	16, // 17: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	16, // 18: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
-	1,  // 19: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
-	0,  // 20: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	25, // 21: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	18, // 22: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	19, // 23: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
-	2,  // 24: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
-	3,  // 25: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	27, // 26: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
-	4,  // 27: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	21, // 28: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
-	22, // 29: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	17, // 30: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	7,  // 31: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	18, // 32: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	20, // 33: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	25, // 34: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
-	0,  // 35: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
-	23, // 36: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	8,  // 37: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	10, // 38: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	8,  // 39: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	14, // 40: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	9,  // 41: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	11, // 42: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	12, // 43: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	15, // 44: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	41, // [41:45] is the sub-list for method output_type
-	37, // [37:41] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	26, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	27, // 1: ratelimit.v1.CheckRequest.costs:type_name -> ratelimit.v1.CheckRequest.CostsEntry
+	8,  // 2: ratelimit.v1.ReportRequest.request:type_name -> ratelimit.v1.CheckRequest
+	11, // 3: ratelimit.v1.ReportResponse.verdict:type_name -> ratelimit.v1.CheckResponse
+	28, // 4: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	28, // 5: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	0,  // 6: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
+	5,  // 7: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
+	28, // 8: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	15, // 9: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	6,  // 10: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	8,  // 11: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	14, // 12: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	11, // 13: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	29, // 14: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	0,  // 15: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
+	28, // 16: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	28, // 17: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	28, // 18: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	6,  // 19: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	18, // 20: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	18, // 21: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	1,  // 22: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
+	0,  // 23: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
+	28, // 24: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	20, // 25: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	21, // 26: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	2,  // 27: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
+	3,  // 28: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
+	30, // 29: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	4,  // 30: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	23, // 31: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
+	24, // 32: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	19, // 33: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	7,  // 34: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	20, // 35: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	22, // 36: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	28, // 37: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
+	0,  // 38: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
+	25, // 39: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	8,  // 40: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	12, // 41: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	8,  // 42: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	9,  // 43: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
+	16, // 44: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	11, // 45: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	13, // 46: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	14, // 47: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	10, // 48: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
+	17, // 49: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	45, // [45:50] is the sub-list for method output_type
+	40, // [40:45] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2484,13 +2640,13 @@ func file_ratelimit_proto_init() {
 		return
 	}
 	file_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ratelimit_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ratelimit_proto_msgTypes[4].OneofWrappers = []any{
+	file_ratelimit_proto_msgTypes[4].OneofWrappers = []any{}
+	file_ratelimit_proto_msgTypes[6].OneofWrappers = []any{
 		(*CheckResult_Response)(nil),
 		(*CheckResult_Error)(nil),
 	}
-	file_ratelimit_proto_msgTypes[8].OneofWrappers = []any{}
-	file_ratelimit_proto_msgTypes[12].OneofWrappers = []any{
+	file_ratelimit_proto_msgTypes[10].OneofWrappers = []any{}
+	file_ratelimit_proto_msgTypes[14].OneofWrappers = []any{
 		(*Grant_Limit)(nil),
 		(*Grant_Unlimited)(nil),
 		(*Grant_Banned)(nil),
@@ -2501,7 +2657,7 @@ func file_ratelimit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,6 +43,7 @@ const (
 	RateLimitService_Check_FullMethodName       = "/ratelimit.v1.RateLimitService/Check"
 	RateLimitService_CheckBatch_FullMethodName  = "/ratelimit.v1.RateLimitService/CheckBatch"
 	RateLimitService_CheckStream_FullMethodName = "/ratelimit.v1.RateLimitService/CheckStream"
+	RateLimitService_Report_FullMethodName      = "/ratelimit.v1.RateLimitService/Report"
 	RateLimitService_GetConfig_FullMethodName   = "/ratelimit.v1.RateLimitService/GetConfig"
 )
 
@@ -62,6 +63,12 @@ type RateLimitServiceClient interface {
 	// Decides each request of a stream independently. Returns one result for each
 	// request, in the order of the requests.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckRequest, CheckResult], error)
+	// Counts a cost that has arisen already, whatever is left, in the rules that apply and have
+	// `post_paid`, under a ban too. More than is left becomes debt, which the rate pays back
+	// (FIXED_WINDOW: until the window ends); until then Check is denied.
+	//
+	// FAILED_PRECONDITION if no rule that applies has `post_paid`.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller
 	// needs the role `admin`.
@@ -109,6 +116,16 @@ func (c *rateLimitServiceClient) CheckStream(ctx context.Context, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RateLimitService_CheckStreamClient = grpc.BidiStreamingClient[CheckRequest, CheckResult]
 
+func (c *rateLimitServiceClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetConfigResponse)
@@ -135,6 +152,12 @@ type RateLimitServiceServer interface {
 	// Decides each request of a stream independently. Returns one result for each
 	// request, in the order of the requests.
 	CheckStream(grpc.BidiStreamingServer[CheckRequest, CheckResult]) error
+	// Counts a cost that has arisen already, whatever is left, in the rules that apply and have
+	// `post_paid`, under a ban too. More than is left becomes debt, which the rate pays back
+	// (FIXED_WINDOW: until the window ends); until then Check is denied.
+	//
+	// FAILED_PRECONDITION if no rule that applies has `post_paid`.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller
 	// needs the role `admin`.
@@ -157,6 +180,9 @@ func (UnimplementedRateLimitServiceServer) CheckBatch(context.Context, *CheckBat
 }
 func (UnimplementedRateLimitServiceServer) CheckStream(grpc.BidiStreamingServer[CheckRequest, CheckResult]) error {
 	return status.Error(codes.Unimplemented, "method CheckStream not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
 }
 func (UnimplementedRateLimitServiceServer) GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetConfig not implemented")
@@ -225,6 +251,24 @@ func _RateLimitService_CheckStream_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RateLimitService_CheckStreamServer = grpc.BidiStreamingServer[CheckRequest, CheckResult]
 
+func _RateLimitService_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_GetConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetConfigRequest)
 	if err := dec(in); err != nil {
@@ -257,6 +301,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckBatch",
 			Handler:    _RateLimitService_CheckBatch_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _RateLimitService_Report_Handler,
 		},
 		{
 			MethodName: "GetConfig",

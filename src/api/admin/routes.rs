@@ -8,9 +8,11 @@ use axum::http::Method;
 
 use crate::api::auth::Permission;
 
-/// A service of administration.
+/// A service with routes here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::api) enum AdminApi {
+    /// `RateLimitService`, but for what has routes of its own.
+    Decisions,
     /// `AdminService`.
     Keys,
     /// `ProjectService`.
@@ -143,6 +145,12 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     streaming(route("WatchStats", SHOW, Verb::Get, "/v1/admin/stats")),
 ];
 
+/// The methods of decisions without a form of their own.
+pub(in crate::api) const DECISION_ROUTES: &[AdminRoute] = &[AdminRoute {
+    api: AdminApi::Decisions,
+    ..route("Report", Permission::Decisions, Verb::Post, "/v1/report")
+}];
+
 /// Every method of the projects. `UpdateRule` has two routes.
 pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
     of_projects("CreateProject", Permission::ADMIN, Verb::Post, "/v1/projects"),
@@ -223,9 +231,9 @@ impl AdminRoute {
     }
 }
 
-/// Returns the routes of both services.
-fn all() -> impl Iterator<Item = &'static AdminRoute> {
-    ROUTES.iter().chain(PROJECT_ROUTES)
+/// Returns the routes of all services.
+pub(in crate::api) fn all() -> impl Iterator<Item = &'static AdminRoute> {
+    ROUTES.iter().chain(PROJECT_ROUTES).chain(DECISION_ROUTES)
 }
 
 #[cfg(test)]

@@ -36,13 +36,18 @@ const ATTRIBUTES: Field = Field {
 };
 const COST: Field =
     Field { names: &["cost"], reason: "cost", valid: "a whole number from 0 to 4294967295" };
+const COSTS: Field = Field {
+    names: &["costs"],
+    reason: "costs",
+    valid: "an object of whole numbers from 0 to 4294967295 with unique names",
+};
 const DRY_RUN: Field =
     Field { names: &["dryRun", "dry_run"], reason: "dry_run", valid: "true or false" };
 const REQUEST_ID: Field =
     Field { names: &["requestId", "request_id"], reason: "request_id", valid: "a string" };
 
 /// The fields with bounds.
-const FIELDS: [Field; 5] = [USER_ID, RESOURCE, ATTRIBUTES, COST, REQUEST_ID];
+const FIELDS: [Field; 6] = [USER_ID, RESOURCE, ATTRIBUTES, COST, COSTS, REQUEST_ID];
 
 /// Decides one request.
 pub(super) async fn check(State(state): State<HttpState>, request: Request) -> Response {
@@ -89,9 +94,19 @@ fn read(body: &[u8]) -> Result<CheckRequest, Rejection> {
         },
         dry_run: members.take(&DRY_RUN)?.unwrap_or_default(),
         request_id: members.take(&REQUEST_ID)?.unwrap_or_default(),
+        costs: match members.take::<JsonObject<'_>>(&COSTS)? {
+            Some(costs) => read_costs(costs)?,
+            None => HashMap::new(),
+        },
     };
     members.close()?;
     Ok(request)
+}
+
+fn read_costs(costs: JsonObject<'_>) -> Result<HashMap<String, u64>, Rejection> {
+    let costs = costs.entries::<&RawValue>(&COSTS)?.into_iter();
+    let costs = costs.map(|(rule, units)| Some((rule, whole_number(units)?)));
+    costs.collect::<Option<_>>().ok_or_else(|| COSTS.invalid())
 }
 
 /// Parses a whole number, or a string that contains one. `1.0` and `1e2` are whole numbers too.
@@ -130,6 +145,7 @@ mod tests {
             cost: Some(100),
             dry_run: true,
             request_id: "7".to_owned(),
+            costs: HashMap::from([("tokens".to_owned(), 100)]),
         };
         for cost in ["100", "\"100\"", "1e2", "\"1e2\"", "100.0"] {
             for (user_id, dry_run, request_id) in
@@ -137,13 +153,14 @@ mod tests {
             {
                 let body = format!(
                     r#" {{"{user_id}": "\u0061lice", "resource": "/r", "{dry_run}": true,
-                         "{request_id}": "7", "attributes": {{"plan": "free"}}, "cost": {cost}}} "#
+                         "{request_id}": "7", "attributes": {{"plan": "free"}}, "cost": {cost},
+                         "costs": {{"tokens": {cost}}}}} "#
                 );
                 assert_eq!(read(body.as_bytes()).expect(&body), expected);
             }
         }
         let nulls = r#"{"userId": null, "resource": null, "attributes": null, "cost": null,
-                        "dryRun": null, "requestId": null}"#;
+                        "dryRun": null, "requestId": null, "costs": null}"#;
         assert_eq!(read(nulls.as_bytes()).expect(nulls), CheckRequest::default());
         assert_eq!(read(b"{}").expect("nothing"), CheckRequest::default());
     }
@@ -181,8 +198,11 @@ mod tests {
         }
         for cost in ["-1", "1.5", "1e10", "\"\"", "\"x\"", "\" 1\"", "\"NaN\"", "true", "[]", "{}"]
         {
-            let detail = detail(&format!("{{\"cost\": {cost}}}"));
+            let detail = self::detail(&format!("{{\"cost\": {cost}}}"));
             assert_eq!(detail, "cost must be a whole number from 0 to 4294967295", "{cost}");
+            let detail = self::detail(&format!("{{\"costs\": {{\"a\": {cost}}}}}"));
+            let expected = "an object of whole numbers from 0 to 4294967295 with unique names";
+            assert_eq!(detail, format!("costs must be {expected}"), "{cost}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! | path | response |
 //! | --- | --- |
 //! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
+//! | `POST /v1/report` | the JSON mapping of `Report` |
 //! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
 //! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
 //! | `/projects`, `/projects/…` | the management API of RLaaS on GoRL, in its shapes |
@@ -75,6 +76,7 @@ pub fn router(
     projects: Projects,
     ready: watch::Receiver<bool>,
 ) -> Router {
+    let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
     let probes = probes::router(&state, ready);
     let metrics = Arc::clone(&state.metrics);
     let decisions = Router::new()
@@ -88,6 +90,7 @@ pub fn router(
         .merge(rules)
         .merge(probes)
         .merge(admin::router(administrator, projects.clone(), metrics))
+        .merge(admin::decision_router(limiter, projects.clone(), of_decisions))
         .merge(compat_projects::router(projects.clone()))
         .merge(admin::project_router(projects))
         .fallback(unknown_path)

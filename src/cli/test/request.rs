@@ -37,6 +37,7 @@ pub(super) struct CheckFields {
     cost: Option<u64>,
     dry_run: Option<bool>,
     request_id: Option<String>,
+    costs: Option<HashMap<String, u64>>,
 }
 
 /// `descriptors` of a case or a step.
@@ -131,9 +132,10 @@ impl StepRequest {
 
 /// Checks the fields of a request against their bounds.
 pub(super) fn parse_check(request: &CheckRequest) -> Result<Request<'_>, InvalidRequest> {
-    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id } = request;
+    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = request;
     let (cost, dry_run) = (*cost, *dry_run);
     Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
+        .with_costs(costs)?
         .with_request_id(request_id)
 }
 
@@ -146,6 +148,7 @@ impl CheckFields {
             cost: self.cost.or(shared.cost),
             dry_run: self.dry_run.or(shared.dry_run).unwrap_or_default(),
             request_id: self.request_id.or(shared.request_id).unwrap_or_default(),
+            costs: self.costs.or(shared.costs).unwrap_or_default(),
         }
     }
 }

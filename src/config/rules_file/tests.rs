@@ -166,6 +166,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         field(any::<bool>()),
         field(any::<bool>()),
         field(shares),
+        (field(1_u64..100), field(Just(false))),
         prop::collection::vec(exception(), 0..3),
         prop::collection::vec(candidate(), 0..3),
     );
@@ -174,7 +175,9 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         let ((algorithm, limit, burst), window) = rate;
         let (on_store_failure, fail_open, local_share) = failure;
         let (mode, shadow, enforce) = mode;
-        let (on_change, overridable, breaker_opens_rule, near_limit, overrides, candidates) = rest;
+        let (on_change, overridable, breaker_opens_rule, near_limit, costs, overrides, candidates) =
+            rest;
+        let (cost, post_paid) = costs;
         let is_short = matcher.resource.is_unset();
         RuleSpec {
             version: Field::Unset,
@@ -186,6 +189,9 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             limit: Field::Set(limit),
             window,
             burst,
+            cost,
+            post_paid,
+            max_debt: Field::Unset,
             shadow,
             mode,
             enforce,

@@ -6,6 +6,7 @@ mod get_config;
 mod hashed_keys;
 mod invalid_requests;
 mod metadata;
+mod reports;
 mod request_ids;
 mod rule_specs;
 mod services;

@@ -107,14 +107,28 @@ impl Grants {
         }
     }
 
-    /// Returns what decides without a ban of the key.
-    pub(super) fn below_ban(&self, id: u8, time: Timestamp) -> Granted {
-        let own = match self.by_file.get(&id) {
+    /// Returns what decides without overrides of the key.
+    fn own(&self, id: u8) -> Granted {
+        match self.by_file.get(&id) {
             None => Granted::Limited(self.rule),
             Some(Grant::Limited(limit)) => Granted::Limited(LimitNumbers::new(limit)),
             Some(Grant::Unlimited) => Granted::Unlimited,
             Some(Grant::Banned) => Granted::Banned { until: None },
-        };
+        }
+    }
+
+    /// Returns the limit by which a report is counted, whatever decides.
+    pub(super) fn charging(&self, id: u8, time: Timestamp) -> Option<LimitNumbers> {
+        let all = [self.below_ban(id, time), self.own(id)];
+        all.into_iter().find_map(|granted| match granted {
+            Granted::Limited(limit) => Some(limit),
+            Granted::Unlimited | Granted::Banned { .. } => None,
+        })
+    }
+
+    /// Returns what decides without a ban of the key.
+    pub(super) fn below_ban(&self, id: u8, time: Timestamp) -> Granted {
+        let own = self.own(id);
         match self.of_keys.get(&id) {
             Some((KeyGrant::Unlimited, ends_at)) if *ends_at > time => Granted::Unlimited,
             Some((KeyGrant::Limited { units, burst }, ends_at)) if *ends_at > time => {

@@ -125,6 +125,13 @@ impl Model {
             }
             action => action,
         };
+        if let Action::Report(cost) = action
+            && !matches!(self.grants.by(id, time), Granted::Limited(_))
+            && let Some(limit) = self.grants.charging(id, time).filter(|_| cost != Cost::NONE)
+        {
+            self.decide_by(limit);
+            self.report(id, now, cost);
+        }
         let uncounted = |outcome| Decision { at: frozen, ..Decision::uncounted(outcome) };
         match self.grants.by(id, time) {
             Granted::Limited(limit) => self.decide_by(limit),

@@ -39,7 +39,7 @@ impl HttpResponse {
     }
 
     /// Returns the detail of a problem document.
-    pub(super) fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();
         assert_eq!(problem["status"], self.status, "{problem}");
@@ -51,7 +51,7 @@ pub(super) async fn get(server: &Rlaas, target: &str) -> HttpResponse {
     send(server, "GET", target, None).await
 }
 
-pub(super) async fn post(server: &Rlaas, path: &str, body: &str) -> HttpResponse {
+pub(crate) async fn post(server: &Rlaas, path: &str, body: &str) -> HttpResponse {
     send(server, "POST", path, Some(body)).await
 }
 

@@ -97,6 +97,8 @@ fn assert_listed(text: &str) {
     exposed.insert(("rlaas_tls_certificate_expiry_timestamp_seconds", "gauge"));
     // Only servers with projects have this one.
     exposed.insert(("rlaas_project_decisions_total", "counter"));
+    // Only servers whose rules have a ceiling of the debt have this one.
+    exposed.insert(("rlaas_uncounted_units_total", "counter"));
     // Only servers with candidates have this one.
     exposed.insert(("rlaas_candidate_decisions_total", "counter"));
     let row = |line: &'static str| {

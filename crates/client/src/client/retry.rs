@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rlaas_core::algorithm::Cost;
 use rlaas_core::clock::Deadline;
 use rlaas_core::rules::Request;
 use tonic::{Code, Status};
@@ -56,7 +55,7 @@ impl Retries {
     pub(super) fn request_id(&self, request: &Request<'_>) -> String {
         match request.request_id() {
             Some(id) => id.to_owned(),
-            None if self.max == 0 || takes_nothing(request) => String::new(),
+            None if self.max == 0 || request.takes_nothing() => String::new(),
             None => self.new_id(),
         }
     }
@@ -95,10 +94,6 @@ impl Retries {
         }
         has_time
     }
-}
-
-fn takes_nothing(request: &Request<'_>) -> bool {
-    request.dry_run() || request.cost() == Cost::NONE
 }
 
 /// Returns `true` if the call may have a better result when it is repeated. A server that sheds

@@ -154,7 +154,8 @@ impl Limit {
         let burst = Self::count(burst.clamp(self.burst(), self.most_burst()));
         let units = Self::count(units.clamp(self.units(), Self::MAX_UNITS));
         let shared = burst.zip(units).map(|(burst, units)| SharedMost { burst, units });
-        Self { shared, ..self }
+        let most = burst.map_or(0, |burst| super::MAX_IN_USE - u64::from(burst.get()));
+        Self { shared, max_debt: self.max_debt.map(|debt| debt.min(most)), ..self }
     }
 
     /// Returns the same limit, to decide alone on its state.

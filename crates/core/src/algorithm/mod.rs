@@ -101,6 +101,13 @@ macro_rules! registry {
                 }
             }
 
+            /// Returns a limit that keeps debt: up to `max_debt`, or as much as can be kept.
+            pub(crate) fn with_debt(self, limit: Limit, max_debt: Option<u64>) -> Limit {
+                let most = self.max_debt(&limit);
+                let debt = max_debt.map_or(most, |units| units.min(most));
+                limit.with_max_debt(debt).unwrap_or(limit)
+            }
+
             /// Returns `true` if the burst may differ from the units per window.
             pub const fn has_burst(self) -> bool {
                 match self { $(Self::$variant => $module::HAS_BURST,)* }

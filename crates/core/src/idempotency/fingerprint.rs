@@ -3,12 +3,16 @@
 
 use sha2::{Digest, Sha256};
 
+use super::Operation;
 use crate::operation::StoreHit;
 use crate::rules::Request;
 
-/// Returns the hash of a project, empty for none, a user and a request id.
-pub(super) fn of_id(project: &str, user_id: &str, request_id: &str) -> u128 {
-    let mut hash = FieldHash::new("id");
+/// Returns the hash of an operation, a project, empty for none, a user and a request id.
+pub(super) fn of_id(operation: Operation, project: &str, user_id: &str, request_id: &str) -> u128 {
+    let mut hash = FieldHash::new(match operation {
+        Operation::Check => "id",
+        Operation::Report => "id of a report",
+    });
     hash.push(user_id.as_bytes());
     hash.push(request_id.as_bytes());
     // Without a project the hash is that of earlier releases.
@@ -33,6 +37,18 @@ pub(super) fn of_request(request: &Request<'_>) -> u128 {
     for (name, value) in attributes {
         hash.push(name.as_bytes());
         hash.push(value.as_bytes());
+    }
+    // Without costs the hash is that of earlier releases.
+    let mut costs: Vec<(&str, u64)> = request.costs().iter().collect();
+    costs.sort_by_key(|(rule, _)| *rule);
+    costs.dedup_by_key(|(rule, _)| *rule);
+    if !costs.is_empty() {
+        // An odd number of fields: attributes have an even one.
+        hash.push(b"costs");
+    }
+    for (rule, units) in costs {
+        hash.push(rule.as_bytes());
+        hash.push(&units.to_le_bytes());
     }
     hash.finish()
 }
@@ -77,10 +93,12 @@ mod tests {
 
     #[test]
     fn fields_do_not_run_into_each_other() {
-        assert_ne!(of_id("", "ab", "c"), of_id("", "a", "bc"));
-        assert_ne!(of_id("", "", "ab"), of_id("", "ab", ""));
-        assert_ne!(of_id("", "a", "b"), of_id("p", "a", "b"));
-        assert_ne!(of_id("p", "a", "b"), of_id("q", "a", "b"));
+        let of = |project, user, id| of_id(Operation::Check, project, user, id);
+        assert_ne!(of("", "ab", "c"), of("", "a", "bc"));
+        assert_ne!(of("", "", "ab"), of("", "ab", ""));
+        assert_ne!(of("", "a", "b"), of("p", "a", "b"));
+        assert_ne!(of("p", "a", "b"), of("q", "a", "b"));
+        assert_ne!(of("p", "a", "b"), of_id(Operation::Report, "p", "a", "b"));
     }
 
     #[test]
@@ -91,11 +109,18 @@ mod tests {
             of_request(&builder.build().expect("a valid request"))
         };
         let all = build(request(&attributes));
+        let costs = |costs: &[(&str, u64); 2]| {
+            let request = request(&attributes).build().and_then(|one| one.with_costs(costs));
+            of_request(&request.expect("a valid request"))
+        };
+        assert_eq!(costs(&[("a", 1), ("b", 2)]), costs(&[("b", 2), ("a", 1)]));
         assert_eq!(build(request(&[("zone", "eu"), ("plan", "pro")])), all);
         let others = [
             build(request(&attributes).request_id("x")),
             build(request(&attributes).cost(2)),
             build(request(&attributes).resource("/s")),
+            costs(&[("pro", 1), ("a", 1)]),
+            costs(&[("pro", 2), ("a", 1)]),
             build(request(&[("plan", "zone"), ("pro", "eu")])),
             build(Request::user("bob").resource("/r").attributes(&attributes)),
             build(Request::user("alice").resource("/r")),

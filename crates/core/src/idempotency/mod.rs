@@ -29,7 +29,7 @@ pub const MAX_REPLAYS: u32 = 8;
 /// The request id of a store request: what the store looks up and remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// Hash of the project, the user and the request id, which names the record.
+    /// Hash of the operation, the project, the user and the request id, which names the record.
     pub id: u128,
     /// Hash of the request, by which another request under the same id is detected.
     pub fingerprint: u128,
@@ -39,6 +39,15 @@ pub struct IdempotencyRecord {
     pub call: CallId,
     /// What the call does with the record.
     pub purpose: RecordUse,
+}
+
+/// What a request with a request id asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// To decide.
+    Check,
+    /// To count a cost that was incurred already.
+    Report,
 }
 
 /// Number of one call, different for each call of all instances.
@@ -101,13 +110,19 @@ impl IdempotencyRecord {
     /// Longest time for which a reply is remembered.
     pub const MAX_TTL: Micros = Micros::from_secs(86_400);
 
-    /// Creates the record of a request; `None` if it has no request id or takes no units.
-    pub fn for_request(request: &Request<'_>, ttl: Micros, call: CallId) -> Option<Self> {
+    /// Creates the record of a request; `None` if it has no request id or takes no units. The same id
+    /// is another one for another operation.
+    pub fn for_request(
+        request: &Request<'_>,
+        operation: Operation,
+        ttl: Micros,
+        call: CallId,
+    ) -> Option<Self> {
         let request_id = request.request_id()?;
-        if request.dry_run() || request.cost() == Cost::NONE {
+        if request.takes_nothing() {
             return None;
         }
-        let id = fingerprint::of_id(request.project(), request.user_id(), request_id);
+        let id = fingerprint::of_id(operation, request.project(), request.user_id(), request_id);
         let fingerprint = fingerprint::of_request(request);
         let ttl = ttl.clamp(Self::MIN_TTL, Self::MAX_TTL);
         Some(Self { id, fingerprint, ttl, call, purpose: RecordUse::Decide })

@@ -53,7 +53,7 @@ impl OneKey {
 
 fn once(call: u64, purpose: RecordUse) -> Option<IdempotencyRecord> {
     let request = Request::user("alice").request_id("x").build().expect("a valid request");
-    let record = IdempotencyRecord::for_request(&request, TTL, CallId(call));
+    let record = IdempotencyRecord::for_request(&request, Operation::Check, TTL, CallId(call));
     record.map(|record| record.with_purpose(purpose))
 }
 

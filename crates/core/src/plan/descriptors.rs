@@ -68,7 +68,7 @@ impl Descriptors {
                     overridable: rule.overridable,
                     on_change: None,
                     revision: None,
-                    stricter: None,
+                    counted_by: None,
                     mode: rule.mode,
                     action,
                 });
@@ -144,7 +144,7 @@ fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Act
     }
 }
 
-/// Sets [`Hit::stricter`] on hits of the same key that have different limits.
+/// Sets [`Hit::counted_by`] on hits of the same key that have different limits.
 fn apply_strictest_limit(hits: &mut [Hit]) {
     for at in 1..hits.len() {
         for earlier in 0..at {
@@ -156,9 +156,9 @@ fn apply_strictest_limit(hits: &mut [Hit]) {
                 continue;
             };
             if one.units() <= other.units() {
-                hits[at].stricter = Some(Box::new(Grant::Limited(one)));
+                hits[at].counted_by = Some(Box::new(Grant::Limited(one)));
             } else {
-                hits[earlier].stricter = Some(Box::new(Grant::Limited(other)));
+                hits[earlier].counted_by = Some(Box::new(Grant::Limited(other)));
             }
         }
     }

@@ -75,8 +75,9 @@ pub struct Hit {
     pub on_change: Option<OnChange>,
     /// Revision that has set the rule. `None` without `on_change`.
     pub revision: Option<NonZeroU64>,
-    /// Limit of another hit of the same key that replaces `grant`.
-    pub stricter: Option<Box<Grant>>,
+    /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
+    /// or that beneath a ban.
+    pub counted_by: Option<Box<Grant>>,
     /// Mode of the rule for this key.
     pub mode: Mode,
     /// Operation on the state.
@@ -100,12 +101,46 @@ pub enum RuleIndex {
 impl Plan {
     /// Plans a request by user, resource and attributes.
     pub fn for_request(rules: &RuleSet, request: &Request<'_>) -> Self {
-        let cost = request.cost();
-        let action = if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) };
+        let cost = if request.dry_run() { Cost::NONE } else { request.cost() };
+        let units = RequestUnits::Decide { cost, reported: Cost::NONE };
+        Self::for_rules(rules, request, units, |rule| {
+            let cost = rule.cost_for(request);
+            Some(if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) })
+        })
+    }
+
+    /// Plans a report of a cost that was incurred already, by the rules that are paid afterwards. They
+    /// count it under a ban and an unlimited override too: by the limit of the rule.
+    pub fn for_report(rules: &RuleSet, request: &Request<'_>) -> Self {
+        let cost = if request.dry_run() { Cost::NONE } else { request.cost() };
+        let mut plan = Self::for_rules(rules, request, RequestUnits::Report(cost), |rule| {
+            let cost = rule.reported_cost(request)?;
+            Some(if request.dry_run() { Action::Peek(cost) } else { Action::Report(cost) })
+        });
+        for hit in &mut plan.hits {
+            let RuleIndex::Flat(position) = hit.rule else { continue };
+            let own = rules.rule_at(position).grant;
+            if hit.grant.limit().is_none() && own.limit().is_some() {
+                hit.counted_by = Some(Box::new(own));
+            }
+        }
+        plan
+    }
+
+    /// Plans a request with this action for each rule that it meets; without one the rule is left out.
+    #[inline]
+    fn for_rules(
+        rules: &RuleSet,
+        request: &Request<'_>,
+        units: RequestUnits,
+        action: impl Fn(&Rule) -> Option<Action>,
+    ) -> Self {
         let mut hits = SmallVec::new();
         let mut candidates = Vec::new();
         let is_matched = rules.for_each_match(request, |position, rule| {
-            if rule.mode != Mode::Off {
+            if rule.mode != Mode::Off
+                && let Some(action) = action(rule)
+            {
                 let hit = Hit::of_rule(rules, position, rule, request, rules.hashing(), action);
                 if !rule.candidates.is_empty() {
                     candidates::push(&mut candidates, hits.len(), rule, &hit, request);
@@ -113,10 +148,7 @@ impl Plan {
                 hits.push(hit);
             }
         });
-        let is_unmatched = !is_matched;
-        let cost = if request.dry_run() { Cost::NONE } else { cost };
-        let units = RequestUnits::Decide { cost, reported: Cost::NONE };
-        let coupling = Coupling::AllOrNothing;
+        let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
         Self { hits, candidates, coupling, is_unmatched, units, once: None }
     }
 
@@ -164,7 +196,7 @@ impl Hit {
             overridable: rule.overridable,
             on_change,
             revision: on_change.and(rule.revision),
-            stricter: None,
+            counted_by: None,
             action,
         }
     }
@@ -172,8 +204,8 @@ impl Hit {
     /// Returns the hit for the store; `None` if nothing is counted and no override can change
     /// that.
     pub fn for_store(&self) -> Option<StoreHit<'_>> {
-        let Self { key, algorithm, action, mode, overridable, stricter, .. } = self;
-        let grant = stricter.as_deref().unwrap_or(&self.grant);
+        let Self { key, algorithm, action, mode, overridable, counted_by, .. } = self;
+        let grant = counted_by.as_deref().unwrap_or(&self.grant);
         let window = match grant {
             Grant::Limited(limit) => limit.window(),
             Grant::Banned | Grant::Unlimited if *overridable => self.window,

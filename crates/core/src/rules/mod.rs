@@ -5,6 +5,7 @@
 
 mod attributes;
 mod candidate;
+mod costs;
 pub mod descriptors;
 mod enforcement;
 mod index;
@@ -21,6 +22,7 @@ mod wildcard;
 
 pub use attributes::Attributes;
 pub use candidate::Candidate;
+pub use costs::Costs;
 pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;
 pub use key::Key;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::Attributes;
+use super::{Attributes, Costs};
 use crate::algorithm::Cost;
 
 /// A valid request: all fields are within the bounds below.
@@ -14,6 +14,7 @@ pub struct Request<'a> {
     resource: &'a str,
     attributes: Attributes<'a>,
     cost: Cost,
+    costs: Costs<'a>,
     dry_run: bool,
     /// The request id.
     id: Option<&'a str>,
@@ -49,6 +50,8 @@ impl<'a> Request<'a> {
     pub const MAX_ATTRIBUTE_VALUE: usize = 1024;
     /// Most bytes in a request id; it has at least one.
     pub const MAX_REQUEST_ID: usize = 64;
+    /// Most costs of single rules.
+    pub const MAX_COSTS: usize = 64;
 
     /// Checks the fields against the bounds.
     ///
@@ -57,10 +60,8 @@ impl<'a> Request<'a> {
     /// [`InvalidRequest`] for the first field that is out of bounds.
     pub fn new(fields: RequestFields<'a>) -> Result<Self, InvalidRequest> {
         let RequestFields { user_id, resource, attributes, cost, dry_run } = fields;
-        let attributes = Attributes::Map(attributes);
-        let (cost_of_one, id, project) = (Cost::ONE, None, "");
-        let request =
-            Self { user_id, resource, attributes, cost: cost_of_one, dry_run, id, project };
+        let given = Self::user(user_id).resource(resource).attributes(attributes);
+        let request = Self { dry_run, ..given.0 };
         request.check_bounds()?;
         let cost = match cost {
             None => Cost::ONE,
@@ -71,9 +72,9 @@ impl<'a> Request<'a> {
 
     /// Starts building a request by this user for one unit.
     pub const fn user(user_id: &'a str) -> RequestBuilder<'a> {
-        let (resource, attributes) = ("", Attributes::NONE);
+        let (resource, attributes, costs) = ("", Attributes::NONE, Costs::NONE);
         let (cost, dry_run, id, project) = (Cost::ONE, false, None, "");
-        RequestBuilder(Self { user_id, resource, attributes, cost, dry_run, id, project })
+        RequestBuilder(Self { user_id, resource, attributes, cost, costs, dry_run, id, project })
     }
 
     /// Returns this request with a request id: for some time, the same request with the same id
@@ -90,6 +91,21 @@ impl<'a> Request<'a> {
             return Err(InvalidRequest::RequestId);
         }
         Ok(Self { id: Some(request_id).filter(|id| !id.is_empty()), ..self })
+    }
+
+    /// Returns this request with units to take from single rules, by their names: pairs or a map. They
+    /// come before a rule's own cost, and before that of the request.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::Costs`] if there are too many, or one is too large.
+    pub fn with_costs(self, costs: impl Into<Costs<'a>>) -> Result<Self, InvalidRequest> {
+        let costs = costs.into();
+        let is_too_large = |(_, units): (&str, u64)| units > u32::MAX.into();
+        if costs.len() > Self::MAX_COSTS || costs.iter().any(is_too_large) {
+            return Err(InvalidRequest::Costs);
+        }
+        Ok(Self { costs, ..self })
     }
 
     /// Returns this request in a project, whose rules alone decide it. An empty one is none.
@@ -110,15 +126,7 @@ impl<'a> Request<'a> {
         attributes: Attributes<'a>,
     ) -> Result<Self, InvalidRequest> {
         let resource = resource.unwrap_or_default();
-        let given = RequestBuilder(Self {
-            user_id: user_id.unwrap_or("?"),
-            resource,
-            attributes,
-            cost: Cost::ONE,
-            dry_run: false,
-            id: None,
-            project: "",
-        });
+        let given = Self::user(user_id.unwrap_or("?")).resource(resource).attributes(attributes);
         let request = given.build()?;
         Ok(Self { user_id: user_id.unwrap_or_default(), ..request })
     }
@@ -162,9 +170,20 @@ impl<'a> Request<'a> {
         self.attributes
     }
 
-    /// Returns the units to take.
+    /// Returns the units to take, aside from those of single rules.
     pub const fn cost(&self) -> Cost {
         self.cost
+    }
+
+    /// Returns the units to take from single rules.
+    pub const fn costs(&self) -> Costs<'a> {
+        self.costs
+    }
+
+    /// Returns `true` if the request takes nothing from any rule.
+    pub fn takes_nothing(&self) -> bool {
+        let mut costs = self.costs.iter();
+        self.dry_run || self.cost == Cost::NONE && costs.all(|(_, units)| units == 0)
     }
 
     /// Returns `true` if the request takes nothing.
@@ -262,6 +281,9 @@ pub enum InvalidRequest {
     /// Too large.
     #[error("cost must be 0 to {}", u32::MAX)]
     Cost,
+    /// Too many, or too large.
+    #[error("costs must have at most {} entries of 0 to {}", Request::MAX_COSTS, u32::MAX)]
+    Costs,
     /// Too long.
     #[error("request_id must be at most {} bytes", Request::MAX_REQUEST_ID)]
     RequestId,
@@ -275,6 +297,7 @@ impl InvalidRequest {
             Self::Resource => "resource",
             Self::Attributes | Self::AttributeName | Self::AttributeValue => "attributes",
             Self::Cost => "cost",
+            Self::Costs => "costs",
             Self::RequestId => "request_id",
         }
     }

@@ -9,7 +9,7 @@ use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
 use super::{Candidate, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
-use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
 use crate::clock::{Micros, Timestamp};
 
 /// A rule for requests by user, resource and attributes.
@@ -31,6 +31,10 @@ pub struct Rule {
     pub overrides: Vec<Override>,
     /// Whether overrides and bans of single keys can be set at run time.
     pub overridable: bool,
+    /// Units that each request takes, whatever it says itself, unless it names the rule.
+    pub cost: Option<Cost>,
+    /// Whether costs are also reported after the fact. The limits then keep debt.
+    pub is_post_paid: bool,
     /// Whether the rule is enforced, at this time.
     pub mode: Mode,
     /// Set if `mode` is not that of the configuration.
@@ -241,6 +245,8 @@ impl Rule {
             window: limit.window(),
             overrides: Vec::new(),
             overridable: false,
+            cost: None,
+            is_post_paid: false,
             mode: Mode::Enforced,
             set_mode: None,
             enforce: EnforcedShare::ALL,
@@ -306,6 +312,19 @@ impl Rule {
         let closest =
             close.max_by_key(|(fit, _, other)| (*fit, std::cmp::Reverse(other.grant.generosity())));
         closest.map(|(_, position, closest)| (position, closest))
+    }
+
+    /// Returns the units that a request takes from the rule.
+    #[inline]
+    pub(crate) fn cost_for(&self, request: &Request<'_>) -> Cost {
+        let own = self.cost.filter(|_| request.cost() != Cost::NONE);
+        request.costs().get(&self.name).or(own).unwrap_or(request.cost())
+    }
+
+    /// Returns the units that a report counts by the rule; `None` if it leaves the rule out.
+    pub(crate) fn reported_cost(&self, request: &Request<'_>) -> Option<Cost> {
+        let of_request = || self.cost.is_none().then(|| request.cost());
+        request.costs().get(&self.name).or_else(of_request).filter(|_| self.is_post_paid)
     }
 
     /// Returns the mode for a key: shadow mode if the rule is enforced for other keys only.
@@ -377,7 +396,7 @@ impl Grant {
         }
     }
 
-    fn limit_mut(&mut self) -> Option<&mut Limit> {
+    pub(super) fn limit_mut(&mut self) -> Option<&mut Limit> {
         match self {
             Self::Limited(limit) => Some(limit),
             Self::Banned | Self::Unlimited => None,

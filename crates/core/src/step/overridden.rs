@@ -15,6 +15,8 @@ pub(super) struct Overridden {
     pub(super) grant: Grant,
     /// The limit by which units are returned and states removed; `None` if nothing is returned.
     pub(super) returns: Option<Limit>,
+    /// The limit by which reports are counted, whatever is granted; `None` if the rule has none.
+    pub(super) charges: Option<Limit>,
     /// The limit beneath a ban, by which the state of the key counts.
     pub(super) beneath: Option<Limit>,
 }
@@ -41,7 +43,8 @@ impl Overridden {
         let grant = applied.as_ref().map_or(*hit.grant, |applied| applied.grant);
         let is_banned = applied.is_some() && grant == Grant::Banned;
         let beneath = below_ban.limit().filter(|_| is_banned).copied();
-        Self { applied, grant, returns: returning_limit(hit, &below_ban), beneath }
+        let charges = below_ban.limit().or_else(|| hit.grant.limit()).copied();
+        Self { applied, grant, returns: returning_limit(hit, &below_ban), charges, beneath }
     }
 
     /// Returns the time when the override ends, if one decides.

@@ -90,6 +90,7 @@ macro_rules! conformance_cases {
                 ids_of_any_text_have_their_own_overrides(overrides::three)
                 random_steps_agree_with_memory(overrides::three)
                 random_steps_agree_with_memory_in_debt(overrides::owing_three)
+                a_report_is_counted_beneath_a_ban_and_an_unlimited_override(overrides::owing_three)
             }
             mixed {
                 a_rule_keeps_its_overrides_to_itself(overrides::several)

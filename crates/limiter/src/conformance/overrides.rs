@@ -318,3 +318,17 @@ pub(super) async fn an_equal_grant_is_told(on: Subject) {
     assert_eq!((grant.limit().map(Limit::units), ends_at.since(T0)), (Some(3), span(5.0)));
     assert_eq!(record, &None);
 }
+
+pub(super) async fn a_report_is_counted_beneath_a_ban_and_an_unlimited_override(on: Subject) {
+    let has_debt = on.algorithm() != Algorithm::SlidingWindowLog;
+    for (user, grant) in [("alice", KeyGrant::Banned), ("bob", KeyGrant::Unlimited)] {
+        set(&on, user, grant, 100).await;
+        let reported = act(&on, user, Action::Report(Cost::new(4)), None).await;
+        assert_eq!(reported.taken, if has_debt { 4 } else { 3 }, "{user}");
+        assert_eq!(reported.decision.is_allowed(), grant == KeyGrant::Unlimited);
+        let repeated = act(&on, user, Action::Report(Cost::new(5)), None).await;
+        assert_eq!(repeated.taken, if has_debt { 2 } else { 0 }, "the debt ends at 3");
+        let cleared = clear(&on, user, OverrideKind::Both).await;
+        assert_eq!(cleared.decision.remaining, if has_debt { -3 } else { 0 }, "{user}");
+    }
+}

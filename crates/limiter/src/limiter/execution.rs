@@ -47,6 +47,20 @@ pub(super) struct Executed {
     pub(super) replayed: bool,
 }
 
+impl Executed {
+    /// Returns the most units of a report that a hit of the plan has not counted.
+    pub(super) fn uncounted(&self, plan: &Plan) -> u64 {
+        let uncounted = plan.hits.iter().zip(&self.results).map(|(hit, result)| {
+            let counted = result.as_ref().map_or(0, |result| result.reply.taken);
+            match hit.action {
+                Action::Report(cost) => cost.units().saturating_sub(counted),
+                _ => 0,
+            }
+        });
+        uncounted.max().unwrap_or_default()
+    }
+}
+
 /// Hits that are decided in one step, because they share a shard.
 pub(super) struct HitGroup {
     /// Positions of the hits in the plan.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::execution::{Execution, HitGroup};
 use super::{CheckError, Limiter};
 use crate::clock::Micros;
-use crate::idempotency::{CallId, IdempotencyRecord, RecordUse, RequestIdError};
+use crate::idempotency::{CallId, IdempotencyRecord, Operation, RecordUse, RequestIdError};
 use crate::operation::StoreId;
 use crate::rules::Request;
 use crate::verdict::HitResult;
@@ -61,9 +61,10 @@ impl Limiter {
     pub(super) fn record_of(
         &self,
         request: &Request<'_>,
+        operation: Operation,
     ) -> Result<Option<Box<IdempotencyRecord>>, CheckError> {
         let (ttl, call) = (self.idempotency_ttl(), self.shared.request_ids.next_call());
-        let record = IdempotencyRecord::for_request(request, ttl, call);
+        let record = IdempotencyRecord::for_request(request, operation, ttl, call);
         if record.is_some() && !self.store.remembers_requests() {
             return Err(RequestIdError::Unsupported.into());
         }

@@ -50,7 +50,7 @@ use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
 use self::projects::ProjectSnapshots;
 use crate::clock::{Clock, Deadline};
-use crate::idempotency::RequestIdError;
+use crate::idempotency::{Operation, RequestIdError};
 use crate::observer::{Observer, RequestEvent};
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
@@ -64,6 +64,16 @@ use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
 pub struct Limiter {
     store: Store,
     shared: Arc<Shared>,
+}
+
+/// The outcome of a report.
+#[derive(Clone, Debug)]
+pub struct Reported {
+    /// The state of the limits afterwards.
+    pub verdict: Verdict,
+    /// Most units of the cost that a rule has not counted, because of a ceiling of its debt, or because
+    /// the store failed. 0 if the verdict is [replayed](Verdict::replayed).
+    pub uncounted: u64,
 }
 
 /// State that all clones of a limiter share.
@@ -112,6 +122,9 @@ pub enum CheckError {
     /// No project has the id of the request's: [`Request::in_project`].
     #[error("no such project")]
     UnknownProject,
+    /// A report, and no rule that applies is paid afterwards.
+    #[error("no rule that applies has post-paid: true")]
+    NotPostPaid,
     /// The request id forbids the request. Nothing was counted.
     #[error(transparent)]
     RequestId(#[from] RequestIdError),
@@ -251,6 +264,33 @@ impl Limiter {
         Ok((verdict, receipts::receipts(&snapshot.rules, plan, &executed.results)))
     }
 
+    /// Counts a cost that was incurred already by the rules that apply and are
+    /// [paid afterwards](crate::rules::Rule::is_post_paid), whatever is left: more than that becomes
+    /// debt. The verdict allows if the cost fitted in what was left; the wait of a denial is that for one
+    /// unit. Rules with a cost of their own count it only if the request [names
+    /// them](Request::with_costs).
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`]; [`CheckError::NotPostPaid`] if no rule counts the cost.
+    pub async fn report(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<Reported, CheckError> {
+        let snapshot = self.snapshot_for(request)?;
+        let mut plan = Plan::for_report(&snapshot.rules, request);
+        self.count_ignored_costs(&snapshot.rules, &plan, request);
+        self.admit_unmatched(&snapshot, &plan)?;
+        if plan.hits.is_empty() {
+            return Err(CheckError::NotPostPaid);
+        }
+        plan.once = self.record_of(request, Operation::Report)?;
+        let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
+        let uncounted = if executed.replayed { 0 } else { executed.uncounted(&plan) };
+        Ok(Reported { verdict: snapshot.fold_executed(&plan, &executed), uncounted })
+    }
+
     /// Returns the store, for its name, its health and its background work.
     pub fn store(&self) -> &Store {
         &self.store
@@ -288,11 +328,24 @@ impl Limiter {
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
         let mut plan = Plan::for_request(&snapshot.rules, request);
+        if !request.costs().is_empty() {
+            self.count_ignored_costs(&snapshot.rules, &plan, request);
+        }
         if request.request_id().is_some() {
-            plan.once = self.record_of(request)?;
+            plan.once = self.record_of(request, Operation::Check)?;
         }
         self.admit_unmatched(snapshot, &plan)?;
         Ok(plan)
+    }
+
+    /// Reports the costs of a request for rules that do not apply.
+    #[cold]
+    fn count_ignored_costs(&self, rules: &RuleSet, plan: &Plan, request: &Request<'_>) {
+        for (name, _) in request.costs().iter() {
+            if !plan.hits.iter().any(|hit| **rules.rule(hit.rule).name == *name) {
+                self.shared.observer.request(RequestEvent::CostIgnored);
+            }
+        }
     }
 
     /// Fails if no rule matches and the policy for such requests is [`Unmatched::Deny`].

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::RuleDecision;
 use super::snapshot::every_rule;
+use super::{RuleDecision, Source};
 use crate::observer::{
     Decided, Declared, MAX_NAMED_RULES, NoObserver, OTHER_RULES, Observer, RuleObserver,
 };
+use crate::operation::Action;
 use crate::plan::{Hit, RuleIndex};
 use crate::rules::{RuleInfo, RuleSet};
 use crate::verdict::HitResult;
@@ -106,6 +107,12 @@ pub(super) fn report(
     let RuleDecision { ref decision, mode, source, is_near_limit, .. } = *decided;
     let (key, taken) = (&hit.key, result.reply.taken);
     observer.decided(Decided { decision, mode, source, is_near_limit, key, taken });
+    if let Action::Report(cost) = hit.action
+        && matches!(source, Source::Store | Source::LocalFallback)
+        && taken < cost.units()
+    {
+        observer.uncounted(cost.units() - taken);
+    }
 }
 
 /// The observers of detailed labels, kept for as long as the limiter lives.

@@ -106,7 +106,13 @@ fn object<'a>(value: &'a RawValue, place: &str) -> Result<JsonObject<'a>, Reject
 /// Returns what the value of a field must be.
 fn valid(field: &FieldDescriptor) -> String {
     let one = match field.kind() {
-        _ if field.is_map() => "an object of strings".to_owned(),
+        Kind::Message(entry) if field.is_map() => {
+            let values = entry.map_entry_value_field().kind();
+            format!(
+                "an object of {}",
+                if values == Kind::String { "strings" } else { "whole numbers" }
+            )
+        }
         Kind::String => "a string".to_owned(),
         Kind::Bool => "true or false".to_owned(),
         Kind::Int32

@@ -33,9 +33,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
+use rlaas_limiter::Limiter;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
+use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use tonic::Status;
 
 use self::call::{GrpcService, InProcessCall, framed};
@@ -43,7 +45,7 @@ use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
 use crate::api;
-use crate::api::admin::routes::{AdminApi, AdminRoute, ROUTES, Verb};
+use crate::api::admin::routes::{AdminApi, AdminRoute, DECISION_ROUTES, ROUTES, Verb};
 use crate::api::admin::{Administrator, Projects, Service};
 use crate::api::projects::registry::run_blocking;
 use crate::api::status::{http_of_code, is_bound};
@@ -53,19 +55,34 @@ use crate::telemetry::metrics::Metrics;
 /// Bytes above which messages are large: more than a page of any list needs.
 const LARGE: usize = 64 * 1024;
 
+/// Returns the routes of decisions without a form of their own.
+pub(super) fn decision_router(
+    limiter: Limiter,
+    projects: Projects,
+    metrics: Arc<Metrics>,
+) -> Router {
+    let service = api::v1::Service::new(limiter, projects, metrics);
+    fixed_paths(RateLimitServiceServer::new(service), DECISION_ROUTES)
+}
+
 /// Returns the routes of the service for keys.
 pub(super) fn router(
     administrator: Administrator,
     projects: Projects,
     metrics: Arc<Metrics>,
 ) -> Router {
-    let service = AdminServiceServer::new(Service::new(administrator, projects, metrics));
-    let mut router = Router::new();
-    for route in ROUTES {
-        let handler = move |State(service): State<AdminServiceServer<Service>>, request| {
-            respond(service, route, request)
-        };
-        router = router.route(
+    let service = Service::new(administrator, projects, metrics);
+    fixed_paths(AdminServiceServer::new(service), ROUTES)
+}
+
+fn fixed_paths<S>(service: S, routes: &'static [AdminRoute]) -> Router
+where
+    S: GrpcService + Clone + Sync + 'static,
+{
+    let mut all = Router::new();
+    for route in routes {
+        let handler = move |State(service): State<S>, request| respond(service, route, request);
+        all = all.route(
             route.path,
             match route.verb {
                 Verb::Get => get(handler),
@@ -73,7 +90,7 @@ pub(super) fn router(
             },
         );
     }
-    router.with_state(service)
+    all.with_state(service)
 }
 
 /// Returns the routes of the service for projects. Their paths are matched in `api/admin/routes.rs`:
@@ -105,6 +122,7 @@ pub(super) fn project_router(projects: Projects) -> Router {
 /// Returns the description of the method of a route.
 fn method(route: &AdminRoute) -> MethodDescriptor {
     let name = match route.api {
+        AdminApi::Decisions => "ratelimit.v1.RateLimitService",
         AdminApi::Keys => "ratelimit.admin.v1.AdminService",
         AdminApi::Projects => "ratelimit.admin.v1.ProjectService",
     };

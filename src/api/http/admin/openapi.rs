@@ -5,7 +5,7 @@ use prost_reflect::{Cardinality, FieldDescriptor, FileDescriptor, Kind, MessageD
 use serde_json::{Map, Value, json};
 
 use super::{csv, method};
-use crate::api::admin::routes::{AdminRoute, PROJECT_ROUTES, ROUTES, Verb};
+use crate::api::admin::routes::{self, AdminApi, AdminRoute, Verb};
 
 /// Statuses of errors, with the meaning of each.
 const ERRORS: [(&str, &str); 10] = [
@@ -31,7 +31,7 @@ const ERRORS: [(&str, &str); 10] = [
 /// Adds the routes and the schemas of their messages to a description.
 pub(in crate::api::http) fn describe(document: &mut Value) {
     let mut schemas = Map::new();
-    for route in ROUTES.iter().chain(PROJECT_ROUTES) {
+    for route in routes::all() {
         let operation = operation(route, &mut schemas);
         document["paths"][path_of(route)][route.verb.name()] = operation;
     }
@@ -62,7 +62,7 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     let comment = comment(&method.parent_file(), method.path());
     let (summary, description) = comment.split_once("\n\n").unwrap_or((&comment, ""));
     let mut operation = json!({
-        "tags": ["administration"],
+        "tags": [if route.api == AdminApi::Decisions { "decisions" } else { "administration" }],
         "operationId": operation_id(route),
         "security": [{}, { "token": [] }],
         "summary": joined(summary),

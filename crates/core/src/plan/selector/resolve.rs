@@ -228,7 +228,7 @@ impl RuleSet {
             overridable: rule.overridable,
             on_change: None,
             revision: None,
-            stricter: None,
+            counted_by: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),
             key: placed.key_of(&entries, hashing),

@@ -101,9 +101,7 @@ impl DescriptorRule {
         }
         // What is paid for later must be paid in full, however late: a ceiling of one limit would let
         // who overspends pay for one limit only.
-        let most = self.algorithm.max_debt(&limit);
-        let unless_set = if self.is_post_paid { most } else { limit.units() };
-        let max_debt = self.max_debt.unwrap_or(unless_set).min(most);
-        Grant::Limited(limit.with_max_debt(max_debt).unwrap_or(limit))
+        let unless_set = (!self.is_post_paid).then(|| limit.units());
+        Grant::Limited(self.algorithm.with_debt(limit, self.max_debt.or(unless_set)))
     }
 }

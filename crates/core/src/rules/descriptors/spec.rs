@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::{DescriptorRule, Metadata};
-use crate::algorithm::{Algorithm, Limit, LimitError};
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::rules::spec::{Field, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec};
+use crate::rules::spec::{
+    DebtSpec, Field, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
+};
 use crate::rules::{Coupling, Grant, Mode, Share};
 
-/// Most units per window. Those above [`Limit::MAX_UNITS`] are cut to it.
+/// Most units per window. Those above [`Limit::MAX_UNITS`](crate::algorithm::Limit::MAX_UNITS) are cut
+/// to it.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
-
-const NO_DEBT: &str =
-    "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
 
 /// A rule for descriptors, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,23 +100,12 @@ impl DescriptorSpec {
         coupling: Coupling,
         problems: &mut Problems,
     ) -> Option<u64> {
-        let is_debt = |units: &u64| *units <= Limit::MAX_DEBT;
-        let error = LimitError::Debt { most: Limit::MAX_DEBT };
-        let max_debt = problems.check("max-debt", &self.max_debt, error, is_debt).ok()?.copied();
         let algorithm = rate?.algorithm;
-        if self.post_paid && algorithm == Algorithm::SlidingWindowLog {
-            problems.add("post-paid", NO_DEBT);
-            return None;
-        }
         let is_counted = coupling == Coupling::EachAlone && algorithm == Algorithm::FixedWindow;
-        let most = grant.as_ref().and_then(Grant::limit).map(|limit| algorithm.max_debt(limit));
-        if max_debt.is_some() && (self.unlimited || !(self.post_paid || is_counted)) {
-            let beside =
-                "only with post_paid: true, or for a fixed window with envoy.count-refused";
-            problems.add("max-debt", beside);
-        } else if let Some(most) = most.filter(|most| max_debt.is_some_and(|units| units > *most)) {
-            problems.add("max-debt", LimitError::Debt { most });
-        }
-        max_debt
+        let debt =
+            DebtSpec { later: self.post_paid.then_some("post-paid"), max_debt: self.max_debt };
+        let beside = "only with post_paid: true, or for a fixed window with envoy.count-refused";
+        let beside = (self.unlimited || !(self.post_paid || is_counted)).then_some(beside);
+        debt.build(algorithm, grant, beside, problems)
     }
 }

@@ -79,6 +79,7 @@ pub(super) fn build(
     specs: &[CandidateSpec],
     rule: &RateSpec,
     (rate, grant): (Option<Rate>, Option<Grant>),
+    is_post_paid: bool,
     problems: &mut Problems,
 ) -> Option<Vec<Candidate>> {
     if specs.len() > Candidate::MAX {
@@ -92,7 +93,12 @@ pub(super) fn build(
     let mut candidates = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
         let mut own = Problems::default();
-        candidates.extend(spec.build(rule, rate, &mut own));
+        let candidate = spec.build(rule, rate, &mut own);
+        if is_post_paid && candidate.is_some_and(|one| one.algorithm == Algorithm::SlidingWindowLog)
+        {
+            own.add("algorithm", rate::NO_DEBT);
+        }
+        candidates.extend(candidate);
         problems.add_below(&format!("candidates[{index}]"), own);
     }
     Some(candidates)

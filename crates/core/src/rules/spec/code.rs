@@ -77,6 +77,24 @@ impl RuleSpec {
         Self { burst: Field::Set(units), ..self }
     }
 
+    /// Sets the units that each request takes, whatever it says itself: 1 to 2^32 - 1.
+    #[must_use]
+    pub fn cost(self, units: u64) -> Self {
+        Self { cost: Field::Set(units), ..self }
+    }
+
+    /// Lets costs be reported after the fact: they are counted even if too few units are left, as debt.
+    #[must_use]
+    pub fn post_paid(self) -> Self {
+        Self { post_paid: Field::Set(true), ..self }
+    }
+
+    /// Sets the most units of debt, after [`RuleSpec::post_paid`].
+    #[must_use]
+    pub fn max_debt(self, units: u64) -> Self {
+        Self { max_debt: Field::Set(units), ..self }
+    }
+
     /// Applies the rule only to requests for this resource. `*` matches any text.
     #[must_use]
     pub fn resource(mut self, pattern: impl Into<String>) -> Self {

@@ -11,6 +11,8 @@ use crate::rules::{Grant, OnStoreFailure, Share};
 
 pub(crate) const BOOLEAN: &str = "must be true or false";
 pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
+pub(crate) const NO_DEBT: &str =
+    "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -37,6 +39,13 @@ pub struct StoreFailureSpec {
     pub fail_open: Field<bool>,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens_rule: Field<bool>,
+}
+
+/// The debt of a rule whose costs come later.
+pub(crate) struct DebtSpec {
+    /// The field that says so; `None` if none does.
+    pub(crate) later: Option<&'static str>,
+    pub(crate) max_debt: Field<u64>,
 }
 
 /// The kind of an [`OnStoreFailure`].
@@ -93,6 +102,36 @@ impl RateSpec {
         let algorithm = algorithm.unwrap_or(default);
         let rate = Rate { algorithm, units: units.min(Limit::MAX_UNITS), window };
         (Some(rate), burst.ok().and_then(|burst| rate.grant(burst, problems)))
+    }
+}
+
+impl DebtSpec {
+    /// Checks the debt for a grant by this algorithm. Returns the most that is set. `beside` is the
+    /// problem of a rule that keeps no debt.
+    pub(crate) fn build(
+        self,
+        algorithm: Algorithm,
+        grant: Option<Grant>,
+        beside: Option<&str>,
+        problems: &mut Problems,
+    ) -> Option<u64> {
+        let is_debt = |units: &u64| *units <= Limit::MAX_DEBT;
+        let error = LimitError::Debt { most: Limit::MAX_DEBT };
+        let max_debt = problems.check("max-debt", &self.max_debt, error, is_debt).ok()?.copied();
+        if let Some(field) = self.later
+            && algorithm == Algorithm::SlidingWindowLog
+        {
+            problems.add(field, NO_DEBT);
+            return None;
+        }
+        let units = max_debt?;
+        let most = grant.as_ref().and_then(Grant::limit).map(|limit| algorithm.max_debt(limit));
+        if let Some(beside) = beside {
+            problems.add("max-debt", beside);
+        } else if let Some(most) = most.filter(|most| units > *most) {
+            problems.add("max-debt", LimitError::Debt { most });
+        }
+        max_debt
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
-use super::rate::{self, BOOLEAN, Rate, SHARE};
+use super::rate::{self, BOOLEAN, DebtSpec, Rate, SHARE};
 use super::{
     CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, candidate,
     key_by,
 };
-use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
 use crate::clock::Micros;
 use crate::rules::{
-    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
+    Candidate, EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -29,6 +29,7 @@ const TEXTS: &str = "must be a string or a list of strings; quote numbers and bo
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
+const COST: &str = "must be a whole number from 1 to 4294967295";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
 /// A rule that is not checked yet.
@@ -78,6 +79,17 @@ pub struct RuleSpec {
     /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
+    /// Units that each request takes, whatever it says itself: 1 to 2^32 - 1.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub cost: Field<u64>,
+    /// Whether costs are also reported after the fact, and counted even if too few units are left.
+    #[cfg_attr(feature = "serde", serde(alias = "post_paid"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub post_paid: Field<bool>,
+    /// Most units of debt, with `post_paid`; by default [as many as can be kept](Algorithm::max_debt).
+    #[cfg_attr(feature = "serde", serde(alias = "max_debt"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub max_debt: Field<u64>,
     /// Other notation of `mode`: `true` is `shadow`, `false` is `enforce`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
@@ -263,6 +275,12 @@ impl RuleSpec {
         let key_by = self.key_parts(problems);
         let given = rate;
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
+        let cost = self.build_cost(problems);
+        let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
+        let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));
+        let debt = DebtSpec { later: is_post_paid.then_some("post-paid"), max_debt: self.max_debt };
+        let beside = (!is_post_paid).then_some("only with post-paid: true");
+        let max_debt = rate.and_then(|rate| debt.build(rate.algorithm, grant, beside, problems));
         let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
         if let (Ok(mode), Ok(Some(_))) = (mode, enforce)
@@ -271,7 +289,9 @@ impl RuleSpec {
             problems.add("enforce", "requires mode: enforce");
         }
         let on_change = self.build_on_change(rate, problems);
-        let candidates = candidate::build(&self.candidates, &given, (rate, grant), problems);
+        let candidates = (rate, grant);
+        let candidates =
+            candidate::build(&self.candidates, &given, candidates, is_post_paid, problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
         let failure =
@@ -288,26 +308,44 @@ impl RuleSpec {
             problems.add_below(&format!("overrides[{index}]"), own);
         }
         let (on_store_failure, breaker_opens) = failure?;
+        let (rate, mut grant, mut candidates) = (rate?, grant?, candidates?);
+        if is_post_paid {
+            let grants = overrides.iter_mut().map(|other| &mut other.grant).chain([&mut grant]);
+            for limit in grants.filter_map(Grant::limit_mut) {
+                *limit = rate.algorithm.with_debt(*limit, max_debt);
+            }
+            for Candidate { algorithm, limit } in &mut candidates {
+                *limit = algorithm.with_debt(*limit, max_debt);
+            }
+        }
         Some(Rule {
             name: name.into(),
             matcher,
             key_by: key_by?,
-            algorithm: rate?.algorithm,
-            grant: grant?,
-            window: rate?.window,
+            algorithm: rate.algorithm,
+            grant,
+            window: rate.window,
             overrides,
             overridable: overridable.ok()? == Some(true),
+            cost: cost.ok()?,
+            is_post_paid,
             mode: mode.ok()?.in_place_of(Mode::Enforced),
             set_mode: None,
             enforce: enforce.ok()?.unwrap_or_default(),
             on_change: on_change.ok()?,
             revision: self.revision,
-            candidates: candidates?,
+            candidates,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
             file: Arc::clone(&self.file),
         })
+    }
+
+    fn build_cost(&self, problems: &mut Problems) -> Result<Option<Cost>, InvalidField> {
+        let units = |units: &u64| u32::try_from(*units).ok().filter(|units| *units > 0);
+        let cost = problems.check("cost", &self.cost, COST, |given| units(given).is_some())?;
+        Ok(cost.and_then(units).map(Cost::new))
     }
 
     /// Reads the mode, in either notation.

@@ -334,6 +334,7 @@ mod tests {
             field(enforced),
             field(prop::sample::select(OnChange::ALL.to_vec())),
             field(any::<bool>()),
+            (field(any::<u64>()), field(any::<bool>()), field(any::<u64>())),
             prop::collection::vec(exception(), 0..3),
             prop::collection::vec(candidate(), 0..3),
         );
@@ -342,7 +343,9 @@ mod tests {
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, mode, enforce, on_change, overridable, overrides, candidates) = rest;
+            let (shadow, mode, enforce, on_change, overridable, later, overrides, candidates) =
+                rest;
+            let (cost, post_paid, max_debt) = later;
             RuleSpec {
                 version,
                 name,
@@ -353,6 +356,9 @@ mod tests {
                 limit,
                 window,
                 burst,
+                cost,
+                post_paid,
+                max_debt,
                 shadow,
                 mode,
                 enforce,

@@ -55,7 +55,12 @@ impl FuzzCall {
             ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
         };
         let with_id = Request::user("alice").request_id("x").build().expect("a valid request");
-        let once = IdempotencyRecord::for_request(&with_id, Micros::from_secs(60), CallId(1));
+        let once = IdempotencyRecord::for_request(
+            &with_id,
+            Operation::Check,
+            Micros::from_secs(60),
+            CallId(1),
+        );
         let requests = vec![
             script_request(&[take], None),
             script_request(&[take, take], None),

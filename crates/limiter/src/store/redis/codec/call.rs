@@ -161,12 +161,7 @@ impl<'a> ReplyReader<'a> {
             };
             let reply = HitReply::new(decision, taken);
             match overridable.next_if(|(other, _)| *other == position) {
-                Some((_, hit)) => {
-                    let applied = self.applied(*hit)?;
-                    let by_override = applied.as_ref().map(|one| one.grant.limit().is_some());
-                    let is_counted = by_override.unwrap_or(hit.is_limited);
-                    Ok(HitReply { applied, taken: if is_counted { taken } else { 0 }, ..reply })
-                }
+                Some((_, hit)) => Ok(HitReply { applied: self.applied(*hit)?, ..reply }),
                 None => Ok(reply),
             }
         };

@@ -126,8 +126,6 @@ pub(crate) struct SentHit {
 pub(crate) struct Overridable {
     /// What an override leaves as it is.
     pub(crate) frame: LimitFrame,
-    /// `true` if the hit's own grant is a limit, by which units are counted.
-    pub(crate) is_limited: bool,
     /// `true` if the reply has the notes of the record.
     pub(crate) shows: bool,
 }
@@ -260,14 +258,8 @@ impl ScriptRequest {
     /// Adds the fields of an overridable hit.
     fn push_control(&mut self, hit: &StoreHit<'_>) {
         let frame = hit.frame();
-        self.overridable.push((
-            self.hits.len() - 1,
-            Overridable {
-                frame,
-                is_limited: hit.grant.limit().is_some(),
-                shows: hit.action.shows_control(),
-            },
-        ));
+        self.overridable
+            .push((self.hits.len() - 1, Overridable { frame, shows: hit.action.shows_control() }));
         self.push_text(hit.key.rule());
         write_number(&mut self.argument, frame.max_units());
         write_number(&mut self.argument, frame.algorithm.has_burst().into());
