@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler.include_imports(true).include_source_info(true);
     for proto in [
         "ratelimit.proto",
+        "reservation.proto",
         "ratelimit/admin/v1/admin.proto",
         "ratelimit/admin/v1/projects.proto",
         "envoy/service/ratelimit/v3/rls.proto",

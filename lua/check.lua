@@ -8,8 +8,11 @@
 --   1 key          refund to a fixed window only: the key of the window in which the units were taken
 --   1 key          overridable hits only: HASH with the overrides of the id, see control.lua
 --   1 key          hits that keep their limits only: STRING with the limits, see on_change.lua
+--   2 keys         hits whose rule holds only: ZSET and HASH of holds, see holds.lua
 -- After the keys of its hits, a request with a request id has
 --   1 key          STRING, the record of the request id: see idempotency.lua
+-- and one for a reservation
+--   1 key          STRING, its settlement: see holds.lua
 --
 -- ARGV[1]  nonce   text, unique for each call: echoed in the reply, and part of log entries
 -- ARGV[2]  note    text for readers of MONITOR and the slow log, ignored here
@@ -39,11 +42,16 @@
 --      +12 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
 --                       3 refund, 4 credit, 5 reset, 6 set an override, 7 clear overrides; 16 more if
 --                       the hit is overridable. Then `units` may be 0 (a ban) or -1 (unlimited).
---                       32 more if it keeps its limits.
+--                       32 more if it keeps its limits, 64 more if its rule holds. The cost of a settlement
+--                       is -1 for what is held.
 --      +13 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
 -- for a hit that keeps its limits
 --      policy       integer: units in use after a change: 1 keep-used, 2 keep-left, 3 scale, 4 reset
 --      revision     integer: that has set the rule, or 0: rules of files have none
+-- for a hit whose rule holds
+--      max_holds    integer: most holds of the key
+--      use          integer: 0 none, 1 holds units, 2 settles them
+--      rule         text: encoded name of the rule
 -- for an overridable hit
 --      rule         text: encoded name of the rule
 --      most_units   integer: most units per window that the algorithm accepts
@@ -64,6 +72,10 @@
 --      end+3 call         8 bytes: number of the call
 --      end+4 purpose      integer: 0 decide, 1 confirm, 2 undo
 --      end+5 ttl          integer, µs: time for which the reply is remembered
+-- or for a request for a reservation
+--      end+1 number   16 bytes: of the reservation
+--      end+2 use      integer: 0 reserve, 1 extend, 2 settle
+--      end+3 time     integer, µs: to hold units, or to remember the settlement; -1 leaves the end as it is
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
 --   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
@@ -71,6 +83,11 @@
 --       units counted. Of an overridable hit, its record comes last: ends of ban and grant in µs or
 --       0, units and burst of the grant, and for all actions but take, report and refund the notes of
 --       both.
+--       Of a hit whose rule holds, then: units held, number of holds, 1 if the reservation has one, 1 if holds
+--       alone deny it. After the hits of a request for a reservation: 0 nothing is held, 1 its end in µs
+--       follows, 2 it is settled: for each hit the name of the rule, and four numbers as in holds.lua
+--   8   the reservation was settled before: number of settlements, then as above
+--   9   there is no such reservation
 --   7   executed, each hit by a plain take of a fixed window: followed by the count and the time to live
 --       in µs that each had before, from which the decisions follow
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
@@ -110,6 +127,9 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
+    --@hold
+    if hit.action >= HOLDS then at = parse_holds(hit, values, at) end
+    --@end
     --@change
     if hit.action >= KEEPS_LIMITS then at = parse_policy(hit, values, at) end
     --@end
@@ -123,6 +143,9 @@ local function parse(values)
     end
   end
   if parse_once then parse_once(values, at) end
+  --@hold
+  parse_reservation(values, at)
+  --@end
 end
 
 -- Assigns the next of KEYS to the hits.
@@ -152,11 +175,23 @@ local function assign_keys()
       next_key = next_key + 1
     end
     --@end
+    --@hold
+    if hit.max_holds then
+      hit.ends_key, hit.units_key = KEYS[next_key], KEYS[next_key + 1]
+      next_key = next_key + 2
+    end
+    --@end
   end
   if once then
     once.key = KEYS[next_key]
     next_key = next_key + 1
   end
+  --@hold
+  if reservation then
+    reservation.key = KEYS[next_key]
+    next_key = next_key + 1
+  end
+  --@end
 end
 
 -- Executes a request. Returns false if its keys belong to another window.
@@ -168,6 +203,9 @@ end
 function append_hits(list, length)
   for i = 1, count do
     local decision, frozen_for = hits[i].decision, hits[i].frozen_for
+    --@hold
+    local first = length
+    --@end
     list[length + 1] = decision.outcome
     list[length + 2] = decision.current_count
     list[length + 3] = decision.remaining
@@ -179,6 +217,12 @@ function append_hits(list, length)
     length = length + 8
     --@control
     if hits[i].control then length = append_record(hits[i], list, length) end
+    --@end
+    --@hold
+    if hits[i].holds then
+      if not hits[i].fixed then list[first + 3] = list[first + 3] - hits[i].holds.held end
+      length = append_holds(hits[i], list, length)
+    end
     --@end
   end
   return length
@@ -203,8 +247,24 @@ local function append_reply()
     end
     return
   end
+  --@hold
+  if reservation and reservation.gone then
+    length = length + 1
+    reply[length] = 9
+    return
+  elseif reservation and reservation.replayed then
+    local settled = reservation.replayed
+    reply[length + 1], reply[length + 2] = 8, #settled / 5
+    for i = 1, #settled do reply[length + 2 + i] = settled[i] end
+    length = length + 2 + #settled
+    return
+  end
+  --@end
   reply[length + 1] = 1
   length = append_hits(reply, length + 1)
+  --@hold
+  if reservation then length = append_reservation(reply, length) end
+  --@end
 end
 
 -- The request that was parsed last. Requests that differ in their keys alone are parsed once.
@@ -214,6 +274,9 @@ for request = 3, #ARGV do
   if argument ~= last_argument then parse({ cmsgpack.unpack(argument) }) end
   -- A request with a request id may change its hits.
   last_argument = not once and argument
+  --@hold
+  last_argument = not reservation and last_argument
+  --@end
   assign_keys()
   wrote, has_taken_all = false, false
   local ok, result = pcall(execute, request)

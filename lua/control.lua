@@ -26,6 +26,9 @@ local function parse_control(hit, values, at)
   hit.own_units, hit.own_burst, hit.own_debt = hit.units, hit.burst, hit.max_debt
   hit.own_shared_burst, hit.own_shared_units = hit.shared_burst, hit.shared_units
   hit.shows = hit.action == 0 or hit.action > REFUND
+  --@hold
+  hit.shows = hit.shows and not (hit.use and hit.use > 0)
+  --@end
   hit.control, hit.fixed, hit.shown, hit.counts, hit.is_unlimited = true, false, false, false, false
   at = at + 3
   if hit.action == SET_OVERRIDE then

@@ -26,6 +26,9 @@ local function load_all()
     local state = algorithm.load(hit, hit.now)
     if not state.key then return false end
     hit.state, hit.past = share(state), false
+    --@hold
+    load_holds(hit)
+    --@end
     if hit.taken then
       hit.past = algorithm.load_past and share(algorithm.load_past(hit))
       reset_at[hit.record] = load_numbers(hit.record, '^reset (%d+)$')
@@ -44,6 +47,9 @@ local function report(hit, request)
   decide(hit, 1)
   with_current_numbers(hit)
   hit.counted = left - hit.decision.remaining
+  --@hold
+  left = left - held_of(hit)
+  --@end
   if hit.cost <= min(left, most) then
     hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
   elseif hit.decision.outcome == ALLOWED then
@@ -57,6 +63,9 @@ local function take_remaining(hit, request)
   decide(hit, hit.cost)
   take(hit, hit.cost, request)
   local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
+  --@hold
+  rest = rest - held_of(hit)
+  --@end
   if hit.decision.outcome == ALLOWED or rest <= 0 then return end
   decide(hit, rest)
   take(hit, rest, request)
@@ -77,6 +86,9 @@ local function return_units(hit)
   --@end
   if hit.action == RESET then
     algorithm.reset(state, hit)
+    --@hold
+    drop_holds(hit)
+    --@end
     reset_at[hit.record] = hit.now
   elseif hit.cost == 0 then
     return
@@ -130,6 +142,9 @@ end
 
 -- Decides a hit for its cost plus the costs of the earlier takes from the same key.
 local function decide_sum(hit, sums)
+  --@hold
+  if hit.use == HOLD then return decide_hold(hit) end
+  --@end
   local before = sums[hit.key] or 0
   hit.before = before
   decide(hit, before + hit.cost)
@@ -170,6 +185,10 @@ end
 
 -- Writes each state that has changed, then the records of resets.
 local function save_all()
+  --@hold
+  if reservation then save_settlement() end
+  for i = 1, count do save_holds(hits[i]) end
+  --@end
   for i = 1, count do
     local hit = hits[i]
     save(hit.state, hit.algorithm)
@@ -194,6 +213,9 @@ end
 function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
   if once and recall() then return true end
+  --@hold
+  if reservation and recall_settlement() then return true end
+  --@end
   --@control
   records = {}
   --@end
@@ -218,7 +240,13 @@ function execute_coupled(request)
     --@change
     for i = 1, count do adopt_limit(hits[i], request) end
     --@end
+    --@hold
+    if reservation then execute_reserved(request, all_or_nothing, report) else
+    --@end
     all_or_nothing(request)
+    --@hold
+    end
+    --@end
   end
   if once then remember() end
   save_all()

@@ -189,6 +189,14 @@ local window = algorithms.fixed_window
 window.refund, window.charge, window.reset, window.credit = refund, charge, reset, credit
 window.convert = convert
 
+--@hold
+-- Returns the state at a later time: that of another window is none.
+function window.later(state, hit, at)
+  if at - at % hit.window == hit.now - hit.now % hit.window then return state end
+  return none(hit, state.key)
+end
+--@end
+
 -- Returns the state of the current window of another length, which is not declared: see
 -- on_change.lua.
 function window.count_before(history, from, now)

@@ -8,6 +8,14 @@
 -- Modes of hits.
 local SHADOW, ENFORCED, QUOTA, SHADOW_QUOTA = 0, 1, 2, 3
 
+--@hold
+-- What a hit does with a reservation: it holds units.
+local HOLD = 1
+
+-- Defined in holds.lua.
+local decide_beside_holds, apply_hold
+--@end
+
 -- Decides on `cost` units.
 local function decide(hit, cost)
   --@control
@@ -18,6 +26,9 @@ local function decide(hit, cost)
   end
   --@end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
+  --@hold
+  if hit.holds then decide_beside_holds(hit, cost) end
+  --@end
 end
 
 -- Replaces the numbers of the decision by those of the current state, and keeps the outcome.
@@ -59,6 +70,9 @@ end
 -- Takes the cost if the decision allows it and the request is not refused. A denial is committed too,
 -- because it may change the state.
 local function apply(hit, refused, request)
+  --@hold
+  if hit.use == HOLD then return apply_hold(hit, refused) end
+  --@end
   --@control
   if hit.fixed then return end
   --@end

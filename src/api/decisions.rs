@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, Either};
 use rlaas_limiter::Limiter;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
+use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use tonic::Status;
 use tonic::body::Body;
@@ -20,7 +21,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 use tower::{BoxError, Service};
 
 use super::admin::Projects;
-use super::{ApiSettings, MAX_MESSAGE, envoy, v1};
+use super::{ApiSettings, MAX_MESSAGE, envoy, reservations, v1};
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the method that is called most.
@@ -35,6 +36,7 @@ pub struct Decisions {
     service: Arc<v1::Service>,
     pub(super) v1: V1Server<v1::Service>,
     pub(super) envoy: EnvoyServer<envoy::Service>,
+    pub(super) reservations: ReservationServer<reservations::Service>,
 }
 
 /// The response to a call, when it is ready.
@@ -53,7 +55,10 @@ impl Decisions {
         let v1 = V1Server::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
         let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
         let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
-        Self { service, v1, envoy }
+        let reservations = reservations::Service::new(limiter.clone(), Arc::clone(metrics));
+        let reservations =
+            ReservationServer::new(reservations).max_decoding_message_size(MAX_MESSAGE);
+        Self { service, v1, envoy, reservations }
     }
 
     /// Calls the method of a request. Returns the request if its path is in none of these services.

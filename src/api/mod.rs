@@ -16,6 +16,7 @@ mod in_process;
 pub(crate) mod json;
 pub mod projects;
 mod request_log;
+mod reservations;
 mod response;
 mod status;
 mod traces;
@@ -37,6 +38,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateL
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
+use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
@@ -80,7 +82,7 @@ pub struct ApiSettings {
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
-    Decisions { v1, envoy, .. }: Decisions,
+    Decisions { v1, envoy, reservations, .. }: Decisions,
     administrator: Administrator,
     projects: Projects,
     metrics: &Arc<Metrics>,
@@ -98,6 +100,7 @@ pub fn services(
     routes
         .add_service(v1)
         .add_service(envoy)
+        .add_service(reservations)
         .add_service(admin)
         .add_service(projects)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
@@ -112,6 +115,7 @@ pub fn permission_of(path: &str) -> Option<Permission> {
     match service {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
         EnvoyServer::<envoy::Service>::NAME => Some(envoy::permission_of(method)),
+        ReservationServer::<reservations::Service>::NAME => Some(Permission::Decisions),
         AdminServer::<admin::Service>::NAME => {
             let route = AdminRoute::of_rpc(AdminApi::Keys, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))

@@ -132,6 +132,7 @@ pub(super) fn reason(decided: &RuleDecision) -> Reason {
         _ if decided.grant == Grant::Banned => Reason::Banned,
         _ if decided.grant == Grant::Unlimited => Reason::Unlimited,
         (_, Outcome::Allowed) => Reason::WithinLimit,
+        (_, Outcome::Denied { .. }) if decided.is_held => Reason::Held,
         (_, Outcome::Denied { .. }) => Reason::OverLimit,
         (_, Outcome::Impossible) => Reason::CostAboveLimit,
     }

@@ -93,13 +93,19 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
     let code = match error {
         CheckError::StoreUnavailable(_) => Code::Unavailable,
         CheckError::Descriptor(error) => return invalid(error),
-        CheckError::Overloaded => Code::ResourceExhausted,
+        CheckError::Overloaded | CheckError::TooManyHolds => Code::ResourceExhausted,
         CheckError::Expired => Code::DeadlineExceeded,
         CheckError::NoRule => return no_rule(text(error)),
         // Deleted since its API key was looked up.
         CheckError::UnknownProject => Code::Unauthenticated,
-        CheckError::RequestId(RequestIdError::OtherRequest) => return invalid(error),
-        CheckError::RequestId(_) | CheckError::NotPostPaid => Code::FailedPrecondition,
+        CheckError::LongKeys | CheckError::RequestId(RequestIdError::OtherRequest) => {
+            return invalid(error);
+        }
+        CheckError::NoReservation => Code::NotFound,
+        CheckError::RequestId(_)
+        | CheckError::NotPostPaid
+        | CheckError::SeveralSlots
+        | CheckError::NotReservable => Code::FailedPrecondition,
     };
     Status::new(code, text(error))
 }
@@ -166,7 +172,12 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Expired => "deadline exceeded".to_owned(),
         CheckError::NoRule => "no rule matches".to_owned(),
         CheckError::UnknownProject => "the project was deleted".to_owned(),
-        CheckError::NotPostPaid => error.to_string(),
+        CheckError::NotPostPaid
+        | CheckError::TooManyHolds
+        | CheckError::NoReservation
+        | CheckError::SeveralSlots
+        | CheckError::LongKeys
+        | CheckError::NotReservable => error.to_string(),
         CheckError::RequestId(error) => error.to_string(),
     }
 }
@@ -174,14 +185,19 @@ pub(super) fn text(error: &CheckError) -> String {
 /// Returns the HTTP status of a check without a verdict.
 pub(super) fn http(error: &CheckError) -> StatusCode {
     match error {
-        CheckError::Descriptor(_) | CheckError::RequestId(_) | CheckError::NotPostPaid => {
-            StatusCode::BAD_REQUEST
-        }
+        CheckError::Descriptor(_)
+        | CheckError::RequestId(_)
+        | CheckError::NotPostPaid
+        | CheckError::SeveralSlots
+        | CheckError::LongKeys
+        | CheckError::NotReservable => StatusCode::BAD_REQUEST,
+        CheckError::NoReservation => StatusCode::NOT_FOUND,
         CheckError::NoRule => StatusCode::FORBIDDEN,
         CheckError::UnknownProject => StatusCode::UNAUTHORIZED,
-        CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        CheckError::StoreUnavailable(_)
+        | CheckError::Overloaded
+        | CheckError::TooManyHolds
+        | CheckError::Expired => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -34,7 +34,7 @@ use rlaas_console::CallProject;
 use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
-const API: &str = "grpc";
+pub(super) const API: &str = "grpc";
 /// Warning in the response to a call with an API key.
 const KEY_NOT_READ: &str = "the API key was not read: auth.api-keys is off";
 /// Maximum number of requests in a batch.

@@ -60,6 +60,8 @@ enum Command {
     Check(rlaas_cli::CheckArgs),
     /// Count a cost after the work: exit code 0 counted, 1 not all of it, 2 no response
     Report(rlaas_cli::ReportArgs),
+    /// Run a command while units are held for it; its exit code, 75 denied, 69 no server
+    Reserve(rlaas_cli::ReserveArgs),
     /// Validate configuration files: exit code 0, or 64 and a list of all problems
     CheckConfig(check_config::CheckConfigArgs),
     /// Print the effective configuration with the origin of each value; secrets are masked
@@ -201,6 +203,7 @@ impl Program {
             Command::Config(args) => config::run(args, given),
             Command::Check(args) => rlaas_cli::check(args),
             Command::Report(args) => rlaas_cli::report_cost(args),
+            Command::Reserve(args) => rlaas_cli::reserve(&args),
             Command::CheckConfig(args) => check_config::run(args),
             Command::Health(args) => rlaas_cli::health(&args),
             Command::Explain(args) if args.config.is_empty() => rlaas_cli::explain(&args),

@@ -115,9 +115,19 @@ const POST_PAID: Setting = Setting::new(
      rest is debt. Not for sliding-window-log; default false.",
 )
 .example("true");
+const RESERVABLE: Setting = Setting::new(
+    "reservable",
+    "true: reservations hold units, which are charged when they are settled. Not for sliding-window-log; \
+     default false.",
+)
+.example("false");
+const HOLD: Setting =
+    Setting::new("hold", "Longest time of a hold, with reservable: 100ms to 24h; default 60s.");
+const MAX_HOLDS: Setting =
+    Setting::new("max-holds", "Most holds of a key, with reservable: 1 to 10000; default 1000.");
 const MAX_DEBT: Setting = Setting::new(
     "max-debt",
-    "Most units of debt, with post-paid; default as many as the algorithm can keep.",
+    "Most units of debt, with post-paid or reservable; default as many as the algorithm can keep.",
 )
 .example("50000");
 pub(super) const OVERRIDABLE: Setting = Setting::new(
@@ -258,6 +268,9 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         cost: section.field(COST),
         post_paid: section.field(POST_PAID),
         max_debt: section.field(MAX_DEBT),
+        reservable: section.field(RESERVABLE),
+        hold: section.field(HOLD),
+        max_holds: section.field(MAX_HOLDS),
         mode: section.field(MODE),
         shadow: section.field(SHADOW),
         enforce: section.field(ENFORCE),

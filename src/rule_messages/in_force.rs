@@ -26,6 +26,9 @@ pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
         candidates: rule.candidates.iter().map(candidate_message).collect(),
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
+        reservable: rule.holds.is_some(),
+        hold: rule.holds.map(|terms| duration(terms.longest)),
+        max_holds: rule.holds.map_or(0, |terms| terms.most),
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {

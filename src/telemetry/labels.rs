@@ -120,6 +120,13 @@ pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
 
+/// Label of the calls for reservations.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct EventLabels {
+    /// `reserved`, `denied`, `extended`, `committed` or `cancelled`.
+    pub event: &'static str,
+}
+
 /// Labels of the decisions on requests of a project.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ProjectLabels {

@@ -15,7 +15,8 @@ use super::decisions::DecisionWatchers;
 use super::exposition::{Exposition, as_text};
 use super::labels::{APIS, LISTENERS};
 pub use super::labels::{
-    ApiLabels, CertificateLabels, KindLabels, OperationLabels, OutcomeLabels, ReasonLabels,
+    ApiLabels, CertificateLabels, EventLabels, KindLabels, OperationLabels, OutcomeLabels,
+    ReasonLabels,
 };
 use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
@@ -64,6 +65,8 @@ pub struct Metrics {
     pub replays: Counter,
     /// Costs for rules that do not apply.
     pub costs_ignored: Counter,
+    /// Calls of `ReservationService` by what became of them.
+    pub reservations: Family<EventLabels, Counter>,
     /// Replies that the memory store forgot before their time because it was full.
     pub request_id_evictions: Counter,
     /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
@@ -166,6 +169,7 @@ impl Metrics {
                 "rlaas_give_back_errors",
                 "Denied requests whose units could not be refunded",
             ),
+            reservations: add(r, "rlaas_reservations", "Reservations by what became of them"),
             costs_ignored: add(
                 r,
                 "rlaas_costs_ignored",

@@ -15,6 +15,7 @@ mod envoy;
 mod examples;
 mod faults;
 mod fleet;
+mod holds;
 mod hostile;
 mod http;
 mod kubernetes;

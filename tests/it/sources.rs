@@ -25,6 +25,7 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
         "once.key",
         "hit.control_key",
         "hit.history_key",
+        "units_key",
         // The log of a project, in `lua/fleet.lua`.
         "project",
     ];

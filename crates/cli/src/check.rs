@@ -17,9 +17,9 @@ use crate::{EXIT_NO, exit_code, key_value, response};
 
 /// The options of a request, and of the server that is asked.
 #[derive(Args, Debug)]
-struct RequestArgs {
+pub(crate) struct RequestArgs {
     /// User id
-    user: String,
+    pub(crate) user: String,
     /// Resource of the request, such as a path
     #[arg(long, default_value = "")]
     resource: String,
@@ -124,18 +124,18 @@ fn valid(message: &CheckRequest) -> Result<Request<'_>, InvalidRequest> {
 }
 
 impl RequestArgs {
-    async fn connect(&self) -> anyhow::Result<(ServerEndpoint, Client)> {
+    pub(crate) async fn connect(&self) -> anyhow::Result<(ServerEndpoint, Client)> {
         let server = self.server.endpoint()?.with_api_key(&self.api_key);
         let client = server.connect().await?;
         Ok((server, client))
     }
 
     /// Returns the units that are of no single rule.
-    fn cost(&self) -> Option<u64> {
+    pub(crate) fn cost(&self) -> Option<u64> {
         self.costs.iter().find_map(|(rule, units)| rule.is_none().then_some(*units))
     }
 
-    fn message(&self) -> anyhow::Result<CheckRequest> {
+    pub(crate) fn message(&self) -> anyhow::Result<CheckRequest> {
         let costs = self.costs.iter().filter_map(|(rule, units)| Some((rule.clone()?, *units)));
         let costs: HashMap<_, _> = costs.collect();
         let once = costs.len() + usize::from(self.cost().is_some());

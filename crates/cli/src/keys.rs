@@ -77,7 +77,12 @@ fn changed(before: &str, after: &str) -> String {
 }
 
 fn notes(keys: &[KeyState]) -> String {
-    keys.iter().flat_map(|key| &key.overrides).map(|other| override_line(other) + "\n").collect()
+    let held = keys.iter().filter(|key| key.holds > 0).map(|key| {
+        let (rule, units) = (text::value(&key.rule), text::units(key.held));
+        format!("{rule}: {units} held by {} reservations\n", key.holds)
+    });
+    let overrides = keys.iter().flat_map(|key| &key.overrides);
+    held.chain(overrides.map(|other| override_line(other) + "\n")).collect()
 }
 
 /// Returns one line about an override.

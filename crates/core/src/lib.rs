@@ -53,6 +53,7 @@ pub mod limit_history;
 pub mod operation;
 pub mod plan;
 pub mod refusal_cache;
+pub mod reservation;
 pub mod rules;
 pub mod step;
 pub mod summary;

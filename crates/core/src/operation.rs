@@ -16,6 +16,7 @@ use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, TakenUnits};
 use crate::clock::Micros;
 use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
 use crate::idempotency::{CallId, IdempotencyRecord};
+use crate::reservation::{Reservation, ReservationReply};
 use crate::rules::{Coupling, Grant, Key, Mode};
 
 /// The operation on the state of a hit.
@@ -28,6 +29,11 @@ pub enum Action {
     /// Counts a cost that was incurred already, even if too few units are left and whatever the
     /// other hits decide.
     Report(Cost),
+    /// Decides, and holds the cost for the reservation of the request if it is allowed, beside what
+    /// the reservation holds of the key already.
+    Hold(Cost),
+    /// Ends the hold of the reservation of the request, and charges this cost, or what is held.
+    Settle(Option<Cost>),
     /// Returns the units that an earlier hit has taken. Does nothing if the state was reset since.
     Refund(TakenUnits),
     /// Returns units without a receipt, never above full.
@@ -44,9 +50,16 @@ impl Action {
     /// Returns the units of the action.
     pub const fn cost(self) -> Cost {
         match self {
-            Self::Take(cost) | Self::Peek(cost) | Self::Report(cost) | Self::Credit(cost) => cost,
+            Self::Take(cost)
+            | Self::Peek(cost)
+            | Self::Report(cost)
+            | Self::Hold(cost)
+            | Self::Settle(Some(cost))
+            | Self::Credit(cost) => cost,
             Self::Refund(taken) => taken.cost,
-            Self::Reset | Self::SetOverride | Self::ClearOverride(_) => Cost::NONE,
+            Self::Settle(None) | Self::Reset | Self::SetOverride | Self::ClearOverride(_) => {
+                Cost::NONE
+            }
         }
     }
 
@@ -55,7 +68,9 @@ impl Action {
         match self {
             Self::Take(cost) | Self::Report(cost) => cost != Cost::NONE,
             Self::Peek(_) => false,
-            Self::Refund(_)
+            Self::Hold(_)
+            | Self::Settle(_)
+            | Self::Refund(_)
             | Self::Credit(_)
             | Self::Reset
             | Self::SetOverride
@@ -68,7 +83,7 @@ impl Action {
     #[must_use]
     pub const fn when_refused(self) -> Self {
         match self {
-            Self::Take(cost) => Self::Peek(cost),
+            Self::Take(cost) | Self::Hold(cost) => Self::Peek(cost),
             Self::Credit(_) => Self::Peek(Cost::NONE),
             other => other,
         }
@@ -77,8 +92,8 @@ impl Action {
     /// Returns `true` if the action decides by a limit, and may store a state that counts by it.
     pub(crate) fn counts(self) -> bool {
         match self {
-            Self::Peek(_) => false,
-            Self::Reset => true,
+            Self::Peek(_) | Self::Hold(_) => false,
+            Self::Settle(_) | Self::Reset => true,
             other => other.cost() != Cost::NONE,
         }
     }
@@ -96,7 +111,7 @@ impl Action {
 
     /// Returns `true` if a denial that was cached before the action may no longer hold after it.
     pub const fn invalidates_denials(self) -> bool {
-        self.returns_units() || self.changes_control()
+        self.returns_units() || self.changes_control() || matches!(self, Self::Settle(_))
     }
 
     /// Returns `true` if the reply has the whole control record of an overridable hit: the actions
@@ -108,7 +123,9 @@ impl Action {
             | Self::Reset
             | Self::SetOverride
             | Self::ClearOverride(_) => true,
-            Self::Take(_) | Self::Report(_) | Self::Refund(_) => false,
+            Self::Take(_) | Self::Report(_) | Self::Hold(_) | Self::Settle(_) | Self::Refund(_) => {
+                false
+            }
         }
     }
 }
@@ -135,6 +152,8 @@ pub struct StoreHit<'a> {
     pub revision: Option<NonZeroU64>,
     /// Operation on the state.
     pub action: Action,
+    /// Most holds of the key, if its rule holds: then those leave less to every hit.
+    pub max_holds: Option<u32>,
     /// The override to set, for [`Action::SetOverride`], which does nothing without it.
     pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
@@ -161,6 +180,7 @@ impl<'a> StoreHit<'a> {
             on_change,
             revision,
             action,
+            max_holds: None,
             change,
             mode,
             candidate_of: None,
@@ -195,6 +215,8 @@ pub struct StoreRequest<'a> {
     pub shard: Shard,
     /// The request id, if the request has one.
     pub once: Option<&'a IdempotencyRecord>,
+    /// The reservation, for [`Action::Hold`] and [`Action::Settle`]. Not beside a request id.
+    pub reservation: Option<&'a Reservation>,
 }
 
 /// The reply of a store.
@@ -205,6 +227,8 @@ pub struct Reply {
     /// Set if the record of the request id has answered: the call that took the units. Nothing was
     /// taken now.
     pub replayed: Option<CallId>,
+    /// What became of the reservation. `None` if the request has none, or nothing is held.
+    pub reservation: Option<ReservationReply>,
 }
 
 /// The reply to one hit.
@@ -217,13 +241,28 @@ pub struct HitReply {
     pub taken: u64,
     /// The override that decided in place of the hit's grant. Boxed because it is rare.
     pub applied: Option<Box<Applied>>,
+    /// The holds of the key, if its rule holds. Boxed because it is rare.
+    pub held: Option<Box<Held>>,
+}
+
+/// The holds of a key, as they are after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Units, or slots, that are held.
+    pub units: u64,
+    /// Number of reservations that hold them.
+    pub holds: u32,
+    /// `true` if the reservation of the request is one of them.
+    pub has_own: bool,
+    /// `true` if holds alone deny the hit: the state has enough.
+    pub denies: bool,
 }
 
 impl HitReply {
     /// Creates the reply of a hit that its own grant decided.
     #[inline]
     pub const fn new(decision: Decision, taken: u64) -> Self {
-        Self { decision, taken, applied: None }
+        Self { decision, taken, applied: None, held: None }
     }
 }
 

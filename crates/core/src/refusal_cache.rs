@@ -147,6 +147,7 @@ mod tests {
             decision: Decision::uncounted(outcome),
             source,
             is_near_limit: false,
+            is_held: false,
         }
     }
 

@@ -9,6 +9,7 @@ mod changed_limit;
 mod entry;
 mod overridden;
 mod record;
+mod reserved;
 mod slot;
 
 pub use record::{Record, Records, execute_on_records};
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 
 use self::entry::Entry;
 use self::overridden::{Overridden, change_control};
+use self::reserved::Holding;
 use self::slot::OneSlot;
 use crate::algorithm::{Cost, Decision, OnChange, Outcome};
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
@@ -25,8 +27,9 @@ use crate::rules::{Coupling, Grant, Mode};
 
 /// Decides every hit of a request.
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
-    let StoreRequest { hits, coupling, .. } = request;
-    let mut step = AtomicStep { hits, slots, overridden: SmallVec::new() };
+    let StoreRequest { hits, coupling, reservation, .. } = request;
+    let holding = reservation.map(|one| Holding::new(*one));
+    let mut step = AtomicStep { hits, slots, overridden: SmallVec::new(), holding };
     let keeps_limits = hits.iter().any(|hit| hit.on_change.is_some());
     if hits.iter().any(|hit| hit.overridable) {
         step.overridden.resize_with(hits.len(), || None);
@@ -38,7 +41,7 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
             if keeps_limits {
                 (0..hits.len()).for_each(|at| step.adopt_limit(at));
             }
-            step.all_or_nothing()
+            step.reserved()
         }
         Coupling::EachAlone => {
             let alone = |at| {
@@ -54,16 +57,20 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
         let taken = replies.iter().map(|reply| reply.taken);
         taken.enumerate().for_each(|(at, taken)| step.record_limit(at, taken));
     }
+    for (at, reply) in replies.iter_mut().enumerate() {
+        reply.held = step.held(at, &reply.decision);
+    }
+    let reservation = step.holding.and_then(|holding| holding.reply);
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
         reply.applied = overridden.and_then(|one| one.applied);
     }
-    Reply { hits: replies, replayed: None }
+    Reply { hits: replies, replayed: None, reservation }
 }
 
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
-    let needs_more = hit.overridable || hit.on_change.is_some();
+    let needs_more = hit.overridable || hit.on_change.is_some() || hit.max_holds.is_some();
     let (Grant::Limited(limit), false) = (hit.grant, needs_more) else {
         return execute_with_more(hit, slot);
     };
@@ -84,7 +91,7 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
 fn execute_with_more(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
     let hits = std::slice::from_ref(hit);
     let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
-    let request = StoreRequest { hits, coupling, shard, once: None };
+    let request = StoreRequest { hits, coupling, shard, once: None, reservation: None };
     execute(request, OneSlot(slot)).hits.swap_remove(0)
 }
 
@@ -102,6 +109,8 @@ struct AtomicStep<'a, S> {
     slots: S,
     /// What decides each overridable hit; empty if there is none.
     overridden: SmallVec<[Option<Box<Overridden>>; 1]>,
+    /// The reservation of the request.
+    holding: Option<Holding>,
 }
 
 impl<S: Slots> AtomicStep<'_, S> {
@@ -153,9 +162,15 @@ impl<S: Slots> AtomicStep<'_, S> {
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
-            if matches!(hit.action, Action::Take(_) | Action::Peek(_)) && !self.is_left_out(hit) {
+            let is_decision =
+                matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_));
+            if is_decision && !self.is_left_out(hit) {
                 let sum = self.cost_up_to(at);
-                let counted = self.entry(at).map(|entry| entry.decide(sum));
+                let holding = self.holding.clone();
+                let counted = self.entry(at).map(|entry| match (hit.action, &holding) {
+                    (Action::Hold(cost), Some(holding)) => entry.decide_hold(cost, holding),
+                    _ => entry.decide(sum),
+                });
                 let decision = counted.unwrap_or_else(|| self.uncounted(at));
                 let reply = HitReply::new(decision, 0);
                 decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
@@ -210,6 +225,12 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// committed too, because it may change the state. All other decisions get the current numbers.
     fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
         let DecidedHit { reply: HitReply { decision, taken, .. }, is_repeated } = decided;
+        if let Action::Hold(cost) = self.hits[at].action
+            && decision.is_allowed()
+            && !refused
+        {
+            self.hold(at, cost);
+        }
         let Some(mut entry) = self.entry(at) else { return };
         match entry.hit.action {
             Action::Take(cost) if cost != Cost::NONE && !(refused && decision.is_allowed()) => {
@@ -223,11 +244,12 @@ impl<S: Slots> AtomicStep<'_, S> {
                 entry.commit(cost, decision);
                 *taken = decision.outcome.taken(cost);
             }
-            Action::Take(_) | Action::Peek(_) => {
+            Action::Take(_) | Action::Peek(_) | Action::Hold(_) => {
                 *decision = entry.with_current_numbers(decision.outcome);
             }
             // A report was executed before. The others have no decision yet: they come last.
             Action::Report(_)
+            | Action::Settle(_)
             | Action::Refund(_)
             | Action::Credit(_)
             | Action::Reset

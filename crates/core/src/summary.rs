@@ -80,7 +80,7 @@ impl Summary for Verdict {
 
     fn refused_for(&self) -> Option<Micros> {
         let is_fresh = matches!(self.deciding().source, Source::Store | Source::LocalFallback);
-        self.retry_after().filter(|_| is_fresh)
+        self.retry_after().filter(|_| is_fresh && !self.deciding().is_held)
     }
 
     /// Leaves out the rules that allowed the request, because they may deny it by now.

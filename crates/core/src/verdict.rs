@@ -108,6 +108,8 @@ pub struct RuleDecision {
     /// Whether the units in use are at or above the rule's [`near_limit`](RuleInfo::near_limit)
     /// part of the limit. `false` for decisions without counted units.
     pub is_near_limit: bool,
+    /// Whether holds alone deny it: the state has enough.
+    pub is_held: bool,
 }
 
 /// Stands in for the deciding decision if no rule applies.
@@ -120,6 +122,7 @@ static NO_RULE: LazyLock<RuleDecision> = LazyLock::new(|| RuleDecision {
     decision: Decision::uncounted(Outcome::Allowed),
     source: Source::NoRule,
     is_near_limit: false,
+    is_held: false,
 });
 
 impl Verdict {
@@ -225,6 +228,7 @@ impl RuleDecision {
             decision: Decision { outcome, ..result.reply.decision },
             source: result.source,
             is_near_limit: rule.near_limit.is_some_and(|from| is_near(from, rule, hit, result)),
+            is_held: result.reply.held.as_ref().is_some_and(|held| held.denies),
         }
     }
 

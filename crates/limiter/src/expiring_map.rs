@@ -65,10 +65,15 @@ impl<V> ExpiringMap<V> {
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) {
+        drop(self.take(key));
+    }
+
+    /// Removes and returns the value of a key.
+    pub(crate) fn take(&mut self, key: &[u8]) -> Option<V> {
         let key = CompactString::from_utf8_lossy(key);
-        if let Some((_, end)) = self.entries.remove(&key) {
-            self.by_end.remove(&(end, key));
-        }
+        let (value, end) = self.entries.remove(&key)?;
+        self.by_end.remove(&(end, key));
+        Some(value)
     }
 
     /// Removes the values that have ended by `time`.

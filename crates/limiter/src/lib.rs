@@ -100,12 +100,13 @@ pub mod yaml;
 pub use limiter::{
     BuildError, ChangeError, CheckError, DenyCache, DenyCacheSettings, DescriptorAnswer,
     DescriptorVerdict, FORGET_TOPIC, KeyChange, KeyState, KeysChanged, Limiter, LimiterBuilder,
-    PendingCheck, Preview, Reported, RuleDecision, Snapshot, Source, StartedCheck, Verdict,
+    OpenReservation, PendingCheck, Preview, Reported, Reserved, RuleDecision, Settled, Settling,
+    Snapshot, Source, StartedCheck, Verdict,
 };
 pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
 pub use rlaas_core::{
-    algorithm, clock, control, explain, idempotency, limit_history, operation, plan, rules, step,
-    summary, verdict,
+    algorithm, clock, control, explain, idempotency, limit_history, operation, plan, reservation,
+    rules, step, summary, verdict,
 };

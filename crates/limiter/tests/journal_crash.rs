@@ -85,7 +85,8 @@ impl Process {
         let mut hit = plan.hits[0].for_store().expect("a hit");
         (hit.action, hit.change) = (action, change);
         let coupling = Coupling::AllOrNothing;
-        let request = StoreRequest { hits: &[hit], coupling, shard: Shard(0), once: None };
+        let request =
+            StoreRequest { hits: &[hit], coupling, shard: Shard(0), once: None, reservation: None };
         let mut reply = self.store.execute(request, Deadline::NEVER).await?;
         Ok(reply.hits.remove(0))
     }

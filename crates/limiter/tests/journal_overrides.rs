@@ -57,7 +57,8 @@ impl Journalled {
         let mut hit = plan.hits[0].for_store().expect("a hit");
         (hit.action, hit.change) = (action, change);
         let coupling = Coupling::AllOrNothing;
-        let request = StoreRequest { hits: &[hit], coupling, shard: Shard(0), once: None };
+        let request =
+            StoreRequest { hits: &[hit], coupling, shard: Shard(0), once: None, reservation: None };
         self.store.execute(request, Deadline::NEVER).await
     }
 

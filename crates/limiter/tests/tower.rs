@@ -196,6 +196,7 @@ impl Decide for Decider {
             decision: Decision::uncounted(outcome),
             source: Source::Store,
             is_near_limit: false,
+            is_held: false,
         };
         Ok(Verdict::from_decisions([decision].into_iter().collect()))
     }

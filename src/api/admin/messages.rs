@@ -26,8 +26,18 @@ pub(crate) fn change(keys: KeysChanged, everywhere_by: Timestamp) -> proto::Chan
 
 /// Returns the message of the state of a key.
 pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
-    let KeyState { rule, key, parts, storage_key, grant, grant_from, overrides, decision, .. } =
-        state;
+    let KeyState {
+        rule,
+        key,
+        parts,
+        storage_key,
+        grant,
+        grant_from,
+        overrides,
+        decision,
+        held,
+        ..
+    } = state;
     let project = key.project_name();
     let key_ref = key_ref(parts, &key, storage_key);
     let project = project.unwrap_or_default();
@@ -47,6 +57,8 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
         retry_after,
         reset_after: Some(duration(decision.reset_after)),
         grant_from: self::grant_from(grant_from).into(),
+        held: held.as_ref().map_or(0, |held| int64(held.units)),
+        holds: held.map_or(0, |held| i32::try_from(held.holds).unwrap_or(i32::MAX)),
         overrides,
     }
 }

@@ -13,6 +13,8 @@ use crate::api::auth::Permission;
 pub(in crate::api) enum AdminApi {
     /// `RateLimitService`, but for what has routes of its own.
     Decisions,
+    /// `ReservationService`.
+    Reservations,
     /// `AdminService`.
     Keys,
     /// `ProjectService`.
@@ -145,11 +147,21 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     streaming(route("WatchStats", SHOW, Verb::Get, "/v1/admin/stats")),
 ];
 
+const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {
+    AdminRoute { api, ..route(rpc, Permission::Decisions, Verb::Post, path) }
+}
+
 /// The methods of decisions without a form of their own.
-pub(in crate::api) const DECISION_ROUTES: &[AdminRoute] = &[AdminRoute {
-    api: AdminApi::Decisions,
-    ..route("Report", Permission::Decisions, Verb::Post, "/v1/report")
-}];
+pub(in crate::api) const DECISION_ROUTES: &[AdminRoute] =
+    &[of_decisions(AdminApi::Decisions, "Report", "/v1/report")];
+
+/// Every method of reservations.
+pub(in crate::api) const RESERVATION_ROUTES: &[AdminRoute] = &[
+    of_decisions(AdminApi::Reservations, "Reserve", "/v1/reserve"),
+    of_decisions(AdminApi::Reservations, "Extend", "/v1/extend"),
+    of_decisions(AdminApi::Reservations, "Commit", "/v1/commit"),
+    of_decisions(AdminApi::Reservations, "Cancel", "/v1/cancel"),
+];
 
 /// Every method of the projects. `UpdateRule` has two routes.
 pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
@@ -183,6 +195,11 @@ pub(in crate::api) const PROJECT_ROUTES: &[AdminRoute] = &[
 ];
 
 impl AdminRoute {
+    /// Returns `true` for the methods of callers who ask for decisions.
+    pub(in crate::api) const fn is_of_decisions(&self) -> bool {
+        matches!(self.api, AdminApi::Decisions | AdminApi::Reservations)
+    }
+
     /// Returns the route of a method of a service.
     pub(in crate::api) fn of_rpc(api: AdminApi, rpc: &str) -> Option<&'static Self> {
         all().find(|route| route.api == api && route.rpc == rpc)
@@ -233,7 +250,8 @@ impl AdminRoute {
 
 /// Returns the routes of all services.
 pub(in crate::api) fn all() -> impl Iterator<Item = &'static AdminRoute> {
-    ROUTES.iter().chain(PROJECT_ROUTES).chain(DECISION_ROUTES)
+    let of_projects = ROUTES.iter().chain(PROJECT_ROUTES);
+    of_projects.chain(DECISION_ROUTES).chain(RESERVATION_ROUTES)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | path | response |
 //! | --- | --- |
 //! | `POST /v1/check` | the JSON mapping of `Check`; other statuses than 200 have a problem document |
-//! | `POST /v1/report` | the JSON mapping of `Report` |
+//! | `POST /v1/report`, `/v1/reserve`, `/v1/extend`, `/v1/commit`, `/v1/cancel` | the JSON mapping of these methods |
 //! | `GET /check`, `POST /check` | the responses of RLaaS Users Service and of RLaaS on GoRL |
 //! | `POST /json`, `GET /rlconfig`, `GET /healthcheck` | the responses of envoyproxy/ratelimit |
 //! | `/projects`, `/projects/…` | the management API of RLaaS on GoRL, in its shapes |

@@ -55,6 +55,8 @@ async fn a_key_is_shown_and_changed() {
             "remaining": remaining,
             "grantFrom": "GRANT_FROM_RULE",
             "overrides": [],
+            "held": "0",
+            "holds": 0,
         })
     };
     let without_wait = |mut state: Value| {

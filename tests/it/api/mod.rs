@@ -8,6 +8,7 @@ mod invalid_requests;
 mod metadata;
 mod reports;
 mod request_ids;
+mod reservations;
 mod rule_specs;
 mod services;
 pub(crate) mod tls;

@@ -12,6 +12,7 @@ pub(super) fn of_id(operation: Operation, project: &str, user_id: &str, request_
     let mut hash = FieldHash::new(match operation {
         Operation::Check => "id",
         Operation::Report => "id of a report",
+        Operation::Reserve => "id of a reservation",
     });
     hash.push(user_id.as_bytes());
     hash.push(request_id.as_bytes());

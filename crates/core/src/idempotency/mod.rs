@@ -48,6 +48,8 @@ pub enum Operation {
     Check,
     /// To count a cost that was incurred already.
     Report,
+    /// To hold units.
+    Reserve,
 }
 
 /// Number of one call, different for each call of all instances.
@@ -245,7 +247,7 @@ pub fn repeated(mut hits: SmallVec<[HitReply; 2]>, taker: CallId, elapsed: Micro
     for hit in &mut hits {
         count_down(&mut hit.decision, elapsed);
     }
-    Reply { hits, replayed: Some(taker) }
+    Reply { hits, replayed: Some(taker), reservation: None }
 }
 
 /// Shortens the waits of a decision. All other numbers stay as they were.

@@ -34,7 +34,8 @@ impl OneKey {
         let Self { plan, records, remembered } = self;
         let hit = plan.hits[0].for_store().expect("a limit").with_action(action);
         let (coupling, shard) = (Coupling::AllOrNothing, Shard(0));
-        let request = StoreRequest { hits: &[hit], coupling, shard, once: once.as_ref() };
+        let request =
+            StoreRequest { hits: &[hit], coupling, shard, once: once.as_ref(), reservation: None };
         execute(request, time, remembered, |request| {
             let mut all: Records<'_> =
                 records.take().map(|record| (hit.key, record)).into_iter().collect();

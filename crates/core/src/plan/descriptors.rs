@@ -68,6 +68,7 @@ impl Descriptors {
                     overridable: rule.overridable,
                     on_change: None,
                     revision: None,
+                    max_holds: None,
                     counted_by: None,
                     mode: rule.mode,
                     action,
@@ -78,7 +79,15 @@ impl Descriptors {
         apply_strictest_limit(&mut hits);
         let (units, candidates) = (self.units(&hits), Vec::new());
         let coupling = self.coupling();
-        let plan = Plan { hits, candidates, coupling, is_unmatched: false, units, once: None };
+        let plan = Plan {
+            hits,
+            candidates,
+            coupling,
+            is_unmatched: false,
+            units,
+            once: None,
+            reservation: None,
+        };
         Ok(DescriptorPlan { plan, statuses })
     }
 

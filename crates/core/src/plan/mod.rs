@@ -21,7 +21,10 @@ use crate::algorithm::{Algorithm, Cost, OnChange};
 use crate::clock::Micros;
 use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
-use crate::rules::{Coupling, Grant, Hashing, Key, Mode, Request, Rule, RuleInfo, RuleSet};
+use crate::reservation::Reservation;
+use crate::rules::{
+    Coupling, Grant, Hashing, HoldTerms, Key, Mode, Request, Rule, RuleInfo, RuleSet,
+};
 
 /// The hits of a request.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct Plan {
     pub units: RequestUnits,
     /// The request id, if the request has one and takes units. Boxed because it is rare.
     pub once: Option<Box<IdempotencyRecord>>,
+    /// The reservation, if hits hold.
+    pub reservation: Option<Box<Reservation>>,
 }
 
 /// The units of a request as a whole: a request with several hits has them once.
@@ -75,6 +80,8 @@ pub struct Hit {
     pub on_change: Option<OnChange>,
     /// Revision that has set the rule. `None` without `on_change`.
     pub revision: Option<NonZeroU64>,
+    /// Most holds of the key, if the rule holds.
+    pub max_holds: Option<u32>,
     /// Limit by which the state counts, in the place of `grant`: that of another hit of the same key,
     /// or that beneath a ban.
     pub counted_by: Option<Box<Grant>>,
@@ -107,6 +114,37 @@ impl Plan {
             let cost = rule.cost_for(request);
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) })
         })
+    }
+
+    /// Plans a reservation: a hold for each rule that holds, and a take for the others.
+    pub fn for_reservation(rules: &RuleSet, request: &Request<'_>) -> Self {
+        let mut plan = Self::for_request(rules, request);
+        for hit in plan.hits.iter_mut().filter(|hit| hit.max_holds.is_some()) {
+            if let Action::Take(cost) = hit.action {
+                hit.action = Action::Hold(cost);
+                // Its units are counted when it is settled.
+                plan.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+            }
+        }
+        plan
+    }
+
+    /// Plans an action for each of these keys whose rule still holds: those of a reservation. They are
+    /// decided by the rules in force, and by overrides of a rule that depend on parts of the key alone.
+    pub fn for_holds(
+        rules: &RuleSet,
+        keys: &[Key],
+        units: RequestUnits,
+        action: impl Fn(&Rule) -> Action,
+    ) -> Self {
+        let hits = keys.iter().filter_map(|key| {
+            let (rule, hit) = rules.hit_of(key)?;
+            let holds = rule.holds.is_some() && rule.mode != Mode::Off;
+            holds.then(|| Hit { action: action(rule), ..hit })
+        });
+        let (coupling, candidates) = (Coupling::AllOrNothing, Vec::new());
+        let (hits, is_unmatched) = (hits.collect(), false);
+        Self { hits, candidates, coupling, is_unmatched, units, once: None, reservation: None }
     }
 
     /// Plans a report of a cost that was incurred already, by the rules that are paid afterwards. They
@@ -149,7 +187,8 @@ impl Plan {
             }
         });
         let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
-        Self { hits, candidates, coupling, is_unmatched, units, once: None }
+        let (once, reservation) = (None, None);
+        Self { hits, candidates, coupling, is_unmatched, units, once, reservation }
     }
 
     /// Returns `true` if a ban refuses the request, whatever the store decides.
@@ -196,6 +235,7 @@ impl Hit {
             overridable: rule.overridable,
             on_change,
             revision: on_change.and(rule.revision),
+            max_holds: rule.holds.map(|terms| terms.most),
             counted_by: None,
             action,
         }
@@ -223,6 +263,7 @@ impl Hit {
             on_change,
             revision,
             action,
+            max_holds: self.max_holds,
             change,
             mode,
             candidate_of: None,
@@ -246,6 +287,18 @@ impl Hit {
 }
 
 impl RuleSet {
+    /// Returns how long, and how often, keys of a rule may be held.
+    ///
+    /// # Panics
+    ///
+    /// May panic if other rules have made the plan.
+    pub fn hold_terms(&self, index: RuleIndex) -> Option<HoldTerms> {
+        match index {
+            RuleIndex::Flat(position) => self.rule_at(position).holds,
+            RuleIndex::Descriptor { .. } => None,
+        }
+    }
+
     /// Returns the rule at a position of a plan that these rules have made.
     ///
     /// # Panics

@@ -33,7 +33,7 @@ pub use pattern::{Pattern, TextPattern};
 pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
 pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};
-pub use rule::{Coupling, Grant, Mode, OnStoreFailure, Override, Rule, RuleInfo, Share};
+pub use rule::{Coupling, Grant, HoldTerms, Mode, OnStoreFailure, Override, Rule, RuleInfo, Share};
 pub use wildcard::Wildcard;
 
 use std::collections::HashMap;

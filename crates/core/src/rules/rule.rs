@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
-use super::{Candidate, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
+use super::{
+    Candidate, Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request,
+};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
 use crate::clock::{Micros, Timestamp};
 
@@ -35,6 +37,9 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Whether costs are also reported after the fact. The limits then keep debt.
     pub is_post_paid: bool,
+    /// Set if reservations hold units, which are charged when they are settled. The limits then keep
+    /// debt.
+    pub holds: Option<HoldTerms>,
     /// Whether the rule is enforced, at this time.
     pub mode: Mode,
     /// Set if `mode` is not that of the configuration.
@@ -58,6 +63,15 @@ pub struct Rule {
     pub near_limit: Option<Share>,
     /// Path of the file that the rule is from. Empty if there is none.
     pub file: Arc<str>,
+}
+
+/// How long, and how often, a key of a rule may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldTerms {
+    /// Longest time of a hold: 100 ms to 24 h.
+    pub longest: Micros,
+    /// Most holds of a key: 1 to 10,000.
+    pub most: u32,
 }
 
 /// The common data of flat rules and rules for descriptors.
@@ -247,6 +261,7 @@ impl Rule {
             overridable: false,
             cost: None,
             is_post_paid: false,
+            holds: None,
             mode: Mode::Enforced,
             set_mode: None,
             enforce: EnforcedShare::ALL,
@@ -324,7 +339,24 @@ impl Rule {
     /// Returns the units that a report counts by the rule; `None` if it leaves the rule out.
     pub(crate) fn reported_cost(&self, request: &Request<'_>) -> Option<Cost> {
         let of_request = || self.cost.is_none().then(|| request.cost());
-        request.costs().get(&self.name).or_else(of_request).filter(|_| self.is_post_paid)
+        request.costs().get(&self.name).or_else(of_request).filter(|_| self.keeps_debt())
+    }
+
+    /// Returns the cost of a settlement; `None` for what is held.
+    pub fn settled_cost(&self, actual: Option<Cost>, actuals: Costs<'_>) -> Option<Cost> {
+        let of_all = actual.filter(|cost| self.cost.is_none() || *cost == Cost::NONE);
+        actuals.get(&self.name).or(of_all)
+    }
+
+    /// Returns the units that an extension adds.
+    pub fn extended_cost(&self, cost: Cost, costs: Costs<'_>) -> Cost {
+        let of_all = if self.cost.is_none() { cost } else { Cost::NONE };
+        costs.get(&self.name).unwrap_or(of_all)
+    }
+
+    /// Returns `true` if costs may come later, so that the limits keep debt.
+    pub fn keeps_debt(&self) -> bool {
+        self.is_post_paid || self.holds.is_some()
     }
 
     /// Returns the mode for a key: shadow mode if the rule is enforced for other keys only.

@@ -17,19 +17,14 @@ pub(super) struct Entry<'h, S> {
 impl<S: Slot> Entry<'_, S> {
     pub(super) fn decide(&self, cost: Cost) -> Decision {
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        algorithm.decide(&self.state(), limit, self.slot.now(), cost)
+        let own = algorithm.decide(&self.state(), limit, self.slot.now(), cost);
+        if self.hit.max_holds.is_none() { own } else { self.decide_beside_holds(own, cost) }
     }
 
     /// Decides on the cost, but returns the numbers of the state as it is, without the cost.
     pub(super) fn peek(&self, cost: Cost) -> Decision {
-        let (algorithm, limit) = (self.hit.algorithm, self.limit);
-        let (state, now) = (&*self.state(), self.slot.now());
-        let decision = algorithm.decide(state, limit, now, cost);
-        if cost == Cost::NONE {
-            return decision;
-        }
-        let outcome = decision.outcome;
-        Decision { outcome, ..algorithm.decide(state, limit, now, Cost::NONE) }
+        let decision = self.decide(cost);
+        if cost == Cost::NONE { decision } else { self.with_current_numbers(decision.outcome) }
     }
 
     /// Returns a decision with this outcome and the numbers of the current state.
@@ -51,7 +46,10 @@ impl<S: Slot> Entry<'_, S> {
                 self.decide(Cost::NONE)
             }
             Action::Take(cost) | Action::Peek(cost) | Action::Report(cost) => self.peek(cost),
-            Action::SetOverride | Action::ClearOverride(_) => self.decide(Cost::NONE),
+            Action::Hold(_)
+            | Action::Settle(_)
+            | Action::SetOverride
+            | Action::ClearOverride(_) => self.decide(Cost::NONE),
         };
         HitReply::new(decision, taken)
     }
@@ -59,6 +57,11 @@ impl<S: Slot> Entry<'_, S> {
     /// Decides, and takes the cost if it is allowed.
     #[inline]
     pub(super) fn take(&mut self, cost: Cost) -> Decision {
+        if self.hit.max_holds.is_some() {
+            let decision = self.decide(cost);
+            self.commit(cost, &decision);
+            return decision;
+        }
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
         let now = self.slot.now();
         let take = |state: &mut State| algorithm.take(state, limit, now, cost);
@@ -112,6 +115,7 @@ impl<S: Slot> Entry<'_, S> {
     pub(super) fn report(&mut self, cost: Cost) -> (Decision, u64) {
         let (algorithm, limit) = (self.hit.algorithm, self.limit);
         let now = self.slot.now();
+        let left = self.hit.max_holds.map(|_| self.decide(Cost::NONE).remaining);
         let mut counted = 0;
         let mut report = |state: &mut State| {
             let decision;
@@ -122,7 +126,19 @@ impl<S: Slot> Entry<'_, S> {
             Some(decision) => decision,
             None => self.slot.insert(report),
         };
-        (decision, counted)
+        let fits = |left: i64| cost.units().cast_signed() <= left;
+        match left.map(fits) {
+            // What is held is not left.
+            Some(true) => (self.with_current_numbers(Outcome::Allowed), counted),
+            Some(false) => {
+                let outcome = match self.decide(Cost::ONE).outcome {
+                    Outcome::Allowed => Outcome::Impossible,
+                    denied => denied,
+                };
+                (self.with_current_numbers(outcome), counted)
+            }
+            None => (decision, counted),
+        }
     }
 
     /// Executes a refund, a credit or a reset.
@@ -131,6 +147,9 @@ impl<S: Slot> Entry<'_, S> {
         let now = self.slot.now();
         match action {
             Action::Reset => {
+                if self.hit.max_holds.is_some() {
+                    self.slot.take_holds();
+                }
                 // The reset must be known while a refund of units taken before it could have an
                 // effect: up to two windows (sliding window counter), or the time to fill.
                 let window = limit.window();

@@ -8,6 +8,7 @@ use crate::clock::{Micros, Timestamp};
 use crate::control::ControlRecord;
 use crate::limit_history::LimitHistory;
 use crate::operation::{Reply, StoreHit, StoreRequest};
+use crate::reservation::Holds;
 use crate::rules::Key;
 
 /// All data that a store keeps for one key.
@@ -24,6 +25,9 @@ pub struct Record {
     /// Limits by which the key was counted. Absent from records of earlier versions.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     limits: Option<Box<LimitHistory>>,
+    /// Holds of the key. Absent from records of earlier versions.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Holds::is_empty"))]
+    holds: Holds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Record {
         let reset = self.reset.map_or(Timestamp::EPOCH, |reset| reset.until);
         let control = self.control.as_ref().map_or(Timestamp::EPOCH, |control| control.ends_at());
         let limits = self.limits.as_ref().map_or(Timestamp::EPOCH, |limits| limits.expires_at());
-        self.state.expires_at().max(reset).max(control).max(limits)
+        self.state.expires_at().max(reset).max(control).max(limits).max(self.holds.last_end())
     }
 
     /// Returns `true` if the state has not expired. It expires at the end of its last millisecond,
@@ -72,7 +76,7 @@ pub type Records<'a> = HashMap<&'a Key, Record>;
 /// let rules = RuleSet::new(Rule::new_default(Algorithm::Gcra, limit), Vec::new());
 /// let plan = Plan::for_request(&rules, &Request::user("alice").build()?);
 /// let hits: Vec<_> = plan.hits.iter().filter_map(|hit| hit.for_store()).collect();
-/// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0), once: None };
+/// let request = StoreRequest { hits: &hits, coupling: plan.coupling, shard: Shard(0), once: None, reservation: None };
 ///
 /// let mut records = Records::new(); // Read these from the database.
 /// let now = Timestamp::from_millis(1_700_000_100_000);
@@ -178,5 +182,20 @@ impl Slot for RecordSlot<'_, '_> {
 
     fn set_limit_history(&mut self, history: LimitHistory) {
         self.records.entry(self.key).or_default().limits = Some(Box::new(history));
+    }
+
+    fn holds(&self) -> Option<&Holds> {
+        self.records.get(self.key).map(|record| &record.holds)
+    }
+
+    fn take_holds(&mut self) -> Holds {
+        let record = self.records.get_mut(self.key);
+        record.map_or_else(Holds::default, |record| std::mem::take(&mut record.holds))
+    }
+
+    fn set_holds(&mut self, holds: Holds) {
+        if !holds.is_empty() || self.records.contains_key(self.key) {
+            self.records.entry(self.key).or_default().holds = holds;
+        }
     }
 }

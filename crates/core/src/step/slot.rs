@@ -4,6 +4,7 @@ use crate::algorithm::{Decision, State};
 use crate::clock::{Micros, Timestamp};
 use crate::control::ControlRecord;
 use crate::limit_history::LimitHistory;
+use crate::reservation::Holds;
 
 /// Access of a step to the state of one key.
 pub trait Slot {
@@ -44,6 +45,15 @@ pub trait Slot {
     /// Replaces the limits by which the key was counted. They may be dropped once they have
     /// expired.
     fn set_limit_history(&mut self, history: LimitHistory);
+
+    /// Returns the holds of the key, if there are any. Some may have ended.
+    fn holds(&self) -> Option<&Holds>;
+
+    /// Removes and returns the holds of the key.
+    fn take_holds(&mut self) -> Holds;
+
+    /// Sets the holds of a key that has none.
+    fn set_holds(&mut self, holds: Holds);
 
     /// Returns the time that the clock shows.
     fn time(&self) -> Timestamp {
@@ -126,5 +136,17 @@ impl<S: Slot> Slot for &mut S {
 
     fn set_limit_history(&mut self, history: LimitHistory) {
         (**self).set_limit_history(history);
+    }
+
+    fn holds(&self) -> Option<&Holds> {
+        (**self).holds()
+    }
+
+    fn take_holds(&mut self) -> Holds {
+        (**self).take_holds()
+    }
+
+    fn set_holds(&mut self, holds: Holds) {
+        (**self).set_holds(holds);
     }
 }

@@ -198,7 +198,7 @@ impl Subject {
     ) -> Result<Reply, StoreError> {
         let store = self.limiter.store();
         let shard = hits.first().map(|hit| store.shard(hit.key)).unwrap_or_default();
-        let request = StoreRequest { hits, coupling, shard, once: None };
+        let request = StoreRequest { hits, coupling, shard, once: None, reservation: None };
         store.execute(request, Deadline::NEVER).await
     }
 

@@ -15,7 +15,7 @@ use super::Limiter;
 use crate::algorithm::{Algorithm, Cost, Decision};
 use crate::clock::Deadline;
 use crate::control::{ControlRecord, OverrideChange, OverrideKind};
-use crate::operation::{Action, HitReply, Shard, StoreHit, StoreRequest};
+use crate::operation::{Action, Held, HitReply, Shard, StoreHit, StoreRequest};
 use crate::plan::{GrantSource, KeyPart, SelectedKey};
 use crate::rules::{Coupling, Grant, Key};
 use crate::store::StoreError;
@@ -58,6 +58,8 @@ pub struct KeyState {
     pub overrides: ControlRecord,
     /// Whether one unit is left, with the numbers of the state.
     pub decision: Decision,
+    /// What reservations hold, if the rule holds.
+    pub held: Option<Box<Held>>,
 }
 
 /// The state of keys before and after a change, in the same order.
@@ -161,7 +163,13 @@ impl Limiter {
         if hits.is_empty() {
             return Ok(SmallVec::new());
         }
-        let request = StoreRequest { hits, coupling: Coupling::EachAlone, shard, once: None };
+        let request = StoreRequest {
+            hits,
+            coupling: Coupling::EachAlone,
+            shard,
+            once: None,
+            reservation: None,
+        };
         Ok(self.store.execute(request, deadline).await?.hits)
     }
 
@@ -197,6 +205,7 @@ impl Limiter {
             grant_from: applied.map_or(*grant_from, |_| GrantSource::KeyOverride),
             overrides: applied.and_then(|applied| applied.record.clone()).unwrap_or_default(),
             decision: reply.decision,
+            held: reply.held,
         })
     }
 }

@@ -19,6 +19,7 @@ use crate::idempotency::{CallId, RecordUse};
 use crate::observer::RequestEvent;
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
+use crate::reservation::ReservationReply;
 use crate::rules::{Coupling, Grant, Mode, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults};
@@ -45,6 +46,8 @@ pub(super) struct Executed {
     pub(super) candidates: CandidateReplies,
     /// `true` if an earlier request with the same request id took the units.
     pub(super) replayed: bool,
+    /// What became of the reservation of the plan.
+    pub(super) reservation: Option<ReservationReply>,
 }
 
 impl Executed {
@@ -78,6 +81,8 @@ pub(super) struct HitGroup {
     /// `true` if the request is denied already: this group then takes nothing. Reports count all
     /// the same.
     pub(super) is_refused: bool,
+    /// What became of the reservation, once the store has decided.
+    pub(super) reservation: Option<ReservationReply>,
     /// `true` if the plan has other groups: then no single shard knows whether every quota denies.
     pub(super) is_one_of_several: bool,
 }
@@ -118,6 +123,7 @@ impl Execution<'_> {
             if let (Some(result), Some(store_hit)) = (result, hit.for_store())
                 && result.source == Source::Store
                 && self.plan.has_key_once(hit)
+                && hit.max_holds.is_none()
             {
                 cache.record(&store_hit, self.revision, requested_at, &result.reply);
             }
@@ -167,7 +173,9 @@ impl Execution<'_> {
         if replayed {
             self.limiter.shared.observer.request(RequestEvent::Replayed);
         }
-        Ok(Executed { results, candidates, replayed })
+        let reservation =
+            if is_refused { None } else { taken.pop().and_then(|one| one.reservation) };
+        Ok(Executed { results, candidates, replayed, reservation })
     }
 
     /// Decides the hits of one group, by the store or by the policies of the rules.
@@ -186,6 +194,7 @@ impl Execution<'_> {
                 if reply.replayed.is_none() {
                     self.record_bans(&group, &reply.hits);
                 }
+                group.reservation = reply.reservation;
                 let mut replies = reply.hits;
                 if !group.candidates.is_empty() {
                     let of_candidates = replies.drain(group.positions.len()..);
@@ -211,7 +220,11 @@ impl Execution<'_> {
     ) -> Result<Reply, StoreError> {
         let (hits, once) = (self.hits(group), self.record_for(group, purpose));
         let (coupling, shard) = (self.plan.coupling, group.shard);
-        let request = StoreRequest { hits: &hits, coupling, shard, once: once.as_ref() };
+        let holds = group.store == StoreId::Primary
+            && hits.iter().any(|hit| matches!(hit.action, Action::Hold(_)));
+        let reservation = self.plan.reservation.as_deref().filter(|_| holds);
+        let request =
+            StoreRequest { hits: &hits, coupling, shard, once: once.as_ref(), reservation };
         self.limiter.store_by_id(group.store).execute(request, deadline).await
     }
 
@@ -242,6 +255,7 @@ impl Execution<'_> {
                     taker: None,
                     grants: None,
                     is_refused: false,
+                    reservation: None,
                     is_one_of_several: spans_shards,
                 });
             }
@@ -252,6 +266,13 @@ impl Execution<'_> {
             if let Some(group) = group {
                 group.candidates.push(at);
             }
+        }
+        if spans_shards && self.plan.reservation.is_some() {
+            // What others take is refunded if the holds are denied.
+            groups.sort_by_key(|group| {
+                let holds = |at: &usize| matches!(self.plan.hits[*at].action, Action::Hold(_));
+                group.positions.iter().any(holds)
+            });
         }
         groups
     }
@@ -268,6 +289,8 @@ impl Execution<'_> {
             let action = match hit.action {
                 action if group.is_refused => action.when_refused(),
                 Action::Credit(_) if group.store == StoreId::Fallback => Action::Peek(Cost::NONE),
+                // Nothing could be settled there.
+                Action::Hold(cost) if group.store == StoreId::Fallback => Action::Take(cost),
                 action => action,
             };
             // The fallback grants a share of the limit, and knows nothing but states.
@@ -323,7 +346,13 @@ impl Execution<'_> {
             }
             let (coupling, shard) = (Coupling::AllOrNothing, group.shard);
             let once = self.record_for(&group, RecordUse::Undo);
-            let request = StoreRequest { hits: &hits, coupling, shard, once: once.as_ref() };
+            let request = StoreRequest {
+                hits: &hits,
+                coupling,
+                shard,
+                once: once.as_ref(),
+                reservation: None,
+            };
             let store = self.limiter.store_by_id(group.store);
             match store.execute(request, Deadline::NEVER).await {
                 Ok(reply) => {
@@ -356,7 +385,7 @@ impl Execution<'_> {
             let (false, Some(shard)) = (keeps, self.shards.0[candidate.of]) else { continue };
             let hit = candidate.for_store(Action::Refund(taken));
             let (coupling, once) = (Coupling::AllOrNothing, None);
-            let request = StoreRequest { hits: &[hit], coupling, shard, once };
+            let request = StoreRequest { hits: &[hit], coupling, shard, once, reservation: None };
             if let Err(error) = self.limiter.store.execute(request, Deadline::NEVER).await {
                 debug!(%error, "refund failed");
                 self.limiter.shared.observer.request(RequestEvent::RefundFailed);

@@ -39,13 +39,16 @@ impl Limiter {
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<Result<Executed, CheckError>> {
+        if plan.reservation.is_some() {
+            return None;
+        }
         let executed = self.execute_in_memory(plan, deadline);
         // A retry whose units were taken must not be refused by a denial since.
         if executed.is_some() || plan.once.is_some() {
             return executed;
         }
         let results = self.cached_denials(plan, snapshot.revision)?;
-        Some(Ok(Executed { results, candidates: Vec::new(), replayed: false }))
+        Some(Ok(Executed { results, candidates: Vec::new(), replayed: false, reservation: None }))
     }
 
     fn execute_in_memory(
@@ -67,7 +70,7 @@ impl Limiter {
         if !hits.is_empty() {
             let (coupling, shard) = (plan.coupling, Shard::default());
             let once = plan.once.as_deref().filter(|_| !is_refused);
-            let request = StoreRequest { hits: &hits, coupling, shard, once };
+            let request = StoreRequest { hits: &hits, coupling, shard, once, reservation: None };
             match self.store.execute_now(request, deadline)? {
                 Ok(executed) => reply = executed,
                 Err(error) => return Some(Err(error.into())),
@@ -85,7 +88,7 @@ impl Limiter {
         });
         let results = results.collect();
         let candidates = if replayed { Vec::new() } else { replies.map(Some).collect() };
-        Some(Ok(Executed { results, candidates, replayed }))
+        Some(Ok(Executed { results, candidates, replayed, reservation: None }))
     }
 
     /// As [`Limiter::find_cached_denials`], and reports that the cache answers.
@@ -115,6 +118,8 @@ impl Limiter {
                 hits += 1;
                 let is_cacheable =
                     hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
+                // What holds stand in the way of may pass at any time.
+                let is_cacheable = is_cacheable && hit.max_holds.is_none();
                 let reply = cache.denial(&store_hit, revision).filter(|_| is_cacheable)?;
                 denials += 1;
                 Some(HitResult { reply, source: Source::DenyCache })

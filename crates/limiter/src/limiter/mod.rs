@@ -21,6 +21,7 @@ mod pending;
 mod preview;
 mod projects;
 mod receipts;
+mod reservations;
 mod snapshot;
 mod store_failure;
 
@@ -34,6 +35,7 @@ pub use forget::FORGET_TOPIC;
 pub(crate) use forget::keys_of;
 pub use pending::{PendingCheck, StartedCheck};
 pub use preview::Preview;
+pub use reservations::{OpenReservation, Reserved, Settled, Settling};
 pub use snapshot::Snapshot;
 
 use std::sync::{Arc, Mutex};
@@ -54,6 +56,7 @@ use crate::idempotency::{Operation, RequestIdError};
 use crate::observer::{Observer, RequestEvent};
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
+use crate::reservation::Reservation;
 use crate::rules::descriptors::InvalidDescriptor;
 use crate::rules::{Key, Request, RuleSet, Unmatched};
 use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
@@ -125,6 +128,27 @@ pub enum CheckError {
     /// A report, and no rule that applies is paid afterwards.
     #[error("no rule that applies has post-paid: true")]
     NotPostPaid,
+    /// There are as many holds as the store may have.
+    #[error("too many holds")]
+    TooManyHolds,
+    /// The reservation has ended, was settled, or never was.
+    #[error("no such reservation")]
+    NoReservation,
+    /// The rules that hold have keys in several slots of a cluster, or there are too many.
+    #[error(
+        "a reservation must hold by at most {} rules, with keys in one slot of a cluster",
+        Reservation::MAX_HITS
+    )]
+    SeveralSlots,
+    /// The parts of the keys that a reservation would hold are too long.
+    #[error(
+        "user_id, resource and attributes in the keys of a reservation must have at most {} bytes as encoded",
+        Reservation::MAX_KEY_BYTES
+    )]
+    LongKeys,
+    /// The store keeps no reservations.
+    #[error("reservations are not supported by the store")]
+    NotReservable,
     /// The request id forbids the request. Nothing was counted.
     #[error(transparent)]
     RequestId(#[from] RequestIdError),
@@ -314,7 +338,13 @@ impl Limiter {
     /// Returns the rules that decide a request: those of its project.
     #[inline]
     fn snapshot_for(&self, request: &Request<'_>) -> Result<Guard<Arc<Snapshot>>, CheckError> {
-        match request.project() {
+        self.snapshot_of(request.project())
+    }
+
+    /// Returns the rules of a project; of requests without one if it is empty.
+    #[inline]
+    fn snapshot_of(&self, project: &str) -> Result<Guard<Arc<Snapshot>>, CheckError> {
+        match project {
             "" => Ok(self.shared.snapshot.load()),
             project => {
                 let found = self.shared.projects.get(project);

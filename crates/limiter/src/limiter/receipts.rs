@@ -59,7 +59,8 @@ impl Limiter {
             };
             let store = self.store_by_id(receipt.store);
             let (coupling, shard) = (Coupling::AllOrNothing, store.shard(hit.key));
-            let request = StoreRequest { hits: &[hit], coupling, shard, once: None };
+            let request =
+                StoreRequest { hits: &[hit], coupling, shard, once: None, reservation: None };
             match store.execute(request, deadline).await {
                 Ok(_) => self.forget_denials(&receipt.key),
                 Err(error) => result = result.and(Err(error)),

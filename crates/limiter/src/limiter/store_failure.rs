@@ -35,6 +35,7 @@ impl Execution<'_> {
                 limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
+            StoreError::Full => return Err(CheckError::TooManyHolds),
             StoreError::Overloaded => {
                 limiter.shared.observer.request(RequestEvent::Shed);
                 return Err(CheckError::Overloaded);

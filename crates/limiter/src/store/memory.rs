@@ -8,6 +8,7 @@ mod overrides;
 #[cfg(feature = "journal")]
 mod persistence;
 mod remembered_replies;
+mod reservations;
 mod segmented_vec;
 mod stripe;
 
@@ -21,6 +22,7 @@ use smallvec::SmallVec;
 #[cfg(feature = "journal")]
 use self::persistence::Snapshots;
 use self::remembered_replies::RememberedReplies;
+use self::reservations::Reservations;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
@@ -30,7 +32,8 @@ use crate::idempotency::RequestIdError;
 use crate::journal::Journal;
 use crate::limit_history::LimitHistory;
 use crate::observer::Observer;
-use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
+use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
+use crate::reservation::{self, Holds};
 use crate::rules::{Coupling, Key};
 use crate::step::{self, Slot, Slots};
 use crate::store::StoreError;
@@ -74,6 +77,8 @@ pub struct MemoryStore {
     hasher: DefaultHashBuilder,
     clock: Clock,
     remembered: Arc<RememberedReplies>,
+    /// Locked after the stripes.
+    reservations: Arc<Mutex<Reservations>>,
     #[cfg(feature = "journal")]
     journal: Option<Journal>,
     #[cfg(feature = "journal")]
@@ -83,6 +88,10 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// Default of the replies that a store remembers for request ids.
     pub const MAX_REQUEST_IDS: u32 = 100_000;
+    /// Default of the holds of a store.
+    pub const MAX_HOLDS: u32 = 100_000;
+    /// Default of the settlements of reservations that a store remembers.
+    pub const MAX_SETTLEMENTS: u32 = 1_000_000;
 
     /// Creates an empty store that reports to `observer`.
     pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
@@ -114,6 +123,10 @@ impl MemoryStore {
             hasher,
             clock,
             remembered: Arc::new(remembered),
+            reservations: Arc::new(Mutex::new(Reservations::new(
+                Self::MAX_HOLDS,
+                Self::MAX_SETTLEMENTS,
+            ))),
             #[cfg(feature = "journal")]
             journal: None,
             #[cfg(feature = "journal")]
@@ -127,6 +140,14 @@ impl MemoryStore {
     pub fn with_max_request_ids(self, max: u32) -> Self {
         let remembered = Arc::new(self.remembered.emptied(max));
         Self { remembered, ..self }
+    }
+
+    /// Returns this store with other bounds on the holds of reservations, and on the settlements that
+    /// it remembers. Those that it has are forgotten.
+    #[must_use]
+    pub fn with_max_reservations(self, max_holds: u32, max_settlements: u32) -> Self {
+        let reservations = Reservations::new(max_holds, max_settlements);
+        Self { reservations: Arc::new(Mutex::new(reservations)), ..self }
     }
 
     /// Returns the time now. See [`super::Store::now`].
@@ -154,8 +175,8 @@ impl MemoryStore {
     }
 
     fn decide(&self, request: StoreRequest<'_>) -> Reply {
-        let StoreRequest { hits, coupling, .. } = request;
-        if let ([hit], Coupling::AllOrNothing) = (hits, coupling) {
+        let StoreRequest { hits, coupling, reservation, .. } = request;
+        if let ([hit], Coupling::AllOrNothing, None) = (hits, coupling, reservation) {
             let mut reply = Reply::default();
             reply.hits.push(self.execute_one(hit));
             return reply;
@@ -169,8 +190,29 @@ impl MemoryStore {
         let locations: SmallVec<[KeyLocation; 2]> =
             hits.iter().map(|hit| self.location(hit)).collect();
         let stripes = self.lock(&locations);
+        let holds = hits.iter().any(|hit| hit.max_holds.is_some());
+        let mut reservations = holds.then(|| self.lock_reservations());
         let time = time.unwrap_or_else(|| self.clock.now());
-        step::execute(request, Step { hits, locations: &locations, stripes, time })
+        let number = request.reservation.map(|one| one.number);
+        let known =
+            number.zip(reservations.as_mut()).and_then(|(number, all)| all.take_settlement(number));
+        let (mut remembered, was_known) = (known.clone(), known.is_some());
+        let reservations = &mut reservations;
+        let reply = reservation::execute(request, time, &mut remembered, |request| {
+            let reservations = reservations.as_deref_mut();
+            step::execute(
+                request,
+                Step { hits, locations: &locations, stripes, reservations, time },
+            )
+        });
+        if let (Some(number), Some(settlement), Some(all)) = (number, remembered, reservations) {
+            if was_known {
+                all.put_settlement(number, settlement);
+            } else {
+                all.add_settlement(number, settlement);
+            }
+        }
+        reply
     }
 
     /// Decides every hit, unless it would set an override for which there is no space. Then nothing
@@ -181,6 +223,10 @@ impl MemoryStore {
     }
 
     fn check_space(&self, hits: &[StoreHit<'_>]) -> Result<(), StoreError> {
+        let holding = hits.iter().filter(|hit| matches!(hit.action, Action::Hold(_))).count();
+        if holding > 0 && !self.lock_reservations().has_space(holding, self.clock.now()) {
+            return Err(StoreError::Full);
+        }
         let sets = |hit: &&StoreHit<'_>| hit.overridable && hit.action == Action::SetOverride;
         for hit in hits.iter().filter(sets) {
             let stripe = self.location(hit).stripe;
@@ -194,9 +240,24 @@ impl MemoryStore {
 
     /// Decides a single hit, the common case, with one lookup.
     pub fn execute_one(&self, hit: &StoreHit<'_>) -> HitReply {
+        if hit.max_holds.is_some() {
+            return self.execute_one_beside_holds(hit);
+        }
         let KeyLocation { hash, stripe } = self.location(hit);
         let mut stripe = lock(&self.stripes[stripe]);
         step::execute_one(hit, StripeSlot::new(&mut stripe, hash, hit, self.clock.now()))
+    }
+
+    #[cold]
+    fn execute_one_beside_holds(&self, hit: &StoreHit<'_>) -> HitReply {
+        let (hits, coupling) = (std::slice::from_ref(hit), Coupling::AllOrNothing);
+        let shard = Shard::default();
+        let request = StoreRequest { hits, coupling, shard, once: None, reservation: None };
+        self.execute_at(request, None).hits.swap_remove(0)
+    }
+
+    fn lock_reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists overrides. See [`super::Store::list_overrides`]. The cursor is the number of a stripe,
@@ -247,6 +308,7 @@ impl MemoryStore {
             interval.tick().await;
             self.clock.follow_wall_time();
             self.remembered.sweep(turn, self.clock.now());
+            self.lock_reservations().sweep(self.clock.now());
             for stripe in stripes {
                 lock(stripe).drop_ended(self.clock.now());
                 let steps = lock(stripe).len().div_ceil(SLOTS_PER_LOCK);
@@ -304,6 +366,8 @@ struct Step<'a> {
     hits: &'a [StoreHit<'a>],
     locations: &'a [KeyLocation],
     stripes: LockedStripes<'a>,
+    /// Set if a rule of the hits holds.
+    reservations: Option<&'a mut Reservations>,
     time: Timestamp,
 }
 
@@ -315,7 +379,9 @@ impl Slots for Step<'_> {
 
     fn slot(&mut self, at: usize) -> StripeSlot<'_> {
         let (hit, location) = (&self.hits[at], &self.locations[at]);
-        StripeSlot::new(locked_stripe(&mut self.stripes, location), location.hash, hit, self.time)
+        let stripe = locked_stripe(&mut self.stripes, location);
+        let slot = StripeSlot::new(stripe, location.hash, hit, self.time);
+        StripeSlot { reservations: self.reservations.as_deref_mut(), ..slot }
     }
 
     #[inline]
@@ -331,13 +397,14 @@ struct StripeSlot<'a> {
     hash: u64,
     key: &'a [u8],
     decision_time: DecisionTime,
+    reservations: Option<&'a mut Reservations>,
 }
 
 impl<'a> StripeSlot<'a> {
     #[inline]
     fn new(stripe: &'a mut Stripe, hash: u64, hit: &StoreHit<'a>, time: Timestamp) -> Self {
         let decision_time = stripe.decision_time(time, hit.window);
-        Self { stripe, hash, key: hit.key.as_bytes(), decision_time }
+        Self { stripe, hash, key: hit.key.as_bytes(), decision_time, reservations: None }
     }
 }
 
@@ -390,6 +457,21 @@ impl Slot for StripeSlot<'_> {
     fn set_limit_history(&mut self, history: LimitHistory) {
         let time = self.time();
         self.stripe.set_limit_history(self.key, history, time);
+    }
+
+    fn holds(&self) -> Option<&Holds> {
+        self.reservations.as_ref()?.holds(self.key)
+    }
+
+    fn take_holds(&mut self) -> Holds {
+        self.reservations.as_mut().map_or_else(Holds::default, |all| all.take_holds(self.key))
+    }
+
+    fn set_holds(&mut self, holds: Holds) {
+        let time = self.time();
+        if let Some(all) = &mut self.reservations {
+            all.set_holds(self.key, holds, time);
+        }
     }
 }
 

@@ -38,31 +38,36 @@ use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
+use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer;
 use tonic::Status;
 
 use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
-use crate::api;
-use crate::api::admin::routes::{AdminApi, AdminRoute, DECISION_ROUTES, ROUTES, Verb};
+use crate::api::admin::routes::{
+    AdminApi, AdminRoute, DECISION_ROUTES, RESERVATION_ROUTES, ROUTES, Verb,
+};
 use crate::api::admin::{Administrator, Projects, Service};
 use crate::api::projects::registry::run_blocking;
 use crate::api::status::{http_of_code, is_bound};
+use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};
 use crate::telemetry::metrics::Metrics;
 
 /// Bytes above which messages are large: more than a page of any list needs.
 const LARGE: usize = 64 * 1024;
 
-/// Returns the routes of decisions without a form of their own.
+/// Returns the routes of decisions without a form of their own, and of reservations.
 pub(super) fn decision_router(
     limiter: Limiter,
     projects: Projects,
     metrics: Arc<Metrics>,
 ) -> Router {
+    let reservations = reservations::Service::new(limiter.clone(), Arc::clone(&metrics));
     let service = api::v1::Service::new(limiter, projects, metrics);
-    fixed_paths(RateLimitServiceServer::new(service), DECISION_ROUTES)
+    let reservations = fixed_paths(ReservationServiceServer::new(reservations), RESERVATION_ROUTES);
+    fixed_paths(RateLimitServiceServer::new(service), DECISION_ROUTES).merge(reservations)
 }
 
 /// Returns the routes of the service for keys.
@@ -123,6 +128,7 @@ pub(super) fn project_router(projects: Projects) -> Router {
 fn method(route: &AdminRoute) -> MethodDescriptor {
     let name = match route.api {
         AdminApi::Decisions => "ratelimit.v1.RateLimitService",
+        AdminApi::Reservations => "ratelimit.v1.ReservationService",
         AdminApi::Keys => "ratelimit.admin.v1.AdminService",
         AdminApi::Projects => "ratelimit.admin.v1.ProjectService",
     };

@@ -62,7 +62,7 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
     let comment = comment(&method.parent_file(), method.path());
     let (summary, description) = comment.split_once("\n\n").unwrap_or((&comment, ""));
     let mut operation = json!({
-        "tags": [if route.api == AdminApi::Decisions { "decisions" } else { "administration" }],
+        "tags": [if route.is_of_decisions() { "decisions" } else { "administration" }],
         "operationId": operation_id(route),
         "security": [{}, { "token": [] }],
         "summary": joined(summary),
@@ -104,6 +104,10 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
         }
         _ if route.rpc.starts_with("Create") => operation["responses"]["201"] = done,
         _ => operation["responses"]["200"] = done,
+    }
+    if route.api == AdminApi::Reservations {
+        let content = operation["responses"]["200"]["content"].clone();
+        operation["responses"]["429"] = json!({ "description": "Denied.", "content": content });
     }
     let problem = json!({ "$ref": "#/components/schemas/Problem" });
     for (status, meaning) in ERRORS {

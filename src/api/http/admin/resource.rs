@@ -5,7 +5,7 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
-use crate::api::admin::routes::{AdminRoute, Verb};
+use crate::api::admin::routes::{AdminApi, AdminRoute, Verb};
 use crate::api::http::rejection::Rejection;
 
 /// Sets the etag of a request from `If-Match`, if the request has one: `*` is any.
@@ -52,8 +52,18 @@ pub(super) fn status(route: &AdminRoute, response: &DynamicMessage) -> StatusCod
     match route.verb {
         Verb::Delete => StatusCode::NO_CONTENT,
         _ if route.rpc.starts_with("Create") || created == Some(true) => StatusCode::CREATED,
+        // A report is counted whatever its verdict says.
+        _ if route.api == AdminApi::Reservations && is_denied(response) => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         _ => StatusCode::OK,
     }
+}
+
+fn is_denied(response: &DynamicMessage) -> bool {
+    let verdict = response.get_field_by_name("verdict");
+    let allowed = verdict.and_then(|one| one.as_message()?.get_field_by_name("allowed")?.as_bool());
+    allowed == Some(false)
 }
 
 /// Returns the etag of the resource of a response.

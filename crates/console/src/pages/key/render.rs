@@ -190,6 +190,13 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
                 " " (meter(used, left))
                 @if met.is_near(state) { " " span.warn { "near the limit" } }
             }
+            @if state.holds > 0 {
+                dt { "Held" }
+                dd {
+                    (number(u64::try_from(state.held).unwrap_or_default())) " by "
+                    (number(u64::try_from(state.holds).unwrap_or_default())) " reservations"
+                }
+            }
             dt { "Whole again" }
             dd {
                 @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {

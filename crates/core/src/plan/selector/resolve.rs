@@ -151,6 +151,15 @@ impl RuleSet {
         }
     }
 
+    /// Returns the rule of a key, and a hit of the key. `None` if no rule has such keys any more.
+    pub(in crate::plan) fn hit_of(&self, key: &Key) -> Option<(&Rule, Hit)> {
+        let name = key.rule_name().filter(|_| self.has_project_of(key))?;
+        let named = self.named_rules(&name).ok()?;
+        let (position, _) = named.flat?;
+        let found = self.keys_of_id(key.id(), &named).ok()?.pop()?;
+        Some((self.rule_at(position), found.hit))
+    }
+
     fn keys_of_id(
         &self,
         id: &str,
@@ -228,6 +237,7 @@ impl RuleSet {
             overridable: rule.overridable,
             on_change: None,
             revision: None,
+            max_holds: None,
             counted_by: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),

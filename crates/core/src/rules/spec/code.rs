@@ -89,6 +89,13 @@ impl RuleSpec {
         Self { post_paid: Field::Set(true), ..self }
     }
 
+    /// Lets reservations hold units for up to this time: 100 ms to 24 h. They are charged when they are
+    /// settled.
+    #[must_use]
+    pub fn reservable(self, longest: impl Into<Micros>) -> Self {
+        Self { reservable: Field::Set(true), hold: Field::Set(longest.into()), ..self }
+    }
+
     /// Sets the most units of debt, after [`RuleSpec::post_paid`].
     #[must_use]
     pub fn max_debt(self, units: u64) -> Self {

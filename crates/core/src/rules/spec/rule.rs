@@ -15,8 +15,10 @@ use super::{
 };
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
 use crate::clock::Micros;
+use crate::reservation::{Holds, Reservation};
 use crate::rules::{
-    Candidate, EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
+    Candidate, EnforcedShare, Grant, HoldTerms, Matcher, Mode, Override, Part, Pattern, Rule,
+    RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -29,6 +31,8 @@ const TEXTS: &str = "must be a string or a list of strings; quote numbers and bo
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
+const HOLD: &str = "must be 100ms to 24h";
+const MAX_HOLDS: &str = "must be a whole number from 1 to 10000";
 const COST: &str = "must be a whole number from 1 to 4294967295";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
@@ -90,6 +94,16 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "max_debt"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub max_debt: Field<u64>,
+    /// Whether reservations hold units, which are charged when they are settled.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub reservable: Field<bool>,
+    /// Longest time of a hold, with `reservable`: 100 ms to 24 h; by default 60 s.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub hold: Field<Micros>,
+    /// Most holds of a key, with `reservable`: 1 to 10,000; by default 1,000.
+    #[cfg_attr(feature = "serde", serde(alias = "max_holds"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
+    pub max_holds: Field<u64>,
     /// Other notation of `mode`: `true` is `shadow`, `false` is `enforce`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub shadow: Field<bool>,
@@ -189,6 +203,10 @@ impl RuleSpec {
     pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingWindowLog;
     /// Units per window of a default rule without `limit`.
     pub const DEFAULT_LIMIT: u64 = 5;
+    /// Longest time of a hold of a rule without `hold`.
+    pub const DEFAULT_HOLD: Micros = Micros::from_secs(60);
+    /// Most holds of a key of a rule without `max-holds`.
+    pub const DEFAULT_HOLDS: u32 = 1_000;
     /// Window of a default rule without `window`.
     pub const DEFAULT_WINDOW: Micros = Micros::from_secs(60);
 
@@ -278,8 +296,15 @@ impl RuleSpec {
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));
-        let debt = DebtSpec { later: is_post_paid.then_some("post-paid"), max_debt: self.max_debt };
-        let beside = (!is_post_paid).then_some("only with post-paid: true");
+        let holds = self.build_holds(problems);
+        let is_reservable = matches!(holds, Ok(Some(_)));
+        let later = is_reservable.then_some("reservable");
+        let later = is_post_paid.then_some("post-paid").or(later);
+        let debt = DebtSpec { later, max_debt: self.max_debt };
+        let beside = later.is_none().then_some("only with post-paid: true or reservable: true");
+        if is_reservable && !self.candidates.is_empty() {
+            problems.add("candidates", "not with reservable: true");
+        }
         let max_debt = rate.and_then(|rate| debt.build(rate.algorithm, grant, beside, problems));
         let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
@@ -309,7 +334,7 @@ impl RuleSpec {
         }
         let (on_store_failure, breaker_opens) = failure?;
         let (rate, mut grant, mut candidates) = (rate?, grant?, candidates?);
-        if is_post_paid {
+        if later.is_some() {
             let grants = overrides.iter_mut().map(|other| &mut other.grant).chain([&mut grant]);
             for limit in grants.filter_map(Grant::limit_mut) {
                 *limit = rate.algorithm.with_debt(*limit, max_debt);
@@ -329,6 +354,7 @@ impl RuleSpec {
             overridable: overridable.ok()? == Some(true),
             cost: cost.ok()?,
             is_post_paid,
+            holds: holds.ok()?,
             mode: mode.ok()?.in_place_of(Mode::Enforced),
             set_mode: None,
             enforce: enforce.ok()?.unwrap_or_default(),
@@ -346,6 +372,29 @@ impl RuleSpec {
         let units = |units: &u64| u32::try_from(*units).ok().filter(|units| *units > 0);
         let cost = problems.check("cost", &self.cost, COST, |given| units(given).is_some())?;
         Ok(cost.and_then(units).map(Cost::new))
+    }
+
+    /// Reads the terms of holds.
+    fn build_holds(&self, problems: &mut Problems) -> Result<Option<HoldTerms>, InvalidField> {
+        let reservable = problems.read("reservable", self.reservable, BOOLEAN);
+        let is_time =
+            |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
+        let longest = problems.check("hold", &self.hold, HOLD, is_time);
+        let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
+        let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
+        let is_reservable = reservable? == Some(true);
+        for (field, is_set) in
+            [("hold", !self.hold.is_unset()), ("max-holds", !self.max_holds.is_unset())]
+        {
+            if is_set && !is_reservable {
+                problems.add(field, "only with reservable: true");
+            }
+        }
+        let (longest, most) = (longest?.copied(), most?.copied());
+        Ok(is_reservable.then(|| HoldTerms {
+            longest: longest.unwrap_or(Self::DEFAULT_HOLD),
+            most: most.and_then(|holds| u32::try_from(holds).ok()).unwrap_or(Self::DEFAULT_HOLDS),
+        }))
     }
 
     /// Reads the mode, in either notation.

@@ -334,7 +334,7 @@ mod tests {
             field(enforced),
             field(prop::sample::select(OnChange::ALL.to_vec())),
             field(any::<bool>()),
-            (field(any::<u64>()), field(any::<bool>()), field(any::<u64>())),
+            (field(any::<u64>()), field(any::<bool>()), field(any::<u64>()), field(any::<bool>())),
             prop::collection::vec(exception(), 0..3),
             prop::collection::vec(candidate(), 0..3),
         );
@@ -345,7 +345,7 @@ mod tests {
                 failure;
             let (shadow, mode, enforce, on_change, overridable, later, overrides, candidates) =
                 rest;
-            let (cost, post_paid, max_debt) = later;
+            let (cost, post_paid, max_debt, reservable) = later;
             RuleSpec {
                 version,
                 name,
@@ -359,6 +359,9 @@ mod tests {
                 cost,
                 post_paid,
                 max_debt,
+                reservable,
+                hold: Field::Unset,
+                max_holds: Field::Unset,
                 shadow,
                 mode,
                 enforce,

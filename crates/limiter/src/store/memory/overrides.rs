@@ -33,6 +33,7 @@ struct OwnedHit {
     change: Option<OverrideChange>,
     mode: Mode,
     candidate_of: Option<u8>,
+    max_holds: Option<u32>,
 }
 
 impl OwnedHit {
@@ -46,6 +47,7 @@ impl OwnedHit {
             action,
             mode,
             candidate_of,
+            max_holds,
             ..
         } = *hit;
         let (key, grant, change) = (hit.key.clone(), *hit.grant, hit.change.cloned());
@@ -61,6 +63,7 @@ impl OwnedHit {
             change,
             mode,
             candidate_of,
+            max_holds,
         }
     }
 
@@ -90,6 +93,7 @@ impl OwnedHit {
             change: change.as_ref(),
             mode: *mode,
             candidate_of: self.candidate_of,
+            max_holds: self.max_holds,
         }
     }
 }
@@ -120,7 +124,8 @@ impl MemoryStore {
             let hits: Vec<_> = hits.iter().map(OwnedHit::as_hit).collect();
             // Other changes may have used the space meanwhile.
             store.check_space(&hits)?;
-            let request = StoreRequest { hits: &hits, coupling, shard, once: None };
+            let request =
+                StoreRequest { hits: &hits, coupling, shard, once: None, reservation: None };
             Ok(store.execute_at(request, Some(time)))
         });
         executed.await?

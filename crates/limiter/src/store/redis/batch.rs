@@ -95,19 +95,22 @@ struct Group {
 }
 
 impl Waiter {
-    /// Returns what the requests of one call have in common. Requests with a request id, and with
-    /// overridable hits, are apart: a user without permission for their records must not fail the
-    /// others.
-    fn call_key(&self) -> (SlotTarget, bool, bool) {
-        (self.target, self.request.purpose.is_some(), !self.request.overridable.is_empty())
+    /// Returns what the requests of one call have in common. Requests with a request id, with
+    /// overridable hits, and by rules that hold, are apart: a user without permission for their records
+    /// must not fail the others.
+    fn call_key(&self) -> (SlotTarget, [bool; 3]) {
+        (self.target, needs(&self.request))
     }
 }
 
 impl Group {
-    fn call_key(&self) -> (SlotTarget, bool, bool) {
-        let first = &self.call.requests[0];
-        (self.target, first.purpose.is_some(), !first.overridable.is_empty())
+    fn call_key(&self) -> (SlotTarget, [bool; 3]) {
+        (self.target, needs(&self.call.requests[0]))
     }
+}
+
+fn needs(request: &ScriptRequest) -> [bool; 3] {
+    [request.purpose.is_some(), !request.overridable.is_empty(), request.holds()]
 }
 
 impl CallContext {

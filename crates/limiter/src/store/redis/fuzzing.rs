@@ -51,7 +51,7 @@ impl FuzzCall {
         let format = KeyFormat::new(Default::default(), HashTag::None);
         let script_request = |hits: &[StoreHit<'_>], once| {
             let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
-            let request = StoreRequest { hits, coupling, shard, once };
+            let request = StoreRequest { hits, coupling, shard, once, reservation: None };
             ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
         };
         let with_id = Request::user("alice").request_id("x").build().expect("a valid request");

@@ -12,7 +12,8 @@ use crate::algorithm::{Decision, Outcome, WindowCount};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{Applied, ControlRecord, KeyGrant, KeyOverride};
 use crate::idempotency::{self, CallId, RecordUse, RequestIdError};
-use crate::operation::{HitReply, Reply};
+use crate::operation::{Held, HitReply, Reply};
+use crate::reservation::{ReservationReply, Settlement, Settlements};
 use crate::store::StoreError;
 
 /// A note for readers of SLOWLOG or of an error message, which are cut off before the binary
@@ -27,6 +28,7 @@ pub(crate) struct ScriptCall {
 }
 
 /// Outcome of one request.
+#[expect(clippy::large_enum_variant, reason = "it is the usual one")]
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptReply {
     /// Replies to the hits.
@@ -114,7 +116,9 @@ impl<'a> ReplyReader<'a> {
                     _ => HitForm::WindowCount { time },
                 };
                 let hits = self.hits(request, form, request.decided_at(time))?;
-                Ok(Ok((time, ScriptReply::Decided(Reply { hits, replayed: None }))))
+                let reservation = self.reservation(request)?;
+                let reply = Reply { hits, replayed: None, reservation };
+                Ok(Ok((time, ScriptReply::Decided(reply))))
             }
             2 => {
                 let text = String::from_utf8_lossy(self.text()?);
@@ -133,6 +137,16 @@ impl<'a> ReplyReader<'a> {
                 let reply = idempotency::repeated(hits, taker, elapsed);
                 Ok(Ok((time, ScriptReply::Decided(reply))))
             }
+            8 if request.has_reservation => {
+                let count = self.number()?;
+                let settlements = self.settlements(count)?;
+                let reservation = Some(ReservationReply::Settled { settlements, replayed: true });
+                Ok(Ok((time, ScriptReply::Decided(Reply { reservation, ..Reply::default() }))))
+            }
+            9 if request.has_reservation => {
+                let reservation = Some(ReservationReply::NotFound);
+                Ok(Ok((time, ScriptReply::Decided(Reply { reservation, ..Reply::default() }))))
+            }
             4 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::OtherRequest)))),
             5 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::TooManyReplays)))),
             6 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::OtherRules)))),
@@ -148,6 +162,7 @@ impl<'a> ReplyReader<'a> {
         decided_at: impl Iterator<Item = Timestamp>,
     ) -> Result<SmallVec<[HitReply; 2]>, StoreError> {
         let mut overridable = request.overridable.iter().peekable();
+        let mut holding = request.holding.iter().peekable();
         let hit = |(position, at)| {
             let (decision, taken) = match form {
                 HitForm::Decision => (self.decision(at)?, self.number()?),
@@ -159,13 +174,56 @@ impl<'a> ReplyReader<'a> {
                     (decision, decision.outcome.taken(cost))
                 }
             };
-            let reply = HitReply::new(decision, taken);
-            match overridable.next_if(|(other, _)| *other == position) {
-                Some((_, hit)) => Ok(HitReply { applied: self.applied(*hit)?, ..reply }),
-                None => Ok(reply),
+            let mut reply = HitReply::new(decision, taken);
+            if let Some((_, hit)) = overridable.next_if(|(other, _)| *other == position) {
+                reply.applied = self.applied(*hit)?;
             }
+            if holding.next_if(|other| **other == position).is_some() {
+                reply.held = Some(Box::new(self.held()?));
+            }
+            Ok(reply)
         };
         decided_at.enumerate().map(hit).collect()
+    }
+
+    /// Reads the holds of the key of a hit.
+    fn held(&mut self) -> Result<Held, StoreError> {
+        let (units, holds) = (self.number()?, self.number()?);
+        let holds = u32::try_from(holds).map_err(|_| StoreError::Garbled)?;
+        let (has_own, denies) = (self.number()? == 1, self.number()? == 1);
+        Ok(Held { units, holds, has_own, denies })
+    }
+
+    /// Reads what became of the reservation of a request that was executed.
+    fn reservation(
+        &mut self,
+        request: &ScriptRequest,
+    ) -> Result<Option<ReservationReply>, StoreError> {
+        if !request.has_reservation {
+            return Ok(None);
+        }
+        match self.number()? {
+            0 => Ok(None),
+            1 => {
+                let ends_at = Timestamp::from_micros(self.number()?);
+                Ok(Some(ReservationReply::Held { ends_at }))
+            }
+            2 => {
+                let settlements = self.settlements(request.hits.len() as u64)?;
+                Ok(Some(ReservationReply::Settled { settlements, replayed: false }))
+            }
+            _ => Err(StoreError::Garbled),
+        }
+    }
+
+    fn settlements(&mut self, count: u64) -> Result<Settlements, StoreError> {
+        let settlement = |_| {
+            let rule = String::from_utf8_lossy(self.text()?).into_owned();
+            let [charged, returned] = [self.number()?, self.number()?];
+            let [debt, uncounted] = [self.number()?, self.number()?];
+            Ok((rule.into(), Settlement { charged, returned, debt, uncounted }))
+        };
+        (0..count).map(settlement).collect()
     }
 
     /// Reads the record of an overridable hit. Its parts have not ended.

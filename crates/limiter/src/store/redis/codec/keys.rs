@@ -156,6 +156,14 @@ impl KeyFormat {
         write!(text, ":{id:032x}").expect("writing to a string does not fail");
     }
 
+    /// Writes the name of the settlement of a reservation, in the slot of the first key that it holds.
+    pub(crate) fn write_reservation(&self, first: &Key, number: u128, text: &mut String) {
+        self.write_project(first, text);
+        text.push_str("reservation:");
+        self.write_id(first, text);
+        write!(text, ":{number:032x}").expect("writing to a string does not fail");
+    }
+
     /// Returns the slot of a key; 0 without a cluster.
     pub(crate) fn slot(&self, key: &Key) -> u16 {
         match self.hash_tag {

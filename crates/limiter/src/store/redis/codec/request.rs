@@ -13,6 +13,7 @@ use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
 use crate::operation::{Action, StoreHit, StoreRequest};
+use crate::reservation::{Reservation, ReservationUse};
 use crate::rules::{Coupling, Grant, Mode};
 use crate::store::redis::clock::ServerClock;
 
@@ -26,6 +27,9 @@ const DEBT_SUFFIX: &str = ":%debt";
 
 /// Suffix of the key that stores when a state was reset. No id is encoded as `%reset`.
 const RESET_SUFFIX: &str = ":%reset";
+
+/// Suffixes of the keys of holds. No id is encoded as one of them.
+const HOLD_SUFFIXES: [&str; 2] = [":%holds", ":%held"];
 
 /// Suffix of the key of the limits by which a state was counted. No id is encoded as `%limits`.
 const LIMITS_SUFFIX: &str = ":%limits";
@@ -41,6 +45,9 @@ const ARGUMENT: usize = 64;
 
 /// Entries of a log that take as long to write as another decision.
 const UNITS_PER_WORK: u64 = 20;
+
+/// Added to the code of the action of a hit whose rule holds.
+const HOLDS: u64 = 64;
 
 /// Declares the numeric fields of a hit, which follow its algorithm. Their order is that of the
 /// arguments on both sides: `scripts.rs` generates the Lua lines that read them.
@@ -89,6 +96,7 @@ pub(crate) struct ServerTime<'a> {
 
 /// Keys and argument of one request.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub(crate) struct ScriptRequest {
     pub(crate) keys: KeyList,
     /// The only argument: concatenated MessagePack values.
@@ -102,6 +110,10 @@ pub(crate) struct ScriptRequest {
     pub(crate) is_plain: bool,
     /// What the reply to each overridable hit needs, by the position of the hit.
     pub(crate) overridable: SmallVec<[(usize, Overridable); 1]>,
+    /// Positions of the hits whose rules hold.
+    pub(crate) holding: SmallVec<[usize; 1]>,
+    /// `true` if the request is for a reservation.
+    pub(crate) has_reservation: bool,
     /// Set if the request has a request id: `lua/idempotency.lua` then executes it.
     pub(crate) purpose: Option<RecordUse>,
     /// Cost for Redis, in single decisions: a log writes an entry for each unit.
@@ -150,6 +162,21 @@ impl ScriptRequest {
         for hit in hits {
             script_request.push(format, hit, time);
         }
+        let held = hits.iter().find(|hit| hit.max_holds.is_some());
+        if let (Some(Reservation { number, purpose }), Some(held)) = (request.reservation, held) {
+            script_request.has_reservation = true;
+            script_request.keys.push(|text| format.write_reservation(held.key, *number, text));
+            write_bytes(&mut script_request.argument, &number.to_be_bytes());
+            let (code, time) = match *purpose {
+                ReservationUse::Reserve { hold_for } => (0, hold_for.as_micros()),
+                ReservationUse::Extend { hold_for } => {
+                    (1, hold_for.map_or(NONE, Micros::as_micros))
+                }
+                ReservationUse::Settle { memory } => (2, memory.as_micros()),
+            };
+            write_number(&mut script_request.argument, code);
+            write_number(&mut script_request.argument, time);
+        }
         if let (Some(once), Some(first)) = (once, hits.first()) {
             script_request.purpose = Some(once.purpose);
             script_request.keys.push(|text| format.write_once(first.key, once.id, text));
@@ -158,6 +185,11 @@ impl ScriptRequest {
         script_request.algorithms =
             AlgorithmSet::from_algorithms(hits.iter().map(|hit| hit.algorithm));
         script_request
+    }
+
+    /// Returns `true` if a rule of the hits holds: `lua/holds.lua` is then needed.
+    pub(crate) fn holds(&self) -> bool {
+        !self.holding.is_empty()
     }
 
     /// Returns the time that each hit is decided by, if the server's clock shows `time`.
@@ -194,7 +226,10 @@ impl ScriptRequest {
             burst: limit.map_or(0, Limit::burst),
             shared_burst: limit.map_or(0, Limit::shared_burst),
             shared_units: limit.and_then(Limit::shared_units).unwrap_or(0),
-            cost: hit.action.cost().units(),
+            cost: match hit.action {
+                Action::Settle(None) => NONE,
+                action => action.cost().units(),
+            },
             mode: match hit.candidate_of {
                 Some(of) => CANDIDATE + u64::from(of),
                 None => mode_code(hit.mode),
@@ -202,10 +237,24 @@ impl ScriptRequest {
             seen: seen.as_micros(),
             action: action_code(hit)
                 + if hit.overridable { CONTROLLED } else { 0 }
-                + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 },
+                + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 }
+                + if hit.max_holds.is_some() { HOLDS } else { 0 },
             max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if let Some(max_holds) = hit.max_holds {
+            self.holding.push(self.hits.len() - 1);
+            write_number(&mut self.argument, max_holds.into());
+            write_number(
+                &mut self.argument,
+                match hit.action {
+                    Action::Hold(_) => 1,
+                    Action::Settle(_) => 2,
+                    _ => 0,
+                },
+            );
+            self.push_text(hit.key.rule());
+        }
         if let Some(policy) = policy(hit) {
             self.keeps_limits = true;
             write_number(&mut self.argument, policy_code(policy));
@@ -251,6 +300,11 @@ impl ScriptRequest {
         }
         if policy(hit).is_some() {
             self.push_suffixed(format, hit, LIMITS_SUFFIX);
+        }
+        if hit.max_holds.is_some() {
+            for suffix in HOLD_SUFFIXES {
+                self.push_suffixed(format, hit, suffix);
+            }
         }
         counted
     }
@@ -390,7 +444,8 @@ const fn action_code(hit: &StoreHit<'_>) -> u64 {
     match hit.action {
         // Nothing to set.
         Action::SetOverride if hit.change.is_none() => 0,
-        Action::Peek(_) => 0,
+        // Those of reservations are as looks: holds.lua does the rest.
+        Action::Peek(_) | Action::Hold(_) | Action::Settle(_) => 0,
         Action::Take(_) => 1,
         Action::Report(_) => 2,
         Action::Refund(_) => 3,
@@ -428,6 +483,7 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
         && hit.candidate_of.is_none()
         && max_debt(hit).is_none()
         && policy(hit).is_none()
+        && hit.max_holds.is_none()
 }
 
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see

@@ -14,6 +14,7 @@ const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const PLAIN: &str = include_str!("../../../../lua/plain.lua");
 const COUPLED: &str = include_str!("../../../../lua/coupled.lua");
 const IDEMPOTENCY: &str = include_str!("../../../../lua/idempotency.lua");
+const HOLDS: &str = include_str!("../../../../lua/holds.lua");
 const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
@@ -21,9 +22,11 @@ const CHECK: &str = include_str!("../../../../lua/check.lua");
 /// Start of the part of a file that plain requests do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
-/// Around lines that only some hits need: overridable ones, and those that keep their limits.
+/// Around lines that only some hits need: overridable ones, those that keep their limits, and those whose
+/// rules hold.
 const OVERRIDABLE_PART: &str = "--@control";
 const ON_CHANGE_PART: &str = "--@change";
+const HOLD_PART: &str = "--@hold";
 const PART_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
@@ -88,6 +91,8 @@ struct Serves {
     overridable: bool,
     /// With or without hits that keep their limits.
     keeps_limits: bool,
+    /// With or without hits whose rules hold.
+    holds: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +106,9 @@ enum Requests {
 }
 
 impl Serves {
-    /// Number of kinds: three of requests, with and without overridable hits, with and without hits
-    /// that keep their limits.
-    const COUNT: usize = 12;
+    /// Number of kinds: three of requests, with and without overridable hits, hits that keep their
+    /// limits, and hits whose rules hold.
+    const COUNT: usize = 24;
 
     /// Returns what is needed for these requests.
     fn needed(requests: &[ScriptRequest]) -> Self {
@@ -116,11 +121,13 @@ impl Serves {
         };
         let overridable = requests.iter().any(|request| !request.overridable.is_empty());
         let keeps_limits = requests.iter().any(|request| request.keeps_limits);
-        Self { requests: kind, overridable, keeps_limits }
+        let holds = requests.iter().any(ScriptRequest::holds);
+        Self { requests: kind, overridable, keeps_limits, holds }
     }
 
     fn index(self) -> usize {
-        4 * self.requests as usize
+        8 * self.requests as usize
+            + 4 * usize::from(self.holds)
             + 2 * usize::from(self.overridable)
             + usize::from(self.keeps_limits)
     }
@@ -152,6 +159,9 @@ impl Script {
             text.push_str(&part(ON_CHANGE, serves));
         }
         text.push_str(&part(PLAIN, serves));
+        if serves.holds {
+            text.push_str(&part(HOLDS, serves));
+        }
         if serves.requests != Requests::Plain {
             text.push_str(&part(COUPLED, serves));
         }
@@ -177,7 +187,7 @@ fn part(file: &str, serves: Serves) -> String {
         Requests::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
         Requests::All | Requests::Once => file,
     };
-    if serves.overridable && serves.keeps_limits {
+    if serves.overridable && serves.keeps_limits && serves.holds {
         return file.to_owned();
     }
     let mut text = String::with_capacity(file.len());
@@ -186,6 +196,7 @@ fn part(file: &str, serves: Serves) -> String {
         match line.trim_start() {
             OVERRIDABLE_PART => is_left_out = !serves.overridable,
             ON_CHANGE_PART => is_left_out = !serves.keeps_limits,
+            HOLD_PART => is_left_out = !serves.holds,
             PART_END => is_left_out = false,
             _ if is_left_out => {}
             _ => text.extend([line, "\n"]),
@@ -225,7 +236,7 @@ mod tests {
     use super::*;
 
     const FOR_PLAIN: Serves =
-        Serves { requests: Requests::Plain, overridable: false, keeps_limits: false };
+        Serves { requests: Requests::Plain, overridable: false, keeps_limits: false, holds: false };
 
     fn only(algorithm: Algorithm) -> AlgorithmSet {
         AlgorithmSet::from_algorithms([algorithm].into_iter())
@@ -265,11 +276,10 @@ mod tests {
     fn every_kind_of_script_has_its_place() {
         let kinds = [Requests::Plain, Requests::All, Requests::Once].into_iter();
         let kinds = kinds.flat_map(|requests| {
-            [(false, false), (false, true), (true, false), (true, true)].map(
-                |(overridable, keeps_limits)| {
-                    Serves { requests, overridable, keeps_limits }.index()
-                },
-            )
+            (0..8).map(move |bits| {
+                let [holds, overridable, keeps_limits] = [4, 2, 1].map(|bit| bits & bit != 0);
+                Serves { requests, overridable, keeps_limits, holds }.index()
+            })
         });
         assert!(kinds.eq(0..Serves::COUNT));
     }
@@ -277,10 +287,11 @@ mod tests {
     #[test]
     fn a_plain_script_has_only_the_functions_that_plain_requests_need() {
         for algorithm in Algorithm::ALL {
-            let all = Serves { requests: Requests::All, overridable: true, keeps_limits: true };
+            let (overridable, keeps_limits, holds) = (true, true, true);
+            let all = Serves { requests: Requests::All, overridable, keeps_limits, holds };
             let [plain, all] =
                 [FOR_PLAIN, all].map(|serves| Script::new(only(*algorithm), serves).text);
-            for field in ["hit.control", "hit.policy"] {
+            for field in ["hit.control", "hit.policy", "hit.holds"] {
                 assert!(!plain.contains(field) && all.contains(field));
             }
             for step in ["load", "decide", "commit", "save"] {

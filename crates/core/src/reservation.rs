@@ -1,0 +1,260 @@
+//! Reservations: units that are held before the work and settled after it.
+//!
+//! Each rule that holds has, beside the state of a key, the [`Holds`] of that key. A hold takes nothing
+//! from the state: it only leaves less to others. Settling removes it and charges what the work has cost
+//! at that time, whatever is left, as a [report](crate::operation::Action::Report) does. A hold that is
+//! not settled ends by itself. So at any time the state is that of a key whose users took only what was
+//! charged, when it was charged.
+//!
+//! The settlement of a reservation is remembered for some time, so that settling it again charges
+//! nothing. This module knows no store; `lua/holds.lua` is its twin for Redis.
+
+use crate::clock::{Micros, Timestamp};
+use crate::operation::{Reply, StoreRequest};
+
+/// Units that one reservation holds of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct Hold {
+    /// Time from which it holds nothing, by the clock of the store.
+    pub ends_at: Timestamp,
+    /// Number of the reservation.
+    pub number: u128,
+    /// Units, or slots.
+    pub units: u64,
+}
+
+/// The holds of one key, in the order of their ends, and of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct Holds {
+    list: Vec<Hold>,
+    /// Units of all of them.
+    sum: u64,
+}
+
+impl Holds {
+    /// Most holds of a key.
+    pub const MAX: u32 = 10_000;
+
+    /// Returns the holds that have not ended.
+    pub fn open(&self, time: Timestamp) -> OpenHolds<'_> {
+        let ended = self.list.partition_point(|hold| hold.ends_at <= time);
+        let (ended, list) = self.list.split_at(ended);
+        let ended: u64 = ended.iter().map(|hold| hold.units).sum();
+        OpenHolds { list, units: self.sum - ended }
+    }
+
+    /// Removes the holds that have ended.
+    pub fn drop_ended(&mut self, time: Timestamp) {
+        let OpenHolds { list, units } = self.open(time);
+        let ended = self.list.len() - list.len();
+        self.sum = units;
+        self.list.drain(..ended);
+    }
+
+    /// Adds a hold, in the place of one with the same number.
+    pub fn put(&mut self, hold: Hold) {
+        self.remove(hold.number);
+        let order = |one: &Hold| (one.ends_at, one.number);
+        let at = self.list.partition_point(|one| order(one) < order(&hold));
+        self.sum += hold.units;
+        self.list.insert(at, hold);
+    }
+
+    /// Removes and returns the hold with this number.
+    pub fn remove(&mut self, number: u128) -> Option<Hold> {
+        let at = self.list.iter().position(|hold| hold.number == number)?;
+        let hold = self.list.remove(at);
+        self.sum -= hold.units;
+        Some(hold)
+    }
+
+    /// Returns their number, those that have ended included.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns `true` if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Returns the last end; the epoch if there are none.
+    pub fn last_end(&self) -> Timestamp {
+        self.list.last().map_or(Timestamp::EPOCH, |hold| hold.ends_at)
+    }
+}
+
+/// The holds of one key that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenHolds<'a> {
+    /// In the order of their ends.
+    pub list: &'a [Hold],
+    /// Units of all of them.
+    pub units: u64,
+}
+
+impl OpenHolds<'_> {
+    /// Returns the hold with this number.
+    pub fn find(&self, number: u128) -> Option<&Hold> {
+        self.list.iter().find(|hold| hold.number == number)
+    }
+}
+
+/// What the hits of a request do with a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Its number: nobody guesses it.
+    pub number: u128,
+    /// What is done with it.
+    pub purpose: ReservationUse,
+}
+
+/// What a request does with a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationUse {
+    /// Holds units for a time. If something is held under the number already, nothing is decided or
+    /// taken, and the reply has the end in force.
+    Reserve {
+        /// Time for which units are held: [`Reservation::MIN_HOLD`] to [`Reservation::MAX_HOLD`].
+        hold_for: Micros,
+    },
+    /// Adds units to what is held, and sets the end of all holds.
+    Extend {
+        /// Time from now on for which units are held. `None` leaves the end as it is.
+        hold_for: Option<Micros>,
+    },
+    /// Ends the holds and charges costs, once.
+    Settle {
+        /// Time for which the settlement is remembered.
+        memory: Micros,
+    },
+}
+
+impl Reservation {
+    /// Shortest time for which units are held.
+    pub const MIN_HOLD: Micros = Micros::from_millis(100);
+    /// Longest time for which units are held.
+    pub const MAX_HOLD: Micros = Micros::from_secs(86_400);
+    /// Most bytes of an id that a service makes of a number and keys.
+    pub const MAX_ID: usize = 4096;
+    /// Most bytes of the keys of a reservation, so that an id has space for them.
+    pub const MAX_KEY_BYTES: usize = 3000;
+    /// Most hits of a request that hold.
+    pub const MAX_HITS: usize = 16;
+}
+
+/// What became of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReservationReply {
+    /// It stands.
+    Held {
+        /// Time when it ends by itself, by the clock of the store.
+        ends_at: Timestamp,
+    },
+    /// It has been settled.
+    Settled {
+        /// What was charged and returned.
+        settlements: Settlements,
+        /// `true` if that was done before, and nothing was done now.
+        replayed: bool,
+    },
+    /// There is none with the number: it has ended, was settled (when it is reserved or extended), or
+    /// never was.
+    NotFound,
+}
+
+/// Settlements, by the encoded name of the rule.
+pub type Settlements = Vec<(Box<str>, Settlement)>;
+
+/// What was charged by one rule, and returned to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// Units counted for good. 0 for slots.
+    pub charged: u64,
+    /// Held units, or slots, that were returned.
+    pub returned: u64,
+    /// Units below zero afterwards.
+    pub debt: u64,
+    /// Units of the cost that a ceiling of the debt left uncounted.
+    pub uncounted: u64,
+}
+
+/// A settlement that a store remembers, under the number of the reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RememberedSettlement {
+    settlements: Settlements,
+    expires_at: Timestamp,
+}
+
+impl RememberedSettlement {
+    /// Returns `true` if it has no effect any more.
+    pub fn is_expired(&self, time: Timestamp) -> bool {
+        time >= self.expires_at
+    }
+}
+
+/// Executes a request for a reservation: by the settlement that is remembered under its number, or by
+/// `decide`, which [executes](crate::step::execute) the hits. A request without one is executed by
+/// `decide` alone.
+///
+/// The caller ensures that nobody else changes the settlement or the states meanwhile.
+pub fn execute(
+    request: StoreRequest<'_>,
+    time: Timestamp,
+    remembered: &mut Option<RememberedSettlement>,
+    decide: impl FnOnce(StoreRequest<'_>) -> Reply,
+) -> Reply {
+    let Some(Reservation { purpose, .. }) = request.reservation else { return decide(request) };
+    if remembered.as_ref().is_some_and(|known| known.is_expired(time)) {
+        *remembered = None;
+    }
+    match (remembered.as_ref(), purpose) {
+        (Some(known), ReservationUse::Settle { .. }) => {
+            let settlements = known.settlements.clone();
+            let reservation = Some(ReservationReply::Settled { settlements, replayed: true });
+            Reply { reservation, ..Reply::default() }
+        }
+        (Some(_), _) => Reply { reservation: Some(ReservationReply::NotFound), ..Reply::default() },
+        (None, _) => {
+            let reply = decide(request);
+            if let (
+                Some(ReservationReply::Settled { settlements, .. }),
+                ReservationUse::Settle { memory },
+            ) = (&reply.reservation, purpose)
+            {
+                let (settlements, expires_at) = (settlements.clone(), time + *memory);
+                *remembered = Some(RememberedSettlement { settlements, expires_at });
+            }
+            reply
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_end_in_order_and_the_sum_follows() {
+        let at = |second: u64| Timestamp::from_millis(second * 1_000);
+        let mut holds = Holds::default();
+        for (number, end) in [(3_u128, 30), (1, 10), (2, 10)] {
+            let units = u64::try_from(number).expect("small");
+            holds.put(Hold { ends_at: at(end), number, units });
+        }
+        let numbers = |holds: &Holds, time| -> Vec<u128> {
+            holds.open(time).list.iter().map(|hold| hold.number).collect()
+        };
+        assert_eq!((numbers(&holds, at(9)), holds.open(at(9)).units), (vec![1, 2, 3], 6));
+        assert_eq!((numbers(&holds, at(10)), holds.open(at(10)).units), (vec![3], 3));
+        holds.put(Hold { ends_at: at(40), number: 1, units: 5 });
+        assert_eq!(holds.open(at(9)).units, 10);
+        holds.drop_ended(at(10));
+        assert_eq!((numbers(&holds, at(0)), holds.last_end()), (vec![3, 1], at(40)));
+        assert_eq!(holds.remove(3).map(|hold| hold.units), Some(3));
+        assert_eq!(holds.remove(3), None);
+        assert_eq!(holds.open(at(0)).units, 5);
+    }
+}

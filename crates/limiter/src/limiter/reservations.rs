@@ -1,0 +1,240 @@
+//! Reservations: units that are held before the work and settled after it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::{CheckError, Limiter, Verdict};
+use crate::algorithm::Cost;
+use crate::clock::{Deadline, Micros, Timestamp};
+use crate::idempotency::Operation;
+use crate::operation::{Action, Reply, StoreRequest};
+use crate::plan::{Hit, Plan, RequestUnits};
+use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement};
+use crate::rules::{Costs, Key, Request, RuleSet};
+use crate::store::{Store, StoreError};
+use crate::verdict::{HitResult, HitResults, Source};
+
+/// A reservation that stands: all that settles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenReservation {
+    /// Project of the request; empty for none.
+    pub project: String,
+    /// Its number: nobody guesses it.
+    pub number: u128,
+    /// Time when it ends by itself, by the clock of the store.
+    pub ends_at: Timestamp,
+    /// The keys that it holds, each of another rule.
+    pub keys: Vec<Key>,
+}
+
+/// The outcome of a request to reserve.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The reservation. `None` if nothing is held: the request is denied or a dry run, no rule holds, or
+    /// the store has not decided.
+    pub reservation: Option<OpenReservation>,
+}
+
+/// The cost of a settlement.
+#[derive(Clone, Copy, Debug)]
+pub struct Settling<'a> {
+    /// Units, for rules without a cost of their own. `None` is what is held; none returns all.
+    pub actual: Option<Cost>,
+    /// Units of single rules, by their names.
+    pub actuals: Costs<'a>,
+}
+
+/// A settlement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// What was charged and returned, by the name of the rule.
+    pub settlements: Vec<(String, Settlement)>,
+    /// `true` if it had been settled before; this is that settlement.
+    pub replayed: bool,
+}
+
+impl Settling<'_> {
+    /// Returns everything.
+    pub const CANCEL: Self = Self { actual: Some(Cost::NONE), actuals: Costs::NONE };
+}
+
+impl Limiter {
+    /// Time for which a settlement is remembered.
+    pub const SETTLEMENT_MEMORY: Micros = Micros::from_secs(600);
+
+    /// Decides a request as [`Limiter::check`] does, in one atomic step: rules that
+    /// [hold](crate::rules::Rule::holds) hold its cost until the reservation is settled or ends, the others
+    /// take it. The holds end after `hold_for`, at most after the shortest time of these rules, which is
+    /// also the default.
+    ///
+    /// With a [request id](Request::with_request_id) the same request gets the same reservation while it
+    /// stands, and then [`CheckError::NoReservation`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`]; [`CheckError::TooManyHolds`], [`CheckError::SeveralSlots`] and
+    /// [`CheckError::NotReservable`].
+    pub async fn reserve(
+        &self,
+        request: &Request<'_>,
+        hold_for: Option<Micros>,
+        deadline: Deadline,
+    ) -> Result<Reserved, CheckError> {
+        let snapshot = self.snapshot_for(request)?;
+        let mut plan = Plan::for_reservation(&snapshot.rules, request);
+        self.count_ignored_costs(&snapshot.rules, &plan, request);
+        self.admit_unmatched(&snapshot, &plan)?;
+        let number = self.number_of(request);
+        if let Some(longest) = self.longest_hold(&snapshot.rules, &plan)? {
+            let hold_for = hold_for.map_or(longest, |wanted| wanted.min(longest));
+            let purpose = ReservationUse::Reserve { hold_for };
+            plan.reservation = Some(Box::new(Reservation { number, purpose }));
+        } else if request.request_id().is_some() {
+            plan.once = self.record_of(request, Operation::Check)?;
+        }
+        let done = self.execute(&snapshot, plan, deadline).await?;
+        let verdict = snapshot.fold_executed(&done.plan, &done.executed);
+        let reservation = match done.executed.reservation {
+            None => None,
+            Some(ReservationReply::Held { ends_at }) => {
+                let held = done.plan.hits.iter().zip(&done.executed.results);
+                let keys = held.filter(|(_, result)| holds(result.as_ref()));
+                let keys = keys.map(|(hit, _)| hit.key.clone()).collect();
+                let project = request.project().to_owned();
+                Some(OpenReservation { project, number, ends_at, keys })
+            }
+            Some(_) => return Err(CheckError::NoReservation),
+        };
+        Ok(Reserved { verdict, reservation })
+    }
+
+    /// Adds units, time or both to a reservation; `hold_for` is from now on. A denial leaves it as it was.
+    /// Without units to add only a ban denies it. Returns the verdict, and the end in force.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::NoReservation`], [`CheckError::StoreUnavailable`], [`CheckError::Overloaded`] and
+    /// [`CheckError::UnknownProject`].
+    pub async fn extend(
+        &self,
+        reservation: &OpenReservation,
+        cost: Cost,
+        costs: Costs<'_>,
+        hold_for: Option<Micros>,
+        deadline: Deadline,
+    ) -> Result<(Verdict, Timestamp), CheckError> {
+        let snapshot = self.snapshot_of(&reservation.project)?;
+        let units = RequestUnits::Report(Cost::NONE);
+        let plan = Plan::for_holds(&snapshot.rules, &reservation.keys, units, |rule| {
+            Action::Hold(rule.extended_cost(cost, costs))
+        });
+        let longest =
+            self.longest_hold(&snapshot.rules, &plan)?.ok_or(CheckError::NoReservation)?;
+        let hold_for = hold_for.map(|wanted| wanted.min(longest));
+        let purpose = ReservationUse::Extend { hold_for };
+        let reply = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
+        let Some(ReservationReply::Held { ends_at }) = reply.reservation else {
+            return Err(CheckError::NoReservation);
+        };
+        let result = |reply| Some(HitResult { reply, source: Source::Store });
+        let results: HitResults = reply.hits.into_iter().map(result).collect();
+        Ok((snapshot.fold(&plan, &results), ends_at))
+    }
+
+    /// Ends a reservation: charges the actual cost, whatever is left, and returns the rest. A
+    /// reservation is settled once: for 10 minutes its first settlement is returned again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::extend`].
+    pub async fn settle(
+        &self,
+        reservation: &OpenReservation,
+        settling: Settling<'_>,
+        deadline: Deadline,
+    ) -> Result<Settled, CheckError> {
+        let snapshot = self.snapshot_of(&reservation.project)?;
+        let Settling { actual, actuals } = settling;
+        let units = RequestUnits::Report(Cost::NONE);
+        let plan = Plan::for_holds(&snapshot.rules, &reservation.keys, units, |rule| {
+            Action::Settle(rule.settled_cost(actual, actuals))
+        });
+        if plan.hits.is_empty() {
+            // Its rules have gone, and its holds end by themselves.
+            return Ok(Settled { settlements: Vec::new(), replayed: false });
+        }
+        let purpose = ReservationUse::Settle { memory: Self::SETTLEMENT_MEMORY };
+        let reply = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
+        let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
+            return Err(CheckError::NoReservation);
+        };
+        if !replayed {
+            // The request has the largest cost of its rules.
+            let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
+            let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
+            snapshot.count_request(RequestUnits::Report(most), true);
+        }
+        let named = settlements.into_iter().map(|(rule, one)| {
+            let key = Key::from_encoded(&rule, "");
+            (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
+        });
+        Ok(Settled { settlements: named.collect(), replayed })
+    }
+
+    /// Executes the hits of a reservation that stands, in its one shard. No policy decides for them.
+    async fn change_holds(
+        &self,
+        plan: &Plan,
+        number: u128,
+        purpose: ReservationUse,
+        deadline: Deadline,
+    ) -> Result<Reply, CheckError> {
+        let hits: Vec<_> = plan.hits.iter().filter_map(Hit::for_store).collect();
+        let Some(first) = hits.first() else { return Err(CheckError::NoReservation) };
+        let (coupling, shard) = (plan.coupling, self.store.shard(first.key));
+        let reservation = Some(&Reservation { number, purpose });
+        let request = StoreRequest { hits: &hits, coupling, shard, once: None, reservation };
+        self.store.execute(request, deadline).await.map_err(|error| match error {
+            StoreError::Overloaded => CheckError::Overloaded,
+            StoreError::Expired => CheckError::Expired,
+            error => CheckError::StoreUnavailable(error),
+        })
+    }
+
+    /// Returns the longest time for which the hits of a plan may be held; `None` if none holds.
+    fn longest_hold(&self, rules: &RuleSet, plan: &Plan) -> Result<Option<Micros>, CheckError> {
+        let holding = || plan.hits.iter().filter(|hit| matches!(hit.action, Action::Hold(_)));
+        let Some(first) = holding().next() else { return Ok(None) };
+        if matches!(self.store, Store::Custom(_)) {
+            return Err(CheckError::NotReservable);
+        }
+        let shard = self.store.shard(&first.key);
+        let bytes: usize = holding().map(|hit| hit.key.as_bytes().len()).sum();
+        if bytes > Reservation::MAX_KEY_BYTES {
+            return Err(CheckError::LongKeys);
+        }
+        let is_in_shard = holding().all(|hit| self.store.shard(&hit.key) == shard);
+        if !is_in_shard || holding().count() > Reservation::MAX_HITS {
+            return Err(CheckError::SeveralSlots);
+        }
+        Ok(holding().filter_map(|hit| rules.hold_terms(hit.rule)).map(|terms| terms.longest).min())
+    }
+
+    /// Returns the number of a new reservation: the same for the same request under a request id.
+    fn number_of(&self, request: &Request<'_>) -> u128 {
+        let record = self.record_of(request, Operation::Reserve).ok().flatten();
+        record.map_or_else(random_number, |record| record.id ^ record.fingerprint)
+    }
+}
+
+/// Returns `true` if the reservation of the request holds units of the hit.
+fn holds(result: Option<&HitResult>) -> bool {
+    result.is_some_and(|result| result.reply.held.as_ref().is_some_and(|held| held.has_own))
+}
+
+/// Returns 128 random bits.
+fn random_number() -> u128 {
+    let [high, low] = [(), ()].map(|()| u128::from(RandomState::new().hash_one(())));
+    high << 64 | low
+}

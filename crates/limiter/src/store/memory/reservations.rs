@@ -1,0 +1,100 @@
+//! The reservations of the memory store: the holds of keys, and the settlements that it remembers, both
+//! bounded. The oldest settlements are forgotten first.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::clock::{Micros, Timestamp};
+use crate::expiring_map::ExpiringMap;
+use crate::reservation::{Holds, RememberedSettlement};
+
+/// Time between two counts of the holds of a full table.
+const RECOUNT_INTERVAL: Micros = Micros::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Reservations {
+    holds: ExpiringMap<Holds>,
+    /// Number of holds. Some may have ended and still be counted.
+    count: usize,
+    max_holds: usize,
+    recounted_at: Timestamp,
+    settlements: HashMap<u128, RememberedSettlement>,
+    /// Numbers of the settlements, in the order in which they were made.
+    order: VecDeque<u128>,
+    max_settlements: usize,
+}
+
+impl Reservations {
+    pub(super) fn new(max_holds: u32, max_settlements: u32) -> Self {
+        Self {
+            holds: ExpiringMap::new(usize::MAX),
+            count: 0,
+            max_holds: max_holds as usize,
+            recounted_at: Timestamp::EPOCH,
+            settlements: HashMap::new(),
+            order: VecDeque::new(),
+            max_settlements: max_settlements as usize,
+        }
+    }
+
+    /// Returns `true` if so many more holds have space.
+    pub(super) fn has_space(&mut self, more: usize, time: Timestamp) -> bool {
+        let is_full = self.count + more > self.max_holds;
+        if is_full && time.since(self.recounted_at) >= RECOUNT_INTERVAL {
+            self.recounted_at = time;
+            self.holds.drop_ended(time);
+            self.count = self.holds.iter().map(|(_, holds)| holds.open(time).list.len()).sum();
+        }
+        self.count + more <= self.max_holds
+    }
+
+    pub(super) fn holds(&self, key: &[u8]) -> Option<&Holds> {
+        self.holds.get(key)
+    }
+
+    pub(super) fn take_holds(&mut self, key: &[u8]) -> Holds {
+        let holds = self.holds.take(key).unwrap_or_default();
+        self.count = self.count.saturating_sub(holds.len());
+        holds
+    }
+
+    pub(super) fn set_holds(&mut self, key: &[u8], holds: Holds, time: Timestamp) {
+        if !holds.is_empty() {
+            self.count += holds.len();
+            let end = holds.last_end();
+            self.holds.insert(key, holds, end, time);
+        }
+    }
+
+    pub(super) fn take_settlement(&mut self, number: u128) -> Option<RememberedSettlement> {
+        self.settlements.remove(&number)
+    }
+
+    pub(super) fn put_settlement(&mut self, number: u128, settlement: RememberedSettlement) {
+        self.settlements.insert(number, settlement);
+    }
+
+    /// Keeps the number of a new settlement, and makes space for it.
+    pub(super) fn add_settlement(&mut self, number: u128, settlement: RememberedSettlement) {
+        while self.order.len() >= self.max_settlements.max(1) {
+            self.forget_oldest();
+        }
+        self.order.push_back(number);
+        self.put_settlement(number, settlement);
+    }
+
+    /// Forgets what has ended.
+    pub(super) fn sweep(&mut self, time: Timestamp) {
+        self.holds.drop_ended(time);
+        let is_expired = |number: &u128| {
+            self.settlements.get(number).is_none_or(|settlement| settlement.is_expired(time))
+        };
+        let expired = self.order.iter().take_while(|number| is_expired(number)).count();
+        (0..expired).for_each(|_| self.forget_oldest());
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(number) = self.order.pop_front() {
+            self.settlements.remove(&number);
+        }
+    }
+}

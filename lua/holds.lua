@@ -1,0 +1,314 @@
+-- Holds of keys, and reservations, for hits of rules that hold. Twin of crates/core/src/reservation.rs and
+-- crates/core/src/step/reserved.rs.
+--
+-- Keys of a hit, after its others:
+--   ZSET   numbers of reservations (16 bytes), by the time in µs when they end
+--   HASH   units by number, and `sum`, those of all
+-- Both expire with the last hold. A request for a reservation has one more key, after those of its hits:
+--   STRING  the settlement, concatenated MessagePack values: for each rule its encoded name, then the
+--           units charged, returned, of debt, and uncounted
+--
+-- What has ended is removed when a script writes.
+
+-- Added to the action of a hit whose rule holds.
+local HOLDS = 64
+
+-- What a request does with it. 2 is to settle.
+local RESERVE, EXTEND = 0, 1
+
+-- Holds whose ends are tried for the wait of a denial, aside from the last one.
+local TRIED_ENDS = 16
+
+-- Most arguments of a command: Lua's stack, which holds them, is small.
+local PIECE = 1000
+
+-- The reservation of the current request.
+local reservation
+
+-- Reads the fields of a hit whose rule holds, which follow its others. Returns the index of the last one.
+local function parse_holds(hit, values, at)
+  hit.action = hit.action - HOLDS
+  hit.max_holds, hit.use, hit.rule_name = values[at + 1], values[at + 2], values[at + 3]
+  return at + 3
+end
+
+-- Reads the reservation from the values of a request.
+local function parse_reservation(values, at)
+  reservation = not parse_once and values[at + 1] and {
+    number = values[at + 1], use = values[at + 2], time = values[at + 3],
+    key = false, ends_at = false, held = false, gone = false, settled = false, replayed = false,
+  } or nil
+end
+
+-- Calls `each` with pieces of a list, for commands.
+local function in_pieces(list, each)
+  for first = 1, #list, PIECE do each(unpack(list, first, min(first + PIECE - 1, #list))) end
+end
+
+-- Loads the holds of a hit's key.
+local function load_holds(hit)
+  if not hit.max_holds then return end
+  local key, units_key = hit.ends_key, hit.units_key
+  local ended = read('ZRANGEBYSCORE', key, '-inf', integer(time)) or {}
+  local gone = 0
+  in_pieces(ended, function(...)
+    local units = read('HMGET', units_key, ...) or {}
+    for i = 1, #units do gone = gone + (tonumber(units[i]) or 0) end
+  end)
+  local sum = tonumber(read('HGET', units_key, 'sum') or 0) or 0
+  local holds = {
+    ended = ended, held = max(sum - gone, 0), count = (read('ZCARD', key) or 0) - #ended, own = false,
+    own_end = false, changed = #ended > 0,
+  }
+  hit.holds = holds
+  if not reservation then return end
+  local own_end = tonumber(read('ZSCORE', key, reservation.number) or 0) or 0
+  if own_end > time then
+    holds.own = tonumber(read('HGET', units_key, reservation.number) or 0) or 0
+    holds.own_end = own_end
+  end
+end
+
+-- Returns the units of a hit's key that are held.
+local function held_of(hit)
+  return hit.holds and hit.holds.held or 0
+end
+
+-- Returns the numbers and ends of the first holds that have not ended.
+local function first_holds(hit, most)
+  local key = hit.ends_key
+  local after = '(' .. integer(time)
+  return read('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most) or {}
+end
+
+-- Returns the decision on units beside those held, at this time or later.
+local function decide_later(hit, later, units)
+  local state, algorithm = hit.state, hit.algorithm
+  if algorithm.later then state = algorithm.later(state, hit, later) end
+  return algorithm.decide(state, hit, later, min(units, 4294967295))
+end
+
+-- Returns the time in µs after which the cost fits beside what is held: the first of the times at which
+-- some holds have ended and the state has enough beside the others.
+local function wait_beside_holds(hit, cost)
+  local holds, wait = hit.holds, nil
+  local function consider(ends_at, rest)
+    local later = max(ends_at, hit.now)
+    local decision = decide_later(hit, later, cost + rest)
+    if decision.outcome == IMPOSSIBLE then return end
+    local waited = later - hit.now
+    if decision.outcome == DENIED then waited = waited + decision.retry_after end
+    wait = min(wait or waited, waited)
+  end
+  consider(hit.now, holds.held)
+  local rest, firsts = holds.held, first_holds(hit, TRIED_ENDS)
+  local key, units_key = hit.ends_key, hit.units_key
+  for i = 1, #firsts, 2 do
+    local number = firsts[i]
+    rest = rest - (tonumber(read('HGET', units_key, number)) or 0)
+    consider(tonumber(firsts[i + 1]), rest)
+  end
+  local last = read('ZRANGE', key, -1, -1, 'WITHSCORES') or {}
+  if last[2] then consider(tonumber(last[2]), 0) end
+  return max(wait or 0, 1)
+end
+
+-- Leaves what is held to those who hold it. The numbers of the decision are those of the state alone;
+-- `append_hits` takes off what is held.
+function decide_beside_holds(hit, cost)
+  local own, holds = hit.decision, hit.holds
+  if holds.count <= 0 then return end
+  local beside = decide_later(hit, hit.now, cost + holds.held)
+  if beside.outcome == ALLOWED then
+    own.delay = beside.delay
+  elseif own.outcome ~= IMPOSSIBLE then
+    local retry_after = wait_beside_holds(hit, cost)
+    hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
+    hit.decision.outcome, hit.decision.retry_after = DENIED, retry_after
+  end
+end
+
+-- Decides on units to hold.
+local function decide_hold(hit)
+  decide(hit, hit.cost)
+  if hit.fixed then return end
+  local holds, decision = hit.holds, hit.decision
+  if hit.cost == 0 and reservation.use == EXTEND then
+    -- A debt must not end what is under way.
+    decision.outcome = ALLOWED
+    return
+  end
+  if holds.own_end or holds.count == 0 or holds.count < hit.max_holds then return end
+  if decision.outcome == IMPOSSIBLE then return end
+  local wait = max(tonumber(first_holds(hit, 1)[2]) - hit.now, 1)
+  if decision.outcome == DENIED then wait = max(wait, decision.retry_after) end
+  hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
+  hit.decision.outcome, hit.decision.retry_after = DENIED, wait
+end
+
+-- Holds the units of a hit if they are allowed and the request is not refused.
+function apply_hold(hit, refused)
+  local holds = hit.holds
+  if hit.decision.outcome == ALLOWED and not refused then
+    -- An unlimited key has enough without holding any.
+    local units = hit.is_unlimited and 0 or hit.cost
+    if not holds.own_end then holds.count = holds.count + 1 end
+    holds.own, holds.own_end = (holds.own or 0) + units, reservation.ends_at
+    holds.held, holds.changed = holds.held + units, true
+    reservation.held = true
+  end
+  if not hit.fixed then with_current_numbers(hit) end
+end
+
+-- Ends the hold of a hit, and charges its cost. Returns what it charged and returned, and the debt.
+local function settle(hit, request, report)
+  local holds = hit.holds
+  if not holds.own_end then return 0, 0, 0, 0 end
+  local units = holds.own
+  holds.held, holds.count, holds.changed = holds.held - units, holds.count - 1, true
+  holds.own, holds.own_end, holds.is_removed = false, false, true
+  local cost = hit.cost >= 0 and hit.cost or units
+  local returned, charged, debt, uncounted = max(units - cost, 0), 0, 0, 0
+  local fixed = hit.fixed
+  if not fixed or hit.counts or hit.own_units > 0 then
+    -- Counted by the limit beneath a ban.
+    hit.fixed = false
+    if cost > 0 then
+      hit.cost = cost
+      report(hit, request)
+      charged = hit.counted
+    else
+      decide(hit, 0)
+    end
+    debt, uncounted = max(0 - hit.decision.remaining, 0), cost - charged
+    hit.fixed = fixed
+  end
+  return charged, returned, debt, uncounted
+end
+
+-- Ends all holds of the reservation.
+local function settle_all(request, report)
+  local found, settled = false, {}
+  for i = 1, count do found = found or hits[i].holds.own_end end
+  reservation.gone = not found
+  if not found then return end
+  for i = 1, count do
+    local at = #settled
+    settled[at + 1] = hits[i].rule_name
+    settled[at + 2], settled[at + 3], settled[at + 4], settled[at + 5] = settle(hits[i], request, report)
+    decide(hits[i], 0)
+  end
+  reservation.settled = settled
+end
+
+-- Executes a request for a reservation, by these functions of coupled.lua.
+local function execute_reserved(request, all_or_nothing, report)
+  if reservation.use > EXTEND then return settle_all(request, report) end
+  local known, is_missing = false, false
+  for i = 1, count do
+    if hits[i].use == HOLD then
+      local own_end = hits[i].holds.own_end
+      if own_end then known = max(known or 0, own_end) else is_missing = true end
+    end
+  end
+  if reservation.use == RESERVE and known then
+    reservation.held, reservation.ends_at = true, known
+    for i = 1, count do decide(hits[i], 0) end
+  elseif reservation.use == EXTEND and is_missing then
+    reservation.gone = true
+  else
+    reservation.ends_at = reservation.time >= 0 and time + reservation.time or known
+    all_or_nothing(request)
+    if not reservation.held and known then
+      -- Denied: an extension leaves the end as it was.
+      reservation.held, reservation.ends_at = true, known
+    end
+  end
+end
+
+-- Returns true if the settlement of the reservation is known.
+local function recall_settlement()
+  local key = reservation.key
+  local text = read('GET', key)
+  if type(text) ~= 'string' then return false end
+  if reservation.use > EXTEND then
+    reservation.replayed = { cmsgpack.unpack(text) }
+  else
+    reservation.gone = true
+  end
+  return true
+end
+
+-- Writes the settlement of the reservation.
+local function save_settlement()
+  local key = reservation.key
+  if not reservation.settled then return end
+  local value = cmsgpack.pack(unpack(reservation.settled))
+  redis.call('SET', key, value, 'PX', integer(ceil(reservation.time / 1000)))
+  wrote = true
+end
+
+-- Writes the holds of a hit's key, and their time to live.
+local function save_holds(hit)
+  local holds = hit.holds
+  if not holds or not holds.changed then return end
+  holds.changed = false
+  local key, units_key = hit.ends_key, hit.units_key
+  wrote = true
+  if holds.count <= 0 then
+    redis.call('DEL', key)
+    key = units_key
+    redis.call('DEL', key)
+    return
+  end
+  in_pieces(holds.ended, function(...)
+    redis.call('ZREM', key, ...)
+    redis.call('HDEL', units_key, ...)
+  end)
+  if holds.is_removed then
+    redis.call('ZREM', key, reservation.number)
+    redis.call('HDEL', units_key, reservation.number)
+  elseif holds.own_end then
+    redis.call('ZADD', key, integer(holds.own_end), reservation.number)
+    redis.call('HSET', units_key, reservation.number, integer(holds.own))
+  end
+  redis.call('HSET', units_key, 'sum', integer(holds.held))
+  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  local expires_at = integer(ceil(tonumber(last[2]) / 1000) + 1000)
+  redis.call('PEXPIREAT', key, expires_at)
+  redis.call('PEXPIREAT', units_key, expires_at)
+end
+
+-- Ends all holds of a hit's key.
+local function drop_holds(hit)
+  local holds = hit.holds
+  if holds then holds.held, holds.count, holds.own_end, holds.changed = 0, 0, false, true end
+end
+
+-- Appends the holds of a hit to the reply. Returns its new length.
+local function append_holds(hit, list, length)
+  local holds, decision = hit.holds, hit.decision
+  list[length + 1], list[length + 2] = holds.held, max(holds.count, 0)
+  list[length + 3] = holds.own_end and 1 or 0
+  local denies = holds.count > 0 and not hit.fixed and decision.outcome == DENIED
+  if denies then
+    local own = hit.algorithm.decide(hit.state, hit, hit.now, max(hit.cost, 0))
+    denies = own.outcome == ALLOWED
+  end
+  list[length + 4] = denies and 1 or 0
+  return length + 4
+end
+
+-- Appends what became of the reservation to the reply. Returns its new length.
+local function append_reservation(list, length)
+  if reservation.settled then
+    list[length + 1] = 2
+    length = length + 1
+    for i = 1, #reservation.settled do list[length + i] = reservation.settled[i] end
+    return length + #reservation.settled
+  end
+  list[length + 1] = reservation.held and 1 or 0
+  if not reservation.held then return length + 1 end
+  list[length + 2] = reservation.ends_at
+  return length + 2
+end

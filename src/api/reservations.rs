@@ -1,0 +1,259 @@
+//! `ratelimit.v1.ReservationService`: units that are held before the work and settled after it.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rlaas_limiter::{CheckError, Deadline, Limiter, OpenReservation, Settled, Settling};
+use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationService;
+use rlaas_proto::ratelimit::v1::{
+    CancelRequest, CancelResponse, CheckRequest, CommitRequest, CommitResponse, ExtendRequest,
+    ExtendResponse, ReserveRequest, ReserveResponse, Settlement,
+};
+use tonic::{Extensions, Request, Response, Status};
+
+use super::auth::Tenant;
+use super::deadline::deadline;
+use super::response::response;
+use super::status::{self, invalid};
+use super::v1::{parse, set_tenant};
+use super::{request_log, v1::API};
+use crate::algorithm::Cost;
+use crate::clock::{Micros, Timestamp};
+use crate::proto_values::{micros, timestamp};
+use crate::rules::{self, Costs, Key};
+use crate::telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
+use rlaas_limiter::reservation::Reservation;
+
+/// First byte of an id: the version of its form.
+const VERSION: u8 = 1;
+
+/// `ratelimit.v1.ReservationService`. Clones share their state.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    limiter: Limiter,
+    metrics: Arc<Metrics>,
+}
+
+impl Service {
+    pub(super) fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
+        Self { limiter, metrics }
+    }
+
+    /// Reads an id that a caller with these extensions sends.
+    fn open(&self, extensions: &Extensions, id: &str) -> Result<OpenReservation, Status> {
+        let project = Tenant::from_extensions(extensions).map_or("", Tenant::project);
+        let reservation = decode(id, project).ok_or_else(|| {
+            self.rejected("reservation_id", "reservation_id must be one that Reserve returned")
+        })?;
+        let is_own = |key: &Key| key.project_name().as_deref() == Some(project);
+        if reservation.keys.iter().all(is_own) {
+            Ok(reservation)
+        } else {
+            Err(status::grpc(&CheckError::NoReservation))
+        }
+    }
+
+    async fn settle(
+        &self,
+        (extensions, id): (&Extensions, &str),
+        settling: Settling<'_>,
+        until: Deadline,
+    ) -> Result<(Vec<Settlement>, bool), Status> {
+        let reservation = self.open(extensions, id)?;
+        let settled = self.limiter.settle(&reservation, settling, until).await;
+        let Settled { settlements, replayed } = settled.map_err(|error| {
+            request_log::undecided(API, &error);
+            match (error, reservation.keys.first()) {
+                (CheckError::NoReservation, Some(key))
+                    if reservation.ends_at + Limiter::SETTLEMENT_MEMORY
+                        < self.limiter.store().now(key) =>
+                {
+                    let text = "the reservation ended too long ago: it is not known whether it was charged";
+                    Status::out_of_range(text)
+                }
+                (error, _) => status::grpc(&error),
+            }
+        })?;
+        let settlement =
+            |(rule, one): (String, rlaas_limiter::reservation::Settlement)| Settlement {
+                rule,
+                charged: one.charged,
+                returned: one.returned,
+                debt: one.debt,
+                uncounted: one.uncounted,
+            };
+        Ok((settlements.into_iter().map(settlement).collect(), replayed))
+    }
+
+    fn count(&self, event: &'static str) {
+        self.metrics.reservations.get_or_create(&EventLabels { event }).inc();
+    }
+
+    fn rejected(&self, field: &'static str, problem: &str) -> Status {
+        request_log::rejected(API, field, problem);
+        self.metrics.rejected.get_or_create(&ReasonLabels { reason: field }).inc();
+        invalid(problem)
+    }
+
+    fn ttl(&self, ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Status> {
+        let is_valid = |ttl: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(ttl);
+        ttl.map(|ttl| {
+            micros(ttl)
+                .filter(is_valid)
+                .ok_or_else(|| self.rejected("ttl", "ttl must be 100ms to 24h"))
+        })
+        .transpose()
+    }
+
+    fn cost(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
+        let cost = u32::try_from(units).map(Cost::new);
+        cost.map_err(|_| self.rejected(field, &format!("{field} must be 0 to {}", u32::MAX)))
+    }
+
+    fn costs<'a>(
+        &self,
+        field: &'static str,
+        costs: &'a std::collections::HashMap<String, u64>,
+    ) -> Result<Costs<'a>, Status> {
+        let most = rules::Request::MAX_COSTS;
+        if costs.len() > most || costs.values().any(|units| *units > u32::MAX.into()) {
+            let problem = format!("{field} must have at most {most} entries of 0 to {}", u32::MAX);
+            return Err(self.rejected(field, &problem));
+        }
+        Ok(Costs::Map(costs))
+    }
+}
+
+#[tonic::async_trait]
+impl ReservationService for Service {
+    async fn reserve(
+        &self,
+        request: Request<ReserveRequest>,
+    ) -> Result<Response<ReserveResponse>, Status> {
+        let until = deadline(request.metadata());
+        let (_, extensions, message) = request.into_parts();
+        let ttl = self.ttl(message.ttl.as_ref())?;
+        let mut wanted: CheckRequest = message.request.unwrap_or_default();
+        let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
+        let wanted = parse(&wanted)
+            .map_err(|error| self.rejected(error.field(), &error.to_string()))?
+            .in_project(project);
+        let reserved = self.limiter.reserve(&wanted, ttl, until).await;
+        let reserved = reserved.map_err(|error| {
+            request_log::undecided(API, &error);
+            status::grpc(&error)
+        })?;
+        let verdict = &reserved.verdict;
+        request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
+        self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
+        let reservation = reserved.reservation.as_ref();
+        Ok(Response::new(ReserveResponse {
+            verdict: Some(response(verdict)),
+            reservation_id: reservation.map(encode).unwrap_or_default(),
+            expires_at: reservation.map(|one| timestamp(one.ends_at)),
+        }))
+    }
+
+    async fn extend(
+        &self,
+        request: Request<ExtendRequest>,
+    ) -> Result<Response<ExtendResponse>, Status> {
+        let until = deadline(request.metadata());
+        let (_, extensions, message) = request.into_parts();
+        let ttl = self.ttl(message.ttl.as_ref())?;
+        let cost = self.cost("cost", message.cost.unwrap_or_default())?;
+        let costs = self.costs("costs", &message.costs)?;
+        let reservation = self.open(&extensions, &message.reservation_id)?;
+        let extended = self.limiter.extend(&reservation, cost, costs, ttl, until).await;
+        let (verdict, ends_at) = extended.map_err(|error| {
+            request_log::undecided(API, &error);
+            status::grpc(&error)
+        })?;
+        self.count(if verdict.is_allowed() { "extended" } else { "denied" });
+        let verdict = Some(response(&verdict));
+        Ok(Response::new(ExtendResponse { verdict, expires_at: Some(timestamp(ends_at)) }))
+    }
+
+    async fn commit(
+        &self,
+        request: Request<CommitRequest>,
+    ) -> Result<Response<CommitResponse>, Status> {
+        let until = deadline(request.metadata());
+        let (_, extensions, message) = request.into_parts();
+        let actual = message.actual.map(|units| self.cost("actual", units)).transpose()?;
+        let actuals = self.costs("actuals", &message.actuals)?;
+        let id = (&extensions, &*message.reservation_id);
+        let (settlements, replayed) = self.settle(id, Settling { actual, actuals }, until).await?;
+        self.count("committed");
+        Ok(Response::new(CommitResponse { settlements, replayed }))
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<CancelRequest>,
+    ) -> Result<Response<CancelResponse>, Status> {
+        let until = deadline(request.metadata());
+        let (_, extensions, message) = request.into_parts();
+        let id = (&extensions, &*message.reservation_id);
+        let (settlements, replayed) = self.settle(id, Settling::CANCEL, until).await?;
+        self.count("cancelled");
+        Ok(Response::new(CancelResponse { settlements, replayed }))
+    }
+}
+
+/// Returns the id of a reservation: its version, number and end, and the keys that it holds.
+fn encode(reservation: &OpenReservation) -> String {
+    let mut bytes = vec![VERSION];
+    bytes.extend(reservation.number.to_be_bytes());
+    bytes.extend(reservation.ends_at.as_micros().to_be_bytes());
+    for key in &reservation.keys {
+        let text = key.as_bytes();
+        bytes.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+        bytes.extend(text);
+    }
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Reads an id; `None` if it is none.
+fn decode(id: &str, project: &str) -> Option<OpenReservation> {
+    let bytes = Some(id).filter(|id| id.len() <= Reservation::MAX_ID)?;
+    let bytes = URL_SAFE_NO_PAD.decode(bytes).ok()?;
+    let rest = bytes.strip_prefix(&[VERSION])?;
+    let (number, rest) = rest.split_first_chunk::<16>()?;
+    let (ends_at, mut rest) = rest.split_first_chunk::<8>()?;
+    let mut keys = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let (text, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+        keys.push(Key::from_text(str::from_utf8(text).ok()?)?);
+        rest = after;
+    }
+    let is_whole = rest.is_empty() && (1..=Reservation::MAX_HITS).contains(&keys.len());
+    is_whole.then(|| OpenReservation {
+        project: project.to_owned(),
+        number: u128::from_be_bytes(*number),
+        ends_at: Timestamp::from_micros(u64::from_be_bytes(*ends_at)),
+        keys,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_was_and_no_other_text_is_one() {
+        let keys = vec![Key::from_encoded("tokens", "alice"), Key::from_encoded("", "a%3Ab:c")];
+        let ends_at = Timestamp::from_micros(1_700_000_100_000_001);
+        let open = OpenReservation { project: String::new(), number: u128::MAX - 7, ends_at, keys };
+        let id = encode(&open);
+        assert_eq!(decode(&id, ""), Some(open));
+        for cut in 0..id.len() {
+            assert!(decode(&id[..cut], "").is_none_or(|one| one.keys.len() == 1), "{cut}");
+        }
+        let long = "A".repeat(Reservation::MAX_ID + 1);
+        for text in ["", "x", "AQ", "!!!!", &format!("{id}A"), &format!("Ag{}", &id[2..]), &long] {
+            assert_eq!(decode(text, ""), None, "{text}");
+        }
+    }
+}
