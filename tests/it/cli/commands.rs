@@ -306,3 +306,56 @@ fn check_reports_fail_open_without_a_count() {
         (0, "allowed  alice: store unavailable, the rule fails open (default)\n")
     );
 }
+
+#[test]
+fn reserve_runs_a_command_while_units_are_held() {
+    let dir = TempDir::new();
+    let rules = "rules:\n  - {name: builds, endpoint: /ci, algorithm: token-bucket, limit: 10, window: 1d,\n     \
+                 reservable: true, hold: 1s}\n";
+    let server = Rlaas::start_from(&dir.write("rules.yaml", rules), &[]);
+    let reserve = |options: &[&str], command: &[&str]| {
+        let first = ["reserve", "alice", "--resource", "/ci", "--addr", server.grpc()];
+        run(&[&first[..], options, &["--"], command].concat())
+    };
+    let left = || {
+        let (_, out, _) = run(&[
+            "check",
+            "alice",
+            "--resource",
+            "/ci",
+            "--cost",
+            "0",
+            "--json",
+            "--addr",
+            server.grpc(),
+        ]);
+        let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        answer["remaining"].as_str().expect("a number").to_owned()
+    };
+    // What is held is charged, what the command wrote, or nothing.
+    assert_eq!(reserve(&["--cost", "2"], &["sh", "-c", "echo $0", "x"]).1, "x\n");
+    assert_eq!(left(), "8");
+    let script = "echo 1 > $RLAAS_COST_FILE; test -f $RLAAS_COST_FILE";
+    assert_eq!(reserve(&["--cost", "5"], &["sh", "-c", script]).0, 0);
+    assert_eq!(left(), "7");
+    assert_eq!(reserve(&["--cost", "5"], &["sh", "-c", "exit 3"]).0, 3);
+    assert_eq!(left(), "7");
+    assert_eq!(reserve(&["--cost", "5"], &["/nowhere"]).0, 127);
+    assert_eq!(left(), "7");
+    assert_eq!(reserve(&["--cost", "5"], &["sh", "-c", "kill -9 $$"]).0, 137);
+    let (code, out, error) = reserve(&["--cost", "8"], &["echo", "never"]);
+    assert_eq!((code, &*out), (75, ""));
+    assert!(error.starts_with("denied   alice: try again in "), "{error}");
+    // It is extended while the command runs, which is longer than `hold`.
+    let held = "sleep 2.5; \"$0\" check alice --resource /ci --cost 7 --addr \"$1\"; echo $?";
+    let program = rlaas_testkit::process::program().display().to_string();
+    let (code, out, error) =
+        reserve(&["--cost", "3"], &["sh", "-c", held, &program, server.grpc()]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.ends_with("\n1\n"), "denied while it is held: {out}");
+    assert_eq!(left(), "4");
+    let free = format!("127.0.0.1:{}", rlaas_testkit::redis::free_port());
+    let unreachable = ["reserve", "alice", "--addr", &free, "--", "echo", "never"];
+    let (code, out, _) = run(&unreachable);
+    assert_eq!((code, &*out), (69, ""));
+}
