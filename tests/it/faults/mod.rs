@@ -21,6 +21,7 @@ mod redis;
 mod redis_permissions;
 mod redis_protocol;
 mod reload;
+mod reservations;
 mod restarts;
 mod rollout;
 mod sentinel;
