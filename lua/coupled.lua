@@ -15,6 +15,9 @@ local reset_at
 -- to another window.
 local function load_all()
   local loaded = {}
+  --@hold
+  local holds_by_key = {}
+  --@end
   reset_at = {}
   local function share(state)
     if state and not loaded[state.key] then loaded[state.key] = state end
@@ -27,7 +30,7 @@ local function load_all()
     if not state.key then return false end
     hit.state, hit.past = share(state), false
     --@hold
-    load_holds(hit)
+    load_holds(hit, holds_by_key)
     --@end
     if hit.taken then
       hit.past = algorithm.load_past and share(algorithm.load_past(hit))

@@ -45,10 +45,12 @@ local function in_pieces(list, each)
   for first = 1, #list, PIECE do each(unpack(list, first, min(first + PIECE - 1, #list))) end
 end
 
--- Loads the holds of a hit's key.
-local function load_holds(hit)
+-- Loads the holds of a hit's key, which the hits of one key share.
+local function load_holds(hit, holds_by_key)
   if not hit.max_holds then return end
   local key, units_key = hit.ends_key, hit.units_key
+  hit.holds = holds_by_key[key]
+  if hit.holds then return end
   local ended = read('ZRANGEBYSCORE', key, '-inf', integer(time)) or {}
   local gone = 0
   in_pieces(ended, function(...)
@@ -60,7 +62,7 @@ local function load_holds(hit)
     ended = ended, held = max(sum - gone, 0), count = (read('ZCARD', key) or 0) - #ended, own = false,
     own_end = false, changed = #ended > 0,
   }
-  hit.holds = holds
+  hit.holds, holds_by_key[key] = holds, holds
   if not reservation then return end
   local own_end = tonumber(read('ZSCORE', key, reservation.number) or 0) or 0
   if own_end > time then
@@ -149,9 +151,12 @@ end
 -- Holds the units of a hit if they are allowed and the request is not refused.
 function apply_hold(hit, refused)
   local holds = hit.holds
-  if hit.decision.outcome == ALLOWED and not refused then
+  local is_allowed = hit.decision.outcome == ALLOWED
+  -- In shadow mode a hold is renewed even where no units are added.
+  local is_renewed = reservation.use == EXTEND and holds.own_end
+  if not refused and (is_allowed or is_renewed) then
     -- An unlimited key has enough without holding any.
-    local units = hit.is_unlimited and 0 or hit.cost
+    local units = is_allowed and not hit.is_unlimited and hit.cost or 0
     if not holds.own_end then holds.count = holds.count + 1 end
     holds.own, holds.own_end = (holds.own or 0) + units, reservation.ends_at
     holds.held, holds.changed = holds.held + units, true
@@ -213,7 +218,10 @@ local function execute_reserved(request, all_or_nothing, report)
   end
   if reservation.use == RESERVE and known then
     reservation.held, reservation.ends_at = true, known
-    for i = 1, count do decide(hits[i], 0) end
+    for i = 1, count do
+      decide(hits[i], 0)
+      hits[i].decision.outcome, hits[i].decision.retry_after = ALLOWED, 0
+    end
   elseif reservation.use == EXTEND and is_missing then
     reservation.gone = true
   else
@@ -274,7 +282,7 @@ local function save_holds(hit)
   end
   redis.call('HSET', units_key, 'sum', integer(holds.held))
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local expires_at = integer(ceil(tonumber(last[2]) / 1000) + 1000)
+  local expires_at = integer(ceil(tonumber(last[2] or time) / 1000) + 1000)
   redis.call('PEXPIREAT', key, expires_at)
   redis.call('PEXPIREAT', units_key, expires_at)
 end

@@ -61,8 +61,16 @@ local function decides_by_rule(hit)
   return not hit.control or hit.shown.ban == 0 and hit.shown.grant == 0
 end
 
+--@hold
+-- What a hit does with a reservation: it settles.
+local SETTLES = 2
+--@end
+
 -- Returns true if the action of a hit may store a state. Twin of `Action::counts`.
 local function counts(hit)
+  --@hold
+  if hit.use == SETTLES then return true end
+  --@end
   return hit.action == RESET or hit.action > 0 and hit.cost > 0
 end
 

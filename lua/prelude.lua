@@ -142,8 +142,10 @@ local function time_for(limit, units, part)
   return whole + ceil((rest - part) / limit.units)
 end
 
--- Returns the time in µs from the largest debt to the largest burst.
+-- Returns the time in µs from the largest debt to the largest burst. More than a bucket may have in use
+-- is the count of a window, which ends with it.
 local function fill_time(limit)
+  if limit.max_in_use > MAX_IN_USE then return limit.window end
   return time_for(limit, limit.max_in_use, 0)
 end
 

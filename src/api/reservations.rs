@@ -228,7 +228,10 @@ fn decode(id: &str, project: &str) -> Option<OpenReservation> {
         keys.push(Key::from_text(str::from_utf8(text).ok()?)?);
         rest = after;
     }
-    let is_whole = rest.is_empty() && (1..=Reservation::MAX_HITS).contains(&keys.len());
+    let is_once = |key: &Key| keys.iter().filter(|other| *other == key).count() == 1;
+    let is_whole = rest.is_empty()
+        && keys.iter().all(is_once)
+        && (1..=Reservation::MAX_HITS).contains(&keys.len());
     is_whole.then(|| OpenReservation {
         project: project.to_owned(),
         number: u128::from_be_bytes(*number),
@@ -247,7 +250,9 @@ mod tests {
         let ends_at = Timestamp::from_micros(1_700_000_100_000_001);
         let open = OpenReservation { project: String::new(), number: u128::MAX - 7, ends_at, keys };
         let id = encode(&open);
-        assert_eq!(decode(&id, ""), Some(open));
+        assert_eq!(decode(&id, ""), Some(open.clone()));
+        let twice = OpenReservation { keys: vec![open.keys[0].clone(); 2], ..open };
+        assert_eq!(decode(&encode(&twice), ""), None, "the same key twice");
         for cut in 0..id.len() {
             assert!(decode(&id[..cut], "").is_none_or(|one| one.keys.len() == 1), "{cut}");
         }

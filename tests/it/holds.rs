@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rlaas_limiter::Deadline;
-use rlaas_limiter::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
+use rlaas_limiter::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, Outcome};
 use rlaas_limiter::clock::{Micros, Timestamp};
 use rlaas_limiter::control::{KeyGrant, OverrideChange, OverrideKind};
 use rlaas_limiter::operation::{Action, Reply, StoreHit, StoreRequest};
@@ -25,13 +25,14 @@ const MEMORY: Micros = Micros::from_secs(600);
 /// Most holds of a key, so few that histories meet them.
 const MAX_HOLDS: u32 = 6;
 
-/// 20 units a minute, with any debt, and overridable.
-fn rules(algorithm: Algorithm, holds: bool) -> RuleSet {
-    let limit = Limit::new(20, Micros::from_secs(60)).expect("a limit");
+/// So many units a minute, with any debt, overridable, and with the units in use kept by changes.
+fn rules(algorithm: Algorithm, units: u64, holds: bool) -> RuleSet {
+    let limit = Limit::new(units, Micros::from_secs(60)).expect("a limit");
     let limit = limit.with_max_debt(algorithm.max_debt(&limit)).expect("a debt");
     let longest = Micros::from_secs(60);
     let holds = holds.then_some(HoldTerms { longest, most: MAX_HOLDS });
-    let rule = Rule { holds, overridable: true, ..Rule::new_default(algorithm, limit) };
+    let on_change = Some(OnChange::KeepUsed);
+    let rule = Rule { holds, on_change, overridable: true, ..Rule::new_default(algorithm, limit) };
     RuleSet::new(rule, Vec::new())
 }
 
@@ -53,10 +54,23 @@ impl HistoryRandom {
 #[derive(Clone, Debug)]
 enum HoldAct {
     Hit(Action),
-    Reserve { number: u128, cost: Cost, hold_for: Micros },
-    Extend { number: u128, cost: Cost, hold_for: Option<Micros> },
-    Settle { number: u128, actual: Option<Cost> },
+    Reserve {
+        number: u128,
+        cost: Cost,
+        hold_for: Micros,
+    },
+    Extend {
+        number: u128,
+        cost: Cost,
+        hold_for: Option<Micros>,
+    },
+    Settle {
+        number: u128,
+        actual: Option<Cost>,
+    },
     Override(OverrideChange),
+    /// Changes the limit.
+    Limit(u64),
 }
 
 impl HoldAct {
@@ -90,13 +104,14 @@ impl HoldAct {
                 Self::Override(OverrideChange::new(grant, ttl, b"why").expect("a change"))
             }
             _ if random.below(4) == 0 => Self::Hit(Action::Reset),
+            _ if random.below(2) == 0 => Self::Limit(10 + random.below(20)),
             _ => Self::Hit(Action::ClearOverride(OverrideKind::Both)),
         }
     }
 
     fn reservation(&self) -> Option<Reservation> {
         let (number, purpose) = match *self {
-            Self::Hit(_) | Self::Override(_) => return None,
+            Self::Hit(_) | Self::Override(_) | Self::Limit(_) => return None,
             Self::Reserve { number, hold_for, .. } => {
                 (number, ReservationUse::Reserve { hold_for })
             }
@@ -112,6 +127,7 @@ impl HoldAct {
             Self::Reserve { cost, .. } | Self::Extend { cost, .. } => Action::Hold(cost),
             Self::Settle { actual, .. } => Action::Settle(actual),
             Self::Override(_) => Action::SetOverride,
+            Self::Limit(_) => Action::Peek(Cost::NONE),
         }
     }
 
@@ -162,6 +178,7 @@ fn settlement(reply: &Reply) -> Option<Settlement> {
 async fn play(seed: u64, [memory, redis, twin]: [&Service; 3]) -> [usize; 3] {
     let mut random = HistoryRandom(seed);
     let (mut now, mut reserved, mut counts) = (T0, 0, [0; 3]);
+    let mut has_changed = false;
     let services = [memory, redis, twin];
     for step in 0..40 {
         now = now
@@ -172,6 +189,12 @@ async fn play(seed: u64, [memory, redis, twin]: [&Service; 3]) -> [usize; 3] {
         let act = HoldAct::random(&mut random, reserved);
         if matches!(act, HoldAct::Reserve { .. }) {
             reserved += 1;
+        }
+        if let HoldAct::Limit(units) = act {
+            for (service, holds) in services.iter().zip([true, true, false]) {
+                let algorithm = service.algorithm();
+                service.limiter.replace_rules(rules(algorithm, units, holds));
+            }
         }
         let at = format!("seed {seed}, step {step} at {now:?}: {act:?}");
         let reply = execute(memory, &act).await;
@@ -197,8 +220,13 @@ async fn play(seed: u64, [memory, redis, twin]: [&Service; 3]) -> [usize; 3] {
             let act_of_twin = change.map_or(HoldAct::Hit(action), HoldAct::Override);
             let twin_reply = execute(twin, &act_of_twin).await;
             if let Action::Take(_) = action {
-                assert!(twin_reply.hits[0].decision.is_allowed(), "{at}");
+                assert!(has_changed || twin_reply.hits[0].decision.is_allowed(), "{at}");
             }
+        }
+        // The twin converts its state at other times.
+        has_changed |= matches!(act, HoldAct::Limit(_));
+        if has_changed {
+            continue;
         }
         let (found, held) = peek(memory).await;
         let (expected, _) = peek(twin).await;
@@ -248,9 +276,9 @@ async fn play_all(algorithm: Algorithm) {
     let server = Arc::new(RedisServer::start());
     let mut all = [0; 3];
     for seed in 0..histories() {
-        let memory = Service::on_memory(rules(algorithm, true));
-        let twin = Service::on_memory(rules(algorithm, false));
-        let redis = Service::on_redis(rules(algorithm, true), Arc::clone(&server));
+        let memory = Service::on_memory(rules(algorithm, 20, true));
+        let twin = Service::on_memory(rules(algorithm, 20, false));
+        let redis = Service::on_redis(rules(algorithm, 20, true), Arc::clone(&server));
         let _flushed: String = server.query(&["FLUSHALL"]);
         let counts = play(seed, [&memory, &redis, &twin]).await;
         all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
@@ -282,4 +310,30 @@ async fn histories_of_a_leaky_bucket() {
 #[tokio::test]
 async fn histories_of_gcra() {
     play_all(ALGORITHMS[4]).await;
+}
+
+#[tokio::test]
+async fn a_reset_between_looks_drops_open_and_ended_holds() {
+    let server = Arc::new(RedisServer::start());
+    for service in [
+        Service::on_memory(rules(Algorithm::Gcra, 20, true)),
+        Service::on_redis(rules(Algorithm::Gcra, 20, true), server),
+    ] {
+        for (number, seconds) in [(1, 1), (2, 50)] {
+            let hold_for = Micros::from_secs(seconds);
+            let held = HoldAct::Reserve { number, cost: Cost::new(5), hold_for };
+            assert!(execute(&service, &held).await.reservation.is_some());
+        }
+        service.at(10.0);
+        // As administration changes a key.
+        let look = Action::Peek(Cost::NONE);
+        let coupling = Coupling::EachAlone;
+        let replies = service.reply_to("alice", &[look, Action::Reset, look], coupling).await;
+        let held: Vec<u64> =
+            replies.iter().map(|hit| hit.held.as_ref().expect("holds").units).collect();
+        assert_eq!((held[1], held[2], replies[2].decision.remaining), (0, 0, 20));
+        assert_eq!(peek(&service).await.1, 0);
+        let stored = service.stored().unwrap_or_default();
+        assert!(stored.iter().all(|one| !one.key.contains(":%h")), "{stored:?}");
+    }
 }

@@ -32,9 +32,6 @@ pub(crate) struct RequestArgs {
     /// Idempotency key: a repeated request is counted once
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     request_id: String,
-    /// Print the whole response in the JSON mapping of protobuf
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     api_key: ProjectKeyArgs,
     #[command(flatten)]
@@ -49,6 +46,9 @@ pub struct CheckArgs {
     /// Decide for this cost without taking units
     #[arg(long)]
     dry_run: bool,
+    /// Print the whole response in the JSON mapping of protobuf
+    #[arg(long)]
+    json: bool,
 }
 
 /// The options of `rlaas report`.
@@ -56,14 +56,17 @@ pub struct CheckArgs {
 pub struct ReportArgs {
     #[command(flatten)]
     request: RequestArgs,
+    /// Print the whole response in the JSON mapping of protobuf
+    #[arg(long)]
+    json: bool,
 }
 
 /// Sends a request, and prints the decision. Returns the exit code.
 pub fn run(args: CheckArgs) -> ExitCode {
-    let CheckArgs { request, dry_run } = args;
+    let CheckArgs { request, dry_run, json } = args;
     let response = runtime().and_then(|runtime| runtime.block_on(send_check(&request, dry_run)));
     let printed = response.map(|response| {
-        let text = if request.json {
+        let text = if json {
             to_json("v1.CheckResponse", &response)
         } else {
             response::to_text(&response, &request.user, request.cost().unwrap_or(1))
@@ -76,10 +79,10 @@ pub fn run(args: CheckArgs) -> ExitCode {
 
 /// Sends a report, and prints what is left. Returns the exit code.
 pub fn report(args: ReportArgs) -> ExitCode {
-    let ReportArgs { request } = args;
+    let ReportArgs { request, json } = args;
     let response = runtime().and_then(|runtime| runtime.block_on(send_report(&request)));
     let printed = response.map(|response| {
-        let text = if request.json {
+        let text = if json {
             to_json("v1.ReportResponse", &response)
         } else {
             let verdict = response.verdict.unwrap_or_default();

@@ -79,7 +79,7 @@ fn changed(before: &str, after: &str) -> String {
 fn notes(keys: &[KeyState]) -> String {
     let held = keys.iter().filter(|key| key.holds > 0).map(|key| {
         let (rule, units) = (text::value(&key.rule), text::units(key.held));
-        format!("{rule}: {units} held by {} reservations\n", key.holds)
+        format!("{rule}: {units} held, reservations: {}\n", key.holds)
     });
     let overrides = keys.iter().flat_map(|key| &key.overrides);
     held.chain(overrides.map(|other| override_line(other) + "\n")).collect()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use rlaas_client::ApiChannel;
 use rlaas_core::clock::{Clock, Deadline};
@@ -20,6 +20,7 @@ use rlaas_proto::ratelimit::v1::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
+use tonic::Code;
 
 use crate::check::RequestArgs;
 use crate::client::runtime;
@@ -33,6 +34,10 @@ const EXIT_NO_SERVER: u8 = 69;
 const COST_FILE: &str = "RLAAS_COST_FILE";
 /// Shortest and longest time between two extensions.
 const EXTENSIONS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
+/// Time between two extensions where the end has passed already, by the clock of this machine.
+const MISSED: Duration = Duration::from_secs(1);
+/// Longest time of one extension.
+const CALL: Duration = Duration::from_secs(2);
 /// Longest time between two attempts.
 const ATTEMPTS: Duration = Duration::from_secs(5);
 
@@ -69,6 +74,7 @@ pub fn run(args: &ReserveArgs) -> ExitCode {
 async fn reserve_and_run(args: &ReserveArgs) -> anyhow::Result<u8> {
     let (server, client) = args.request.connect().await?;
     let mut service = ReservationServiceClient::new(client.channel());
+    let (signals, cost_file) = (Signals::listen()?, CostFile::create()?);
     let until = Deadline::within(args.wait);
     let held = loop {
         let ttl = args.ttl.map(prost_types::Duration::try_from).transpose()?;
@@ -80,16 +86,15 @@ async fn reserve_and_run(args: &ReserveArgs) -> anyhow::Result<u8> {
         }
         let wait = verdict.retry_after.and_then(|wait| Duration::try_from(wait).ok());
         let wait = wait.map(|wait| with_jitter(wait.min(ATTEMPTS)));
-        if let Some(wait) = wait.filter(|wait| *wait <= until.remaining()) {
-            pause(wait).await;
+        if let Some(wait) = wait.filter(|_| !until.has_passed()) {
+            // Others may settle earlier than the wait says.
+            pause(wait.min(until.remaining())).await;
             continue;
         }
         let cost = args.request.cost().unwrap_or(1);
         eprintln!("{}", response::to_text(&verdict, &args.request.user, cost));
         return Ok(EXIT_DENIED);
     };
-    let signals = Signals::listen()?;
-    let cost_file = CostFile::create()?;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]).env(COST_FILE, &cost_file.path);
     let mut child = match command.spawn() {
@@ -137,8 +142,8 @@ async fn attend(
     let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
     let signal = |signal| pid.map(|pid| kill_process(pid, signal));
     let (mut number, mut expires_at) = (1, held.expires_at);
+    let mut extends = !held.reservation_id.is_empty();
     loop {
-        let extends = !held.reservation_id.is_empty();
         let half = half_of_the_time(args.ttl, expires_at);
         tokio::select! {
             status = child.wait() => return status.context("wait for the command"),
@@ -152,15 +157,25 @@ async fn attend(
                 let ttl = ttl.or(Some(prost_types::Duration { seconds: 86_400, nanos: 0 }));
                 let reservation_id = held.reservation_id.clone();
                 let request = ExtendRequest { reservation_id, ttl, ..ExtendRequest::default() };
-                let extended = timeout(half, service.extend(request)).await;
-                match extended.map_err(|_| anyhow!("no answer")).and_then(|answer| Ok(answer?)) {
-                    Ok(answer) => expires_at = answer.into_inner().expires_at,
-                    Err(error) => {
-                        eprintln!("rlaas: warning: the reservation was not extended: {error}");
-                        if args.strict {
-                            let _has_ended = signal(Signal::TERM);
-                        }
+                let problem = match timeout(CALL, service.extend(request)).await {
+                    Err(_) => "no answer".to_owned(),
+                    Ok(Err(status)) => {
+                        // It has ended: there is nothing to extend.
+                        extends = status.code() != Code::NotFound;
+                        status.message().to_owned()
                     }
+                    Ok(Ok(answer)) => {
+                        let answer = answer.into_inner();
+                        expires_at = answer.expires_at;
+                        if answer.verdict.is_some_and(|verdict| verdict.allowed) {
+                            continue;
+                        }
+                        "denied".to_owned()
+                    }
+                };
+                eprintln!("rlaas: warning: the reservation was not extended: {problem}");
+                if args.strict {
+                    let _has_ended = signal(Signal::TERM);
                 }
             }
         }
@@ -187,7 +202,9 @@ fn half_of_the_time(ttl: Option<Duration>, ends: Option<prost_types::Timestamp>)
     });
     let left = ends.unwrap_or_default().saturating_sub(now);
     let left = ttl.map_or(left, |ttl| left.min(ttl));
-    (left / 2).clamp(EXTENSIONS.0, EXTENSIONS.1)
+    // A clock that is ahead, or behind, must not make calls without end, or too late.
+    let half = if left.is_zero() { MISSED } else { left / 2 };
+    half.clamp(EXTENSIONS.0, EXTENSIONS.1)
 }
 
 /// Returns between all and one and a half of a wait, so that those who wait do not come at once.

@@ -58,6 +58,7 @@ fn denied(response: &CheckResponse, cost: u64) -> String {
             None => format!("a cost of {cost} is above the limit of {}", response.limit),
         },
         Reason::StoreUnavailable => "store unavailable".to_owned(),
+        Reason::Held => "held by reservations".to_owned(),
         Reason::OverLimit if response.retry_after.is_none() => {
             format!("over the limit of {}", response.limit)
         }

@@ -226,10 +226,15 @@ impl<S: Slots> AtomicStep<'_, S> {
     fn apply(&mut self, at: usize, decided: &mut DecidedHit, refused: bool) {
         let DecidedHit { reply: HitReply { decision, taken, .. }, is_repeated } = decided;
         if let Action::Hold(cost) = self.hits[at].action
-            && decision.is_allowed()
             && !refused
         {
-            self.hold(at, cost);
+            let is_renewed = self.holding.as_ref().is_some_and(Holding::extends);
+            if decision.is_allowed() {
+                self.hold(at, cost);
+            } else if is_renewed {
+                // In shadow mode a hold is renewed even where no units are added.
+                self.hold(at, Cost::NONE);
+            }
         }
         let Some(mut entry) = self.entry(at) else { return };
         match entry.hit.action {

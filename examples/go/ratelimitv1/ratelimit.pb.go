@@ -441,6 +441,9 @@ const (
 	// `unmatched: deny` the call fails with PERMISSION_DENIED, and
 	// google.rpc.ErrorInfo has this name as its reason.
 	CheckResponse_NO_RULE CheckResponse_Reason = 7
+	// Denied for now: enough units are left, but reservations hold them, or the rule has as many
+	// holds as it may. `retry_after` is an upper bound, not to be remembered.
+	CheckResponse_HELD CheckResponse_Reason = 8
 )
 
 // Enum value maps for CheckResponse_Reason.
@@ -454,6 +457,7 @@ var (
 		5: "UNLIMITED",
 		6: "STORE_UNAVAILABLE",
 		7: "NO_RULE",
+		8: "HELD",
 	}
 	CheckResponse_Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -464,6 +468,7 @@ var (
 		"UNLIMITED":          5,
 		"STORE_UNAVAILABLE":  6,
 		"NO_RULE":            7,
+		"HELD":               8,
 	}
 )
 
@@ -1539,7 +1544,7 @@ type Rule struct {
 	// are in use, in ppm: 1 to 1,000,000. 0: never.
 	NearLimitPpm uint32 `protobuf:"varint,19,opt,name=near_limit_ppm,json=nearLimitPpm,proto3" json:"near_limit_ppm,omitempty"`
 	// Most units of debt, which costs that are reported after the fact may cause. Only with
-	// `post_paid`, and unset is then as many as the algorithm can keep. In rules of Envoy's files
+	// `post_paid` or `reservable`, and unset is then as many as the algorithm can keep. In rules of Envoy's files
 	// also for a fixed window that counts refused requests. Otherwise unset: the rule keeps no debt.
 	MaxDebt *int64 `protobuf:"varint,21,opt,name=max_debt,json=maxDebt,proto3,oneof" json:"max_debt,omitempty"`
 	// True if overrides and bans of single keys can be set at run time
@@ -1557,6 +1562,13 @@ type Rule struct {
 	// Units that each request takes, whatever its `cost` is: 1 to 2^32 - 1. Unset: those of the
 	// request. `CheckRequest.costs` comes first.
 	Cost uint32 `protobuf:"varint,27,opt,name=cost,proto3" json:"cost,omitempty"`
+	// True if reservations hold units of the rule (ReservationService), which are charged when they
+	// are settled. Report counts costs by it, too. Not for SLIDING_WINDOW_LOG.
+	Reservable bool `protobuf:"varint,28,opt,name=reservable,proto3" json:"reservable,omitempty"`
+	// With `reservable`: longest time of a hold, 100 ms to 24 h. Unset is 60 s.
+	Hold *durationpb.Duration `protobuf:"bytes,29,opt,name=hold,proto3" json:"hold,omitempty"`
+	// With `reservable`: most holds of a key, 1 to 10,000. Unset is 1,000.
+	MaxHolds uint32 `protobuf:"varint,30,opt,name=max_holds,json=maxHolds,proto3" json:"max_holds,omitempty"`
 	// True if Report counts costs by the rule. Not for SLIDING_WINDOW_LOG, which can't be in debt.
 	// (In rules of Envoy's files see `descriptor_rule`.)
 	PostPaid      bool `protobuf:"varint,31,opt,name=post_paid,json=postPaid,proto3" json:"post_paid,omitempty"`
@@ -1758,6 +1770,27 @@ func (x *Rule) GetOrigin() *RuleOrigin {
 func (x *Rule) GetCost() uint32 {
 	if x != nil {
 		return x.Cost
+	}
+	return 0
+}
+
+func (x *Rule) GetReservable() bool {
+	if x != nil {
+		return x.Reservable
+	}
+	return false
+}
+
+func (x *Rule) GetHold() *durationpb.Duration {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+func (x *Rule) GetMaxHolds() uint32 {
+	if x != nil {
+		return x.MaxHolds
 	}
 	return 0
 }
@@ -2335,7 +2368,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x1a.ratelimit.v1.CheckRequestR\arequest\"e\n" +
 	"\x0eReportResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseR\averdict\x12\x1c\n" +
-	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\x80\a\n" +
+	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\x8a\a\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12#\n" +
 	"\rcurrent_count\x18\x02 \x01(\x03R\fcurrentCount\x12\x10\n" +
@@ -2363,7 +2396,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"DENY_CACHE\x10\x02\x12\r\n" +
 	"\tFAIL_OPEN\x10\x03\x12\x12\n" +
 	"\x0eLOCAL_FALLBACK\x10\x04\x12\x0f\n" +
-	"\vFAIL_CLOSED\x10\x05\"\x97\x01\n" +
+	"\vFAIL_CLOSED\x10\x05\"\xa1\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fWITHIN_LIMIT\x10\x01\x12\x0e\n" +
@@ -2374,7 +2407,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06BANNED\x10\x04\x12\r\n" +
 	"\tUNLIMITED\x10\x05\x12\x15\n" +
 	"\x11STORE_UNAVAILABLE\x10\x06\x12\v\n" +
-	"\aNO_RULE\x10\a\"\x90\x01\n" +
+	"\aNO_RULE\x10\a\x12\b\n" +
+	"\x04HELD\x10\b\"\x90\x01\n" +
 	"\x11CheckBatchRequest\x126\n" +
 	"\brequests\x18\x01 \x03(\v2\x1a.ratelimit.v1.CheckRequestR\brequests\x12.\n" +
 	"\x10decisions_wanted\x18\x02 \x01(\bH\x00R\x0fdecisionsWanted\x88\x01\x01B\x13\n" +
@@ -2415,7 +2449,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xc5\b\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xb1\t\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2445,7 +2479,12 @@ const file_ratelimit_proto_rawDesc = "" +
 	"candidates\x12E\n" +
 	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
 	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06origin\x12\x12\n" +
-	"\x04cost\x18\x1b \x01(\rR\x04cost\x12\x1b\n" +
+	"\x04cost\x18\x1b \x01(\rR\x04cost\x12\x1e\n" +
+	"\n" +
+	"reservable\x18\x1c \x01(\bR\n" +
+	"reservable\x12-\n" +
+	"\x04hold\x18\x1d \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\x1b\n" +
+	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12\x1b\n" +
 	"\tpost_paid\x18\x1f \x01(\bR\bpostPaidB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
 	"\t_max_debt\"\xdb\x01\n" +
@@ -2611,27 +2650,28 @@ var file_ratelimit_proto_depIdxs = []int32{
 	23, // 31: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
 	24, // 32: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
 	19, // 33: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	7,  // 34: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	20, // 35: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	22, // 36: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	28, // 37: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
-	0,  // 38: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
-	25, // 39: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	8,  // 40: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	12, // 41: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	8,  // 42: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	9,  // 43: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
-	16, // 44: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	11, // 45: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	13, // 46: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	14, // 47: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	10, // 48: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
-	17, // 49: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	45, // [45:50] is the sub-list for method output_type
-	40, // [40:45] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	28, // 34: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
+	7,  // 35: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	20, // 36: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	22, // 37: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	28, // 38: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
+	0,  // 39: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
+	25, // 40: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	8,  // 41: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	12, // 42: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	8,  // 43: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	9,  // 44: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
+	16, // 45: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	11, // 46: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	13, // 47: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	14, // 48: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	10, // 49: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
+	17, // 50: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	46, // [46:51] is the sub-list for method output_type
+	41, // [41:46] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }

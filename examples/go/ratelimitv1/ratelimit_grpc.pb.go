@@ -64,10 +64,10 @@ type RateLimitServiceClient interface {
 	// request, in the order of the requests.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckRequest, CheckResult], error)
 	// Counts a cost that has arisen already, whatever is left, in the rules that apply and have
-	// `post_paid`, under a ban too. More than is left becomes debt, which the rate pays back
+	// `post_paid` or `reservable`, under a ban too. More than is left becomes debt, which the rate pays back
 	// (FIXED_WINDOW: until the window ends); until then Check is denied.
 	//
-	// FAILED_PRECONDITION if no rule that applies has `post_paid`.
+	// FAILED_PRECONDITION if no rule that applies has either.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller
@@ -153,10 +153,10 @@ type RateLimitServiceServer interface {
 	// request, in the order of the requests.
 	CheckStream(grpc.BidiStreamingServer[CheckRequest, CheckResult]) error
 	// Counts a cost that has arisen already, whatever is left, in the rules that apply and have
-	// `post_paid`, under a ban too. More than is left becomes debt, which the rate pays back
+	// `post_paid` or `reservable`, under a ban too. More than is left becomes debt, which the rate pays back
 	// (FIXED_WINDOW: until the window ends); until then Check is denied.
 	//
-	// FAILED_PRECONDITION if no rule that applies has `post_paid`.
+	// FAILED_PRECONDITION if no rule that applies has either.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller

@@ -21,7 +21,8 @@ type ReservationClient = ReservationServiceClient<Channel>;
 
 const RULES: &str = "\
 rules:
-  - {name: requests, endpoint: /llm, algorithm: gcra, limit: 100, window: 1d, cost: 1}
+  - {name: requests, endpoint: /llm, algorithm: gcra, limit: 100, window: 1d, cost: 1,
+     candidates: [{limit: 50}]}
   - {name: tokens, endpoint: /llm, algorithm: token-bucket, limit: 1000, window: 1d, reservable: true,
      hold: 30s, max-holds: 3, overridable: true}
   - {name: money, endpoint: /llm, algorithm: fixed-window, limit: 5000, window: 366d, reservable: true,
@@ -32,6 +33,11 @@ rules:
 
 fn wanted(user: &str, cost: u64) -> CheckRequest {
     CheckRequest { resource: "/llm".to_owned(), cost: Some(cost), ..request(user) }
+}
+
+fn with_tokens(request: CheckRequest, units: u64) -> CheckRequest {
+    let costs = HashMap::from([("tokens".to_owned(), units), ("money".to_owned(), 0)]);
+    CheckRequest { costs, ..request }
 }
 
 async fn reserve(
@@ -128,6 +134,11 @@ async fn assert_reservations(server: &Rlaas) {
     let second = reserve(&mut client, once.clone()).await.expect("the same");
     assert_eq!(first.reservation_id, second.reservation_id);
     assert_eq!(look("carol").await, [4_900, 99, 900]);
+    // Also after others have spent more than there is.
+    let report = CheckRequest { cost: None, ..with_tokens(wanted("carol", 1), 2_000) };
+    check.report(ReportRequest { request: Some(report) }).await.expect("a report");
+    let third = reserve(&mut client, once.clone()).await.expect("the same");
+    assert_eq!(first.reservation_id, third.reservation_id);
     commit(&mut client, &first.reservation_id, None).await.expect("a settlement");
     let ended = reserve(&mut client, once).await.expect_err("it was settled");
     assert_eq!((ended.code(), ended.message()), (Code::NotFound, "no such reservation"));

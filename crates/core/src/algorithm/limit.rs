@@ -273,9 +273,13 @@ impl Limit {
         if left < least { least } else { left }
     }
 
-    /// Returns the time from the largest debt to the largest burst.
+    /// Returns the time from the largest debt to the largest burst. More than a bucket may have in use
+    /// is the count of a window, which ends with it.
     pub fn fill_time(&self) -> Micros {
-        self.time_for(self.max_in_use(), 0)
+        match self.max_in_use() {
+            units if units > super::MAX_IN_USE => self.window,
+            units => self.time_for(units, 0),
+        }
     }
 
     /// Returns the time of [`Limit::max_in_use`] units; see [`Limit::time_of`].

@@ -30,7 +30,7 @@ impl Holding {
         Self { reservation, ends_at: Timestamp::EPOCH, reply: None }
     }
 
-    fn extends(&self) -> bool {
+    pub(super) fn extends(&self) -> bool {
         matches!(self.reservation.purpose, ReservationUse::Extend { .. })
     }
 }
@@ -126,7 +126,12 @@ impl<S: Slots> AtomicStep<'_, S> {
             (ReservationUse::Settle { .. }, _) => return self.settle_all(number),
             (ReservationUse::Reserve { .. }, Some(ends_at)) => {
                 self.reply_with(ReservationReply::Held { ends_at });
-                return (0..self.hits.len()).map(|at| self.peek(at)).collect();
+                // It was allowed, whatever has been charged since.
+                let allowed = |reply: HitReply| {
+                    let decision = Decision { outcome: Outcome::Allowed, ..reply.decision };
+                    HitReply { decision, ..reply }
+                };
+                return (0..self.hits.len()).map(|at| allowed(self.peek(at))).collect();
             }
             (ReservationUse::Extend { .. }, _) if ends.contains(&None) => {
                 self.reply_with(ReservationReply::NotFound);

@@ -173,8 +173,11 @@ impl Execution<'_> {
         if replayed {
             self.limiter.shared.observer.request(RequestEvent::Replayed);
         }
-        let reservation =
-            if is_refused { None } else { taken.pop().and_then(|one| one.reservation) };
+        let of_holds = taken.iter_mut().find_map(|group| group.reservation.take());
+        let reservation = of_holds.filter(|_| !is_refused);
+        if reservation == Some(ReservationReply::NotFound) {
+            Box::pin(self.refund(taken, &mut results)).await;
+        }
         Ok(Executed { results, candidates, replayed, reservation })
     }
 
@@ -197,7 +200,8 @@ impl Execution<'_> {
                 group.reservation = reply.reservation;
                 let mut replies = reply.hits;
                 if !group.candidates.is_empty() {
-                    let of_candidates = replies.drain(group.positions.len()..);
+                    // Of a reservation that has ended there are no replies.
+                    let of_candidates = replies.drain(group.positions.len().min(replies.len())..);
                     group.candidate_replies = of_candidates.map(Some).collect();
                 }
                 record_replies(&group, replies, Source::Store, results);
@@ -223,8 +227,9 @@ impl Execution<'_> {
         let holds = group.store == StoreId::Primary
             && hits.iter().any(|hit| matches!(hit.action, Action::Hold(_)));
         let reservation = self.plan.reservation.as_deref().filter(|_| holds);
-        let request =
-            StoreRequest { hits: &hits, coupling, shard, once: once.as_ref(), reservation };
+        // The number of a reservation stands for its request id.
+        let once = once.as_ref().filter(|_| reservation.is_none());
+        let request = StoreRequest { hits: &hits, coupling, shard, once, reservation };
         self.limiter.store_by_id(group.store).execute(request, deadline).await
     }
 

@@ -86,12 +86,11 @@ impl Limiter {
         self.count_ignored_costs(&snapshot.rules, &plan, request);
         self.admit_unmatched(&snapshot, &plan)?;
         let number = self.number_of(request);
+        plan.once = self.record_of(request, Operation::Reserve)?;
         if let Some(longest) = self.longest_hold(&snapshot.rules, &plan)? {
             let hold_for = hold_for.map_or(longest, |wanted| wanted.min(longest));
             let purpose = ReservationUse::Reserve { hold_for };
             plan.reservation = Some(Box::new(Reservation { number, purpose }));
-        } else if request.request_id().is_some() {
-            plan.once = self.record_of(request, Operation::Check)?;
         }
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict = snapshot.fold_executed(&done.plan, &done.executed);
@@ -164,7 +163,10 @@ impl Limiter {
             // Its rules have gone, and its holds end by themselves.
             return Ok(Settled { settlements: Vec::new(), replayed: false });
         }
-        let purpose = ReservationUse::Settle { memory: Self::SETTLEMENT_MEMORY };
+        // As long as anybody may take the reservation for an open one, and ten minutes more.
+        let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
+        let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
+        let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
         let reply = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
         let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
             return Err(CheckError::NoReservation);
@@ -193,6 +195,10 @@ impl Limiter {
         let hits: Vec<_> = plan.hits.iter().filter_map(Hit::for_store).collect();
         let Some(first) = hits.first() else { return Err(CheckError::NoReservation) };
         let (coupling, shard) = (plan.coupling, self.store.shard(first.key));
+        if hits.iter().any(|hit| self.store.shard(hit.key) != shard) {
+            // No reservation is in several.
+            return Err(CheckError::NoReservation);
+        }
         let reservation = Some(&Reservation { number, purpose });
         let request = StoreRequest { hits: &hits, coupling, shard, once: None, reservation };
         self.store.execute(request, deadline).await.map_err(|error| match error {

@@ -33,7 +33,7 @@ use crate::journal::Journal;
 use crate::limit_history::LimitHistory;
 use crate::observer::Observer;
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
-use crate::reservation::{self, Holds};
+use crate::reservation::{self, Holds, Reservation, ReservationUse};
 use crate::rules::{Coupling, Key};
 use crate::step::{self, Slot, Slots};
 use crate::store::StoreError;
@@ -218,13 +218,19 @@ impl MemoryStore {
     /// Decides every hit, unless it would set an override for which there is no space. Then nothing
     /// is changed.
     pub(super) fn try_execute(&self, request: StoreRequest<'_>) -> Result<Reply, StoreError> {
-        self.check_space(request.hits)?;
+        self.check_space(request.hits, request.reservation)?;
         self.execute(request).map_err(StoreError::RequestId)
     }
 
-    fn check_space(&self, hits: &[StoreHit<'_>]) -> Result<(), StoreError> {
+    fn check_space(
+        &self,
+        hits: &[StoreHit<'_>],
+        reservation: Option<&Reservation>,
+    ) -> Result<(), StoreError> {
+        let is_new =
+            reservation.is_some_and(|one| matches!(one.purpose, ReservationUse::Reserve { .. }));
         let holding = hits.iter().filter(|hit| matches!(hit.action, Action::Hold(_))).count();
-        if holding > 0 && !self.lock_reservations().has_space(holding, self.clock.now()) {
+        if is_new && holding > 0 && !self.lock_reservations().has_space(holding, self.clock.now()) {
             return Err(StoreError::Full);
         }
         let sets = |hit: &&StoreHit<'_>| hit.overridable && hit.action == Action::SetOverride;
