@@ -41,11 +41,16 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
 ];
 
 /// Fields of requests that can be rejected as invalid.
-pub const REQUEST_FIELDS: [&str; 14] = [
+pub const REQUEST_FIELDS: [&str; 19] = [
     "user_id",
     "resource",
     "attributes",
     "cost",
+    "costs",
+    "actual",
+    "actuals",
+    "ttl",
+    "reservation_id",
     "dry_run",
     "request_id",
     "requests",

@@ -100,8 +100,9 @@ impl DescriptorSpec {
         coupling: Coupling,
         problems: &mut Problems,
     ) -> Option<u64> {
-        let algorithm = rate?.algorithm;
-        let is_counted = coupling == Coupling::EachAlone && algorithm == Algorithm::FixedWindow;
+        let algorithm = rate.map(|rate| rate.algorithm);
+        let is_fixed = algorithm == Some(Algorithm::FixedWindow);
+        let is_counted = coupling == Coupling::EachAlone && is_fixed;
         let debt =
             DebtSpec { later: self.post_paid.then_some("post-paid"), max_debt: self.max_debt };
         let beside = "only with post_paid: true, or for a fixed window with envoy.count-refused";

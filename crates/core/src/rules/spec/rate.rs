@@ -110,7 +110,7 @@ impl DebtSpec {
     /// problem of a rule that keeps no debt.
     pub(crate) fn build(
         self,
-        algorithm: Algorithm,
+        algorithm: Option<Algorithm>,
         grant: Option<Grant>,
         beside: Option<&str>,
         problems: &mut Problems,
@@ -118,6 +118,7 @@ impl DebtSpec {
         let is_debt = |units: &u64| *units <= Limit::MAX_DEBT;
         let error = LimitError::Debt { most: Limit::MAX_DEBT };
         let max_debt = problems.check("max-debt", &self.max_debt, error, is_debt).ok()?.copied();
+        let algorithm = algorithm?;
         if let Some(field) = self.later
             && algorithm == Algorithm::SlidingWindowLog
         {

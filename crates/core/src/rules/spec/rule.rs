@@ -305,7 +305,7 @@ impl RuleSpec {
         if is_reservable && !self.candidates.is_empty() {
             problems.add("candidates", "not with reservable: true");
         }
-        let max_debt = rate.and_then(|rate| debt.build(rate.algorithm, grant, beside, problems));
+        let max_debt = debt.build(rate.map(|rate| rate.algorithm), grant, beside, problems);
         let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
         if let (Ok(mode), Ok(Some(_))) = (mode, enforce)
