@@ -40,6 +40,10 @@ const COMMANDS: [&str; 15] = [
     "zremrangebyrank",
 ];
 
+/// The commands that reservations need in addition.
+const HOLDS_COMMANDS: [&str; 8] =
+    ["hdel", "hget", "hmget", "hset", "zcard", "zrange", "zrem", "zscore"];
+
 /// The commands that administration and the registry of instances need in addition, in scripts, with
 /// the channel pattern `&rlaas:*` and [`DIRECT_COMMANDS`].
 pub(super) const FLEET_COMMANDS: [&str; 9] =
@@ -237,10 +241,11 @@ fn commands_of(path: &Path, functions: &[&str]) -> BTreeSet<String> {
 fn acls_list_exactly_the_commands_of_the_scripts() {
     let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
     let fleet = lua.join("fleet.lua");
+    let holds = lua.join("holds.lua");
     let mut used: BTreeSet<String> = ["eval", "evalsha", "info", "time"].map(str::to_owned).into();
     for entry in fs::read_dir(lua).expect("the scripts") {
         let path = entry.expect("an entry").path();
-        if path != fleet {
+        if path != fleet && path != holds {
             used.extend(commands_of(&path, &["redis.call('", "redis.pcall('", "read('"]));
         }
     }
@@ -250,6 +255,10 @@ fn acls_list_exactly_the_commands_of_the_scripts() {
     let overrides: Vec<&String> = used.difference(&given).collect();
     let is_listed = |command: &&String| FLEET_COMMANDS.contains(&command.as_str());
     assert!(overrides.iter().all(is_listed), "{overrides:?}");
+
+    let used = commands_of(&holds, &["redis.call('", "redis.pcall('", "read('"]);
+    let added: BTreeSet<String> = used.difference(&given).cloned().collect();
+    assert_eq!(added, HOLDS_COMMANDS.map(str::to_owned).into());
 
     let used = commands_of(&fleet, &["redis.call('", "redis.pcall('", " call('", " try('"]);
     let added: BTreeSet<String> = used.difference(&given).cloned().collect();

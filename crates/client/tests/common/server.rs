@@ -62,6 +62,13 @@ impl proto::rate_limit_service_server::RateLimitService for Example {
         Err(Status::unimplemented("not part of the example"))
     }
 
+    async fn report(
+        &self,
+        _: Incoming<proto::ReportRequest>,
+    ) -> Result<Response<proto::ReportResponse>, Status> {
+        Err(Status::unimplemented("not part of the example"))
+    }
+
     async fn get_config(
         &self,
         _: Incoming<proto::GetConfigRequest>,
