@@ -63,7 +63,7 @@ impl Service {
         let reservation = self.open(extensions, id)?;
         let settled = self.limiter.settle(&reservation, settling, until).await;
         let Settled { settlements, replayed } = settled.map_err(|error| {
-            request_log::undecided(API, &error);
+            let status = undecided(&error);
             match (error, reservation.keys.first()) {
                 (CheckError::NoReservation, Some(key))
                     if reservation.ends_at + Limiter::SETTLEMENT_MEMORY
@@ -72,7 +72,7 @@ impl Service {
                     let text = "the reservation ended too long ago: it is not known whether it was charged";
                     Status::out_of_range(text)
                 }
-                (error, _) => status::grpc(&error),
+                _ => status,
             }
         })?;
         let settlement =
@@ -140,10 +140,7 @@ impl ReservationService for Service {
             .map_err(|error| self.rejected(error.field(), &error.to_string()))?
             .in_project(project);
         let reserved = self.limiter.reserve(&wanted, ttl, until).await;
-        let reserved = reserved.map_err(|error| {
-            request_log::undecided(API, &error);
-            status::grpc(&error)
-        })?;
+        let reserved = reserved.map_err(|error| undecided(&error))?;
         let verdict = &reserved.verdict;
         request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
         self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
@@ -166,10 +163,7 @@ impl ReservationService for Service {
         let costs = self.costs("costs", &message.costs)?;
         let reservation = self.open(&extensions, &message.reservation_id)?;
         let extended = self.limiter.extend(&reservation, cost, costs, ttl, until).await;
-        let (verdict, ends_at) = extended.map_err(|error| {
-            request_log::undecided(API, &error);
-            status::grpc(&error)
-        })?;
+        let (verdict, ends_at) = extended.map_err(|error| undecided(&error))?;
         self.count(if verdict.is_allowed() { "extended" } else { "denied" });
         let verdict = Some(response(&verdict));
         Ok(Response::new(ExtendResponse { verdict, expires_at: Some(timestamp(ends_at)) }))
@@ -200,6 +194,12 @@ impl ReservationService for Service {
         self.count("cancelled");
         Ok(Response::new(CancelResponse { settlements, replayed }))
     }
+}
+
+/// Logs a call that was not decided, and returns its status.
+fn undecided(error: &CheckError) -> Status {
+    request_log::undecided(API, error);
+    status::grpc(error)
 }
 
 /// Returns the id of a reservation: its version, number and end, and the keys that it holds.

@@ -105,7 +105,7 @@ impl OpenHolds<'_> {
 /// What the hits of a request do with a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its number: nobody guesses it.
+    /// Its number: random, or of the request and its request id.
     pub number: u128,
     /// What is done with it.
     pub purpose: ReservationUse,

@@ -18,7 +18,7 @@ use crate::verdict::{HitResult, HitResults, Source};
 pub struct OpenReservation {
     /// Project of the request; empty for none.
     pub project: String,
-    /// Its number: nobody guesses it.
+    /// Its number: random, or of the request and its request id.
     pub number: u128,
     /// Time when it ends by itself, by the clock of the store.
     pub ends_at: Timestamp,
@@ -85,8 +85,10 @@ impl Limiter {
         let mut plan = Plan::for_reservation(&snapshot.rules, request);
         self.count_ignored_costs(&snapshot.rules, &plan, request);
         self.admit_unmatched(&snapshot, &plan)?;
-        let number = self.number_of(request);
         plan.once = self.record_of(request, Operation::Reserve)?;
+        // The same request under a request id has the same number.
+        let number =
+            plan.once.as_ref().map_or_else(random_number, |record| record.id ^ record.fingerprint);
         if let Some(longest) = self.longest_hold(&snapshot.rules, &plan)? {
             let hold_for = hold_for.map_or(longest, |wanted| wanted.min(longest));
             let purpose = ReservationUse::Reserve { hold_for };
@@ -225,12 +227,6 @@ impl Limiter {
             return Err(CheckError::SeveralSlots);
         }
         Ok(holding().filter_map(|hit| rules.hold_terms(hit.rule)).map(|terms| terms.longest).min())
-    }
-
-    /// Returns the number of a new reservation: the same for the same request under a request id.
-    fn number_of(&self, request: &Request<'_>) -> u128 {
-        let record = self.record_of(request, Operation::Reserve).ok().flatten();
-        record.map_or_else(random_number, |record| record.id ^ record.fingerprint)
     }
 }
 
