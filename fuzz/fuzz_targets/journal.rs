@@ -35,7 +35,7 @@ static RULES: LazyLock<Vec<RuleSet>> = LazyLock::new(|| {
         let rule = Rule { overridable: true, ..Rule::new_default(*algorithm, limit) };
         RuleSet::new(rule, Vec::new())
     };
-    Algorithm::ALL.iter().map(rule).collect()
+    Algorithm::RATES.iter().map(rule).collect()
 });
 
 const MARKER: [u8; 4] = *b"mark";

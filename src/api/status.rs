@@ -104,6 +104,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         CheckError::NoReservation => Code::NotFound,
         CheckError::RequestId(_)
         | CheckError::NotPostPaid
+        | CheckError::NeedsReservation(_)
         | CheckError::SeveralSlots
         | CheckError::NotReservable => Code::FailedPrecondition,
     };
@@ -173,6 +174,7 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::NoRule => "no rule matches".to_owned(),
         CheckError::UnknownProject => "the project was deleted".to_owned(),
         CheckError::NotPostPaid
+        | CheckError::NeedsReservation(_)
         | CheckError::TooManyHolds
         | CheckError::NoReservation
         | CheckError::SeveralSlots
@@ -188,6 +190,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         CheckError::Descriptor(_)
         | CheckError::RequestId(_)
         | CheckError::NotPostPaid
+        | CheckError::NeedsReservation(_)
         | CheckError::SeveralSlots
         | CheckError::LongKeys
         | CheckError::NotReservable => StatusCode::BAD_REQUEST,

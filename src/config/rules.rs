@@ -122,7 +122,7 @@ const RESERVABLE: Setting = Setting::new(
 )
 .example("false");
 const HOLD: Setting =
-    Setting::new("hold", "Longest time of a hold, with reservable: 100ms to 24h; default 60s.");
+    Setting::new("hold", "Longest time of a hold, with reservable or concurrency; default 60s.");
 const MAX_HOLDS: Setting =
     Setting::new("max-holds", "Most holds of a key, with reservable: 1 to 10000; default 1000.");
 const MAX_DEBT: Setting = Setting::new(

@@ -17,6 +17,8 @@ use crate::rules::{
 /// Returns the message of a flat rule.
 pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
     let is_default = &*rule.name == Rule::DEFAULT;
+    // Slots are bounded by the limit.
+    let reservable = rule.holds.filter(|_| !rule.algorithm.has_slots());
     proto::Rule {
         matchers: matchers(&rule.matcher),
         key_by: rule.key_by.iter().map(Part::to_string).collect(),
@@ -26,9 +28,9 @@ pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
         candidates: rule.candidates.iter().map(candidate_message).collect(),
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
-        reservable: rule.holds.is_some(),
+        reservable: reservable.is_some(),
         hold: rule.holds.map(|terms| duration(terms.longest)),
-        max_holds: rule.holds.map_or(0, |terms| terms.most),
+        max_holds: reservable.map_or(0, |terms| terms.most),
         origin: Some(if is_default {
             origin(OriginKind::BuiltIn, "")
         } else {
@@ -70,7 +72,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         name: rule.name.to_string(),
         algorithm: algorithm(rule.algorithm).into(),
         max_requests: int64(units(grant)),
-        window: limit.map(|limit| duration(limit.window())),
+        window: limit.filter(|_| !rule.algorithm.has_slots()).map(|limit| duration(limit.window())),
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode.is_shadow(),

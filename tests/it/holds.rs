@@ -13,13 +13,14 @@ use rlaas_limiter::rules::{Coupling, HoldTerms, Rule, RuleSet};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0};
 
-/// The algorithms that can be in debt.
-const ALGORITHMS: [Algorithm; 5] = [
+/// The algorithms that hold.
+const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::FixedWindow,
     Algorithm::SlidingWindowCounter,
     Algorithm::TokenBucket,
     Algorithm::LeakyBucket,
     Algorithm::Gcra,
+    Algorithm::Concurrency,
 ];
 const MEMORY: Micros = Micros::from_secs(600);
 /// Most holds of a key, so few that histories meet them.
@@ -310,6 +311,11 @@ async fn histories_of_a_leaky_bucket() {
 #[tokio::test]
 async fn histories_of_gcra() {
     play_all(ALGORITHMS[4]).await;
+}
+
+#[tokio::test]
+async fn histories_of_slots() {
+    play_all(ALGORITHMS[5]).await;
 }
 
 #[tokio::test]

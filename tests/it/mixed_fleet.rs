@@ -80,7 +80,7 @@ struct Fleet {
 
 impl Fleet {
     async fn start(older: &Path, store: &[String], is_timeless: bool) -> Self {
-        let rules = Algorithm::ALL.iter().map(|algorithm| {
+        let rules = Algorithm::RATES.iter().map(|algorithm| {
             let name = algorithm.name();
             format!(
                 "{{name: {name}, endpoint: [/{name}, {EVERY}], algorithm: {name}, \
@@ -138,7 +138,7 @@ impl Fleet {
 
 /// The resources, and the one that all rules match last: it takes from all of them or from none.
 fn resources() -> Vec<String> {
-    let each = Algorithm::ALL.iter().map(|algorithm| format!("/{}", algorithm.name()));
+    let each = Algorithm::RATES.iter().map(|algorithm| format!("/{}", algorithm.name()));
     each.chain([EVERY.to_owned()]).collect()
 }
 

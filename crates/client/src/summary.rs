@@ -76,6 +76,7 @@ fn rule_summary(decision: &RuleDecision, is_relevant: bool) -> Option<RuleSummar
         quota: u64::try_from(decision.limit).unwrap_or_default(),
         window: None,
         burst: None,
+        has_slots: decision.algorithm() == Algorithm::Concurrency,
         remaining: is_counted.then(|| u64::try_from(decision.remaining).unwrap_or_default()),
         reset: reset.map(micros).filter(|_| reason != Reason::Banned),
         is_relevant,

@@ -33,11 +33,12 @@ pub(super) fn grant(grant: &Grant, window: Option<&Duration>) -> String {
     }
 }
 
-/// Returns a limit, such as `100 per 1 min, at most 20 at once`.
+/// Returns a limit, such as `100 per 1 min, at most 20 at once`. Slots have no window.
 fn limit(units: i64, window: Option<&Duration>, burst: i64) -> String {
     let has_burst = burst > 0 && burst != units;
     let burst = has_burst.then(|| format!(", at most {} at once", grouped(count(burst))));
-    let window = exact_span_text(window.unwrap_or(&Duration::default()));
+    let Some(window) = window else { return format!("{} at once", grouped(count(units))) };
+    let window = exact_span_text(window);
     format!("{} per {window}{}", grouped(count(units)), burst.unwrap_or_default())
 }
 

@@ -41,6 +41,8 @@ pub struct RuleSummary<'a> {
     pub window: Option<Micros>,
     /// Units that can be taken at once; `None` for a ban, if equal to `quota`, or if not known.
     pub burst: Option<u64>,
+    /// `true` if the quota is slots for work in flight: they have no window.
+    pub has_slots: bool,
     /// Units left, 0 in debt; `None` if nothing was counted.
     pub remaining: Option<u64>,
     /// Time until a denied request passes, or else until all units are available again. `None` for
@@ -99,7 +101,8 @@ impl<'a> RuleSummary<'a> {
     fn new(decided: &'a RuleDecision, is_relevant: bool) -> Option<Self> {
         let (quota, window, burst) = match &decided.grant {
             Grant::Limited(limit) => {
-                (limit.units(), Some(limit.window()), burst(decided.algorithm, limit))
+                let window = (!decided.algorithm.has_slots()).then_some(limit.window());
+                (limit.units(), window, burst(decided.algorithm, limit))
             }
             Grant::Banned => (0, None, None),
             Grant::Unlimited => return None,
@@ -113,6 +116,7 @@ impl<'a> RuleSummary<'a> {
             quota,
             window,
             burst,
+            has_slots: decided.algorithm.has_slots(),
             remaining: (decided.source != Source::FailOpen)
                 .then(|| u64::try_from(decided.decision.remaining).unwrap_or_default()),
             reset: (decided.grant != Grant::Banned).then_some(reset),

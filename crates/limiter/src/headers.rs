@@ -80,6 +80,9 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
     for rule in verdict.rules() {
         let name = quoted(&policy_name(rule.name));
         item(&mut policies, &name, ("q", rule.quota), ("w", rule.window.and_then(whole_seconds)));
+        if rule.has_slots {
+            policies.push_str(";qu=\"concurrent-requests\"");
+        }
         if let Some(burst) = rule.burst {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));
         }

@@ -47,7 +47,7 @@ fn rules() -> Vec<RuleSet> {
         let rule = Rule { overridable: true, ..Rule::new_default(*algorithm, limit) };
         RuleSet::new(rule, Vec::new())
     };
-    Algorithm::ALL.iter().map(rule).collect()
+    Algorithm::RATES.iter().map(rule).collect()
 }
 
 /// The user and the rule of the take with this number.

@@ -57,7 +57,7 @@ fn limited(units: u64, window: Micros) -> Grant {
 }
 
 fn algorithm() -> impl Strategy<Value = Algorithm> {
-    (0..Algorithm::ALL.len()).prop_map(|at| Algorithm::ALL[at])
+    (0..Algorithm::RATES.len()).prop_map(|at| Algorithm::RATES[at])
 }
 
 fn grant() -> impl Strategy<Value = Grant> {

@@ -11,6 +11,7 @@ mod request_ids;
 mod reservations;
 mod rule_specs;
 mod services;
+mod slots;
 pub(crate) mod tls;
 mod unix_sockets;
 mod unmatched;

@@ -169,6 +169,7 @@ fn check(algorithm: Algorithm, grants: [ResourceLimit; 2], passed: &[(Timestamp,
                 Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
                     burst + units * span.as_micros() / MINUTE.as_micros()
                 }
+                Algorithm::Concurrency => unreachable!("no rate"),
             };
             assert!(sum <= most, "{sum} of {most} by {grants:?} from {start:?} to {end:?}");
         }

@@ -26,6 +26,7 @@ fn twin(algorithm: Algorithm) -> &'static str {
         Algorithm::TokenBucket => include_str!("previous_lua/token_bucket.lua"),
         Algorithm::LeakyBucket => include_str!("previous_lua/leaky_bucket.lua"),
         Algorithm::Gcra => include_str!("previous_lua/gcra.lua"),
+        Algorithm::Concurrency => unreachable!("the previous release had none"),
     }
 }
 
@@ -113,6 +114,7 @@ fn forgiven(algorithm: Algorithm, seconds: u64) -> u64 {
             (UNITS * seconds.saturating_sub(60)).div_ceil(60).min(UNITS)
         }
         Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => UNITS * seconds / 60,
+        Algorithm::Concurrency => unreachable!("no rate"),
     }
 }
 

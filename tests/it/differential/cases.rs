@@ -193,7 +193,7 @@ impl Shape {
     }
 
     pub(super) fn algorithm(self) -> Algorithm {
-        Algorithm::ALL[self.algorithm]
+        Algorithm::RATES[self.algorithm]
     }
 
     pub(super) fn rules(self) -> RuleSet {
@@ -226,7 +226,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     ];
     let debt_percent =
         prop::sample::select(vec![None, None, Some(0), Some(50), Some(100), Some(1_000_000_000)]);
-    (0..Algorithm::ALL.len(), units(), window_ms, burst_percent(), debt_percent).prop_map(
+    (0..Algorithm::RATES.len(), units(), window_ms, burst_percent(), debt_percent).prop_map(
         |(algorithm, units, window_ms, burst_percent, debt_percent)| Shape {
             algorithm,
             units,

@@ -25,5 +25,6 @@ mod reservations;
 mod restarts;
 mod rollout;
 mod sentinel;
+mod slots;
 mod tls;
 mod workers;

@@ -96,7 +96,7 @@ macro_rules! registry {
                 match self {
                     Self::FixedWindow => MAX_WINDOW_COUNT - limit.units(),
                     // A log has no entries above the limit.
-                    Self::SlidingWindowLog => 0,
+                    Self::SlidingWindowLog | Self::Concurrency => 0,
                     _ => limit.most_paid_back(),
                 }
             }
@@ -338,6 +338,21 @@ registry! {
     token_bucket           TokenBucket          "token-bucket"           ["token", "token-bucket-algo"];
     leaky_bucket           LeakyBucket          "leaky-bucket"           ["leaky", "leaky-bucket-algo"];
     gcra                   Gcra                 "gcra"                   ["GCRA"];
+    concurrency            Concurrency          "concurrency"            [];
+}
+
+impl Algorithm {
+    /// The algorithms that count units over time, by which requests are checked: all but
+    /// [`Algorithm::Concurrency`], which is the last one.
+    pub const RATES: &[Self] = match Self::ALL {
+        [rates @ .., Self::Concurrency] => rates,
+        all => all,
+    };
+
+    /// Returns `true` if the algorithm counts nothing: a request holds slots while it is in flight.
+    pub const fn has_slots(self) -> bool {
+        matches!(self, Self::Concurrency)
+    }
 }
 
 /// Time of the last change of an initial state: later than any other, so that the state counts as

@@ -122,8 +122,10 @@ impl Plan {
         for hit in plan.hits.iter_mut().filter(|hit| hit.max_holds.is_some()) {
             if let Action::Take(cost) = hit.action {
                 hit.action = Action::Hold(cost);
-                // Its units are counted when it is settled.
-                plan.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+                if !hit.algorithm.has_slots() {
+                    // Its units are counted when it is settled.
+                    plan.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+                }
             }
         }
         plan
@@ -189,6 +191,20 @@ impl Plan {
         let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
         let (once, reservation) = (None, None);
         Self { hits, candidates, coupling, is_unmatched, units, once, reservation }
+    }
+
+    /// Takes no slots, which a request without a reservation can't hold: its hits look. Returns the rule of
+    /// one that would have to be enforced.
+    #[inline]
+    pub fn without_slots(&mut self) -> Option<RuleIndex> {
+        let mut enforced = None;
+        for hit in self.hits.iter_mut().filter(|hit| hit.algorithm.has_slots()) {
+            if matches!(hit.action, Action::Take(cost) if cost != Cost::NONE) {
+                hit.action = Action::Peek(Cost::NONE);
+                enforced = enforced.or((!hit.effective_mode().is_shadow()).then_some(hit.rule));
+            }
+        }
+        enforced
     }
 
     /// Returns `true` if a ban refuses the request, whatever the store decides.

@@ -252,6 +252,14 @@ impl RuleSet {
         Self { project, ..self }
     }
 
+    /// Turns off the rules that bound work in flight: for requests of which nobody knows how long they took.
+    #[must_use]
+    pub fn without_slots(mut self) -> Self {
+        let with_slots = self.named.iter_mut().filter(|rule| rule.algorithm.has_slots());
+        with_slots.for_each(|rule| rule.mode = Mode::Off);
+        self
+    }
+
     /// Calls `visit` with each rule that matches and its position in [`RuleSet::iter`], also with
     /// those that are off. If all of them are in shadow mode by configuration, and the policy says
     /// so, the default rule is visited too; a mode that is set at run time changes nothing in that.

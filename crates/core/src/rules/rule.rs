@@ -344,19 +344,25 @@ impl Rule {
 
     /// Returns the cost of a settlement; `None` for what is held.
     pub fn settled_cost(&self, actual: Option<Cost>, actuals: Costs<'_>) -> Option<Cost> {
+        if self.algorithm.has_slots() {
+            return Some(Cost::NONE);
+        }
         let of_all = actual.filter(|cost| self.cost.is_none() || *cost == Cost::NONE);
         actuals.get(&self.name).or(of_all)
     }
 
-    /// Returns the units that an extension adds.
+    /// Returns the units that an extension adds. Slots are not added to.
     pub fn extended_cost(&self, cost: Cost, costs: Costs<'_>) -> Cost {
+        if self.algorithm.has_slots() {
+            return Cost::NONE;
+        }
         let of_all = if self.cost.is_none() { cost } else { Cost::NONE };
         costs.get(&self.name).unwrap_or(of_all)
     }
 
     /// Returns `true` if costs may come later, so that the limits keep debt.
     pub fn keeps_debt(&self) -> bool {
-        self.is_post_paid || self.holds.is_some()
+        self.is_post_paid || (self.holds.is_some() && !self.algorithm.has_slots())
     }
 
     /// Returns the mode for a key: shadow mode if the rule is enforced for other keys only.

@@ -105,7 +105,7 @@ pub(super) fn long_and_short() -> RuleSet {
 /// As many rules as one request may match.
 pub(super) fn sixty_four() -> RuleSet {
     let numbered = |number: usize| {
-        let algorithm = Algorithm::ALL[number % Algorithm::ALL.len()];
+        let algorithm = Algorithm::RATES[number % Algorithm::RATES.len()];
         rule(&format!("rule-{number:02}"), algorithm, 1_000, &[Part::UserId])
     };
     set((0..64).map(numbered).collect())

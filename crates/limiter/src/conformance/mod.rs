@@ -99,9 +99,9 @@ impl Case {
 
     fn algorithms(&self) -> Vec<&'static str> {
         match self.algorithms {
-            "all" => Algorithm::ALL.iter().map(|algorithm| algorithm.lua_name()).collect(),
+            "all" => Algorithm::RATES.iter().map(|algorithm| algorithm.lua_name()).collect(),
             "buckets" => {
-                let buckets = Algorithm::ALL.iter().filter(|algorithm| algorithm.has_burst());
+                let buckets = Algorithm::RATES.iter().filter(|algorithm| algorithm.has_burst());
                 buckets.map(|algorithm| algorithm.lua_name()).collect()
             }
             one => vec![one],

@@ -40,7 +40,7 @@ pub(super) fn one_of_each() -> RuleSet {
         let key_by = vec![Part::UserId];
         Rule { name: name.into(), key_by, mode, ..Rule::new_default(algorithm, limit) }
     };
-    let enforced = Algorithm::ALL.iter().map(|algorithm| {
+    let enforced = Algorithm::RATES.iter().map(|algorithm| {
         let name = algorithm.name();
         rule(name, *algorithm, 5, Mode::Enforced)
     });

@@ -212,7 +212,7 @@ pub(super) async fn a_lowered_debt_limit_forgives_the_excess(on: Subject) {
     // Counters keep all counted units. Buckets keep the debt of their last charge.
     let left = match on.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => -8,
-        Algorithm::SlidingWindowLog => 0,
+        Algorithm::SlidingWindowLog | Algorithm::Concurrency => 0,
         Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => -3,
     };
     assert_eq!(peek(&on, "alice", 0).await.remaining, left);

@@ -128,6 +128,9 @@ pub enum CheckError {
     /// A report, and no rule that applies is paid afterwards.
     #[error("no rule that applies has post-paid: true")]
     NotPostPaid,
+    /// A rule that bounds work in flight applies, and the request is no reservation.
+    #[error("rule {0} bounds work in flight: use Reserve")]
+    NeedsReservation(Arc<str>),
     /// There are as many holds as the store may have.
     #[error("too many holds")]
     TooManyHolds,
@@ -212,6 +215,7 @@ impl Limiter {
     /// - [`CheckError::Expired`] if the deadline passed before the store was called;
     /// - [`CheckError::NoRule`] if no rule matches and the policy is [`Unmatched::Deny`];
     /// - [`CheckError::UnknownProject`] if the request is in a project that has no rules here;
+    /// - [`CheckError::NeedsReservation`] if a rule bounds work in flight;
     /// - [`CheckError::RequestId`] if another request had the request id, or it was used too often.
     pub async fn check(
         &self,
@@ -358,6 +362,10 @@ impl Limiter {
     #[inline]
     fn plan(&self, snapshot: &Snapshot, request: &Request<'_>) -> Result<Plan, CheckError> {
         let mut plan = Plan::for_request(&snapshot.rules, request);
+        if let Some(rule) = plan.without_slots() {
+            let name = Arc::clone(snapshot.rules.rule(rule).name);
+            return Err(CheckError::NeedsReservation(name));
+        }
         if !request.costs().is_empty() {
             self.count_ignored_costs(&snapshot.rules, &plan, request);
         }

@@ -44,6 +44,7 @@ impl Engine {
         table: &mut RuleTable,
         clock: &ManualClock,
     ) -> Self {
+        let rules = rules.without_slots();
         let positions = table.add(&rules, side);
         let store = MemoryStore::for_all_keys(Clock::Manual(clock.clone()), Arc::new(NoObserver));
         let limiter = Limiter::new(rules, Store::Memory(store), Arc::new(NoObserver));

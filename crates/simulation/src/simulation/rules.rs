@@ -145,6 +145,9 @@ impl From<&DescriptorRule> for TriedLimit {
 impl fmt::Display for TriedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit {
+            Some(limit) if self.algorithm == Algorithm::Concurrency.name() => {
+                write!(f, "{} at once", count_text(limit))?;
+            }
             Some(limit) => write!(f, "{} per {}", count_text(limit), length_text(self.window))?,
             None => write!(f, "unlimited")?,
         }

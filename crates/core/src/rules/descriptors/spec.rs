@@ -61,6 +61,9 @@ impl DescriptorSpec {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
         let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
+        if rate.algorithm.value().is_some_and(|of| of.has_slots()) {
+            problems.add("algorithm", "must not be concurrency: Envoy makes no reservations");
+        }
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
         let max_debt = self.max_debt(rate, grant, coupling, &mut problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);

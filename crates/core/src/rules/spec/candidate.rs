@@ -60,6 +60,10 @@ impl CandidateSpec {
         let burst = rate::burst(self.burst, problems);
         let rate = rate?;
         let algorithm = algorithm.ok()?.unwrap_or(rate.algorithm);
+        if algorithm.has_slots() {
+            problems.add("algorithm", "must not be concurrency, which no request can try");
+            return None;
+        }
         let burst_of_rule = match rule.burst {
             Field::Set(burst) if algorithm.has_burst() => Some(burst),
             _ => None,

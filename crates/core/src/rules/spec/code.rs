@@ -49,6 +49,11 @@ impl Rule {
     pub fn gcra(name: impl Into<String>) -> RuleSpec {
         RuleSpec::named(name, Algorithm::Gcra)
     }
+
+    /// Starts building a rule that bounds work in flight.
+    pub fn concurrency(name: impl Into<String>) -> RuleSpec {
+        RuleSpec::named(name, Algorithm::Concurrency)
+    }
 }
 
 /// Builder methods. Each replaces the previous value.
@@ -93,7 +98,13 @@ impl RuleSpec {
     /// settled.
     #[must_use]
     pub fn reservable(self, longest: impl Into<Micros>) -> Self {
-        Self { reservable: Field::Set(true), hold: Field::Set(longest.into()), ..self }
+        Self { reservable: Field::Set(true), ..self }.hold(longest)
+    }
+
+    /// Sets the longest time of a hold: 100 ms to 24 h.
+    #[must_use]
+    pub fn hold(self, longest: impl Into<Micros>) -> Self {
+        Self { hold: Field::Set(longest.into()), ..self }
     }
 
     /// Sets the most units of debt, after [`RuleSpec::post_paid`].

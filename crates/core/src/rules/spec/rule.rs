@@ -70,12 +70,12 @@ pub struct RuleSpec {
     )]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub algorithm: Field<Algorithm>,
-    /// Units per window: 1 to 1,000,000,000, or 0, which denies everything. Required.
+    /// Units per window: 1 to 1,000,000,000, or 0, which denies everything. Slots: up to 10,000. Required.
     #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
     #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub limit: Field<u64>,
-    /// The window: 1 ms to 366 days, in whole milliseconds. Required.
+    /// The window: 1 ms to 366 days, in whole milliseconds. Required, but not with slots.
     #[cfg_attr(feature = "serde", serde(alias = "window-seconds", alias = "window_seconds"))]
     #[cfg_attr(feature = "serde", serde(alias = "window-size", alias = "window_size"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -97,7 +97,7 @@ pub struct RuleSpec {
     /// Whether reservations hold units, which are charged when they are settled.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub reservable: Field<bool>,
-    /// Longest time of a hold, with `reservable`: 100 ms to 24 h; by default 60 s.
+    /// Longest time of a hold, with `reservable` or slots: 100 ms to 24 h; by default 60 s.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub hold: Field<Micros>,
     /// Most holds of a key, with `reservable`: 1 to 10,000; by default 1,000.
@@ -292,12 +292,14 @@ impl RuleSpec {
         let matcher = self.matcher(problems);
         let key_by = self.key_parts(problems);
         let given = rate;
+        let has_slots = rate.algorithm.value().is_some_and(|of| of.has_slots());
+        let rate = if has_slots { self.slots(name, rate, problems) } else { rate };
         let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));
         let holds = self.build_holds(problems);
-        let is_reservable = matches!(holds, Ok(Some(_)));
+        let is_reservable = matches!(holds, Ok(Some(_))) && !has_slots;
         let later = is_reservable.then_some("reservable");
         let later = is_post_paid.then_some("post-paid").or(later);
         let debt = DebtSpec { later, max_debt: self.max_debt };
@@ -352,7 +354,7 @@ impl RuleSpec {
             window: rate.window,
             overrides,
             overridable: overridable.ok()? == Some(true),
-            cost: cost.ok()?,
+            cost: cost.ok()?.or(has_slots.then_some(Cost::ONE)),
             is_post_paid,
             holds: holds.ok()?,
             mode: mode.ok()?.in_place_of(Mode::Enforced),
@@ -366,6 +368,31 @@ impl RuleSpec {
             near_limit: near_limit.ok()?,
             file: Arc::clone(&self.file),
         })
+    }
+
+    /// Refuses the fields that slots don't have. Returns the rate, in a window that nobody sees.
+    fn slots(&self, name: &str, rate: RateSpec, problems: &mut Problems) -> RateSpec {
+        if name == Rule::DEFAULT {
+            problems.add("algorithm", "the default rule can't be concurrency, which refuses Check");
+        }
+        for (field, is_set) in [
+            ("window", !self.window.is_unset()),
+            ("post-paid", !self.post_paid.is_unset()),
+            ("max-debt", !self.max_debt.is_unset()),
+            ("reservable", !self.reservable.is_unset()),
+            ("max-holds", !self.max_holds.is_unset()),
+            ("on-change", !self.on_change.is_unset()),
+            ("candidates", !self.candidates.is_empty()),
+            ("near-limit", !self.near_limit.is_unset()),
+        ] {
+            if is_set {
+                problems.add(field, "not with concurrency, which has limit and hold");
+            }
+        }
+        if self.on_store_failure.value() == Some(&StoreFailurePolicy::Local) {
+            problems.add("on-store-failure", "must be error, allow or deny with concurrency");
+        }
+        RateSpec { window: Field::Set(Limit::MIN_WINDOW), ..rate }
     }
 
     fn build_cost(&self, problems: &mut Problems) -> Result<Option<Cost>, InvalidField> {
@@ -382,18 +409,23 @@ impl RuleSpec {
         let longest = problems.check("hold", &self.hold, HOLD, is_time);
         let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
         let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
-        let is_reservable = reservable? == Some(true);
+        let has_slots = self.algorithm.value().is_some_and(|of| of.has_slots());
+        let is_reservable = reservable? == Some(true) || has_slots;
         for (field, is_set) in
             [("hold", !self.hold.is_unset()), ("max-holds", !self.max_holds.is_unset())]
         {
             if is_set && !is_reservable {
-                problems.add(field, "only with reservable: true");
+                problems.add(field, "only with reservable: true or concurrency");
             }
         }
         let (longest, most) = (longest?.copied(), most?.copied());
         Ok(is_reservable.then(|| HoldTerms {
             longest: longest.unwrap_or(Self::DEFAULT_HOLD),
-            most: most.and_then(|holds| u32::try_from(holds).ok()).unwrap_or(Self::DEFAULT_HOLDS),
+            most: most.and_then(|holds| u32::try_from(holds).ok()).unwrap_or(if has_slots {
+                Holds::MAX
+            } else {
+                Self::DEFAULT_HOLDS
+            }),
         }))
     }
 

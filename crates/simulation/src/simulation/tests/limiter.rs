@@ -79,7 +79,7 @@ fn simulated(verdict: &SimulatedVerdict) -> (SimulatedOutcome, Vec<SimulatedDeci
 }
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop::sample::select(Algorithm::ALL)
+    prop::sample::select(Algorithm::RATES)
 }
 
 fn modes() -> impl Strategy<Value = Mode> {

@@ -40,6 +40,7 @@ const fn twin(algorithm: Algorithm) -> &'static str {
         Algorithm::TokenBucket => include_str!("../../../../lua/token_bucket.lua"),
         Algorithm::LeakyBucket => include_str!("../../../../lua/leaky_bucket.lua"),
         Algorithm::Gcra => include_str!("../../../../lua/gcra.lua"),
+        Algorithm::Concurrency => include_str!("../../../../lua/concurrency.lua"),
     }
 }
 
@@ -65,7 +66,8 @@ impl AlgorithmSet {
     /// keeps few of them.
     fn of_script(self) -> Self {
         if self.0.count_ones() > 2 {
-            Self::from_algorithms(Algorithm::ALL.iter().copied())
+            let all = Self::from_algorithms(Algorithm::RATES.iter().copied());
+            Self(self.0 | all.0)
         } else {
             self
         }
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_plain_script_has_only_the_functions_that_plain_requests_need() {
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::RATES {
             let (overridable, keeps_limits, holds) = (true, true, true);
             let all = Serves { requests: Requests::All, overridable, keeps_limits, holds };
             let [plain, all] =
