@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "ratelimit/admin/v1/admin.proto",
         "ratelimit/admin/v1/projects.proto",
         "envoy/service/ratelimit/v3/rls.proto",
+        "kuadrant/service/ratelimit/v1/kuadrantrls.proto",
     ] {
         compiler.open_file(proto)?;
     }

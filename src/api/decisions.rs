@@ -10,6 +10,7 @@ use axum::http::{Request, Response};
 use futures_util::future::{BoxFuture, Either};
 use rlaas_limiter::Limiter;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
@@ -21,6 +22,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 use tower::{BoxError, Service};
 
 use super::admin::Projects;
+use super::envoy::kuadrant::Kuadrant;
 use super::{ApiSettings, MAX_MESSAGE, envoy, reservations, v1};
 use crate::telemetry::metrics::Metrics;
 
@@ -36,6 +38,7 @@ pub struct Decisions {
     service: Arc<v1::Service>,
     pub(super) v1: V1Server<v1::Service>,
     pub(super) envoy: EnvoyServer<envoy::Service>,
+    pub(super) kuadrant: KuadrantServer<Kuadrant>,
     pub(super) reservations: ReservationServer<reservations::Service>,
 }
 
@@ -54,11 +57,13 @@ impl Decisions {
         let service = Arc::new(service.with_headers(*headers));
         let v1 = V1Server::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
         let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), *envoy);
+        let kuadrant = KuadrantServer::new(Kuadrant(envoy.clone()));
+        let kuadrant = kuadrant.max_decoding_message_size(MAX_MESSAGE);
         let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
         let reservations = reservations::Service::new(limiter.clone(), Arc::clone(metrics));
         let reservations =
             ReservationServer::new(reservations).max_decoding_message_size(MAX_MESSAGE);
-        Self { service, v1, envoy, reservations }
+        Self { service, v1, envoy, kuadrant, reservations }
     }
 
     /// Calls the method of a request. Returns the request if its path is in none of these services.

@@ -35,6 +35,7 @@ pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 use std::sync::Arc;
 
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
+use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
@@ -46,6 +47,7 @@ use self::admin::routes::{AdminApi, AdminRoute};
 use self::admin::{AdminSettings, Administrator, Projects};
 use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
+use self::envoy::kuadrant::Kuadrant;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
@@ -75,14 +77,14 @@ pub struct ApiSettings {
     pub headers: LimitHeaders,
 }
 
-/// Creates the gRPC services: rate limiting, Envoy's rate limiting, administration, and reflection v1
+/// Creates the gRPC services: rate limiting, Envoy's and Kuadrant's, reservations, administration, and reflection v1
 /// and v1alpha.
 ///
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
-    Decisions { v1, envoy, reservations, .. }: Decisions,
+    Decisions { v1, envoy, kuadrant, reservations, .. }: Decisions,
     administrator: Administrator,
     projects: Projects,
     metrics: &Arc<Metrics>,
@@ -100,6 +102,7 @@ pub fn services(
     routes
         .add_service(v1)
         .add_service(envoy)
+        .add_service(kuadrant)
         .add_service(reservations)
         .add_service(admin)
         .add_service(projects)
@@ -114,7 +117,9 @@ pub fn permission_of(path: &str) -> Option<Permission> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     match service {
         V1Server::<v1::Service>::NAME => Some(v1::permission_of(method)),
-        EnvoyServer::<envoy::Service>::NAME => Some(envoy::permission_of(method)),
+        EnvoyServer::<envoy::Service>::NAME | KuadrantServer::<Kuadrant>::NAME => {
+            Some(envoy::permission_of(method))
+        }
         ReservationServer::<reservations::Service>::NAME => Some(Permission::Decisions),
         AdminServer::<admin::Service>::NAME => {
             let route = AdminRoute::of_rpc(AdminApi::Keys, method);

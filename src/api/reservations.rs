@@ -96,14 +96,8 @@ impl Service {
         invalid(problem)
     }
 
-    fn ttl(&self, ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Status> {
-        let is_valid = |ttl: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(ttl);
-        ttl.map(|ttl| {
-            micros(ttl)
-                .filter(is_valid)
-                .ok_or_else(|| self.rejected("ttl", "ttl must be 100ms to 24h"))
-        })
-        .transpose()
+    fn ttl(&self, given: Option<&prost_types::Duration>) -> Result<Option<Micros>, Status> {
+        ttl(given).map_err(|problem| self.rejected("ttl", problem))
     }
 
     fn cost(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
@@ -202,8 +196,15 @@ fn undecided(error: &CheckError) -> Status {
     status::grpc(error)
 }
 
+/// Reads a time to hold.
+pub(super) fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, &'static str> {
+    let is_valid = |ttl: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(ttl);
+    let valid = |ttl| micros(ttl).filter(is_valid).ok_or("ttl must be 100ms to 24h");
+    ttl.map(valid).transpose()
+}
+
 /// Returns the id of a reservation: its version, number and end, and the keys that it holds.
-fn encode(reservation: &OpenReservation) -> String {
+pub(super) fn encode(reservation: &OpenReservation) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend(reservation.number.to_be_bytes());
     bytes.extend(reservation.ends_at.as_micros().to_be_bytes());
@@ -216,7 +217,7 @@ fn encode(reservation: &OpenReservation) -> String {
 }
 
 /// Reads an id; `None` if it is none.
-fn decode(id: &str, project: &str) -> Option<OpenReservation> {
+pub(super) fn decode(id: &str, project: &str) -> Option<OpenReservation> {
     let bytes = Some(id).filter(|id| id.len() <= Reservation::MAX_ID)?;
     let bytes = URL_SAFE_NO_PAD.decode(bytes).ok()?;
     let rest = bytes.strip_prefix(&[VERSION])?;

@@ -106,6 +106,9 @@ pub(crate) fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     proto::Rule {
         // A limit of 0 has a window too.
         window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
+        reservable: rule.holds.is_some(),
+        hold: rule.holds.map(|terms| duration(terms.longest)),
+        max_holds: rule.holds.map_or(0, |terms| terms.most),
         descriptor_rule: Some(descriptor_rule),
         origin: Some(origin(OriginKind::EnvoyFile, &rule.file)),
         ..common_message(rule.info(), rule.grant)

@@ -41,7 +41,7 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
 ];
 
 /// Fields of requests that can be rejected as invalid.
-pub const REQUEST_FIELDS: [&str; 19] = [
+pub const REQUEST_FIELDS: [&str; 21] = [
     "user_id",
     "resource",
     "attributes",
@@ -58,6 +58,8 @@ pub const REQUEST_FIELDS: [&str; 19] = [
     "domain",
     "descriptors",
     "hits_addend",
+    "amount",
+    "actual_amount",
     "limit",
     "page_size",
     "page_token",

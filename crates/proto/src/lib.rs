@@ -1,6 +1,6 @@
 //! Messages and services of the protocols of rlaas, in modules named after their packages: its own
 //! protocol, [`ratelimit::v1`], its administration, [`ratelimit::admin::v1`], and Envoy's
-//! [`envoy::service::ratelimit::v3`].
+//! [`envoy::service::ratelimit::v3`] and Kuadrant's [`kuadrant::service::ratelimit::v1`].
 //!
 //! The build script of this crate compiles the protos; no `protoc` is needed.
 //!
@@ -36,7 +36,7 @@ pub mod csv;
 #[cfg(feature = "json")]
 pub mod json;
 
-pub use self::generated::{envoy, ratelimit};
+pub use self::generated::{envoy, kuadrant, ratelimit};
 
 /// All protos and their imports as an encoded `google.protobuf.FileDescriptorSet`, for server
 /// reflection.

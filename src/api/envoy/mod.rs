@@ -4,6 +4,7 @@
 //! does not define follows envoyproxy/ratelimit, except where that server guesses or crashes.
 
 pub(super) mod json;
+pub(super) mod kuadrant;
 mod metadata;
 
 use std::sync::Arc;
@@ -116,13 +117,16 @@ impl Service {
             let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
             request_log::decided(API, verdict.is_allowed(), decisions);
         }
-        verdict.map_err(|error| match error {
-            CheckError::Descriptor(error) => self.count_rejected(error),
-            error => {
-                request_log::undecided(API, &error);
-                status::grpc(&error)
-            }
-        })
+        verdict.map_err(|error| self.undecided(&error))
+    }
+
+    /// Logs a request that was not decided, and returns its status.
+    fn undecided(&self, error: &CheckError) -> Status {
+        if let CheckError::Descriptor(error) = error {
+            return self.count_rejected(*error);
+        }
+        request_log::undecided(API, error);
+        status::grpc(error)
     }
 
     /// Returns the response to a decided request.
@@ -170,13 +174,21 @@ pub(super) fn permission_of(_method: &str) -> Permission {
 pub(crate) fn parse(
     request: &RateLimitRequest,
 ) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
-    if request.descriptors.len() > DescriptorRequest::MAX_DESCRIPTORS {
+    parse_descriptors(&request.domain, &request.descriptors, request.hits_addend.max(1).into())
+}
+
+/// Checks descriptors. `hits` applies to those that have no `hits_addend` of their own.
+fn parse_descriptors<'a>(
+    domain: &'a str,
+    descriptors: &'a [RateLimitDescriptor],
+    hits: u64,
+) -> Result<DescriptorRequest<'a>, InvalidDescriptor> {
+    if descriptors.len() > DescriptorRequest::MAX_DESCRIPTORS {
         return Err(InvalidDescriptor::Descriptors);
     }
-    let hits = u64::from(request.hits_addend.max(1));
-    let descriptors = request.descriptors.iter().enumerate();
-    let parsed = descriptors.map(|(index, descriptor)| parse_one(index, descriptor, hits));
-    DescriptorRequest::new(&request.domain, parsed.collect::<Result<_, _>>()?)
+    let parsed = descriptors.iter().enumerate();
+    let parsed = parsed.map(|(index, descriptor)| parse_one(index, descriptor, hits));
+    DescriptorRequest::new(domain, parsed.collect::<Result<_, _>>()?)
 }
 
 /// Parses a descriptor. `hits` applies if the descriptor has no `hits_addend` of its own.

@@ -50,6 +50,14 @@ const POST_PAID: Setting = Setting::new(
     "post-paid",
     "Counts hits in full even where they exceed what is left. Not in envoyproxy/ratelimit.",
 );
+const RESERVABLE: Setting = Setting::new(
+    "reservable",
+    "Reservations hold units, and are charged when they are settled. Not in envoyproxy/ratelimit.",
+);
+const HOLD: Setting = Setting::new(
+    "hold",
+    "Longest time of a hold, with reservable; default 60s. Not in envoyproxy/ratelimit.",
+);
 const MAX_DEBT: Setting = Setting::new(
     "max-debt",
     "Most units that may be counted above the limit. Not in envoyproxy/ratelimit.",
@@ -91,6 +99,8 @@ pub(super) fn read(
         unlimited,
         failure: store_failure(&mut section),
         post_paid,
+        reservable: section.field(RESERVABLE),
+        hold: section.field(HOLD),
         max_debt: section.field(MAX_DEBT),
         near_limit: section.field(NEAR_LIMIT),
         overridable: section.optional(OVERRIDABLE, values::boolean).unwrap_or(false),
@@ -113,9 +123,12 @@ pub(super) fn read(
 fn warn_of_little_debt(rule: &DescriptorRule, section: &mut Section<'_>) {
     let Grant::Limited(limit) = &rule.grant else { return };
     let most = rule.algorithm.max_debt(limit);
-    if rule.is_post_paid && rule.max_debt.is_none() && most < FEW_WINDOWS * limit.units() {
+    if (rule.is_post_paid || rule.holds.is_some())
+        && rule.max_debt.is_none()
+        && most < FEW_WINDOWS * limit.units()
+    {
         section.warn(
-            "post-paid",
+            if rule.is_post_paid { "post-paid" } else { "reservable" },
             "debt ends at the units of 366 days: less than 10 windows of this limit",
         );
     }

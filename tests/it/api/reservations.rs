@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use crate::http::client::post;
 
-type ReservationClient = ReservationServiceClient<Channel>;
+pub(super) type ReservationClient = ReservationServiceClient<Channel>;
 
 const RULES: &str = "\
 rules:

@@ -8,7 +8,6 @@ use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{Selector, SetOverrideRequest};
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
 use rlaas_proto::ratelimit::v1::{
     Algorithm, CheckRequest, CommitRequest, ExtendRequest, GetConfigRequest, Grant, ReportRequest,
     ReserveRequest, ReserveResponse,
@@ -17,11 +16,9 @@ use rlaas_testkit::process::{Rlaas, connect, request, run};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use tonic::Code;
-use tonic::transport::Channel;
 
+use super::reservations::ReservationClient;
 use crate::http::client::post;
-
-type ReservationClient = ReservationServiceClient<Channel>;
 
 const RULES: &str = "\
 rules:

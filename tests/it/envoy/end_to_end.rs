@@ -4,6 +4,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::proxy::Envoy;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient as KuadrantClient;
+use rlaas_proto::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
 use rlaas_testkit::process::{Rlaas, signal};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
@@ -119,6 +123,36 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
 async fn post_paid_budget_is_exhausted() {
     three_of_forty_pass(&rlaas(&[])).await;
     three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
+}
+
+/// What Kuadrant's Reserve holds of a limit is missing to Envoy's requests, and comes back.
+#[tokio::test]
+async fn reserved_units_are_missing_to_requests() {
+    let dir = TempDir::new();
+    let rules = std::fs::read_to_string("config/envoy/rules.yaml").expect("rules");
+    let rules = rules.replace("post_paid: true", "reservable: true\n      post_paid: true");
+    let rules = dir.write("rules.yaml", &rules);
+    let settings = dir.write("rlaas.yaml", &format!("envoy: {{ files: [{}] }}\n", rules.display()));
+    let rlaas = Rlaas::start_from(&settings, &[]);
+    let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
+    let mut client = KuadrantClient::new(rlaas.channel().await);
+    let entry = Entry { key: "chat".to_owned(), value: "carol".to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let (domain, descriptors) = ("shop".to_owned(), vec![descriptor]);
+    let held = ReserveRequest { domain, descriptors, amount: 15, ttl: None };
+    let settled = CommitRequest {
+        domain: held.domain.clone(),
+        descriptors: held.descriptors.clone(),
+        actual_amount: 2,
+        reservation_id: client.reserve(held).await.expect("a hold").into_inner().reservation_id,
+    };
+    let chat = async || envoy.get("/chat", &[("x-user", "carol")]).await.status;
+    // 6 of 21 are left; the response takes 10.
+    assert_eq!(chat().await, 200);
+    eventually("more is held than is left", TIMEOUT, async || chat().await == 429).await;
+    assert!(client.commit(settled).await.expect("a settlement").into_inner().reservation_released);
+    // 12 of 21 are used, or 2 if a new hour began.
+    assert_eq!(chat().await, 200);
 }
 
 /// With `count-refused: true` fixed windows count every request, without `post_paid` in the rules.

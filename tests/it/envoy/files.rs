@@ -119,7 +119,7 @@ fn invalid_debt_settings_are_rejected_by_key() {
     for (rules, expected) in [
         (
             descriptor(&format!("{minute}, max_debt: 1 }}")),
-            "descriptors[0].rate_limit.max_debt: only with post_paid: true, or for a fixed window",
+            "descriptors[0].rate_limit.max_debt: only with post_paid or reservable: true, or for a fixed window",
         ),
         (
             descriptor(&format!("{minute}, post_paid: true, max_debt: 9007199254740000 }}")),

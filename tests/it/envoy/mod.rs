@@ -5,6 +5,7 @@ mod case_files;
 pub(crate) mod client;
 mod end_to_end;
 mod files;
+mod kuadrant;
 mod near_limit;
 mod notation;
 pub(crate) mod proxy;

@@ -9,7 +9,7 @@ use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
 };
-use crate::rules::{Coupling, Grant, Mode};
+use crate::rules::{Coupling, Grant, Key, Mode};
 
 /// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
@@ -48,7 +48,9 @@ impl Descriptors {
                 self.rule_at(found.position, found.is_override).mode != Mode::Off
             };
             statuses.push(found.filter(is_on).map(|found| {
-                let action = action(&found, self.coupling(), &hits);
+                let holds = self.holds_at(found.position);
+                let action =
+                    action(&found, self.has_debt_of_hits(found.position), self.coupling(), &hits);
                 let MatchedDescriptor {
                     position,
                     is_override,
@@ -68,7 +70,7 @@ impl Descriptors {
                     overridable: rule.overridable,
                     on_change: None,
                     revision: None,
-                    max_holds: None,
+                    max_holds: holds.map(|terms| terms.most),
                     counted_by: None,
                     mode: rule.mode,
                     action,
@@ -122,7 +124,8 @@ impl Descriptors {
     }
 }
 
-/// Returns the action for a descriptor. `earlier` are the hits of the descriptors before it.
+/// Returns the action for a descriptor. `earlier` are the hits of the descriptors before it. The debt of a
+/// limit is that of hits unless it is there for settlements only.
 ///
 /// A descriptor with 0 hits is denied if no unit is left: it peeks for one unit. It peeks for none,
 /// and so is denied only in debt, in two cases:
@@ -130,7 +133,12 @@ impl Descriptors {
 /// - Every hit is counted and the limit keeps debt, as in envoyproxy/ratelimit. There a request at
 ///   the limit passes, and further hits are counted above it.
 /// - An earlier descriptor of the request takes from the same key and may use up the units.
-fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Action {
+fn action(
+    found: &MatchedDescriptor,
+    has_debt_of_hits: bool,
+    coupling: Coupling,
+    earlier: &[Hit],
+) -> Action {
     let cost = match found.hits {
         HitsAddend::Take(cost) => cost,
         HitsAddend::Credit(cost) => return Action::Credit(cost),
@@ -148,8 +156,74 @@ fn action(found: &MatchedDescriptor, coupling: Coupling, earlier: &[Hit]) -> Act
         Cost::NONE if earlier.iter().any(takes) => Action::Peek(Cost::NONE),
         Cost::NONE if keeps_debt && coupling == Coupling::EachAlone => Action::Peek(Cost::NONE),
         Cost::NONE => Action::Peek(Cost::ONE),
-        cost if max_debt.is_some() => Action::Report(cost),
+        cost if max_debt.is_some() && has_debt_of_hits => Action::Report(cost),
         cost => Action::Take(cost),
+    }
+}
+
+impl Plan {
+    /// Takes nothing: looks whether the costs would fit.
+    #[must_use]
+    pub fn looking(mut self) -> Self {
+        self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+        for hit in &mut self.hits {
+            hit.action = match hit.action {
+                Action::Take(cost) | Action::Report(cost) | Action::Peek(cost) => {
+                    Action::Peek(cost)
+                }
+                _ => Action::Peek(Cost::NONE),
+            };
+        }
+        self
+    }
+
+    /// Counts the costs whatever is left: by the rules that hold, or by all.
+    #[must_use]
+    pub fn reporting(mut self, only_holding: bool) -> Self {
+        let mut most = Cost::NONE;
+        for hit in &mut self.hits {
+            let counts = hit.max_holds.is_some() || !only_holding;
+            hit.action = match hit.action {
+                Action::Take(cost) | Action::Report(cost) if counts => {
+                    most = most.max(cost);
+                    Action::Report(cost)
+                }
+                Action::Credit(cost) if counts => Action::Credit(cost),
+                _ => Action::Peek(Cost::NONE),
+            };
+        }
+        self.units = RequestUnits::Report(most);
+        self
+    }
+
+    /// Holds the costs by the rules that hold, and takes them by the others. All or nothing.
+    #[must_use]
+    pub fn holding(mut self) -> Self {
+        for hit in self.hits.iter_mut().filter(|hit| hit.max_holds.is_some()) {
+            if let Action::Take(cost) | Action::Report(cost) = hit.action {
+                hit.action = Action::Hold(cost);
+                if !hit.algorithm.has_slots() {
+                    // Its units are counted when it is settled.
+                    self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+                }
+            }
+        }
+        self
+    }
+
+    /// Settles these keys of a reservation at a cost.
+    #[must_use]
+    pub fn settling(mut self, keys: &[Key], actual: Cost) -> Self {
+        let mut left: Vec<&Key> = keys.iter().collect();
+        self.hits.retain(|hit| {
+            let at = left.iter().position(|key| **key == hit.key);
+            at.filter(|_| hit.max_holds.is_some()).map(|at| left.swap_remove(at)).is_some()
+        });
+        for hit in &mut self.hits {
+            hit.action = Action::Settle(Some(actual));
+        }
+        self.units = RequestUnits::Report(Cost::NONE);
+        self
     }
 }
 

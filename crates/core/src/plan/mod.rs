@@ -118,17 +118,7 @@ impl Plan {
 
     /// Plans a reservation: a hold for each rule that holds, and a take for the others.
     pub fn for_reservation(rules: &RuleSet, request: &Request<'_>) -> Self {
-        let mut plan = Self::for_request(rules, request);
-        for hit in plan.hits.iter_mut().filter(|hit| hit.max_holds.is_some()) {
-            if let Action::Take(cost) = hit.action {
-                hit.action = Action::Hold(cost);
-                if !hit.algorithm.has_slots() {
-                    // Its units are counted when it is settled.
-                    plan.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
-                }
-            }
-        }
-        plan
+        Self::for_request(rules, request).holding()
     }
 
     /// Plans an action for each of these keys whose rule still holds: those of a reservation. They are
@@ -311,7 +301,7 @@ impl RuleSet {
     pub fn hold_terms(&self, index: RuleIndex) -> Option<HoldTerms> {
         match index {
             RuleIndex::Flat(position) => self.rule_at(position).holds,
-            RuleIndex::Descriptor { .. } => None,
+            RuleIndex::Descriptor { position, .. } => self.descriptors().holds_at(position),
         }
     }
 

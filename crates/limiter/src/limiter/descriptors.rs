@@ -8,8 +8,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::pending::ExecutedPlan;
-use super::{CheckError, Limiter, RuleDecision, Snapshot, Verdict, observers};
-use crate::algorithm::Algorithm;
+use super::reservations::random_number;
+use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
+use crate::algorithm::{Algorithm, Cost};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
@@ -69,11 +70,112 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
+        let planned = snapshot.rules.descriptors().plan(request)?;
+        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+    }
+
+    /// Looks whether a request by descriptors would pass, and takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check_descriptors`].
+    pub async fn look_at_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+        deadline: Deadline,
+    ) -> Result<DescriptorVerdict, CheckError> {
+        let snapshot = self.shared.snapshot.load();
+        let planned = snapshot.rules.descriptors().plan(request)?;
+        let planned = DescriptorPlan { plan: planned.plan.looking(), ..planned };
+        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+    }
+
+    /// Counts a request by descriptors whatever is left: where a limit keeps no debt, up to the limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check_descriptors`].
+    pub async fn report_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+        deadline: Deadline,
+    ) -> Result<DescriptorVerdict, CheckError> {
+        let snapshot = self.shared.snapshot.load();
+        let planned = snapshot.rules.descriptors().plan(request)?;
+        let planned = DescriptorPlan { plan: planned.plan.reporting(false), ..planned };
+        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+    }
+
+    /// Decides a request by descriptors in one atomic step: limits that hold hold its cost, the others take
+    /// it. The reservation ends as that of [`Limiter::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check_descriptors`]; [`CheckError::TooManyHolds`], [`CheckError::SeveralSlots`],
+    /// [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
+    pub async fn reserve_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+        hold_for: Option<Micros>,
+        deadline: Deadline,
+    ) -> Result<(DescriptorVerdict, Option<OpenReservation>), CheckError> {
+        let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results);
-        snapshot.count_request(plan.units, verdict.is_allowed());
-        Ok(verdict)
+        let (mut plan, number) = (plan.holding(), random_number());
+        self.set_reservation(&snapshot.rules, &mut plan, number, hold_for)?;
+        let planned = DescriptorPlan { plan, statuses };
+        let (verdict, done) = self.execute_descriptors(&snapshot, planned, deadline).await?;
+        Ok((verdict, done.reservation("", number)?))
+    }
+
+    /// Settles a reservation of descriptors at a cost, once. Without one, or if it ended by itself at most
+    /// ten minutes ago, the request is counted by the limits that hold, once for a reservation. Returns `true`
+    /// if there was something to settle.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check_descriptors`], [`CheckError::StoreUnavailable`].
+    pub async fn settle_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+        reservation: Option<&OpenReservation>,
+        actual: Cost,
+        deadline: Deadline,
+    ) -> Result<bool, CheckError> {
+        let snapshot = self.shared.snapshot.load();
+        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
+        let mut report = plan.clone().reporting(true);
+        if let Some(OpenReservation { keys, number, ends_at, .. }) = reservation {
+            let plan = plan.settling(keys, actual);
+            let Some(hit) = plan.hits.first() else { return Ok(false) };
+            match self.settle_plan(&snapshot, &plan, *number, deadline).await {
+                Err(CheckError::NoReservation) => {}
+                settled => return settled.map(|_| true),
+            }
+            let now = self.store.now(&hit.key);
+            if now < *ends_at || now >= *ends_at + Self::SETTLEMENT_MEMORY {
+                // The store has lost it, or nobody knows any more whether it was charged.
+                return Ok(false);
+            }
+            report.once = Some(Box::new(self.record_of_number(*number)));
+        }
+        let planned = DescriptorPlan { plan: report, statuses };
+        self.execute_descriptors(&snapshot, planned, deadline).await?;
+        Ok(false)
+    }
+
+    async fn execute_descriptors(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        planned: DescriptorPlan,
+        deadline: Deadline,
+    ) -> Result<(DescriptorVerdict, ExecutedPlan), CheckError> {
+        let DescriptorPlan { plan, statuses } = planned;
+        let done = self.execute(snapshot, plan, deadline).await?;
+        let verdict =
+            self.fold_descriptors(snapshot, &done.plan, &statuses, &done.executed.results);
+        snapshot.count_request(done.plan.units, verdict.is_allowed());
+        Ok((verdict, done))
     }
 
     /// Decides a request by descriptors from memory, without waiting and without a runtime. Returns

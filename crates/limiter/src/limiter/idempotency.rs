@@ -70,6 +70,13 @@ impl Limiter {
         }
         Ok(record.map(Box::new))
     }
+
+    /// Returns the record under which the cost of a reservation that has ended is counted once.
+    pub(super) fn record_of_number(&self, number: u128) -> IdempotencyRecord {
+        let (ttl, call) = (Self::SETTLEMENT_MEMORY, self.shared.request_ids.next_call());
+        let (id, purpose) = (number, RecordUse::Decide);
+        IdempotencyRecord { id, fingerprint: number, ttl, call, purpose }
+    }
 }
 
 impl Execution<'_> {

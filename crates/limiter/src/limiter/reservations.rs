@@ -2,13 +2,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use super::{CheckError, Limiter, Verdict};
+use super::pending::ExecutedPlan;
+use super::{CheckError, Limiter, Snapshot, Verdict};
 use crate::algorithm::Cost;
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::idempotency::Operation;
 use crate::operation::{Action, Reply, StoreRequest};
 use crate::plan::{Hit, Plan, RequestUnits};
-use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement};
+use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement, Settlements};
 use crate::rules::{Costs, Key, Request, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults, Source};
@@ -89,25 +90,27 @@ impl Limiter {
         // The same request under a request id has the same number.
         let number =
             plan.once.as_ref().map_or_else(random_number, |record| record.id ^ record.fingerprint);
-        if let Some(longest) = self.longest_hold(&snapshot.rules, &plan)? {
+        self.set_reservation(&snapshot.rules, &mut plan, number, hold_for)?;
+        let done = self.execute(&snapshot, plan, deadline).await?;
+        let verdict = snapshot.fold_executed(&done.plan, &done.executed);
+        let reservation = done.reservation(request.project(), number)?;
+        Ok(Reserved { verdict, reservation })
+    }
+
+    /// Makes a plan that of a reservation, if any of its rules holds.
+    pub(super) fn set_reservation(
+        &self,
+        rules: &RuleSet,
+        plan: &mut Plan,
+        number: u128,
+        hold_for: Option<Micros>,
+    ) -> Result<(), CheckError> {
+        if let Some(longest) = self.longest_hold(rules, plan)? {
             let hold_for = hold_for.map_or(longest, |wanted| wanted.min(longest));
             let purpose = ReservationUse::Reserve { hold_for };
             plan.reservation = Some(Box::new(Reservation { number, purpose }));
         }
-        let done = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = snapshot.fold_executed(&done.plan, &done.executed);
-        let reservation = match done.executed.reservation {
-            None => None,
-            Some(ReservationReply::Held { ends_at }) => {
-                let held = done.plan.hits.iter().zip(&done.executed.results);
-                let keys = held.filter(|(_, result)| holds(result.as_ref()));
-                let keys = keys.map(|(hit, _)| hit.key.clone()).collect();
-                let project = request.project().to_owned();
-                Some(OpenReservation { project, number, ends_at, keys })
-            }
-            Some(_) => return Err(CheckError::NoReservation),
-        };
-        Ok(Reserved { verdict, reservation })
+        Ok(())
     }
 
     /// Adds units, time or both to a reservation; `hold_for` is from now on. A denial leaves it as it was.
@@ -165,25 +168,37 @@ impl Limiter {
             // Its rules have gone, and its holds end by themselves.
             return Ok(Settled { settlements: Vec::new(), replayed: false });
         }
-        // As long as anybody may take the reservation for an open one, and ten minutes more.
-        let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
-        let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
-        let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
-        let reply = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
-        let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
-            return Err(CheckError::NoReservation);
-        };
-        if !replayed {
-            // The request has the largest cost of its rules.
-            let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
-            let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
-            snapshot.count_request(RequestUnits::Report(most), true);
-        }
+        let (settlements, replayed) =
+            self.settle_plan(&snapshot, &plan, reservation.number, deadline).await?;
         let named = settlements.into_iter().map(|(rule, one)| {
             let key = Key::from_encoded(&rule, "");
             (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
         });
         Ok(Settled { settlements: named.collect(), replayed })
+    }
+
+    /// Settles the hits of a reservation, which is a request with the largest cost of its rules.
+    pub(super) async fn settle_plan(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        number: u128,
+        deadline: Deadline,
+    ) -> Result<(Settlements, bool), CheckError> {
+        // As long as anybody may take the reservation for an open one, and ten minutes more.
+        let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
+        let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
+        let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
+        let reply = self.change_holds(plan, number, purpose, deadline).await?;
+        let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
+            return Err(CheckError::NoReservation);
+        };
+        if !replayed {
+            let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
+            let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
+            snapshot.count_request(RequestUnits::Report(most), true);
+        }
+        Ok((settlements, replayed))
     }
 
     /// Executes the hits of a reservation that stands, in its one shard. No policy decides for them.
@@ -230,13 +245,39 @@ impl Limiter {
     }
 }
 
+impl ExecutedPlan {
+    /// Returns the reservation that was made.
+    pub(super) fn reservation(
+        &self,
+        project: &str,
+        number: u128,
+    ) -> Result<Option<OpenReservation>, CheckError> {
+        match self.executed.reservation {
+            None => Ok(None),
+            Some(ReservationReply::Held { ends_at }) => {
+                let held = self.plan.hits.iter().zip(&self.executed.results);
+                let held = held.filter(|(_, result)| holds(result.as_ref()));
+                let mut keys: Vec<Key> = Vec::new();
+                for (hit, _) in held {
+                    if !keys.contains(&hit.key) {
+                        keys.push(hit.key.clone());
+                    }
+                }
+                let project = project.to_owned();
+                Ok(Some(OpenReservation { project, number, ends_at, keys }))
+            }
+            Some(_) => Err(CheckError::NoReservation),
+        }
+    }
+}
+
 /// Returns `true` if the reservation of the request holds units of the hit.
 fn holds(result: Option<&HitResult>) -> bool {
     result.is_some_and(|result| result.reply.held.as_ref().is_some_and(|held| held.has_own))
 }
 
 /// Returns 128 random bits.
-fn random_number() -> u128 {
+pub(super) fn random_number() -> u128 {
     let [high, low] = [(), ()].map(|()| u128::from(RandomState::new().hash_one(())));
     high << 64 | low
 }

@@ -33,7 +33,9 @@ use smallvec::SmallVec;
 use self::placed::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
-use super::{Coupling, Grant, HashedParts, Hashing, Key, Mode, RuleInfo, RuleMode, TextPattern};
+use super::{
+    Coupling, Grant, HashedParts, Hashing, HoldTerms, Key, Mode, RuleInfo, RuleMode, TextPattern,
+};
 use crate::algorithm::Algorithm;
 use crate::clock::{Micros, Timestamp};
 
@@ -174,6 +176,17 @@ impl Descriptors {
             return rule;
         }
         RuleInfo { mode: Mode::Enforced, set_mode: None, overridable: false, ..rule }
+    }
+
+    /// Returns how long, and how often, keys of the rule at a position may be held.
+    pub(crate) fn holds_at(&self, position: usize) -> Option<HoldTerms> {
+        self.rules[position].holds
+    }
+
+    /// Returns `true` if the debt that the limits at a position keep, if any, is that of hits: it is not for
+    /// settlements alone.
+    pub(crate) fn has_debt_of_hits(&self, position: usize) -> bool {
+        self.rules[position].is_post_paid || self.rules[position].holds.is_none()
     }
 
     /// Returns the name of the limit at a position. A limit of a request has none.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Metadata;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo, SetMode, Share};
+use crate::rules::{Coupling, Grant, HoldTerms, Mode, OnStoreFailure, RuleInfo, SetMode, Share};
 
 /// A rule of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +40,10 @@ pub struct DescriptorRule {
     /// Whether hits are reports of costs that were incurred already, counted even if too few units
     /// are left.
     pub is_post_paid: bool,
-    /// Most units of debt. `None`: as many as the algorithm keeps if the rule is post-paid, else the
-    /// units per window.
+    /// Set if reservations hold units, which are charged when they are settled. The limit then keeps debt.
+    pub holds: Option<HoldTerms>,
+    /// Most units of debt. `None`: as many as the algorithm keeps if costs come later, else the units per
+    /// window.
     pub max_debt: Option<u64>,
     /// Metadata for callers.
     pub metadata: Option<Arc<Metadata>>,
@@ -68,6 +70,7 @@ impl DescriptorRule {
             overridable: false,
             is_detailed: false,
             is_post_paid: false,
+            holds: None,
             max_debt: None,
             metadata: None,
             file: Arc::default(),
@@ -88,7 +91,7 @@ impl DescriptorRule {
         }
     }
 
-    /// Returns the grant with debt, if hits of this rule are reports.
+    /// Returns the grant with debt, if hits of this rule are reports or costs come later.
     ///
     /// With [`Coupling::EachAlone`] every hit on a fixed window is a report, as in
     /// envoyproxy/ratelimit. With other algorithms repeated requests would extend their own denial
@@ -96,12 +99,13 @@ impl DescriptorRule {
     pub(super) fn with_debt(&self, grant: Grant, coupling: Coupling) -> Grant {
         let Grant::Limited(limit) = grant else { return grant };
         let is_counter = self.algorithm == Algorithm::FixedWindow;
-        if !(self.is_post_paid || is_counter && coupling == Coupling::EachAlone) {
+        let comes_later = self.is_post_paid || self.holds.is_some();
+        if !(comes_later || is_counter && coupling == Coupling::EachAlone) {
             return grant;
         }
         // What is paid for later must be paid in full, however late: a ceiling of one limit would let
         // who overspends pay for one limit only.
-        let unless_set = (!self.is_post_paid).then(|| limit.units());
+        let unless_set = (!comes_later).then(|| limit.units());
         Grant::Limited(self.algorithm.with_debt(limit, self.max_debt.or(unless_set)))
     }
 }

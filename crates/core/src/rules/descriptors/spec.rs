@@ -6,7 +6,7 @@ use super::{DescriptorRule, Metadata};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::rules::spec::{
-    DebtSpec, Field, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
+    DebtSpec, Field, HoldSpec, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
 };
 use crate::rules::{Coupling, Grant, Mode, Share};
 
@@ -35,8 +35,12 @@ pub struct DescriptorSpec {
     /// Whether hits are reports of costs that were incurred already, counted even if too few units
     /// are left.
     pub post_paid: bool,
-    /// Most units of debt; by default [as many as can be kept](Algorithm::max_debt) if `post_paid`,
-    /// else the units per window.
+    /// Whether reservations hold units, which are charged when they are settled.
+    pub reservable: Field<bool>,
+    /// Longest time of a hold, with `reservable`: 100 ms to 24 h; by default 60 s.
+    pub hold: Field<Micros>,
+    /// Most units of debt; by default [as many as can be kept](Algorithm::max_debt) if `post_paid` or
+    /// `reservable`, else the units per window.
     pub max_debt: Field<u64>,
     /// Part of the limit from which a key is near it; by default never.
     pub near_limit: Field<Share>,
@@ -56,7 +60,7 @@ impl DescriptorSpec {
     /// # Errors
     ///
     /// All [`Problem`]s, each with its field: `algorithm`, `limit`, `window`, `burst`, `post-paid`,
-    /// `max-debt`, `near-limit`, `overridable`, or one of [`StoreFailureSpec`].
+    /// `reservable`, `hold`, `max-debt`, `near-limit`, `overridable`, or one of [`StoreFailureSpec`].
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
@@ -65,7 +69,13 @@ impl DescriptorSpec {
             problems.add("algorithm", "must not be concurrency: Envoy makes no reservations");
         }
         let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
-        let max_debt = self.max_debt(rate, grant, coupling, &mut problems);
+        let holds =
+            HoldSpec { reservable: self.reservable, hold: self.hold, ..HoldSpec::default() };
+        let holds = holds.build(false, &mut problems).ok().flatten();
+        if holds.is_some() && (self.unlimited || coupling == Coupling::EachAlone) {
+            problems.add("reservable", "not with unlimited: true or envoy.count-refused");
+        }
+        let max_debt = self.max_debt(rate, grant, holds.is_some(), coupling, &mut problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
         if self.overridable && self.unlimited {
             problems.add("overridable", "not with unlimited: true, which has no window");
@@ -89,6 +99,7 @@ impl DescriptorSpec {
             overridable: self.overridable,
             is_detailed: self.is_detailed,
             is_post_paid: self.post_paid,
+            holds,
             max_debt,
             metadata: self.metadata,
             file: self.file,
@@ -100,16 +111,18 @@ impl DescriptorSpec {
         &self,
         rate: Option<Rate>,
         grant: Option<Grant>,
+        is_reservable: bool,
         coupling: Coupling,
         problems: &mut Problems,
     ) -> Option<u64> {
         let algorithm = rate.map(|rate| rate.algorithm);
         let is_fixed = algorithm == Some(Algorithm::FixedWindow);
         let is_counted = coupling == Coupling::EachAlone && is_fixed;
-        let debt =
-            DebtSpec { later: self.post_paid.then_some("post-paid"), max_debt: self.max_debt };
-        let beside = "only with post_paid: true, or for a fixed window with envoy.count-refused";
-        let beside = (self.unlimited || !(self.post_paid || is_counted)).then_some(beside);
+        let later = is_reservable.then_some("reservable");
+        let later = self.post_paid.then_some("post-paid").or(later);
+        let debt = DebtSpec { later, max_debt: self.max_debt };
+        let beside = "only with post_paid or reservable: true, or for a fixed window with envoy.count-refused";
+        let beside = (self.unlimited || !(later.is_some() || is_counted)).then_some(beside);
         debt.build(algorithm, grant, beside, problems)
     }
 }

@@ -40,4 +40,4 @@ pub use rule::{MatcherSpec, OverrideSpec, RuleSpec};
 pub use set::RulesSpec;
 
 pub(super) use problem::Problems;
-pub(super) use rate::{DebtSpec, Rate, SHARE};
+pub(super) use rate::{DebtSpec, HoldSpec, Rate, SHARE};

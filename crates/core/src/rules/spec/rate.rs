@@ -7,12 +7,15 @@ use super::Field;
 use super::problem::{InvalidField, Problems};
 use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
-use crate::rules::{Grant, OnStoreFailure, Share};
+use crate::reservation::{Holds, Reservation};
+use crate::rules::{Grant, HoldTerms, OnStoreFailure, Share};
 
 pub(crate) const BOOLEAN: &str = "must be true or false";
 pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
 pub(crate) const NO_DEBT: &str =
     "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
+const HOLD: &str = "must be 100ms to 24h";
+const MAX_HOLDS: &str = "must be a whole number from 1 to 10000";
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -39,6 +42,14 @@ pub struct StoreFailureSpec {
     pub fail_open: Field<bool>,
     /// Whether requests pass while the circuit breaker of the store is open.
     pub breaker_opens_rule: Field<bool>,
+}
+
+/// Whether, how long, and how often reservations hold units of a rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HoldSpec {
+    pub(crate) reservable: Field<bool>,
+    pub(crate) hold: Field<Micros>,
+    pub(crate) max_holds: Field<u64>,
 }
 
 /// The debt of a rule whose costs come later.
@@ -102,6 +113,41 @@ impl RateSpec {
         let algorithm = algorithm.unwrap_or(default);
         let rate = Rate { algorithm, units: units.min(Limit::MAX_UNITS), window };
         (Some(rate), burst.ok().and_then(|burst| rate.grant(burst, problems)))
+    }
+}
+
+impl HoldSpec {
+    /// Longest time of a hold of a rule without `hold`.
+    const DEFAULT_TIME: Micros = Micros::from_secs(60);
+    /// Most holds of a key of a rule without `max-holds`.
+    const DEFAULT_MOST: u32 = 1_000;
+
+    /// Checks the terms. Rules with slots hold, too, as many as their limit allows.
+    pub(crate) fn build(
+        self,
+        has_slots: bool,
+        problems: &mut Problems,
+    ) -> Result<Option<HoldTerms>, InvalidField> {
+        let reservable = problems.read("reservable", self.reservable, BOOLEAN);
+        let is_time =
+            |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
+        let longest = problems.check("hold", &self.hold, HOLD, is_time);
+        let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
+        let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
+        let holds = reservable? == Some(true) || has_slots;
+        for (field, is_set) in
+            [("hold", !self.hold.is_unset()), ("max-holds", !self.max_holds.is_unset())]
+        {
+            if is_set && !holds {
+                problems.add(field, "only with reservable: true or concurrency");
+            }
+        }
+        let default = if has_slots { Holds::MAX } else { Self::DEFAULT_MOST };
+        let (longest, most) = (longest?.copied(), most?.copied());
+        Ok(holds.then(|| HoldTerms {
+            longest: longest.unwrap_or(Self::DEFAULT_TIME),
+            most: most.and_then(|most| u32::try_from(most).ok()).unwrap_or(default),
+        }))
     }
 }
 

@@ -8,17 +8,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
-use super::rate::{self, BOOLEAN, DebtSpec, Rate, SHARE};
+use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
 use super::{
     CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, candidate,
     key_by,
 };
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
 use crate::clock::Micros;
-use crate::reservation::{Holds, Reservation};
 use crate::rules::{
-    Candidate, EnforcedShare, Grant, HoldTerms, Matcher, Mode, Override, Part, Pattern, Rule,
-    RuleMode, Share,
+    Candidate, EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -31,8 +29,6 @@ const TEXTS: &str = "must be a string or a list of strings; quote numbers and bo
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
-const HOLD: &str = "must be 100ms to 24h";
-const MAX_HOLDS: &str = "must be a whole number from 1 to 10000";
 const COST: &str = "must be a whole number from 1 to 4294967295";
 const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
 
@@ -203,10 +199,6 @@ impl RuleSpec {
     pub const DEFAULT_ALGORITHM: Algorithm = Algorithm::SlidingWindowLog;
     /// Units per window of a default rule without `limit`.
     pub const DEFAULT_LIMIT: u64 = 5;
-    /// Longest time of a hold of a rule without `hold`.
-    pub const DEFAULT_HOLD: Micros = Micros::from_secs(60);
-    /// Most holds of a key of a rule without `max-holds`.
-    pub const DEFAULT_HOLDS: u32 = 1_000;
     /// Window of a default rule without `window`.
     pub const DEFAULT_WINDOW: Micros = Micros::from_secs(60);
 
@@ -298,7 +290,8 @@ impl RuleSpec {
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));
-        let holds = self.build_holds(problems);
+        let Self { reservable, hold, max_holds, .. } = *self;
+        let holds = HoldSpec { reservable, hold, max_holds }.build(has_slots, problems);
         let is_reservable = matches!(holds, Ok(Some(_))) && !has_slots;
         let later = is_reservable.then_some("reservable");
         let later = is_post_paid.then_some("post-paid").or(later);
@@ -399,34 +392,6 @@ impl RuleSpec {
         let units = |units: &u64| u32::try_from(*units).ok().filter(|units| *units > 0);
         let cost = problems.check("cost", &self.cost, COST, |given| units(given).is_some())?;
         Ok(cost.and_then(units).map(Cost::new))
-    }
-
-    /// Reads the terms of holds.
-    fn build_holds(&self, problems: &mut Problems) -> Result<Option<HoldTerms>, InvalidField> {
-        let reservable = problems.read("reservable", self.reservable, BOOLEAN);
-        let is_time =
-            |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
-        let longest = problems.check("hold", &self.hold, HOLD, is_time);
-        let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
-        let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
-        let has_slots = self.algorithm.value().is_some_and(|of| of.has_slots());
-        let is_reservable = reservable? == Some(true) || has_slots;
-        for (field, is_set) in
-            [("hold", !self.hold.is_unset()), ("max-holds", !self.max_holds.is_unset())]
-        {
-            if is_set && !is_reservable {
-                problems.add(field, "only with reservable: true or concurrency");
-            }
-        }
-        let (longest, most) = (longest?.copied(), most?.copied());
-        Ok(is_reservable.then(|| HoldTerms {
-            longest: longest.unwrap_or(Self::DEFAULT_HOLD),
-            most: most.and_then(|holds| u32::try_from(holds).ok()).unwrap_or(if has_slots {
-                Holds::MAX
-            } else {
-                Self::DEFAULT_HOLDS
-            }),
-        }))
     }
 
     /// Reads the mode, in either notation.
