@@ -21,8 +21,10 @@ use crate::channel::ApiChannel;
 use crate::verdict::Verdict;
 
 pub use self::builder::{ClientBuilder, ConnectError};
+pub use self::reservations::Reservation;
 
 mod builder;
+mod reservations;
 mod retry;
 
 /// A client of the service. Clones share the connection and the cache of refusals.

@@ -57,7 +57,7 @@ pub mod tower;
 mod verdict;
 
 pub use self::channel::ApiChannel;
-pub use self::client::{CheckError, Client, ClientBuilder, ConnectError};
+pub use self::client::{CheckError, Client, ClientBuilder, ConnectError, Reservation};
 pub use self::verdict::{AnsweredBy, Verdict};
 /// Requests, decisions and clocks.
 pub use rlaas_core;

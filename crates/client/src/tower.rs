@@ -1,13 +1,14 @@
 //! Decisions by the service for the tower layer of rlaas-limiter.
 
+use rlaas_core::algorithm::Cost;
 use rlaas_core::clock::Deadline;
-use rlaas_core::decide::{Decide, NoVerdict};
+use rlaas_core::decide::{Decide, NoVerdict, Reserve};
 use rlaas_core::rules::Request;
 use rlaas_core::summary::Summary;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use thiserror::Error;
 
-use crate::client::Client;
+use crate::client::{Client, Reservation};
 use crate::verdict::{AnsweredBy, Verdict};
 
 /// Decides requests by the service. Created by [`remote`].
@@ -49,14 +50,37 @@ impl Decide for Remote {
         deadline: Deadline,
     ) -> Result<Verdict, NoVerdict> {
         let verdict = self.0.check_with_deadline(request, deadline).await;
-        let verdict = verdict.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?;
-        match verdict.response().reason() {
-            _ if verdict.answered_by() == AnsweredBy::Policy => {
-                Err(NoVerdict::NoAnswer(Box::new(Unanswered)))
-            }
-            Reason::NoRule if !Summary::is_allowed(&verdict) => Err(NoVerdict::NoRule),
-            _ => Ok(verdict),
+        answered(verdict.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?)
+    }
+}
+
+impl Reserve for Remote {
+    type Held = Reservation;
+
+    async fn reserve(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> Result<(Verdict, Option<Reservation>), NoVerdict> {
+        let reserved = self.0.reserve(request, None, deadline).await;
+        let (verdict, held) = reserved.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?;
+        Ok((answered(verdict)?, held))
+    }
+
+    async fn settle(&self, held: Reservation, actual: Cost) -> Result<(), NoVerdict> {
+        let settled = held.commit(Some(actual)).await;
+        settled.map(|_| ()).map_err(|error| NoVerdict::NoAnswer(Box::new(error)))
+    }
+}
+
+/// Returns the verdict of a server.
+fn answered(verdict: Verdict) -> Result<Verdict, NoVerdict> {
+    match verdict.response().reason() {
+        _ if verdict.answered_by() == AnsweredBy::Policy => {
+            Err(NoVerdict::NoAnswer(Box::new(Unanswered)))
         }
+        Reason::NoRule if !Summary::is_allowed(&verdict) => Err(NoVerdict::NoRule),
+        _ => Ok(verdict),
     }
 }
 

@@ -5,6 +5,7 @@ use std::error::Error;
 
 use thiserror::Error;
 
+use crate::algorithm::Cost;
 use crate::clock::Deadline;
 use crate::rules::Request;
 use crate::summary::Summary;
@@ -41,6 +42,35 @@ pub trait Decide {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> impl Future<Output = Result<Self::Verdict, NoVerdict>> + Send;
+}
+
+/// Reserves units for requests, and settles them when it is known what they have cost.
+pub trait Reserve: Decide {
+    /// What is to be settled.
+    type Held: Send + 'static;
+
+    /// Decides one request, as [`Decide::decide`] does, and holds its cost where rules say so. Nothing is
+    /// held if it is denied or if no rule holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decide::decide`].
+    fn reserve(
+        &self,
+        request: &Request<'_>,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<(Self::Verdict, Option<Self::Held>), NoVerdict>> + Send;
+
+    /// Charges what a request has cost, and returns the rest: all of it if it has cost nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`NoVerdict::NoAnswer`]: what is held is returned when its time is over.
+    fn settle(
+        &self,
+        held: Self::Held,
+        actual: Cost,
+    ) -> impl Future<Output = Result<(), NoVerdict>> + Send;
 }
 
 /// The reason why there is no verdict.

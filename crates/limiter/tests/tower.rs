@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::{Ready, pending, ready};
+use std::future::{Ready, pending, poll_fn, ready};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -21,7 +22,7 @@ use rlaas_limiter::tower::{
     Decide, KeyExtractor, KeyParts, LayerBuilder, NoVerdict, OnNoAnswer, RateLimitLayer, local,
 };
 use rlaas_limiter::verdict::{RuleDecision, Source};
-use rlaas_limiter::{Deadline, Limiter, Verdict, rules};
+use rlaas_limiter::{Deadline, Limiter, Rule, Verdict, rules};
 use tokio::net::TcpListener;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -200,6 +201,73 @@ impl Decide for Decider {
         };
         Ok(Verdict::from_decisions([decision].into_iter().collect()))
     }
+}
+
+/// Responds with what a request has cost: its path; never to `/lost`.
+#[derive(Clone)]
+struct Costly;
+
+impl Service<Request<()>> for Costly {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        Box::pin(async move {
+            let units = &request.uri().path()[1..];
+            if units == "lost" {
+                pending::<()>().await;
+            }
+            Ok(Response::builder()
+                .header("x-units", units)
+                .body(String::new())
+                .expect("a response"))
+        })
+    }
+}
+
+#[tokio::test]
+async fn costs_are_reserved_and_settled_by_responses() {
+    let tokens = Rule::token_bucket("tokens").limit(100).per(LONG).reservable(LONG);
+    let limiter = Limiter::builder().rule(tokens).build().expect("a limiter");
+    let key = KeyExtractor::custom(|_| Some(KeyParts::user("alice").cost(60)));
+    let layer = RateLimitLayer::builder(local(limiter.clone()), key).settle_by(|response| {
+        let units = response.headers.get("x-units").and_then(|value| value.to_str().ok());
+        units.and_then(|units| units.parse().ok()).unwrap_or(0)
+    });
+    let mut service = layer.build().expect("a layer").layer(Costly);
+    let left = || {
+        let look = rules::Request::user("alice").cost(0).build().expect("a request");
+        let looked = limiter.check_now(&look).expect("memory").expect("a verdict");
+        looked.deciding().decision.remaining
+    };
+    // What is settled in the background is there when other tasks have run.
+    let settled = async |units: i64| {
+        while left() != units {
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut call = |path: &str| service.call(Request::get(path).body(()).expect("a request"));
+    assert_eq!(call("/25").await.expect("a response").status(), StatusCode::OK);
+    settled(75).await;
+    // While a request is under way its cost is held: there is none for another. It is dropped.
+    let mut lost = call("/lost");
+    let started = poll_fn(|context| Poll::Ready(lost.as_mut().poll(context))).await;
+    assert!(started.is_pending());
+    assert_eq!(left(), 15);
+    let refused = call("/1").await.expect("a response");
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(lost);
+    settled(75).await;
+    // More than was held becomes debt, and a response that says nothing costs nothing.
+    assert_eq!(call("/none").await.expect("a response").status(), StatusCode::OK);
+    settled(75).await;
+    assert_eq!(call("/90").await.expect("a response").status(), StatusCode::OK);
+    settled(-15).await;
 }
 
 fn everybody() -> KeyExtractor {

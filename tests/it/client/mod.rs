@@ -4,6 +4,7 @@ mod deadlines;
 mod load;
 mod no_answer;
 mod remembered_denials;
+mod reservations;
 mod retries;
 mod tls_and_tokens;
 

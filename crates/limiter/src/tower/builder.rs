@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_core::decide::{Decide, OnNoAnswer};
+use http::response::Parts;
+use rlaas_core::decide::{Decide, OnNoAnswer, Reserve};
 use rlaas_core::refusal_cache::RefusalCache;
 use rlaas_core::rules::spec::Problem;
 use thiserror::Error;
@@ -13,13 +14,14 @@ use thiserror::Error;
 use super::key::KeyExtractor;
 use super::layer::{LayerSettings, RateLimitLayer};
 use super::protocol::{Grpc, Http};
+use super::settlement::Settlements;
 use crate::clock::Clock;
 use crate::headers::LimitHeaders;
 
 /// Builds a [`RateLimitLayer`]; created by [`RateLimitLayer::builder`].
 #[derive(Debug)]
 #[must_use]
-pub struct LayerBuilder<D, P = Http> {
+pub struct LayerBuilder<D: Decide, P = Http> {
     decider: D,
     key: KeyExtractor,
     headers: LimitHeaders,
@@ -27,6 +29,7 @@ pub struct LayerBuilder<D, P = Http> {
     timeout: Option<Duration>,
     max_age: Duration,
     clock: Clock,
+    settlements: Option<Settlements<D::Verdict>>,
     protocol: PhantomData<P>,
 }
 
@@ -53,6 +56,7 @@ impl<D: Decide> RateLimitLayer<D> {
             timeout: None,
             max_age: Duration::from_secs(1),
             clock: Clock::default(),
+            settlements: None,
             protocol: PhantomData,
         }
     }
@@ -61,9 +65,47 @@ impl<D: Decide> RateLimitLayer<D> {
 impl<D: Decide, P> LayerBuilder<D, P> {
     /// Selects gRPC: rejections have a gRPC status, and `grpc-timeout` limits the wait.
     pub fn grpc(self) -> LayerBuilder<D, Grpc> {
-        let Self { decider, key, headers, on_no_answer, timeout, max_age, clock, .. } = self;
-        let protocol = PhantomData;
-        LayerBuilder { decider, key, headers, on_no_answer, timeout, max_age, clock, protocol }
+        let Self {
+            decider, key, headers, on_no_answer, timeout, max_age, clock, settlements, ..
+        } = self;
+        LayerBuilder {
+            decider,
+            key,
+            headers,
+            on_no_answer,
+            timeout,
+            max_age,
+            clock,
+            settlements,
+            protocol: PhantomData,
+        }
+    }
+
+    /// Reserves the cost of each request, and settles the reservation by the head of the response: `units`
+    /// returns what the request has cost, such as from a header or an extension. Requests without a
+    /// response, and those that are dropped, cost nothing. Rules that do not hold take the cost for good.
+    ///
+    /// ```
+    /// # use rlaas_limiter::tower::{KeyExtractor, RateLimitLayer, local};
+    /// # use rlaas_limiter::{Limiter, Rule};
+    /// # use std::time::Duration;
+    /// let tokens = Rule::token_bucket("tokens").limit(30_000).per(Duration::from_secs(60));
+    /// let tokens = tokens.reservable(Duration::from_secs(60));
+    /// let limiter = Limiter::builder().rule(tokens).build()?;
+    /// let layer = RateLimitLayer::builder(local(limiter), KeyExtractor::header("x-api-key"))
+    ///     .settle_by(|response| {
+    ///         let tokens = response.headers.get("x-tokens").and_then(|value| value.to_str().ok());
+    ///         tokens.and_then(|tokens| tokens.parse().ok()).unwrap_or(0)
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle_by(self, units: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self
+    where
+        D: Reserve + Clone + Send + Sync + 'static,
+    {
+        let settlements = Some(Settlements::new(self.decider.clone(), units));
+        Self { settlements, ..self }
     }
 
     /// Sets the headers that describe the limits; by default those of the IETF draft.
@@ -100,7 +142,9 @@ impl<D: Decide, P> LayerBuilder<D, P> {
     ///
     /// [`InvalidLayer`] with every invalid setting.
     pub fn build(self) -> Result<RateLimitLayer<D, P>, InvalidLayer> {
-        let Self { decider, key, headers, on_no_answer, timeout, max_age, clock, .. } = self;
+        let Self {
+            decider, key, headers, on_no_answer, timeout, max_age, clock, settlements, ..
+        } = self;
         let mut problems = Vec::new();
         let key = key.build(&mut problems);
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
@@ -111,7 +155,8 @@ impl<D: Decide, P> LayerBuilder<D, P> {
             return Err(InvalidLayer(problems));
         };
         let refusals = RefusalCache::new(max_age, clock);
-        let settings = LayerSettings { decider, key, headers, on_no_answer, timeout, refusals };
+        let settings =
+            LayerSettings { decider, key, headers, on_no_answer, timeout, refusals, settlements };
         Ok(RateLimitLayer::new(Arc::new(settings.into())))
     }
 }

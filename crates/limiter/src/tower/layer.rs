@@ -18,6 +18,8 @@ use tower_service::Service;
 
 use super::key::{KeyParts, KeyReader};
 use super::protocol::{Http, Protocol, Rejection, add};
+use super::settlement::{Held, MaybeHeld, Settlements};
+use crate::algorithm::Cost;
 use crate::clock::Deadline;
 use crate::headers::{Header, LimitHeaders};
 use crate::rules;
@@ -45,6 +47,8 @@ pub(super) struct LayerSettings<D: Decide> {
     pub(super) on_no_answer: OnNoAnswer,
     pub(super) timeout: Option<Duration>,
     pub(super) refusals: RefusalCache<D::Verdict>,
+    /// Set if costs are reserved.
+    pub(super) settlements: Option<Settlements<D::Verdict>>,
 }
 
 /// Admits or rejects requests.
@@ -67,13 +71,21 @@ impl<D: Decide, P> RateLimitLayer<D, P> {
 }
 
 impl<D: Decide> Admission<D> {
-    /// Admits a request, and returns the headers to add to its response.
-    async fn admit(&self, parts: &Parts, caller: Deadline) -> Result<Vec<Header>, Rejection> {
+    /// Admits a request, and returns the headers to add to its response, and what is held for it.
+    async fn admit(
+        &self,
+        parts: &Parts,
+        caller: Deadline,
+    ) -> Result<(Vec<Header>, Held), Rejection> {
         let LayerSettings { key, headers, on_no_answer, .. } = &self.settings;
-        let Some(key) = key.read(parts)? else { return Ok(Vec::new()) };
+        let nothing = Held { reservation: None, actual: Cost::NONE };
+        let Some(key) = key.read(parts)? else { return Ok((Vec::new(), nothing)) };
         match self.decide(&key, caller).await? {
-            Ok(verdict) if verdict.is_allowed() => Ok(headers.for_verdict(&verdict)),
-            Ok(verdict) => Err(Rejection::from_verdict(&verdict, *headers)),
+            Ok((verdict, reservation)) if verdict.is_allowed() => {
+                let headers = headers.for_verdict(&verdict);
+                Ok((headers, Held { reservation, ..nothing }))
+            }
+            Ok((verdict, _)) => Err(Rejection::from_verdict(&verdict, *headers)),
             Err(NoVerdict::NoRule) => Err(Rejection::no_rule()),
             // The policy does not apply to a caller whose own deadline has passed.
             Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
@@ -82,7 +94,7 @@ impl<D: Decide> Admission<D> {
                     tracing::warn!(%error, policy = ?on_no_answer, "rate limit check failed");
                 }
                 match on_no_answer {
-                    OnNoAnswer::Allow => Ok(Vec::new()),
+                    OnNoAnswer::Allow => Ok((Vec::new(), nothing)),
                     OnNoAnswer::Deny => Err(Rejection::no_answer()),
                 }
             }
@@ -93,20 +105,25 @@ impl<D: Decide> Admission<D> {
         &self,
         key: &KeyParts,
         caller: Deadline,
-    ) -> Result<Result<D::Verdict, NoVerdict>, Rejection> {
-        let LayerSettings { decider, timeout, refusals, .. } = &self.settings;
+    ) -> Result<MaybeHeld<D::Verdict>, Rejection> {
+        let LayerSettings { decider, timeout, refusals, settlements, .. } = &self.settings;
         let attributes: Vec<(&str, &str)> =
             key.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
         let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
         let request = request.attributes(&attributes[..]).build().map_err(Rejection::invalid)?;
         let cache_key = refusals.key(&request);
         if let Some(denial) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
-            return Ok(Ok(denial));
+            return Ok(Ok((denial, None)));
         }
         let requested_at = refusals.now();
         let deadline = timeout.map_or(caller, |timeout| caller.or_within(timeout));
-        let verdict = in_time(decider.decide(&request, deadline), deadline).await;
-        if let Ok(verdict) = &verdict {
+        let decided = if let Some(settlements) = settlements {
+            in_time(settlements.reserve(&request, deadline), deadline).await
+        } else {
+            let decided = in_time(decider.decide(&request, deadline), deadline).await;
+            decided.map(|verdict| (verdict, None))
+        };
+        if let Ok((verdict, _)) = &decided {
             if self.is_failing.swap(false, Ordering::Relaxed) {
                 tracing::info!("rate limit checks succeed again");
             }
@@ -114,7 +131,7 @@ impl<D: Decide> Admission<D> {
                 refusals.insert(cache_key, requested_at, verdict);
             }
         }
-        Ok(verdict)
+        Ok(decided)
     }
 }
 
@@ -166,11 +183,17 @@ where
         let admission = Arc::clone(&self.admission);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let headers = match admission.admit(&parts, P::deadline(&parts.headers)).await {
-                Ok(headers) => headers,
+            let admitted = admission.admit(&parts, P::deadline(&parts.headers)).await;
+            let (headers, mut held) = match admitted {
+                Ok(admitted) => admitted,
                 Err(rejection) => return Ok(P::response(&rejection)),
             };
             let mut response = inner.call(Request::from_parts(parts, body)).await?;
+            if let Some(settlements) = &admission.settings.settlements {
+                let (parts, body) = response.into_parts();
+                held.actual = settlements.cost(&parts);
+                response = Response::from_parts(parts, body);
+            }
             add(response.headers_mut(), &headers);
             Ok(response)
         })

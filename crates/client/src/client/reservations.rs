@@ -1,0 +1,169 @@
+//! Reservations: units that are held before the work and settled after it.
+
+use std::time::Duration;
+
+use rlaas_core::algorithm::Cost;
+use rlaas_core::clock::Deadline;
+use rlaas_core::rules::Request;
+use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
+use rlaas_proto::ratelimit::v1::{
+    CancelRequest, CommitRequest, ExtendRequest, ReserveRequest, Settlement,
+};
+use tokio::time::timeout;
+use tonic::{Response, Status};
+
+use super::{CheckError, Client, is_rejection, message};
+use crate::channel::ApiChannel;
+use crate::verdict::Verdict;
+
+/// A reservation that stands. It ends by itself if it is dropped, when its time is over.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    client: Client,
+    id: String,
+    expires_at: prost_types::Timestamp,
+}
+
+impl Client {
+    /// Decides one request, within the client's timeout and before `deadline`. Rules that hold hold its
+    /// cost for up to `hold_for`, by default for the shortest time of these rules; the others take it.
+    /// There is no reservation if the request is denied, if no rule holds, or if no store has decided.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::check`].
+    pub async fn reserve(
+        &self,
+        request: &Request<'_>,
+        hold_for: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<(Verdict, Option<Reservation>), CheckError> {
+        let request_id = request.request_id().unwrap_or_default().to_owned();
+        let request = Some(message(request, request_id));
+        let request = ReserveRequest { request, ttl: hold_for.map(duration) };
+        let until = deadline.or_within(self.shared.timeout);
+        let mut service = self.reservations();
+        let reserved = within(until, service.reserve(with_timeout(request, until))).await;
+        let reserved = match reserved {
+            Ok(response) => response,
+            Err(status) => return self.without_response(status).map(|verdict| (verdict, None)),
+        };
+        let (metadata, mut reserved, extensions) = reserved.into_parts();
+        let verdict = reserved.verdict.take().unwrap_or_default();
+        let verdict = Verdict::of_server(Response::from_parts(metadata, verdict, extensions));
+        let (id, client) = (reserved.reservation_id, self.clone());
+        let expires_at = reserved.expires_at.unwrap_or_default();
+        let reservation = (!id.is_empty()).then(|| Reservation { client, id, expires_at });
+        Ok((verdict, reservation))
+    }
+
+    fn reservations(&self) -> ReservationServiceClient<ApiChannel> {
+        ReservationServiceClient::new(self.channel.clone())
+    }
+}
+
+impl Reservation {
+    /// Returns the id, by which any client of the same project can settle it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the time when it ends by itself, by the clock of the store.
+    pub fn expires_at(&self) -> prost_types::Timestamp {
+        self.expires_at
+    }
+
+    /// Adds units, time from now on, or both. A denial leaves it as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::Rejected`] if it has ended, [`CheckError::NoAnswer`] whatever the policy is.
+    pub async fn extend(
+        &mut self,
+        cost: Cost,
+        hold_for: Option<Duration>,
+    ) -> Result<Verdict, CheckError> {
+        let request = ExtendRequest {
+            reservation_id: self.id.clone(),
+            cost: Some(cost.units()),
+            ttl: hold_for.map(duration),
+            ..ExtendRequest::default()
+        };
+        let until = Deadline::within(self.client.shared.timeout);
+        let mut service = self.client.reservations();
+        let extended = within(until, service.extend(with_timeout(request, until))).await;
+        let (metadata, extended, extensions) = extended.map_err(failed)?.into_parts();
+        self.expires_at = extended.expires_at.unwrap_or(self.expires_at);
+        let verdict = extended.verdict.unwrap_or_default();
+        Ok(Verdict::of_server(Response::from_parts(metadata, verdict, extensions)))
+    }
+
+    /// Ends it: charges `actual`, by default what is held, and returns the rest. Asks again once: however
+    /// often it is called, it charges once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::extend`].
+    pub async fn commit(&self, actual: Option<Cost>) -> Result<Vec<Settlement>, CheckError> {
+        let actual = actual.map(Cost::units);
+        let commit = async || {
+            let reservation_id = self.id.clone();
+            let request = CommitRequest { reservation_id, actual, ..CommitRequest::default() };
+            let until = Deadline::within(self.client.shared.timeout);
+            let mut service = self.client.reservations();
+            within(until, service.commit(with_timeout(request, until))).await
+        };
+        let settled = match commit().await {
+            Err(status) if !is_rejection(status.code()) => commit().await,
+            settled => settled,
+        };
+        Ok(settled.map_err(failed)?.into_inner().settlements)
+    }
+
+    /// Ends it and returns all that it holds. Asks again once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::extend`].
+    pub async fn cancel(&self) -> Result<Vec<Settlement>, CheckError> {
+        let cancel = async || {
+            let request = CancelRequest { reservation_id: self.id.clone() };
+            let until = Deadline::within(self.client.shared.timeout);
+            let mut service = self.client.reservations();
+            within(until, service.cancel(with_timeout(request, until))).await
+        };
+        let settled = match cancel().await {
+            Err(status) if !is_rejection(status.code()) => cancel().await,
+            settled => settled,
+        };
+        Ok(settled.map_err(failed)?.into_inner().settlements)
+    }
+}
+
+fn failed(status: Status) -> CheckError {
+    if is_rejection(status.code()) {
+        CheckError::Rejected(Box::new(status))
+    } else {
+        CheckError::NoAnswer(Box::new(status))
+    }
+}
+
+/// Converts a time; one of more than 2^63 s is cut.
+fn duration(time: Duration) -> prost_types::Duration {
+    time.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
+}
+
+fn with_timeout<T>(message: T, until: Deadline) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(until.remaining());
+    request
+}
+
+/// The timeout of the channel does not include the time to connect.
+async fn within<T>(
+    until: Deadline,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let result = timeout(until.remaining(), call).await;
+    result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")))
+}
