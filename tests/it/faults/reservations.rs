@@ -1,17 +1,22 @@
 //! Reservations in a cluster, and when a caller, an instance or Redis ends.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
 use rlaas_proto::ratelimit::v1::{
-    CheckRequest, CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
+    CancelRequest, CheckRequest, CommitRequest, CommitResponse, ExtendRequest, ReserveRequest,
+    ReserveResponse,
 };
 use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::process::{Rlaas, connect};
 use rlaas_testkit::redis::RedisServer;
+use rlaas_testkit::sentinel::Sentinels;
 use rlaas_testkit::{TempDir, eventually};
 use tonic::{Code, Status};
+
+use crate::admin::step_proxy::{StepFault, StepProxy};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -136,4 +141,177 @@ async fn many_callers_hold_no_more_than_there_is() {
     let all = futures_util::future::join_all(settled.chain(again)).await;
     assert!(all.iter().all(|one| one.as_ref().expect("settled").settlements[0].charged == 1));
     assert_eq!(left(&servers[0], "/llm", "t").await, [67], "each is charged once");
+}
+
+/// Tokens, and one slot, each by tenant.
+const TOKENS_AND_SLOT: &str = "\
+rules:
+  - {name: tokens, endpoint: /llm, algorithm: token-bucket, limit: 100, window: 366d, reservable: true, hold: 1h}
+  - {name: slot, endpoint: /job, algorithm: concurrency, limit: 1, hold: 2s}
+";
+
+fn on(urls: &str, timeout: &str, rules: &Path) -> Rlaas {
+    let timeout = format!("store.redis.timeout={timeout}");
+    Rlaas::start_from(rules, &["store.backend=redis", urls, &timeout])
+}
+
+#[tokio::test]
+async fn a_call_whose_reply_is_lost_is_repeated_and_charges_once() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", TOKENS_AND_SLOT);
+    let redis = RedisServer::start();
+    let proxy = StepProxy::to(redis.port());
+    let url = |port| format!("store.redis.url=redis://127.0.0.1:{port}");
+    let first = on(&url(proxy.port()), "300ms", &rules);
+    let second = on(&url(redis.port()), "10s", &rules);
+    let mut client = ReservationServiceClient::new(connect(first.grpc()).await);
+    let lose_reply = || proxy.fail_at(&["%holds"], 0, StepFault::Unanswered);
+    let heal = async || {
+        assert!(proxy.has_failed());
+        proxy.heal();
+        eventually("the store answers again", SOON, async || {
+            first.client().await.check(request("/llm", "t", 0)).await.is_ok()
+        })
+        .await;
+    };
+    assert_eq!(left(&first, "/llm", "t").await, [100]);
+    let held = reserve(&second, request("/llm", "t", 40)).await.expect("a reservation");
+
+    // What a Reserve without a reply holds comes back by itself.
+    lose_reply();
+    let ttl = Some(prost_types::Duration { seconds: 2, nanos: 0 });
+    let lost = ReserveRequest { request: Some(request("/llm", "t", 30)), ttl };
+    client.reserve(lost).await.expect_err("no reply");
+    heal().await;
+    assert_eq!(left(&second, "/llm", "t").await, [30]);
+    eventually("the hold ends", SOON, async || left(&second, "/llm", "t").await == [60]).await;
+
+    // An Extend may have added its units.
+    lose_reply();
+    let reservation_id = held.reservation_id.clone();
+    let more = ExtendRequest { reservation_id, cost: Some(10), ..ExtendRequest::default() };
+    client.extend(more).await.expect_err("no reply");
+    heal().await;
+    assert_eq!(left(&second, "/llm", "t").await, [50]);
+
+    // A Commit charges once, a Cancel returns once.
+    lose_reply();
+    let unanswered = commit(&first, &held.reservation_id, 15).await.expect_err("no reply");
+    assert_eq!(unanswered.code(), Code::Unavailable);
+    heal().await;
+    for server in [&first, &second] {
+        let again = commit(server, &held.reservation_id, 15).await.expect("the settlement");
+        let settled = &again.settlements[0];
+        assert_eq!((again.replayed, settled.charged, settled.returned), (true, 15, 35));
+    }
+    assert_eq!(left(&second, "/llm", "t").await, [85]);
+    let held = reserve(&second, request("/llm", "t", 20)).await.expect("a reservation");
+    let cancel = CancelRequest { reservation_id: held.reservation_id };
+    lose_reply();
+    client.cancel(cancel.clone()).await.expect_err("no reply");
+    heal().await;
+    let again = client.cancel(cancel).await.expect("the settlement").into_inner();
+    assert_eq!((again.replayed, again.settlements[0].returned), (true, 20));
+    assert_eq!(left(&second, "/llm", "t").await, [85]);
+}
+
+#[tokio::test]
+async fn reservations_outlive_a_redis_that_keeps_its_data() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", TOKENS_AND_SLOT);
+    let data = TempDir::new();
+    let kept = data.path("").display().to_string();
+    let durable = ["--dir", &kept, "--appendonly", "yes", "--appendfsync", "always"];
+    let mut redis = RedisServer::start_with(&durable);
+    let server = on(&format!("store.redis.url={}", redis.url()), "5s", &rules);
+    let mut restart = async || {
+        redis.kill();
+        redis.restart();
+        eventually("Redis is back", SOON, async || {
+            server.client().await.check(request("/llm", "t", 0)).await.is_ok()
+        })
+        .await;
+    };
+    let held = reserve(&server, request("/llm", "t", 40)).await.expect("a reservation");
+    restart().await;
+    assert_eq!(left(&server, "/llm", "t").await, [60]);
+    let mut client = ReservationServiceClient::new(connect(server.grpc()).await);
+    let reservation_id = held.reservation_id.clone();
+    let more = ExtendRequest { reservation_id, cost: Some(10), ..ExtendRequest::default() };
+    client.extend(more).await.expect("an extension");
+    restart().await;
+    assert_eq!(left(&server, "/llm", "t").await, [50]);
+    for replayed in [false, true, true] {
+        let settled = commit(&server, &held.reservation_id, 30).await.expect("a settlement");
+        assert_eq!((settled.replayed, settled.settlements[0].charged), (replayed, 30));
+        restart().await;
+        assert_eq!(left(&server, "/llm", "t").await, [70]);
+    }
+    // A slot stays taken, and is free when its time is over.
+    let lost = reserve(&server, request("/job", "t", 1)).await.expect("a reservation");
+    restart().await;
+    eventually("the slot is free", SOON, async || {
+        let held = reserve(&server, request("/job", "t", 1)).await.expect("an answer");
+        let ends = lost.expires_at.as_ref().map(|at| (at.seconds, at.nanos));
+        let began = held.expires_at.as_ref().map(|at| (at.seconds - 2, at.nanos));
+        assert!(began.is_none() || began >= ends, "taken by {held:?} before the end of {lost:?}");
+        !held.reservation_id.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn after_a_failover_the_new_master_knows_what_had_reached_it() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", TOKENS_AND_SLOT);
+    let mut sentinels = Sentinels::start().await;
+    let urls = format!("store.redis.urls={}", sentinels.urls().join(","));
+    let settings = ["store.backend=redis", "store.redis.mode=sentinel", &urls];
+    let settings = [&settings[..], &["store.redis.timeout=5s"]].concat();
+    let server = Rlaas::start_from(&rules, &settings);
+    let held = reserve(&server, request("/llm", "t", 40)).await.expect("a reservation");
+    let master = sentinels.master();
+    let offset = |server: &RedisServer| {
+        let info: String = server.query(&["INFO", "replication"]);
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields
+            .find(|(name, _)| *name == "master_repl_offset")
+            .and_then(|(_, at)| at.parse::<u64>().ok())
+    };
+    let written = offset(sentinels.server(master));
+    eventually("the replicas have the hold", SOON, async || {
+        [0, 1].map(|i| offset(sentinels.server(i)) >= written) == [true; 2]
+    })
+    .await;
+    // What is held from now on, no replica has.
+    sentinels.end_replication().await;
+    let lost = reserve(&server, request("/llm", "t", 50)).await.expect("a reservation");
+    assert_eq!(left(&server, "/llm", "t").await, [10]);
+    let old = sentinels.kill_master();
+    sentinels.wait_for_new_master(old).await;
+    eventually("the new master answers", SOON, async || {
+        let looked = server.client().await.check(request("/llm", "t", 0)).await;
+        looked.is_ok_and(|looked| looked.get_ref().remaining == 60)
+    })
+    .await;
+    let gone = commit(&server, &lost.reservation_id, 50).await.expect_err("it is lost");
+    assert_eq!(gone.code(), Code::NotFound);
+    for replayed in [false, true] {
+        let settled = commit(&server, &held.reservation_id, 30).await.expect("a settlement");
+        assert_eq!((settled.replayed, settled.settlements[0].charged), (replayed, 30));
+    }
+    assert_eq!(left(&server, "/llm", "t").await, [70]);
+}
+
+#[tokio::test]
+async fn a_memory_store_that_was_killed_knows_no_reservation() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", TOKENS_AND_SLOT);
+    let server = Rlaas::start_from(&rules, &[]);
+    let held = reserve(&server, request("/llm", "t", 40)).await.expect("a reservation");
+    server.signal("KILL");
+    let server = Rlaas::start_from(&rules, &[]);
+    let gone = commit(&server, &held.reservation_id, 40).await.expect_err("it is lost");
+    assert_eq!(gone.code(), Code::NotFound);
+    assert_eq!(left(&server, "/llm", "t").await, [100]);
 }
