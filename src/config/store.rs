@@ -59,9 +59,11 @@ const SNAPSHOT: Setting = Setting::new(
     "snapshot",
     "Interval at which the counters of the store in this process are written, to state-dir if it \
      is set, else to the folder of the journal. After a crash they are those of the last snapshot. \
-     Without it a restart begins with none.",
+     By default 10s with state-dir; without it, and with off, a restart begins with none.",
 )
 .example("10s");
+/// Interval of snapshots where there is a folder for them.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 const REDIS: Setting = Setting::new("redis", "The store in Redis or Valkey.");
 const USERNAME: Setting = Setting::new(
     "username",
@@ -132,15 +134,13 @@ pub(super) fn read(root: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSet
 }
 
 fn memory(store: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
-    const VALID_INTERVAL: &str = "must be a duration from 1s to 1h, such as 10s";
     let mut section = store.section(MEMORY);
     let max_keys = section.read(MAX_KEYS, "1000000", values::count(1_000_000_000));
     let journal = journal(&mut section);
-    let interval = section.optional(SNAPSHOT, |value| {
-        let range = Duration::from_secs(1)..=Duration::from_hours(1);
-        values::duration(value, range, VALID_INTERVAL)
-    });
+    let interval = section.optional(SNAPSHOT, interval_or_off);
     let folder = state_dir.or(journal.as_ref().map(|journal| &*journal.path));
+    let by_default = state_dir.is_some().then_some(DEFAULT_INTERVAL);
+    let interval = interval.unwrap_or(by_default);
     if interval.is_some() && folder.is_none() {
         section.refuse("snapshot", Invalid::new("requires state-dir or store.memory.journal.path"));
     }
@@ -149,6 +149,20 @@ fn memory(store: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
     let snapshot =
         snapshot.map(|(interval, folder)| SnapshotSettings { path: folder.to_owned(), interval });
     StoreSettings::Memory { memory: MemorySettings { max_keys }, journal, snapshot }
+}
+
+fn interval_or_off(value: &Value) -> Read<Option<Duration>> {
+    const VALID: &str = "must be off, or a duration from 1s to 1h, such as 10s";
+    match value {
+        // YAML reads off as false.
+        Value::Bool(_, false) => Ok((None, "off".to_owned())),
+        _ if value.as_str() == Some("off") => Ok((None, "off".to_owned())),
+        _ => {
+            let range = Duration::from_secs(1)..=Duration::from_hours(1);
+            let (interval, shown) = values::duration(value, range, VALID)?;
+            Ok((Some(interval), shown))
+        }
+    }
 }
 
 fn journal(memory: &mut Section<'_>) -> Option<JournalSettings> {

@@ -70,6 +70,13 @@ impl Holds {
         Some(hold)
     }
 
+    /// Returns `true` if they are in order and their sum is right. Decisions need valid ones, so check those
+    /// that come from elsewhere, such as a file.
+    pub fn is_valid(&self) -> bool {
+        let sum = self.list.iter().try_fold(0_u64, |sum, hold| sum.checked_add(hold.units));
+        self.list.is_sorted_by_key(|hold| (hold.ends_at, hold.number)) && sum == Some(self.sum)
+    }
+
     /// Returns their number, those that have ended included.
     pub fn len(&self) -> usize {
         self.list.len()
@@ -170,6 +177,7 @@ pub type Settlements = Vec<(Box<str>, Settlement)>;
 
 /// What was charged by one rule, and returned to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Settlement {
     /// Units counted for good. 0 for slots.
     pub charged: u64,
@@ -183,12 +191,18 @@ pub struct Settlement {
 
 /// A settlement that a store remembers, under the number of the reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct RememberedSettlement {
     settlements: Settlements,
     expires_at: Timestamp,
 }
 
 impl RememberedSettlement {
+    /// Creates a settlement that is remembered until `expires_at`.
+    pub const fn new(settlements: Settlements, expires_at: Timestamp) -> Self {
+        Self { settlements, expires_at }
+    }
+
     /// Returns `true` if it has no effect any more.
     pub fn is_expired(&self, time: Timestamp) -> bool {
         time >= self.expires_at
@@ -225,7 +239,7 @@ pub fn execute(
             ) = (&reply.reservation, purpose)
             {
                 let (settlements, expires_at) = (settlements.clone(), time + *memory);
-                *remembered = Some(RememberedSettlement { settlements, expires_at });
+                *remembered = Some(RememberedSettlement::new(settlements, expires_at));
             }
             reply
         }

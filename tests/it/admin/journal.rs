@@ -152,7 +152,7 @@ fn request_of(user: &str, algorithm: Algorithm) -> CheckRequest {
 
 /// Waits for a snapshot that began in a later second than this one.
 #[expect(clippy::disallowed_methods, reason = "the metric is of wall time")]
-async fn wait_for_snapshot(server: &Rlaas) {
+pub(crate) async fn wait_for_snapshot(server: &Rlaas) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let is_later = async || {
         let began = server.metric("rlaas_snapshot_timestamp_seconds").await;

@@ -11,7 +11,7 @@ mod fleet_top_keys;
 mod hashed_ids;
 mod http;
 mod instances;
-mod journal;
+pub(crate) mod journal;
 mod journal_folder;
 mod keys;
 mod left_callers;

@@ -16,6 +16,7 @@ use rlaas_testkit::sentinel::Sentinels;
 use rlaas_testkit::{TempDir, eventually};
 use tonic::{Code, Status};
 
+use crate::admin::journal::wait_for_snapshot;
 use crate::admin::step_proxy::{StepFault, StepProxy};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -314,4 +315,34 @@ async fn a_memory_store_that_was_killed_knows_no_reservation() {
     let gone = commit(&server, &held.reservation_id, 40).await.expect_err("it is lost");
     assert_eq!(gone.code(), Code::NotFound);
     assert_eq!(left(&server, "/llm", "t").await, [100]);
+}
+
+#[tokio::test]
+async fn a_memory_store_with_a_state_dir_keeps_counters_holds_and_settlements() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", TOKENS_AND_SLOT);
+    let state_dir = format!("state-dir={}", dir.path("state").display());
+    let settings = [&*state_dir, "store.memory.snapshot=1s"];
+    let server = Rlaas::start_from(&rules, &settings);
+    let settled = reserve(&server, request("/llm", "t", 40)).await.expect("a reservation");
+    commit(&server, &settled.reservation_id, 10).await.expect("a settlement");
+    let open = reserve(&server, request("/llm", "t", 30)).await.expect("a reservation");
+    assert_eq!(left(&server, "/llm", "t").await, [60]);
+    wait_for_snapshot(&server).await;
+    server.signal("KILL");
+    // The default has a snapshot, too; `off` reads none.
+    for (settings, expected) in
+        [(&settings[..1], 60), (&[&*state_dir, "store.memory.snapshot=off"], 100)]
+    {
+        let server = Rlaas::start_from(&rules, settings);
+        assert_eq!(left(&server, "/llm", "t").await, [expected]);
+        if expected == 60 {
+            let again = commit(&server, &settled.reservation_id, 10).await.expect("it is known");
+            assert_eq!((again.replayed, again.settlements[0].charged), (true, 10));
+            let charged = commit(&server, &open.reservation_id, 25).await.expect("it stands");
+            assert_eq!((charged.replayed, charged.settlements[0].charged), (false, 25));
+            assert_eq!(left(&server, "/llm", "t").await, [65]);
+        }
+        server.signal("KILL");
+    }
 }

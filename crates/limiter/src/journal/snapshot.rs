@@ -23,6 +23,7 @@ use super::whole_file::WholeFile;
 use crate::algorithm::State;
 use crate::clock::{Micros, Timestamp};
 use crate::limit_history::LimitHistory;
+use crate::reservation::{Holds, RememberedSettlement};
 
 const FILE: &str = "snapshot.states";
 /// Extension of a file that was not used because it is damaged.
@@ -54,6 +55,10 @@ pub(crate) enum Part<'a> {
     Mark(Micros, Timestamp),
     /// The snapshot is complete.
     End,
+    /// The holds of a key.
+    Holds(&'a str, Cow<'a, Holds>),
+    /// The settlement of the reservation with this number.
+    Settlement(u128, Cow<'a, RememberedSettlement>),
 }
 
 /// Encoded parts of one frame. Filled while a lock is held, and written without it.
@@ -180,6 +185,7 @@ impl SnapshotWriter<'_> {
 mod tests {
     use super::*;
     use crate::algorithm::{Algorithm, Cost, Limit};
+    use crate::reservation::{Hold, Settlement};
 
     /// The encoding of one state of each algorithm, and of the other parts. Files of this
     /// version must stay readable.
@@ -204,6 +210,12 @@ mod tests {
         encoded.push(encode(&Part::Limits("a:b", Cow::Owned(history))));
         encoded.push(encode(&Part::Mark(Micros::from_secs(60), now)));
         encoded.push(encode(&Part::End));
+        let mut holds = Holds::default();
+        holds.put(Hold { ends_at: now, number: 1 << 64, units: 7 });
+        encoded.push(encode(&Part::Holds("a:b", Cow::Owned(holds))));
+        let settled = Settlement { charged: 1, returned: 2, debt: 3, uncounted: 4 };
+        let settled = RememberedSettlement::new(vec![("a".into(), settled)], now);
+        encoded.push(encode(&Part::Settlement(1 << 64, Cow::Owned(settled))));
         assert_eq!(encoded, PINNED);
     }
 
@@ -233,7 +245,7 @@ mod tests {
         }
     }
 
-    const PINNED: [&str; 10] = [
+    const PINNED: [&str; 12] = [
         "0003613a620197aac10d02f890a68dc2c48203",
         "0003613a62020200009bde9bffbc3102f89ef4a9c2c48203",
         "0003613a6203f882d8f0c1c482030200b8a3b1aac2c48203",
@@ -244,5 +256,7 @@ mod tests {
         "0103613a6200010505808ece1c000000",
         "02808ece1cf882d8f0c1c48203",
         "03",
+        "0403613a6201f882d8f0c1c48203808080808080808080020707",
+        "058080808080808080800201016101020304f882d8f0c1c48203",
     ];
 }

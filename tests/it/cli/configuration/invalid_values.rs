@@ -312,7 +312,7 @@ fn snapshots_need_a_folder_and_a_valid_interval() {
         let text = format!("state-dir: a\nstore: {{memory: {{snapshot: {interval}}}}}");
         let reported = problems(&text);
         assert_eq!(reported.len(), 1, "{interval}: {reported:?}");
-        let range = "store.memory.snapshot: must be a duration from 1s to 1h, such as 10s";
+        let range = "store.memory.snapshot: must be off, or a duration from 1s to 1h, such as 10s";
         assert!(reported[0].starts_with(range), "{interval}: {reported:?}");
     }
 }

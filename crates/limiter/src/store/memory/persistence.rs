@@ -5,6 +5,7 @@
 //! lock of a stripe for at most [`SLOTS_PER_LOCK`] slots. So keys are in a snapshot as they were at
 //! different times while it was written, each with all that belongs to it.
 
+use std::borrow::Cow;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
+use super::reservations::Reservations;
 use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, SLOTS_PER_LOCK, lock};
 use crate::clock::{Clock, HighWaterMarks, Micros, Timestamp};
 use crate::journal::{
@@ -52,7 +54,9 @@ impl MemoryStore {
         let file = SnapshotFile::open(&settings.path)?;
         self.restore_snapshot(&file)?;
         let (stripes, clock) = (Arc::clone(&self.stripes), self.clock.clone());
-        let writer = SnapshotThread { file, stripes, clock, observer, is_failing: false };
+        let reservations = Arc::clone(&self.reservations);
+        let writer =
+            SnapshotThread { file, stripes, reservations, clock, observer, is_failing: false };
         self.snapshots = Some(Arc::new(Snapshots::start(writer, settings)?));
         Ok(self)
     }
@@ -79,7 +83,13 @@ impl MemoryStore {
                 self.stripes.iter().for_each(|stripe| lock(stripe).restore_mark(window, latest));
             }
             Some(Part::End) => {}
-            Some(Part::State(..) | Part::Limits(..)) | None => invalid += 1,
+            Some(Part::Holds(key, holds)) if holds.is_valid() => {
+                self.lock_reservations().set_holds(key.as_bytes(), holds.into_owned(), time);
+            }
+            Some(Part::Settlement(number, settlement)) => {
+                self.lock_reservations().restore_settlement(number, settlement.into_owned());
+            }
+            Some(Part::State(..) | Part::Limits(..) | Part::Holds(..)) | None => invalid += 1,
         })?;
         if invalid > 0 {
             error!(parts = invalid, "the snapshot has states that are not valid: they begin anew");
@@ -156,6 +166,7 @@ fn take<T>(mutex: &Mutex<Option<T>>) -> Option<T> {
 struct SnapshotThread {
     file: SnapshotFile,
     stripes: Arc<[PaddedStripe]>,
+    reservations: Arc<Mutex<Reservations>>,
     clock: Clock,
     observer: Arc<dyn Observer>,
     is_failing: bool,
@@ -195,6 +206,20 @@ impl SnapshotThread {
                 drop(stripe);
                 snapshot.write_block()?;
             }
+        }
+        // After the states: a cost that is charged meanwhile is lost, and not charged twice.
+        let reservations = || self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = reservations().copy_holds(self.clock.now());
+        for (key, holds) in holds {
+            snapshot.block().push(&Part::Holds(&key, Cow::Owned(holds)));
+            if snapshot.block().is_full() {
+                snapshot.write_block()?;
+            }
+        }
+        let mut end = usize::MAX;
+        while end > 0 {
+            end = reservations().copy_settlements(end, SLOTS_PER_LOCK, snapshot.block());
+            snapshot.write_block()?;
         }
         for (window, time) in marks.iter() {
             snapshot.block().push(&Part::Mark(window, time));

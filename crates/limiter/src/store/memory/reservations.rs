@@ -1,10 +1,12 @@
 //! The reservations of the memory store: the holds of keys, and the settlements that it remembers, both
 //! bounded. The oldest settlements are forgotten first.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 use crate::clock::{Micros, Timestamp};
 use crate::expiring_map::ExpiringMap;
+use crate::journal::{Block, Part};
 use crate::reservation::{Holds, RememberedSettlement};
 
 /// Time between two counts of the holds of a full table.
@@ -80,6 +82,31 @@ impl Reservations {
         }
         self.order.push_back(number);
         self.put_settlement(number, settlement);
+    }
+
+    /// Adds a settlement that is older than all others.
+    pub(super) fn restore_settlement(&mut self, number: u128, settlement: RememberedSettlement) {
+        self.order.push_front(number);
+        self.put_settlement(number, settlement);
+    }
+
+    /// Copies the holds that have not ended.
+    pub(super) fn copy_holds(&self, time: Timestamp) -> Vec<(String, Holds)> {
+        let open = self.holds.iter().filter(|(_, holds)| holds.last_end() > time);
+        open.map(|(key, holds)| (key.to_owned(), holds.clone())).collect()
+    }
+
+    /// Copies up to `count` settlements before `end`, from the last to the first: the first ones are
+    /// forgotten meanwhile. Returns the position before which the next call continues.
+    pub(super) fn copy_settlements(&self, end: usize, count: usize, block: &mut Block) -> usize {
+        let end = end.min(self.order.len());
+        let start = end.saturating_sub(count);
+        for number in self.order.range(start..end).rev() {
+            if let Some(settlement) = self.settlements.get(number) {
+                block.push(&Part::Settlement(*number, Cow::Borrowed(settlement)));
+            }
+        }
+        start
     }
 
     /// Forgets what has ended.
