@@ -69,6 +69,14 @@ fn settlement(rule: &str, [charged, returned, debt, uncounted]: [u64; 4]) -> Set
 async fn assert_reservations(server: &Rlaas) {
     let mut check = server.client().await;
     let mut client = ReservationClient::new(connect(server.grpc()).await);
+    // A request without a cost looks, however often.
+    for _ in 0..4 {
+        let looked = reserve(&mut client, wanted("alice", 0)).await.expect("a look");
+        assert_eq!(
+            (looked.verdict.is_some_and(|one| one.allowed), &*looked.reservation_id),
+            (true, "")
+        );
+    }
     let looking = check.clone();
     let look = async |user: &str| {
         let looked = looking.clone().check(wanted(user, 0)).await.expect("a look").into_inner();

@@ -2,6 +2,7 @@
 //! installed.
 
 mod client;
+mod gateway;
 mod generated;
 mod workbench;
 

@@ -116,9 +116,12 @@ impl Plan {
         })
     }
 
-    /// Plans a reservation: a hold for each rule that holds, and a take for the others.
+    /// Plans a reservation: a hold for each rule that holds, and a take for the others. A request without
+    /// a cost that names no rule only looks.
     pub fn for_reservation(rules: &RuleSet, request: &Request<'_>) -> Self {
-        Self::for_request(rules, request).holding()
+        let plan = Self::for_request(rules, request);
+        let looks = request.cost() == Cost::NONE && request.costs().is_empty();
+        if looks { plan } else { plan.holding() }
     }
 
     /// Plans an action for each of these keys whose rule still holds: those of a reservation. They are
