@@ -231,8 +231,8 @@ pub(super) fn decode(id: &str, project: &str) -> Option<OpenReservation> {
     }
     let is_once = |key: &Key| keys.iter().filter(|other| *other == key).count() == 1;
     let is_whole = rest.is_empty()
-        && keys.iter().all(is_once)
-        && (1..=Reservation::MAX_HITS).contains(&keys.len());
+        && (1..=Reservation::MAX_HITS).contains(&keys.len())
+        && keys.iter().all(is_once);
     is_whole.then(|| OpenReservation {
         project: project.to_owned(),
         number: u128::from_be_bytes(*number),

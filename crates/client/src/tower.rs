@@ -7,8 +7,9 @@ use rlaas_core::rules::Request;
 use rlaas_core::summary::Summary;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use thiserror::Error;
+use tonic::Code;
 
-use crate::client::{Client, Reservation};
+use crate::client::{CheckError, Client, Reservation};
 use crate::verdict::{AnsweredBy, Verdict};
 
 /// Decides requests by the service. Created by [`remote`].
@@ -50,7 +51,7 @@ impl Decide for Remote {
         deadline: Deadline,
     ) -> Result<Verdict, NoVerdict> {
         let verdict = self.0.check_with_deadline(request, deadline).await;
-        answered(verdict.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?)
+        answered(verdict.map_err(no_verdict)?)
     }
 }
 
@@ -63,13 +64,22 @@ impl Reserve for Remote {
         deadline: Deadline,
     ) -> Result<(Verdict, Option<Reservation>), NoVerdict> {
         let reserved = self.0.reserve(request, None, deadline).await;
-        let (verdict, held) = reserved.map_err(|error| NoVerdict::NoAnswer(Box::new(error)))?;
+        let (verdict, held) = reserved.map_err(no_verdict)?;
         Ok((answered(verdict)?, held))
     }
 
     async fn settle(&self, held: Reservation, actual: Cost) -> Result<(), NoVerdict> {
         let settled = held.commit(Some(actual)).await;
-        settled.map(|_| ()).map_err(|error| NoVerdict::NoAnswer(Box::new(error)))
+        settled.map(|_| ()).map_err(no_verdict)
+    }
+}
+
+/// A request that the server will never decide is refused; a caller without permission is one without an
+/// answer.
+fn no_verdict(error: CheckError) -> NoVerdict {
+    match error.status().code() {
+        Code::InvalidArgument | Code::FailedPrecondition => NoVerdict::Invalid(Box::new(error)),
+        _ => NoVerdict::NoAnswer(Box::new(error)),
     }
 }
 

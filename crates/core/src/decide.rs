@@ -79,6 +79,9 @@ pub enum NoVerdict {
     /// No enforced rule matches, and the policy refuses such requests.
     #[error("no rule matches")]
     NoRule,
+    /// The request can't be decided, however often it is repeated. It is refused.
+    #[error("{0}")]
+    Invalid(#[source] Box<dyn Error + Send + Sync>),
     /// There is no answer, or none in time. [`OnNoAnswer`] decides.
     #[error("no answer: {0}")]
     NoAnswer(#[source] Box<dyn Error + Send + Sync>),

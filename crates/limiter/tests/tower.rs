@@ -270,6 +270,18 @@ async fn costs_are_reserved_and_settled_by_responses() {
     settled(-15).await;
 }
 
+#[tokio::test]
+async fn what_no_repetition_decides_is_refused_whatever_the_policy() {
+    let slots = Rule::concurrency("jobs").limit(1).hold(LONG);
+    let limiter = Limiter::builder().rule(slots).build().expect("a limiter");
+    let layer = RateLimitLayer::builder(local(limiter), everybody());
+    let layer = layer.on_no_answer(OnNoAnswer::Allow).build().expect("a layer");
+    let inner = Inner::default();
+    let refused = http(&layer, &inner).await;
+    assert_eq!((refused.status(), inner.0.load(Ordering::Relaxed)), (StatusCode::BAD_REQUEST, 0));
+    assert!(refused.body().contains("rule jobs bounds work in flight: use Reserve"), "{refused:?}");
+}
+
 fn everybody() -> KeyExtractor {
     KeyExtractor::custom(|_| Some(KeyParts::user("everybody")))
 }

@@ -67,7 +67,7 @@ pub(crate) async fn explain(
     let is_denied = plan.is_unmatched && snapshot.rules.unmatched() == Unmatched::Deny;
     let messages = RuleMessages { limiter, rules: &snapshot.rules, keys: &keys, outlook: &outlook };
     Ok(proto::ExplainResponse {
-        result: check_result(&outlook, is_denied),
+        result: check_result(&snapshot.rules, &plan, &outlook, is_denied),
         rules: rules.iter().map(|rule| messages.rule(rule)).chain(far).collect(),
         rules_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
         revision: snapshot.revision,
@@ -184,8 +184,17 @@ async fn outlook(
 }
 
 /// The answer of `Check`; none while the store is away.
-fn check_result(outlook: &Outlook, is_denied: bool) -> Option<CheckResult> {
+fn check_result(
+    rules: &RuleSet,
+    plan: &Plan,
+    outlook: &Outlook,
+    is_denied: bool,
+) -> Option<CheckResult> {
     let preview = outlook.preview.as_ref().ok()?;
+    if let Some(rule) = plan.clone().without_slots() {
+        let name = Arc::clone(rules.rule(rule).name);
+        return Some(result(Err(&status::grpc(&CheckError::NeedsReservation(name)))));
+    }
     if is_denied {
         return Some(result(Err(&status::grpc(&CheckError::NoRule))));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::rules::{Grant, Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern};
+use crate::rules::{Grant, Matcher, Mode, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
 /// Number of log entries for one id above which a rule gets a warning.
 const MANY_ENTRIES: u64 = 10_000;
@@ -25,6 +25,7 @@ enum WarningKind {
     OverrideNeverMatches(&'static str),
     NeverDecides { stricter: Arc<str> },
     ManyEntries(u64),
+    RefusesChecks,
     KeyByUnmatched(String),
     ForeignPattern { part: String, of_override: bool, syntax: ForeignSyntax },
 }
@@ -60,7 +61,9 @@ impl Warning {
             WarningKind::KeyByUnmatched(_) => Some("key-by"),
             WarningKind::OverrideNeverMatches(_)
             | WarningKind::ForeignPattern { of_override: true, .. } => Some("overrides"),
-            WarningKind::NeverMatches(_) | WarningKind::ForeignPattern { .. } => Some("match"),
+            WarningKind::RefusesChecks
+            | WarningKind::NeverMatches(_)
+            | WarningKind::ForeignPattern { .. } => Some("match"),
         }
     }
 }
@@ -77,6 +80,10 @@ pub fn warnings(rules: &RuleSet) -> Vec<Warning> {
             if let Some(why) = unmatchable(&other.matcher) {
                 warn(WarningKind::OverrideNeverMatches(why));
             }
+        }
+        let is_enforced = rule.mode == Mode::Enforced;
+        if rule.algorithm.has_slots() && is_enforced && rule.matcher.patterns.is_empty() {
+            warn(WarningKind::RefusesChecks);
         }
         let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
         if let Some(entries) = max_log_entries(rule.algorithm, grants) {
@@ -272,6 +279,12 @@ impl fmt::Display for Warning {
                 f,
                 "its log may have {entries} entries for one id; other algorithms need a few numbers"
             ),
+            WarningKind::RefusesChecks => {
+                write!(
+                    f,
+                    "it applies to all requests, and refuses each Check: only Reserve takes slots"
+                )
+            }
             WarningKind::KeyByUnmatched(attribute) => write!(
                 f,
                 "key-by: no matcher requires the attribute {}: requests without it share one bucket",

@@ -233,7 +233,7 @@ async fn bad_input_is_named_and_nothing_is_counted() {
     for (rule, problem) in [
         ("reservable: true", "reservable: not with sliding-window-log, which can't be in debt"),
         ("algorithm: gcra, hold: 1s", "hold: only with reservable: true or concurrency"),
-        ("algorithm: gcra, max-holds: 5", "max-holds: only with reservable: true or concurrency"),
+        ("algorithm: gcra, max-holds: 5", "max-holds: only with reservable: true"),
         ("algorithm: gcra, reservable: true, hold: 0s", "hold: must be 100ms to 24h"),
         ("algorithm: gcra, reservable: true, hold: 25h", "hold: must be 100ms to 24h"),
         ("algorithm: gcra, reservable: true, max-holds: 10001", {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
-use rlaas_proto::ratelimit::admin::v1::{Selector, SetOverrideRequest};
+use rlaas_proto::ratelimit::admin::v1::{ExplainRequest, Selector, SetOverrideRequest};
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{
@@ -111,6 +111,13 @@ async fn assert_slots(server: &Rlaas) {
     assert_eq!(decisions.len(), 1, "{decisions:?}");
     assert_eq!(decisions[0].remaining, 79);
 
+    let mut admin = AdminServiceClient::new(server.channel().await);
+    let explain = ExplainRequest { request: Some(wanted("/jobs")), ..ExplainRequest::default() };
+    let explained = admin.explain(explain).await.expect("an explanation").into_inner();
+    let answer = explained.result.and_then(|result| result.result).expect("an answer");
+    let refusal = format!("{answer:?}");
+    assert!(refusal.contains("rule jobs bounds work in flight"), "{refusal}");
+
     // In shadow mode it refuses nobody, and holds where there is room.
     let in_shadow = check.check(wanted("/j/tried")).await.expect("a check").into_inner();
     assert!(in_shadow.allowed);
@@ -122,7 +129,6 @@ async fn assert_slots(server: &Rlaas) {
 
     // Overrides change how many there are; holds keep their slots.
     let held = reserve(&mut client, wanted("/jobs")).await;
-    let mut admin = AdminServiceClient::new(server.channel().await);
     for (kind, allowed) in
         [(Kind::Limit(3), 2), (Kind::Unlimited(true), 4), (Kind::Banned(true), 0)]
     {
@@ -224,4 +230,9 @@ fn fields_that_slots_do_not_have_are_named() {
         assert_eq!(code, 64, "{out}");
         assert!(format!("{out}{error}").contains(problem), "{out}{error}");
     }
+    // One for all requests is allowed, and warned of.
+    let file = dir.write("all.yaml", "rules: [{name: a, algorithm: concurrency, limit: 3}]");
+    let (code, out, error) = run(&["check-config", &file.display().to_string()]);
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(format!("{out}{error}").contains("it applies to all requests, and refuses each Check"));
 }

@@ -19,6 +19,8 @@ const LIMITS: &str = "\
 domain: llm
 descriptors:
   - {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000, reservable: true, hold: 400ms}}
+  - {key: fresh, rate_limit: {unit: year, requests_per_unit: 1000, reservable: true, hold: 400ms}}
+  - {key: paid, rate_limit: {unit: year, requests_per_unit: 1000, post_paid: true}}
   - {key: requests, rate_limit: {unit: year, requests_per_unit: 100}}
   - {key: both, rate_limit: {unit: year, requests_per_unit: 100, reservable: true, post_paid: true, max_debt: 50}}
 ";
@@ -121,6 +123,36 @@ async fn assert_kuadrant(server: &Rlaas) {
     assert!(!commit(&mut client, &["requests"], &id, 50).await);
     assert!(commit(&mut client, &["tokens"], &id, 0).await);
     assert_eq!(left(server, &["tokens"]).await, [850]);
+
+    // A descriptor twice is held twice, and settled once, whatever the order of the descriptors.
+    let twice = ["tokens", "tokens", "fresh"];
+    assert_eq!(reserve(&mut client, &twice, 426).await.0, Code::OverLimit);
+    let (code, id) = reserve(&mut client, &twice, 400).await;
+    assert_eq!(code, Code::Ok);
+    assert_eq!(left(server, &["tokens", "fresh"]).await, [50, 600]);
+    assert!(commit(&mut client, &twice, &id, 10).await);
+    assert!(commit(&mut client, &["fresh", "tokens"], &id, 10).await);
+    assert_eq!(left(server, &["tokens", "fresh"]).await, [840, 990]);
+    let (_, id) = reserve(&mut client, &["tokens", "fresh"], 100).await;
+    eventually("the holds have ended", Duration::from_secs(20), async || {
+        left(server, &["tokens", "fresh"]).await == [840, 990]
+    })
+    .await;
+    for keys in [["tokens", "fresh"], ["fresh", "tokens"]] {
+        assert!(!commit(&mut client, &keys, &id, 40).await);
+    }
+    assert_eq!(left(server, &["tokens", "fresh"]).await, [800, 950]);
+    // What is refused counts nothing, by limits that are paid afterwards either.
+    let paid = ["paid", "tokens"];
+    assert_eq!(reserve(&mut client, &paid, 801).await.0, Code::OverLimit);
+    assert_eq!(left(server, &paid).await, [1_000, 800]);
+    // A look sees both hits of a key.
+    let mut look = hits(&["fresh", "fresh"], 500);
+    let looked = client.check_rate_limit(look.clone()).await.expect("a look").into_inner();
+    assert_eq!(looked.overall_code(), Code::OverLimit);
+    look.hits_addend = 475;
+    let looked = client.check_rate_limit(look).await.expect("a look").into_inner();
+    assert_eq!(looked.overall_code(), Code::Ok);
 
     let too_many = u64::from(u32::MAX) + 1;
     let request = ReserveRequest { amount: too_many, ..ReserveRequest::default() };

@@ -165,30 +165,24 @@ impl Plan {
     /// Takes nothing: looks whether the costs would fit.
     #[must_use]
     pub fn looking(mut self) -> Self {
-        self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
-        for hit in &mut self.hits {
-            hit.action = match hit.action {
-                Action::Take(cost) | Action::Report(cost) | Action::Peek(cost) => {
-                    Action::Peek(cost)
-                }
-                _ => Action::Peek(Cost::NONE),
-            };
+        for (hit, cost) in self.decided_costs().into_iter().enumerate() {
+            self.hits[hit].action = Action::Peek(cost);
         }
+        self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
         self
     }
 
-    /// Counts the costs whatever is left: by the rules that hold, or by all.
+    /// Counts the costs whatever is left.
     #[must_use]
-    pub fn reporting(mut self, only_holding: bool) -> Self {
+    pub fn reporting(mut self) -> Self {
         let mut most = Cost::NONE;
         for hit in &mut self.hits {
-            let counts = hit.max_holds.is_some() || !only_holding;
             hit.action = match hit.action {
-                Action::Take(cost) | Action::Report(cost) if counts => {
+                Action::Take(cost) | Action::Report(cost) => {
                     most = most.max(cost);
                     Action::Report(cost)
                 }
-                Action::Credit(cost) if counts => Action::Credit(cost),
+                Action::Credit(cost) => Action::Credit(cost),
                 _ => Action::Peek(Cost::NONE),
             };
         }
@@ -196,34 +190,52 @@ impl Plan {
         self
     }
 
-    /// Holds the costs by the rules that hold, and takes them by the others. All or nothing.
+    /// Holds the costs by the rules that hold, those of one key together, and takes them by the others. All
+    /// or nothing.
     #[must_use]
     pub fn holding(mut self) -> Self {
-        for hit in self.hits.iter_mut().filter(|hit| hit.max_holds.is_some()) {
-            if let Action::Take(cost) | Action::Report(cost) = hit.action {
-                hit.action = Action::Hold(cost);
-                if !hit.algorithm.has_slots() {
-                    // Its units are counted when it is settled.
-                    self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+        for at in 0..self.hits.len() {
+            let hit = &self.hits[at];
+            let (Action::Take(cost) | Action::Report(cost)) = hit.action else { continue };
+            if hit.max_holds.is_none() {
+                self.hits[at].action = Action::Take(cost);
+                continue;
+            }
+            if !hit.algorithm.has_slots() {
+                // Its units are counted when it is settled.
+                self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+            }
+            let is_same =
+                |other: &Hit| other.key == hit.key && matches!(other.action, Action::Hold(_));
+            let earlier = self.hits[..at].iter().position(is_same);
+            let sum = |units: u64| Cost::new(u32::try_from(units).unwrap_or(u32::MAX));
+            match earlier.map(|earlier| (earlier, self.hits[earlier].action.cost().units())) {
+                Some((earlier, units)) => {
+                    self.hits[earlier].action = Action::Hold(sum(units + cost.units()));
+                    self.hits[at].action = Action::Peek(Cost::NONE);
                 }
+                None => self.hits[at].action = Action::Hold(cost),
             }
         }
         self
     }
 
-    /// Settles these keys of a reservation at a cost.
+    /// Keeps the hits that hold, one for each key, with this action: those of a reservation in its order, or
+    /// all.
     #[must_use]
-    pub fn settling(mut self, keys: &[Key], actual: Cost) -> Self {
-        let mut left: Vec<&Key> = keys.iter().collect();
-        self.hits.retain(|hit| {
-            let at = left.iter().position(|key| **key == hit.key);
-            at.filter(|_| hit.max_holds.is_some()).map(|at| left.swap_remove(at)).is_some()
-        });
-        for hit in &mut self.hits {
-            hit.action = Action::Settle(Some(actual));
+    pub fn of_holds(mut self, keys: Option<&[Key]>, action: Action) -> Self {
+        let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
+        for hit in self.hits.drain(..).filter(|hit| hit.max_holds.is_some()) {
+            let is_of = keys.is_none_or(|keys| keys.contains(&hit.key));
+            if is_of && hits.iter().all(|other| other.key != hit.key) {
+                hits.push(Hit { action, ..hit });
+            }
         }
-        self.units = RequestUnits::Report(Cost::NONE);
-        self
+        if let Some(keys) = keys {
+            hits.sort_by_key(|hit| keys.iter().position(|key| *key == hit.key));
+        }
+        let units = RequestUnits::Report(action.cost());
+        Self { hits, units, ..self }
     }
 }
 

@@ -12,6 +12,7 @@ use super::reservations::random_number;
 use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::{Algorithm, Cost};
 use crate::clock::{Deadline, Micros, Timestamp};
+use crate::operation::{Action, StoreRequest};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode};
@@ -102,7 +103,7 @@ impl Limiter {
     ) -> Result<DescriptorVerdict, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let planned = snapshot.rules.descriptors().plan(request)?;
-        let planned = DescriptorPlan { plan: planned.plan.reporting(false), ..planned };
+        let planned = DescriptorPlan { plan: planned.plan.reporting(), ..planned };
         Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
     }
 
@@ -143,25 +144,58 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<bool, CheckError> {
         let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let mut report = plan.clone().reporting(true);
-        if let Some(OpenReservation { keys, number, ends_at, .. }) = reservation {
-            let plan = plan.settling(keys, actual);
-            let Some(hit) = plan.hits.first() else { return Ok(false) };
-            match self.settle_plan(&snapshot, &plan, *number, deadline).await {
-                Err(CheckError::NoReservation) => {}
-                settled => return settled.map(|_| true),
-            }
-            let now = self.store.now(&hit.key);
-            if now < *ends_at || now >= *ends_at + Self::SETTLEMENT_MEMORY {
-                // The store has lost it, or nobody knows any more whether it was charged.
-                return Ok(false);
-            }
-            report.once = Some(Box::new(self.record_of_number(*number)));
+        let DescriptorPlan { plan, .. } = snapshot.rules.descriptors().plan(request)?;
+        let Some(OpenReservation { keys, number, ends_at, .. }) = reservation else {
+            let report = plan.of_holds(None, Action::Report(actual));
+            self.count_in_store(&snapshot, &report, deadline).await?;
+            return Ok(false);
+        };
+        let settling = plan.of_holds(Some(keys), Action::Settle(Some(actual)));
+        let Some(first) = settling.hits.first() else { return Ok(false) };
+        let now = self.store.now(&first.key);
+        match self.settle_plan(&snapshot, &settling, (*number, *ends_at), deadline).await {
+            Err(CheckError::NoReservation) => {}
+            settled => return settled.map(|_| true),
         }
-        let planned = DescriptorPlan { plan: report, statuses };
-        self.execute_descriptors(&snapshot, planned, deadline).await?;
-        Ok(false)
+        if now < *ends_at || now >= *ends_at + Self::SETTLEMENT_MEMORY {
+            // The store has lost it, or nobody knows any more whether it was charged.
+            return Ok(false);
+        }
+        let mut report = settling.of_holds(Some(keys), Action::Report(actual));
+        report.once = Some(Box::new(self.record_of_number(*number)));
+        match self.count_in_store(&snapshot, &report, deadline).await {
+            // It was counted before, perhaps by other rules.
+            Err(CheckError::RequestId(_)) => Ok(false),
+            counted => counted.map(|()| false),
+        }
+    }
+
+    /// Counts reports in the store, shard by shard. No policy decides in its place.
+    async fn count_in_store(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        deadline: Deadline,
+    ) -> Result<(), CheckError> {
+        let hits = || plan.hits.iter().filter_map(Hit::for_store);
+        let mut shards = Vec::new();
+        for hit in hits() {
+            let shard = self.store.shard(hit.key);
+            if !shards.contains(&shard) {
+                shards.push(shard);
+            }
+        }
+        for shard in shards {
+            let hits: Vec<_> = hits().filter(|hit| self.store.shard(hit.key) == shard).collect();
+            let (coupling, once) = (plan.coupling, plan.once.as_deref());
+            let request = StoreRequest { hits: &hits, coupling, shard, once, reservation: None };
+            let reply =
+                self.store.execute(request, deadline).await.map_err(CheckError::of_store)?;
+            if reply.replayed.is_none() {
+                snapshot.count_request(plan.units, true);
+            }
+        }
+        Ok(())
     }
 
     async fn execute_descriptors(

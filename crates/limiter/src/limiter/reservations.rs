@@ -168,8 +168,9 @@ impl Limiter {
             // Its rules have gone, and its holds end by themselves.
             return Ok(Settled { settlements: Vec::new(), replayed: false });
         }
-        let (settlements, replayed) =
-            self.settle_plan(&snapshot, &plan, reservation.number, deadline).await?;
+        let (settlements, replayed) = self
+            .settle_plan(&snapshot, &plan, (reservation.number, reservation.ends_at), deadline)
+            .await?;
         let named = settlements.into_iter().map(|(rule, one)| {
             let key = Key::from_encoded(&rule, "");
             (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
@@ -182,12 +183,16 @@ impl Limiter {
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-        number: u128,
+        (number, ends_at): (u128, Timestamp),
         deadline: Deadline,
     ) -> Result<(Settlements, bool), CheckError> {
-        // As long as anybody may take the reservation for an open one, and ten minutes more.
+        // As long as anybody may take the reservation for an open one, and ten minutes more: the rules may
+        // have held it for longer when it was made.
         let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
         let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
+        let now = plan.hits.first().map(|hit| self.store.now(&hit.key));
+        let left = now.map_or(Micros::ZERO, |now| ends_at.since(now));
+        let longest = longest.max(left).min(Reservation::MAX_HOLD);
         let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
         let reply = self.change_holds(plan, number, purpose, deadline).await?;
         let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
@@ -218,11 +223,7 @@ impl Limiter {
         }
         let reservation = Some(&Reservation { number, purpose });
         let request = StoreRequest { hits: &hits, coupling, shard, once: None, reservation };
-        self.store.execute(request, deadline).await.map_err(|error| match error {
-            StoreError::Overloaded => CheckError::Overloaded,
-            StoreError::Expired => CheckError::Expired,
-            error => CheckError::StoreUnavailable(error),
-        })
+        self.store.execute(request, deadline).await.map_err(CheckError::of_store)
     }
 
     /// Returns the longest time for which the hits of a plan may be held; `None` if none holds.
@@ -242,6 +243,18 @@ impl Limiter {
             return Err(CheckError::SeveralSlots);
         }
         Ok(holding().filter_map(|hit| rules.hold_terms(hit.rule)).map(|terms| terms.longest).min())
+    }
+}
+
+impl CheckError {
+    /// Returns the error of a call for which no policy decides.
+    pub(super) fn of_store(error: StoreError) -> Self {
+        match error {
+            StoreError::Overloaded => Self::Overloaded,
+            StoreError::Expired => Self::Expired,
+            StoreError::RequestId(error) => Self::RequestId(error),
+            error => Self::StoreUnavailable(error),
+        }
     }
 }
 

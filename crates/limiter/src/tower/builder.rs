@@ -85,6 +85,9 @@ impl<D: Decide, P> LayerBuilder<D, P> {
     /// returns what the request has cost, such as from a header or an extension. Requests without a
     /// response, and those that are dropped, cost nothing. Rules that do not hold take the cost for good.
     ///
+    /// The rules' `hold` must be longer than the slowest request takes to its response: what has ended by then
+    /// is not charged. A slot is free again at the head of the response.
+    ///
     /// ```
     /// # use rlaas_limiter::tower::{KeyExtractor, RateLimitLayer, local};
     /// # use rlaas_limiter::{Limiter, Rule};

@@ -87,6 +87,7 @@ impl<D: Decide> Admission<D> {
             }
             Ok((verdict, _)) => Err(Rejection::from_verdict(&verdict, *headers)),
             Err(NoVerdict::NoRule) => Err(Rejection::no_rule()),
+            Err(NoVerdict::Invalid(error)) => Err(Rejection::invalid(&*error)),
             // The policy does not apply to a caller whose own deadline has passed.
             Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
             Err(NoVerdict::NoAnswer(error)) => {
@@ -110,7 +111,10 @@ impl<D: Decide> Admission<D> {
         let attributes: Vec<(&str, &str)> =
             key.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
         let request = rules::Request::user(&key.user).resource(&key.resource).cost(key.cost);
-        let request = request.attributes(&attributes[..]).build().map_err(Rejection::invalid)?;
+        let request = request
+            .attributes(&attributes[..])
+            .build()
+            .map_err(|error| Rejection::invalid(&error))?;
         let cache_key = refusals.key(&request);
         if let Some(denial) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
             return Ok(Ok((denial, None)));

@@ -86,6 +86,10 @@ impl Reserve for Local {
 fn no_verdict(error: CheckError) -> NoVerdict {
     match error {
         CheckError::NoRule => NoVerdict::NoRule,
+        CheckError::LongKeys
+        | CheckError::NeedsReservation(_)
+        | CheckError::SeveralSlots
+        | CheckError::NotReservable => NoVerdict::Invalid(Box::new(error)),
         error => NoVerdict::NoAnswer(Box::new(error)),
     }
 }

@@ -10,7 +10,6 @@ use crate::clock::{Deadline, Micros};
 use crate::grpc_timeout;
 use crate::headers::{Header, LimitHeaders, quoted, retry_after};
 use crate::problem::{self, detail, violated_policies};
-use crate::rules::InvalidRequest;
 use crate::summary::Summary;
 
 /// Retry delay of a request that got no verdict.
@@ -101,7 +100,7 @@ impl Rejection {
         Self::new(RejectionKind::Expired, "deadline exceeded")
     }
 
-    pub(super) fn invalid(error: InvalidRequest) -> Self {
+    pub(super) fn invalid(error: &dyn std::error::Error) -> Self {
         Self::new(RejectionKind::Invalid, error.to_string())
     }
 

@@ -237,7 +237,7 @@ impl RuleSet {
             overridable: rule.overridable,
             on_change: None,
             revision: None,
-            max_holds: None,
+            max_holds: rule.holds.map(|terms| terms.most),
             counted_by: None,
             mode: rule.mode,
             action: Action::Peek(Cost::ONE),

@@ -66,9 +66,11 @@ impl DescriptorSpec {
         let failure = self.failure.build(&mut problems);
         let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
         if rate.algorithm.value().is_some_and(|of| of.has_slots()) {
-            problems.add("algorithm", "must not be concurrency: Envoy makes no reservations");
+            problems
+                .add("algorithm", "must not be concurrency, which refuses every request of Envoy");
         }
-        let (rate, grant) = rate.build(Algorithm::FixedWindow, UNITS, &mut problems);
+        let algorithms = (Algorithm::FixedWindow, Algorithm::RATES);
+        let (rate, grant) = rate.build(algorithms, UNITS, &mut problems);
         let holds =
             HoldSpec { reservable: self.reservable, hold: self.hold, ..HoldSpec::default() };
         let holds = holds.build(false, &mut problems).ok().flatten();

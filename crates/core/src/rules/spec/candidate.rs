@@ -52,7 +52,8 @@ impl CandidateSpec {
             problems.add("limit", "give limit, window, burst or algorithm");
             return None;
         }
-        let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames);
+        let algorithm =
+            problems.read("algorithm", self.algorithm, AlgorithmNames(Algorithm::RATES));
         let is_units = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
         let units = problems.check("limit", &self.limit, UNITS, is_units);
         let is_window = |window: &Micros| Limit::new(1, *window).is_ok();

@@ -91,16 +91,17 @@ impl RateSpec {
         Self { limit, window: Field::Set(Limit::MIN_WINDOW), ..self }
     }
 
-    /// Checks the rate. Returns it, for overrides in the same window, and the grant of the rule.
+    /// Checks the rate. Returns it, for overrides in the same window, and the grant of the rule. Problems name
+    /// `algorithms`.
     /// `limit` has the most units and the problem to add for more.
     pub(crate) fn build(
         &self,
-        default: Algorithm,
+        (default, algorithms): (Algorithm, &'static [Algorithm]),
         limit: (u64, &str),
         problems: &mut Problems,
     ) -> (Option<Rate>, Option<Grant>) {
         let (max_units, units_text) = limit;
-        let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames);
+        let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames(algorithms));
         let units = problems.check("limit", &self.limit, units_text, |units| *units <= max_units);
         let units = problems.required("limit", units.map(Option::<&u64>::copied));
         let is_window = |window: &Micros| Limit::new(1, *window).is_ok();
@@ -135,12 +136,11 @@ impl HoldSpec {
         let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
         let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
         let holds = reservable? == Some(true) || has_slots;
-        for (field, is_set) in
-            [("hold", !self.hold.is_unset()), ("max-holds", !self.max_holds.is_unset())]
-        {
-            if is_set && !holds {
-                problems.add(field, "only with reservable: true or concurrency");
-            }
+        if !holds && !self.hold.is_unset() {
+            problems.add("hold", "only with reservable: true or concurrency");
+        }
+        if !holds && !self.max_holds.is_unset() {
+            problems.add("max-holds", "only with reservable: true");
         }
         let default = if has_slots { Holds::MAX } else { Self::DEFAULT_MOST };
         let (longest, most) = (longest?.copied(), most?.copied());
@@ -259,11 +259,12 @@ impl StoreFailurePolicy {
     }
 }
 
-pub(super) struct AlgorithmNames;
+/// The algorithms that a rule, or a candidate, may have.
+pub(super) struct AlgorithmNames(pub(super) &'static [Algorithm]);
 
 impl fmt::Display for AlgorithmNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        let names: Vec<&str> = self.0.iter().map(|algorithm| algorithm.name()).collect();
         write!(f, "must be {}", names.join(", "))
     }
 }

@@ -286,7 +286,9 @@ impl RuleSpec {
         let given = rate;
         let has_slots = rate.algorithm.value().is_some_and(|of| of.has_slots());
         let rate = if has_slots { self.slots(name, rate, problems) } else { rate };
-        let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, UNITS, problems);
+        let algorithms = if name == Rule::DEFAULT { Algorithm::RATES } else { Algorithm::ALL };
+        let algorithms = (Self::DEFAULT_ALGORITHM, algorithms);
+        let (rate, grant) = rate.build(algorithms, UNITS, problems);
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));

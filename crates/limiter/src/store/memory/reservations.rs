@@ -1,11 +1,13 @@
 //! The reservations of the memory store: the holds of keys, and the settlements that it remembers, both
 //! bounded. The oldest settlements are forgotten first.
 
+#[cfg(feature = "journal")]
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 use crate::clock::{Micros, Timestamp};
 use crate::expiring_map::ExpiringMap;
+#[cfg(feature = "journal")]
 use crate::journal::{Block, Part};
 use crate::reservation::{Holds, RememberedSettlement};
 
@@ -84,6 +86,25 @@ impl Reservations {
         self.put_settlement(number, settlement);
     }
 
+    /// Forgets what has ended.
+    pub(super) fn sweep(&mut self, time: Timestamp) {
+        self.holds.drop_ended(time);
+        let is_expired = |number: &u128| {
+            self.settlements.get(number).is_none_or(|settlement| settlement.is_expired(time))
+        };
+        let expired = self.order.iter().take_while(|number| is_expired(number)).count();
+        (0..expired).for_each(|_| self.forget_oldest());
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(number) = self.order.pop_front() {
+            self.settlements.remove(&number);
+        }
+    }
+}
+
+#[cfg(feature = "journal")]
+impl Reservations {
     /// Adds a settlement that is older than all others.
     pub(super) fn restore_settlement(&mut self, number: u128, settlement: RememberedSettlement) {
         self.order.push_front(number);
@@ -107,21 +128,5 @@ impl Reservations {
             }
         }
         start
-    }
-
-    /// Forgets what has ended.
-    pub(super) fn sweep(&mut self, time: Timestamp) {
-        self.holds.drop_ended(time);
-        let is_expired = |number: &u128| {
-            self.settlements.get(number).is_none_or(|settlement| settlement.is_expired(time))
-        };
-        let expired = self.order.iter().take_while(|number| is_expired(number)).count();
-        (0..expired).for_each(|_| self.forget_oldest());
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some(number) = self.order.pop_front() {
-            self.settlements.remove(&number);
-        }
     }
 }
