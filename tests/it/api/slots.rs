@@ -117,7 +117,13 @@ async fn assert_slots(server: &Rlaas) {
     let answer = explained.result.and_then(|result| result.result).expect("an answer");
     let refusal = format!("{answer:?}");
     assert!(refusal.contains("rule jobs bounds work in flight"), "{refusal}");
+}
 
+/// In shadow mode, under overrides, and without their caller.
+async fn assert_slots_in_other_modes(server: &Rlaas) {
+    let mut check = server.client().await;
+    let mut client = ReservationClient::new(connect(server.grpc()).await);
+    let mut admin = AdminServiceClient::new(server.channel().await);
     // In shadow mode it refuses nobody, and holds where there is room.
     let in_shadow = check.check(wanted("/j/tried")).await.expect("a check").into_inner();
     assert!(in_shadow.allowed);
@@ -170,11 +176,15 @@ async fn assert_slots(server: &Rlaas) {
 async fn slots_are_held_until_the_work_ends() {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
-    assert_slots(&Rlaas::start_from(&rules, &[])).await;
-    let redis = RedisServer::start();
-    let url = format!("store.redis.url={}", redis.url());
+    let memory = Rlaas::start_from(&rules, &[]);
+    assert_slots(&memory).await;
+    assert_slots_in_other_modes(&memory).await;
+    let server = RedisServer::start();
+    let url = format!("store.redis.url={}", server.url());
     let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
-    assert_slots(&Rlaas::start_from(&rules, &settings)).await;
+    let redis = Rlaas::start_from(&rules, &settings);
+    assert_slots(&redis).await;
+    assert_slots_in_other_modes(&redis).await;
 }
 
 #[tokio::test]
