@@ -136,6 +136,8 @@ local function used_after(hit, used, from, converts)
     after = used
   elseif policy == KEEP_LEFT then
     after = max(hit.burst + used - from.burst, 0)
+  elseif policy == SCALE and max(hit.burst, from.burst) > MAX_UNITS then
+    after = used
   elseif policy == SCALE then
     local whole, rest = divide(used, hit.burst, 0, from.burst)
     after = whole + (rest > 0 and 1 or 0)

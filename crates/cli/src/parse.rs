@@ -19,7 +19,7 @@ use crate::argument::Input;
 /// Parses a value, or says what is required of it.
 pub(crate) type Parse = fn(&str) -> Result<Input, String>;
 
-const UNITS: &str = "must be a whole number from 1 to 1000000000";
+const UNITS: &str = "must be a whole number from 1 to 999999999999999";
 
 /// Returns the parser of this name.
 ///

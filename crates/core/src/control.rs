@@ -22,10 +22,10 @@ use crate::rules::{Grant, Key};
 pub enum KeyGrant {
     /// Units per window of the rule.
     Limited {
-        /// Units per window: 1 to [`Limit::MAX_UNITS`].
-        units: u32,
-        /// Units at once, for algorithms that have a burst: 1 to [`Limit::MAX_UNITS`].
-        burst: u32,
+        /// Units per window: 1 to [`Limit::MAX_COUNTED`].
+        units: u64,
+        /// Units at once, for algorithms that have a burst: 1 to [`Limit::MAX_COUNTED`].
+        burst: u64,
     },
     /// Any number of units. Nothing is counted.
     Unlimited,
@@ -56,7 +56,7 @@ pub struct OverrideChange {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum OverrideError {
     /// Units or burst out of bounds.
-    #[error("grant must have 1 to {} units, and as many at once", Limit::MAX_UNITS)]
+    #[error("grant must have 1 to {} units, and as many at once", Limit::MAX_COUNTED)]
     Units,
     /// Too short or too long.
     #[error("ttl must be 1 s to 366 d")]
@@ -91,7 +91,7 @@ impl OverrideChange {
     /// assert_eq!(change, Err(OverrideError::Ttl));
     /// ```
     pub fn new(grant: KeyGrant, ttl: Micros, note: &[u8]) -> Result<Self, OverrideError> {
-        let is_count = |units: u32| (1..=Limit::MAX_UNITS).contains(&units.into());
+        let is_count = |units: u64| (1..=Limit::MAX_COUNTED).contains(&units);
         if let KeyGrant::Limited { units, burst } = grant
             && !(is_count(units) && is_count(burst))
         {
@@ -252,7 +252,12 @@ impl LimitFrame {
     /// and each must be counted whole.
     pub fn max_units(&self) -> u64 {
         let most = self.algorithm.max_units();
-        if self.max_debt.is_some() { most.min(self.algorithm.max_cost().into()) } else { most }
+        let is_log = self.algorithm == Algorithm::SlidingWindowLog;
+        if self.max_debt.is_some() && is_log {
+            most.min(self.algorithm.max_cost().into())
+        } else {
+            most
+        }
     }
 }
 
@@ -266,7 +271,7 @@ impl KeyGrant {
     pub fn is_accepted_by(self, frame: LimitFrame) -> bool {
         match (self, self.within(frame)) {
             (Self::Limited { units, burst }, Grant::Limited(limit)) => {
-                limit.units() == u64::from(units) && limit.burst() == u64::from(burst)
+                limit.units() == units && limit.burst() == burst
             }
             _ => true,
         }
@@ -280,7 +285,7 @@ impl KeyGrant {
     pub fn within(self, frame: LimitFrame) -> Grant {
         let LimitFrame { algorithm, window, max_debt } = frame;
         let (units, burst) = match self {
-            Self::Limited { units, burst } => (u64::from(units), u64::from(burst)),
+            Self::Limited { units, burst } => (units, burst),
             Self::Unlimited => return Grant::Unlimited,
             Self::Banned => return Grant::Banned,
         };
@@ -329,7 +334,7 @@ mod tests {
     fn a_grant_is_cut_to_what_the_algorithm_of_the_rule_accepts() {
         let window = Micros::from_secs(60);
         let frame = |algorithm, max_debt| LimitFrame { algorithm, window, max_debt };
-        let most = u32::try_from(Limit::MAX_UNITS).expect("fits");
+        let most = Limit::MAX_COUNTED;
         for algorithm in Algorithm::RATES {
             for grant in [
                 KeyGrant::Limited { units: most, burst: most },

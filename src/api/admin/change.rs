@@ -349,7 +349,7 @@ fn check_grant(grant: KeyGrant, frame: LimitFrame) -> Result<(), Status> {
     let (algorithm, max) = (frame.algorithm.name(), frame.max_units());
     match grant {
         grant if grant.is_accepted_by(frame) => Ok(()),
-        KeyGrant::Limited { units, .. } if u64::from(units) <= max => {
+        KeyGrant::Limited { units, .. } if units <= max => {
             let problem =
                 format!("must be 0, or one that {algorithm} accepts with this limit and window");
             Err(invalid_field("grant.burst", &problem))

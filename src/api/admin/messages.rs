@@ -73,8 +73,8 @@ pub(crate) fn key_override(
     let (kind, burst) = match one.grant {
         KeyGrant::Limited { units, burst } => {
             // Unset is the same as the limit.
-            let burst = if burst == units { 0 } else { burst.into() };
-            (Kind::Limit(units.into()), burst)
+            let burst = if burst == units { 0 } else { int64(burst) };
+            (Kind::Limit(int64(units)), burst)
         }
         KeyGrant::Unlimited => (Kind::Unlimited(true), 0),
         KeyGrant::Banned => (Kind::Banned(true), 0),

@@ -122,7 +122,7 @@ fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
 }
 
 fn key_grant(grant: &Grant) -> Result<KeyGrant, Status> {
-    let units = |units: i64| u32::try_from(units).ok().filter(|units| *units > 0);
+    let units = |units: i64| u64::try_from(units).ok().filter(|units| *units > 0);
     match (grant.kind, grant.burst) {
         (Some(Kind::Limit(limit)), burst) => {
             let limit = units(limit).ok_or_else(|| invalid_units("grant.limit"))?;
@@ -140,5 +140,5 @@ fn key_grant(grant: &Grant) -> Result<KeyGrant, Status> {
 }
 
 fn invalid_units(field: &str) -> Status {
-    invalid_field(field, &format!("must be 1 to {}", Limit::MAX_UNITS))
+    invalid_field(field, &format!("must be 1 to {}", Limit::MAX_COUNTED))
 }

@@ -60,7 +60,7 @@ impl ReceiptCase {
 }
 
 fn cases() -> impl Strategy<Value = ReceiptCase> {
-    let units = || 1..=12_u32;
+    let units = || 1..=12_u64;
     let grant = prop_oneof![
         4 => (units(), units()).prop_map(|(units, burst)| KeyGrant::Limited { units, burst }),
         1 => Just(KeyGrant::Unlimited),

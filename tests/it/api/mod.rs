@@ -6,6 +6,7 @@ mod get_config;
 mod hashed_keys;
 mod invalid_requests;
 mod metadata;
+mod money;
 mod reports;
 mod request_ids;
 mod reservations;

@@ -167,10 +167,9 @@ impl Shape {
 
     /// Returns a grant to a key of this rule.
     pub(super) fn key_grant(self, drawn: DrawnGrant) -> KeyGrant {
-        let count = |units: u64| u32::try_from(units).expect("a count");
         match self.grant(drawn) {
             Grant::Limited(limit) => {
-                KeyGrant::Limited { units: count(limit.units()), burst: count(limit.burst()) }
+                KeyGrant::Limited { units: limit.units(), burst: limit.burst() }
             }
             Grant::Unlimited => KeyGrant::Unlimited,
             Grant::Banned => KeyGrant::Banned,

@@ -15,7 +15,7 @@ use crate::clock::{Micros, Timestamp};
 /// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
 pub(super) const KEYED_BY_WINDOW: bool = true;
 pub(super) const HAS_BURST: bool = false;
-pub(super) const MAX_UNITS: u64 = Limit::MAX_UNITS;
+pub(super) const MAX_UNITS: u64 = Limit::MAX_COUNTED;
 pub(super) const MAX_COST: u32 = u32::MAX;
 
 /// Most that the end of a count may precede the end of its window: the clock of a Redis script may

@@ -1,6 +1,6 @@
 //! Limits: units per window. Costs: units of one request.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use thiserror::Error;
 
@@ -33,8 +33,8 @@ impl Cost {
 #[derive(Clone, Copy, Debug, Eq)]
 pub struct Limit {
     window: Micros,
-    units: NonZeroU32,
-    burst: NonZeroU32,
+    units: NonZeroU64,
+    burst: NonZeroU64,
     /// `None`: the limit decides alone on its state.
     shared: Option<SharedMost>,
     /// Most units of debt. `None`: the limit keeps no debt.
@@ -46,8 +46,8 @@ pub struct Limit {
 /// The most of the limits that decide on one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SharedMost {
-    burst: NonZeroU32,
-    units: NonZeroU32,
+    burst: NonZeroU64,
+    units: NonZeroU64,
 }
 
 /// The times in which one unit and a whole burst become available: whole microseconds, and the
@@ -55,8 +55,8 @@ struct SharedMost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     unit: Micros,
-    unit_part: u32,
-    burst_part: u32,
+    unit_part: u64,
+    burst_part: u64,
     burst: Micros,
 }
 
@@ -68,8 +68,11 @@ impl PartialEq for Limit {
 }
 
 impl Limit {
-    /// The most units per window.
+    /// The most units per window of an algorithm that works with their rate, and the most at once.
     pub const MAX_UNITS: u64 = 1_000_000_000;
+    /// The most units of any limit, which a fixed window counts: a billion in millionths. Integers of
+    /// structured fields have 15 digits.
+    pub const MAX_COUNTED: u64 = 999_999_999_999_999;
     /// The shortest window.
     pub const MIN_WINDOW: Micros = Micros::from_millis(1);
     /// The longest window: 366 days.
@@ -86,7 +89,7 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// - [`LimitError::Units`] unless `units` is from 1 to 10⁹;
+    /// - [`LimitError::Units`] unless `units` is from 1 to [`Limit::MAX_COUNTED`];
     /// - [`LimitError::Window`] unless `window` is whole milliseconds, from 1 ms to 366 days.
     pub fn new(units: u64, window: Micros) -> Result<Self, LimitError> {
         let units = Self::count(units).ok_or(LimitError::Units)?;
@@ -98,10 +101,9 @@ impl Limit {
     }
 
     /// Creates a limit from parts that are valid.
-    fn from_parts(window: Micros, units: NonZeroU32, burst: NonZeroU32) -> Self {
-        let times = |count: u32| {
-            let (whole, part) = divide(count.into(), window.as_micros(), 0, units.get().into());
-            let part = u32::try_from(part).expect("a remainder is below the divisor");
+    fn from_parts(window: Micros, units: NonZeroU64, burst: NonZeroU64) -> Self {
+        let times = |count: u64| {
+            let (whole, part) = divide(count, window.as_micros(), 0, units.get());
             (Micros::from_micros(whole), part)
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
@@ -110,9 +112,8 @@ impl Limit {
     }
 
     /// Returns `units` if a limit may have as many.
-    fn count(units: u64) -> Option<NonZeroU32> {
-        let count = u32::try_from(units).ok().filter(|_| units <= Self::MAX_UNITS);
-        count.and_then(NonZeroU32::new)
+    fn count(units: u64) -> Option<NonZeroU64> {
+        NonZeroU64::new(units).filter(|_| units <= Self::MAX_COUNTED)
     }
 
     /// Returns the same limit with `burst` units at once.
@@ -152,9 +153,9 @@ impl Limit {
     #[must_use]
     pub fn sharing_state(self, burst: u64, units: u64) -> Self {
         let burst = Self::count(burst.clamp(self.burst(), self.most_burst()));
-        let units = Self::count(units.clamp(self.units(), Self::MAX_UNITS));
+        let units = Self::count(units.clamp(self.units(), Self::MAX_COUNTED));
         let shared = burst.zip(units).map(|(burst, units)| SharedMost { burst, units });
-        let most = burst.map_or(0, |burst| super::MAX_IN_USE - u64::from(burst.get()));
+        let most = burst.map_or(0, |burst| super::MAX_IN_USE - burst.get());
         Self { shared, max_debt: self.max_debt.map(|debt| debt.min(most)), ..self }
     }
 
@@ -172,7 +173,7 @@ impl Limit {
     /// Returns the largest burst of the limits that decide on the same state.
     pub const fn shared_burst(&self) -> u64 {
         match self.shared {
-            Some(most) => most.burst.get() as u64,
+            Some(most) => most.burst.get(),
             None => self.burst(),
         }
     }
@@ -181,14 +182,14 @@ impl Limit {
     /// limit decides alone.
     pub const fn shared_units(&self) -> Option<u64> {
         match self.shared {
-            Some(most) => Some(most.units.get() as u64),
+            Some(most) => Some(most.units.get()),
             None => None,
         }
     }
 
     /// Returns the most units at once: as many as become available within [`Limit::MAX_FILL`].
     pub(crate) fn most_burst(&self) -> u64 {
-        self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS)
+        self.units_in(Self::MAX_FILL, 0).0.min(Self::MAX_UNITS.max(self.units()))
     }
 
     /// Returns the same limit with up to `units` of debt.
@@ -219,7 +220,7 @@ impl Limit {
     /// decides alone while the store fails.
     #[must_use]
     pub fn share(&self, millionths: u32) -> Self {
-        let of = |units: u64| (units * u64::from(millionths) / 1_000_000).max(1);
+        let of = |units: u64| divide(units, millionths.into(), 0, 1_000_000).0.max(1);
         let units = Self::count(of(self.units())).unwrap_or(self.units);
         let max_debt = self.max_debt.map(|debt| divide(debt, millionths.into(), 0, 1_000_000).0);
         let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
@@ -234,9 +235,9 @@ impl Limit {
         }
     }
 
-    /// Returns the units per window: 1 to 10⁹.
+    /// Returns the units per window: 1 to [`Limit::MAX_COUNTED`].
     pub const fn units(&self) -> u64 {
-        self.units.get() as u64
+        self.units.get()
     }
 
     /// Returns the window: 1 ms to 366 days, in whole milliseconds.
@@ -244,9 +245,9 @@ impl Limit {
         self.window
     }
 
-    /// Returns the units at once: 1 to 10⁹. By default the units per window.
+    /// Returns the units at once: 1 to 10⁹ where they differ from the units per window. By default the units per window.
     pub const fn burst(&self) -> u64 {
-        self.burst.get() as u64
+        self.burst.get()
     }
 
     /// Returns the most units of debt. `None`: the limit keeps no debt.
@@ -293,9 +294,9 @@ impl Limit {
     #[inline]
     pub(super) fn time_of(&self, units: u64) -> (Micros, u64) {
         if units == 1 {
-            (self.times.unit, self.times.unit_part.into())
+            (self.times.unit, self.times.unit_part)
         } else if units == self.burst() {
-            (self.times.burst, self.times.burst_part.into())
+            (self.times.burst, self.times.burst_part)
         } else {
             let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
             (Micros::from_micros(whole), part)
@@ -345,7 +346,7 @@ fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LimitError {
     /// Too few or too many units.
-    #[error("must be a whole number from 1 to 1000000000")]
+    #[error("must be a whole number from 1 to 999999999999999")]
     Units,
     /// Too short, too long, or not whole milliseconds.
     #[error("must be a window from 1ms to 366d in whole milliseconds")]

@@ -46,6 +46,8 @@ impl OnChange {
             Self::KeepUsed => used,
             // With debt fewer than no units are left.
             Self::KeepLeft => (to + used).saturating_sub(from),
+            // Lua's numbers would not be exact.
+            Self::Scale if from.max(to) > Limit::MAX_UNITS => used,
             Self::Scale => {
                 let used = (u128::from(used) * u128::from(to)).div_ceil(from.into());
                 u64::try_from(used).unwrap_or(u64::MAX)

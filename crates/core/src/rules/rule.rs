@@ -213,7 +213,7 @@ impl Share {
     /// grants at once, of which `remaining` are left. Debt is in use too.
     pub fn is_used(self, limit: &Limit, remaining: i64) -> bool {
         let capacity = limit.burst().cast_signed();
-        let parts = |units: i64, of: u32| units.saturating_mul(of.into());
+        let parts = |units: i64, of: u32| i128::from(units) * i128::from(of);
         parts(capacity.saturating_sub(remaining), Self::WHOLE) >= parts(capacity, self.millionths())
     }
 }

@@ -41,7 +41,7 @@ fn overridable(algorithm: Algorithm, limit: Limit) -> Rule {
     Rule { overridable: true, ..Rule::new_default(algorithm, limit) }
 }
 
-pub(super) const fn limited(units: u32) -> KeyGrant {
+pub(super) const fn limited(units: u64) -> KeyGrant {
     KeyGrant::Limited { units, burst: units }
 }
 
@@ -243,11 +243,10 @@ pub(super) async fn random_steps_agree_with_memory(on: Subject) {
         on.set_clock(now);
         memory.set_clock(now);
         let change = {
-            let small = |number: u64| u32::try_from(number).unwrap_or_default();
             let grant = match next(4) {
                 0 => KeyGrant::Banned,
                 1 => KeyGrant::Unlimited,
-                2 => KeyGrant::Limited { units: 1 + small(next(8)), burst: 1 + small(next(12)) },
+                2 => KeyGrant::Limited { units: 1 + next(8), burst: 1 + next(12) },
                 _ => KeyGrant::Limited { units: 1_000_000_000, burst: 1_000_000_000 },
             };
             let ttl = Micros::from_micros(1_000_000 + next(90_000_000));

@@ -20,7 +20,7 @@ use crate::text::{grouped, time_text};
 use crate::visit::{Visit, Visitor};
 
 /// Most units of a limit.
-const MAX_UNITS: u64 = 1_000_000_000;
+const MAX_UNITS: u64 = 999_999_999_999_999;
 /// The fields that name the key, and the change.
 const SEARCH: Field = Field::new("search", "", FieldKind::Hidden);
 const RULE: Field = Field::new("of_rule", "", FieldKind::Hidden);

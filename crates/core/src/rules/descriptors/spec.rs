@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{DescriptorRule, Metadata};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::rules::spec::{
     DebtSpec, Field, HoldSpec, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
 };
 use crate::rules::{Coupling, Grant, Mode, Share};
 
-/// Most units per window. Those above [`Limit::MAX_UNITS`](crate::algorithm::Limit::MAX_UNITS) are cut
+/// Most units per window. Those above [`Limit::MAX_UNITS`] are cut
 /// to it.
 const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
 
@@ -64,7 +64,12 @@ impl DescriptorSpec {
     pub fn build(self, coupling: Coupling) -> Result<DescriptorRule, Vec<Problem>> {
         let mut problems = Problems::default();
         let failure = self.failure.build(&mut problems);
-        let rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
+        let mut rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
+        if let Field::Set(units) = &mut rate.limit
+            && *units <= UNITS.0
+        {
+            *units = (*units).min(Limit::MAX_UNITS);
+        }
         if rate.algorithm.value().is_some_and(|of| of.has_slots()) {
             problems
                 .add("algorithm", "must not be concurrency, which refuses every request of Envoy");

@@ -10,14 +10,14 @@ use crate::algorithm::{Algorithm, Limit, LimitError};
 use crate::clock::Micros;
 use crate::rules::{Candidate, Grant};
 
-const UNITS: &str = "must be a whole number from 1 to 1000000000";
+const UNITS: &str = "must be a whole number from 1 to 999999999999999";
 
 /// A limit on trial. Fields that are unset are those of its rule; one at least must be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct CandidateSpec {
-    /// Units per window: 1 to 1,000,000,000.
+    /// Units per window: 1 to 1,000,000,000, of a fixed window to [`Limit::MAX_COUNTED`].
     #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
     #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -54,7 +54,7 @@ impl CandidateSpec {
         }
         let algorithm =
             problems.read("algorithm", self.algorithm, AlgorithmNames(Algorithm::RATES));
-        let is_units = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
+        let is_units = |units: &u64| (1..=Limit::MAX_COUNTED).contains(units);
         let units = problems.check("limit", &self.limit, UNITS, is_units);
         let is_window = |window: &Micros| Limit::new(1, *window).is_ok();
         let window = problems.check("window", &self.window, LimitError::Window, is_window);

@@ -16,6 +16,7 @@ pub(crate) const NO_DEBT: &str =
     "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
 const HOLD: &str = "must be 100ms to 24h";
 const MAX_HOLDS: &str = "must be a whole number from 1 to 10000";
+const BURST: &str = "must be a whole number from 1 to 1000000000";
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -112,7 +113,7 @@ impl RateSpec {
             return (None, None);
         };
         let algorithm = algorithm.unwrap_or(default);
-        let rate = Rate { algorithm, units: units.min(Limit::MAX_UNITS), window };
+        let rate = Rate { algorithm, units: units.min(Limit::MAX_COUNTED), window };
         (Some(rate), burst.ok().and_then(|burst| rate.grant(burst, problems)))
     }
 }
@@ -188,7 +189,7 @@ pub(crate) fn burst(
     problems: &mut Problems,
 ) -> Result<Option<u64>, InvalidField> {
     let is_burst = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
-    let burst = problems.check("burst", &burst, LimitError::Units, is_burst)?;
+    let burst = problems.check("burst", &burst, BURST, is_burst)?;
     Ok(burst.copied())
 }
 

@@ -30,7 +30,8 @@ const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 const COST: &str = "must be a whole number from 1 to 4294967295";
-const UNITS: (u64, &str) = (Limit::MAX_UNITS, "must be a whole number from 0 to 1000000000");
+const UNITS: (u64, &str) =
+    (Limit::MAX_COUNTED, "must be a whole number from 0 to 999999999999999");
 
 /// A rule that is not checked yet.
 ///
@@ -66,7 +67,8 @@ pub struct RuleSpec {
     )]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub algorithm: Field<Algorithm>,
-    /// Units per window: 1 to 1,000,000,000, or 0, which denies everything. Slots: up to 10,000. Required.
+    /// Units per window: 1 to 1,000,000,000, of a fixed window to [`Limit::MAX_COUNTED`], slots to 10,000; or 0,
+    /// which denies everything. Required.
     #[cfg_attr(feature = "serde", serde(alias = "limit-count", alias = "limit_count"))]
     #[cfg_attr(feature = "serde", serde(alias = "max-requests", alias = "max_requests"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -416,6 +418,10 @@ impl RuleSpec {
         problems: &mut Problems,
     ) -> Result<Option<OnChange>, InvalidField> {
         let on_change = problems.read("on-change", self.on_change, ON_CHANGE)?;
+        if rate.is_some_and(|rate| rate.units > Limit::MAX_UNITS) && on_change == Some(OnChange::Scale)
+        {
+            problems.add("on-change", format!("must not be scale with a limit above {}", Limit::MAX_UNITS));
+        }
         if let (Some(rate), Some(policy)) = (rate, on_change)
             && policy != OnChange::Reset
             && rate.units > rate.algorithm.max_cost().into()

@@ -302,8 +302,8 @@ pub(super) fn records<'f>(
             record.set(KeyOverride { grant: KeyGrant::Banned, ends_at, note: note("ban") });
         }
         if let Some(ends_at) = end(grant_ends_at) {
-            let grant = match u32::try_from(units) {
-                Ok(units) => KeyGrant::Limited { units, burst: u32::try_from(burst).ok()? },
+            let grant = match u64::try_from(units) {
+                Ok(units) => KeyGrant::Limited { units, burst: u64::try_from(burst).ok()? },
                 Err(_) => KeyGrant::Unlimited,
             };
             record.set(KeyOverride { grant, ends_at, note: note("grant") });

@@ -239,9 +239,9 @@ impl<'a> ReplyReader<'a> {
             record.set(KeyOverride { grant: KeyGrant::Banned, ends_at, note: ban_note.into() });
         }
         if grant_ends_at > 0 {
-            let grant = match (units, u32::try_from(units), u32::try_from(burst)) {
+            let grant = match (units, u64::try_from(units), burst) {
                 (-1, _, _) => KeyGrant::Unlimited,
-                (1.., Ok(units), Ok(burst)) => KeyGrant::Limited { units, burst },
+                (1.., Ok(units), burst) => KeyGrant::Limited { units, burst },
                 _ => return Err(StoreError::Garbled),
             };
             let ends_at = Timestamp::from_micros(grant_ends_at);

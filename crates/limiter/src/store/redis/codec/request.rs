@@ -320,7 +320,7 @@ impl ScriptRequest {
         match (hit.action, hit.change) {
             (Action::SetOverride, Some(change)) => {
                 let (units, burst) = match change.grant() {
-                    KeyGrant::Limited { units, burst } => (units.into(), burst.into()),
+                    KeyGrant::Limited { units, burst } => (units, burst),
                     KeyGrant::Unlimited => (NONE, 0),
                     KeyGrant::Banned => (0, 0),
                 };

@@ -1,0 +1,110 @@
+//! Amounts of money: limits of fixed windows far above a billion, in memory and in Redis.
+
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::{InspectRequest, Selector, SetOverrideRequest};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest, Grant, ReportRequest};
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{Rlaas, request, run};
+use rlaas_testkit::redis::RedisServer;
+use tonic::Code;
+
+use crate::http::client::post;
+
+/// The largest limit, and the largest cost.
+const MOST: i64 = 999_999_999_999_999;
+const LARGEST: u32 = u32::MAX;
+
+const RULES: &str = "\
+rules:
+  - {name: money, algorithm: fixed-window, limit: 999999999999999, window: 366d, post-paid: true,
+     overridable: true, near-limit: 0.5, on-change: keep-used}
+";
+
+fn costs(units: u32) -> CheckRequest {
+    CheckRequest { cost: Some(units.into()), ..request("alice") }
+}
+
+async fn assert_amounts(server: &Rlaas) {
+    let mut client = server.client().await;
+    let mut admin = AdminServiceClient::new(server.channel().await);
+    let selector = Selector { whose: Some(Whose::Request(request("alice"))), ..Selector::default() };
+    let mut left = MOST;
+    for _ in 0..3 {
+        left -= i64::from(LARGEST);
+        let taken = client.check(costs(LARGEST)).await.expect("a decision").into_inner();
+        assert_eq!((taken.allowed, taken.limit, taken.remaining), (true, MOST, left));
+    }
+    let report = ReportRequest { request: Some(costs(7)) };
+    let reported = client.report(report).await.expect("a report").into_inner();
+    assert_eq!((reported.verdict.map(|one| one.remaining), reported.uncounted), (Some(left - 7), 0));
+    let used = MOST - left + 7;
+    let mut set = |units: i64| {
+        let request = SetOverrideRequest {
+            selector: Some(selector.clone()),
+            grant: Some(Grant { kind: Some(Kind::Limit(units)), burst: 0 }),
+            ttl: Some(Duration { seconds: 3_600, nanos: 0 }),
+            reason: "a test".to_owned(),
+            ..SetOverrideRequest::default()
+        };
+        let mut admin = admin.clone();
+        async move { admin.set_override(request).await }
+    };
+    // Another budget for one key: more is used than half of it, then all but one unit, then more than all.
+    for (budget, cost, allowed) in
+        [(used * 2, 0, true), (used + 1, 2, false), (used + 1, 1, true), (used - 9, 0, false)]
+    {
+        set(budget).await.expect("an override");
+        let decided = client.check(costs(cost)).await.expect("a decision").into_inner();
+        assert_eq!((decided.allowed, decided.limit), (allowed, budget), "{cost} of {budget}");
+        assert!(decided.decisions[0].near_limit, "{budget}");
+    }
+    let refused = set(MOST + 1).await.expect_err("too much");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("grant.limit must be 1 to 999999999999999"), "{refused}");
+    let inspect = InspectRequest { selector: Some(selector.clone()) };
+    let states = admin.inspect(inspect).await.expect("a state").into_inner().keys;
+    assert_eq!((states[0].used, states[0].remaining), (used + 1, -10));
+}
+
+#[tokio::test]
+async fn amounts_are_exact_up_to_a_billion_in_millionths() {
+    let dir = TempDir::new();
+    let rules = dir.write("rules.yaml", RULES);
+    let memory = Rlaas::start_from(&rules, &[]);
+    assert_amounts(&memory).await;
+    let config = memory.client().await.get_config(GetConfigRequest::default()).await;
+    let config = config.expect("the configuration").into_inner();
+    assert_eq!(config.rules.iter().find(|rule| rule.name == "money").map(|one| one.max_requests), Some(MOST));
+    let look = post(&memory, "/v1/check", r#"{"userId": "bob", "cost": 0}"#).await;
+    let policy = look.header("ratelimit-policy").expect("a policy");
+    assert_eq!(policy, r#""money";q=999999999999999;w=31622400"#);
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
+    assert_amounts(&Rlaas::start_from(&rules, &settings)).await;
+}
+
+#[test]
+fn only_fixed_windows_count_amounts() {
+    let dir = TempDir::new();
+    for (rule, problem) in [
+        ("algorithm: gcra, limit: 1000000001", "limit: must be a whole number from 1 to 1000000000 for gcra"),
+        ("algorithm: fixed-window, limit: 1000000000000000", {
+            "limit: must be a whole number from 0 to 999999999999999"
+        }),
+        ("algorithm: fixed-window, limit: 1000000001, on-change: scale", {
+            "on-change: must not be scale with a limit above 1000000000"
+        }),
+        ("algorithm: token-bucket, limit: 5, burst: 1000000001", {
+            "burst: must be a whole number from 1 to 1000000000"
+        }),
+    ] {
+        let file = dir.write("bad.yaml", &format!("rules: [{{name: a, window: 1h, {rule}}}]"));
+        let (code, out, error) = run(&["check-config", &file.display().to_string()]);
+        assert_eq!(code, 64, "{rule}: {out}");
+        assert!(format!("{out}{error}").contains(problem), "{rule}: {out}{error}");
+    }
+}
