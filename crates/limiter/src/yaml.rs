@@ -42,7 +42,7 @@ pub fn read_specs(text: &str) -> Result<RulesSpec, YamlError> {
 /// let error = read_rules("rules:\n  - { name: login, limit: many }\n").expect_err("problems");
 /// assert_eq!(
 ///     error.to_string(),
-///     "rules[0].limit: must be a whole number from 0 to 1000000000\nrules[0].window: missing"
+///     "rules[0].limit: must be a whole number from 0 to 999999999999999\nrules[0].window: missing"
 /// );
 /// # Ok::<(), rlaas_limiter::yaml::YamlError>(())
 /// ```

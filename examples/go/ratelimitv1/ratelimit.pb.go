@@ -63,6 +63,9 @@ const (
 	Algorithm_LEAKY_BUCKET Algorithm = 5
 	// The generic cell rate algorithm.
 	Algorithm_GCRA Algorithm = 6
+	// Slots for work in flight: `max_requests` at once, for up to `hold`. Reserve takes one; a Check that meets the
+	// rule is FAILED_PRECONDITION. Without window and burst, in shadow mode it only looks.
+	Algorithm_CONCURRENCY Algorithm = 7
 )
 
 // Enum value maps for Algorithm.
@@ -75,6 +78,7 @@ var (
 		4: "TOKEN_BUCKET",
 		5: "LEAKY_BUCKET",
 		6: "GCRA",
+		7: "CONCURRENCY",
 	}
 	Algorithm_value = map[string]int32{
 		"ALGORITHM_UNSPECIFIED":  0,
@@ -84,6 +88,7 @@ var (
 		"TOKEN_BUCKET":           4,
 		"LEAKY_BUCKET":           5,
 		"GCRA":                   6,
+		"CONCURRENCY":            7,
 	}
 )
 
@@ -1495,8 +1500,8 @@ type Rule struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Algorithm of the rule. Unset is SLIDING_WINDOW_LOG.
 	Algorithm Algorithm `protobuf:"varint,2,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
-	// Units per window: 1 to 1,000,000,000. Of files also 0: every request is denied. Of Envoy's
-	// files also the largest int64: no limit.
+	// Units per window: 1 to 1,000,000,000, by FIXED_WINDOW to 999,999,999,999,999. Of files also 0: every request
+	// is denied. Of Envoy's files also the largest int64: no limit.
 	MaxRequests int64 `protobuf:"varint,3,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
 	// Length of the window: 1 ms to 366 d. Unset for rules without a limit, and for rules
 	// outside Envoy's files whose limit is 0.
@@ -1565,7 +1570,7 @@ type Rule struct {
 	// True if reservations hold units of the rule (ReservationService), which are charged when they
 	// are settled. Report counts costs by it, too. Not for SLIDING_WINDOW_LOG.
 	Reservable bool `protobuf:"varint,28,opt,name=reservable,proto3" json:"reservable,omitempty"`
-	// With `reservable`: longest time of a hold, 100 ms to 24 h. Unset is 60 s.
+	// With `reservable` or CONCURRENCY: longest time of a hold, 100 ms to 24 h. Unset is 60 s.
 	Hold *durationpb.Duration `protobuf:"bytes,29,opt,name=hold,proto3" json:"hold,omitempty"`
 	// With `reservable`: most holds of a key, 1 to 10,000. Unset is 1,000.
 	MaxHolds uint32 `protobuf:"varint,30,opt,name=max_holds,json=maxHolds,proto3" json:"max_holds,omitempty"`
@@ -2095,7 +2100,7 @@ func (*Grant_Banned) isGrant_Kind() {}
 // A limit on trial. Unset fields are those of its rule; one at least must be set.
 type Candidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Units per window: 1 to 1,000,000,000.
+	// Units per window: 1 to 1,000,000,000, by FIXED_WINDOW to 999,999,999,999,999.
 	MaxRequests int64 `protobuf:"varint,1,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
 	// 1 ms to 366 d.
 	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
@@ -2529,7 +2534,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x14\n" +
 	"\x05share\x18\x03 \x01(\bR\x05share\x12&\n" +
-	"\x0fvalue_to_metric\x18\x04 \x01(\bR\rvalueToMetric*\x9a\x01\n" +
+	"\x0fvalue_to_metric\x18\x04 \x01(\bR\rvalueToMetric*\xab\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x01\x12\x16\n" +
@@ -2537,7 +2542,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x16SLIDING_WINDOW_COUNTER\x10\x03\x12\x10\n" +
 	"\fTOKEN_BUCKET\x10\x04\x12\x10\n" +
 	"\fLEAKY_BUCKET\x10\x05\x12\b\n" +
-	"\x04GCRA\x10\x06*\x8d\x01\n" +
+	"\x04GCRA\x10\x06\x12\x0f\n" +
+	"\vCONCURRENCY\x10\a*\x8d\x01\n" +
 	"\x0fUnmatchedPolicy\x12 \n" +
 	"\x1cUNMATCHED_POLICY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dUNMATCHED_POLICY_DEFAULT_RULE\x10\x01\x12\x1a\n" +

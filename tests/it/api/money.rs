@@ -30,7 +30,8 @@ fn costs(units: u32) -> CheckRequest {
 async fn assert_amounts(server: &Rlaas) {
     let mut client = server.client().await;
     let mut admin = AdminServiceClient::new(server.channel().await);
-    let selector = Selector { whose: Some(Whose::Request(request("alice"))), ..Selector::default() };
+    let selector =
+        Selector { whose: Some(Whose::Request(request("alice"))), ..Selector::default() };
     let mut left = MOST;
     for _ in 0..3 {
         left -= i64::from(LARGEST);
@@ -39,9 +40,12 @@ async fn assert_amounts(server: &Rlaas) {
     }
     let report = ReportRequest { request: Some(costs(7)) };
     let reported = client.report(report).await.expect("a report").into_inner();
-    assert_eq!((reported.verdict.map(|one| one.remaining), reported.uncounted), (Some(left - 7), 0));
+    assert_eq!(
+        (reported.verdict.map(|one| one.remaining), reported.uncounted),
+        (Some(left - 7), 0)
+    );
     let used = MOST - left + 7;
-    let mut set = |units: i64| {
+    let set = |units: i64| {
         let request = SetOverrideRequest {
             selector: Some(selector.clone()),
             grant: Some(Grant { kind: Some(Kind::Limit(units)), burst: 0 }),
@@ -77,7 +81,10 @@ async fn amounts_are_exact_up_to_a_billion_in_millionths() {
     assert_amounts(&memory).await;
     let config = memory.client().await.get_config(GetConfigRequest::default()).await;
     let config = config.expect("the configuration").into_inner();
-    assert_eq!(config.rules.iter().find(|rule| rule.name == "money").map(|one| one.max_requests), Some(MOST));
+    assert_eq!(
+        config.rules.iter().find(|rule| rule.name == "money").map(|one| one.max_requests),
+        Some(MOST)
+    );
     let look = post(&memory, "/v1/check", r#"{"userId": "bob", "cost": 0}"#).await;
     let policy = look.header("ratelimit-policy").expect("a policy");
     assert_eq!(policy, r#""money";q=999999999999999;w=31622400"#);
@@ -91,7 +98,10 @@ async fn amounts_are_exact_up_to_a_billion_in_millionths() {
 fn only_fixed_windows_count_amounts() {
     let dir = TempDir::new();
     for (rule, problem) in [
-        ("algorithm: gcra, limit: 1000000001", "limit: must be a whole number from 1 to 1000000000 for gcra"),
+        (
+            "algorithm: gcra, limit: 1000000001",
+            "limit: must be a whole number from 1 to 1000000000 for gcra",
+        ),
         ("algorithm: fixed-window, limit: 1000000000000000", {
             "limit: must be a whole number from 0 to 999999999999999"
         }),

@@ -144,7 +144,7 @@ fn wrong_options_exit_2_and_wrong_files_64() {
     let server = server_with_shop(&[]);
     let dir = TempDir::new();
     for (command, expected) in [
-        (&["create", "a", "--limit", "0", "--window", "1s"][..], "from 1 to 1000000000"),
+        (&["create", "a", "--limit", "0", "--window", "1s"][..], "from 1 to 999999999999999"),
         (&["create", "a", "--limit", "5"], "rule.window missing"),
         (&["create", "a b", "--limit", "5", "--window", "1s"], "rule.name must be 1 to 64"),
         (&["create", "a", "--limit", "5", "--window", "1s", "--burst", "9"], "rule.burst "),

@@ -1,6 +1,6 @@
 //! Limits: units per window. Costs: units of one request.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use thiserror::Error;
 
@@ -37,8 +37,8 @@ pub struct Limit {
     burst: NonZeroU64,
     /// `None`: the limit decides alone on its state.
     shared: Option<SharedMost>,
-    /// Most units of debt. `None`: the limit keeps no debt.
-    max_debt: Option<u64>,
+    /// Most units of debt, and one more, so that it takes 8 bytes. `None`: the limit keeps no debt.
+    debt_end: Option<NonZeroU64>,
     /// Derived from the fields above, so that a decision needs no division.
     times: Times,
 }
@@ -46,8 +46,8 @@ pub struct Limit {
 /// The most of the limits that decide on one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SharedMost {
-    burst: NonZeroU64,
-    units: NonZeroU64,
+    burst: NonZeroU32,
+    units: NonZeroU32,
 }
 
 /// The times in which one unit and a whole burst become available: whole microseconds, and the
@@ -55,14 +55,14 @@ struct SharedMost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     unit: Micros,
-    unit_part: u64,
-    burst_part: u64,
+    unit_part: u32,
+    burst_part: u32,
     burst: Micros,
 }
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        let grant = |limit: &Self| (limit.window, limit.units, limit.burst, limit.max_debt);
+        let grant = |limit: &Self| (limit.window, limit.units, limit.burst, limit.debt_end);
         grant(self) == grant(other)
     }
 }
@@ -104,11 +104,12 @@ impl Limit {
     fn from_parts(window: Micros, units: NonZeroU64, burst: NonZeroU64) -> Self {
         let times = |count: u64| {
             let (whole, part) = divide(count, window.as_micros(), 0, units.get());
-            (Micros::from_micros(whole), part)
+            // Only that of a larger limit than buckets have is cut, and is not used.
+            (Micros::from_micros(whole), u32::try_from(part).unwrap_or(u32::MAX))
         };
         let ((unit, unit_part), (whole_burst, burst_part)) = (times(1), times(burst.get()));
         let times = Times { unit, unit_part, burst: whole_burst, burst_part };
-        Self { window, units, burst, shared: None, max_debt: None, times }
+        Self { window, units, burst, shared: None, debt_end: None, times }
     }
 
     /// Returns `units` if a limit may have as many.
@@ -126,7 +127,7 @@ impl Limit {
         let most = self.most_burst();
         let burst = Self::count(burst).filter(|_| burst <= most);
         let burst = burst.ok_or(LimitError::Burst { most })?;
-        Ok(Self { max_debt: self.max_debt, ..Self::from_parts(self.window, self.units, burst) })
+        Ok(Self { debt_end: self.debt_end, ..Self::from_parts(self.window, self.units, burst) })
     }
 
     /// Returns the same limit, to decide on a state on which other limits with the same window decide
@@ -152,11 +153,14 @@ impl Limit {
     /// ```
     #[must_use]
     pub fn sharing_state(self, burst: u64, units: u64) -> Self {
-        let burst = Self::count(burst.clamp(self.burst(), self.most_burst()));
-        let units = Self::count(units.clamp(self.units(), Self::MAX_COUNTED));
+        // Only limits with a burst share states: those of buckets.
+        let count = |units: u64| u32::try_from(units).ok().and_then(NonZeroU32::new);
+        let burst = count(burst.clamp(self.burst(), self.most_burst()));
+        let units = count(units.clamp(self.units(), Self::MAX_UNITS.max(self.units())));
         let shared = burst.zip(units).map(|(burst, units)| SharedMost { burst, units });
-        let most = burst.map_or(0, |burst| super::MAX_IN_USE - burst.get());
-        Self { shared, max_debt: self.max_debt.map(|debt| debt.min(most)), ..self }
+        let most = burst.map_or(u64::MAX, |burst| super::MAX_IN_USE - u64::from(burst.get()));
+        let debt = self.max_debt().map(|debt| debt.min(most));
+        Self { shared, ..self }.keeping(debt)
     }
 
     /// Returns the same limit, to decide alone on its state.
@@ -173,7 +177,7 @@ impl Limit {
     /// Returns the largest burst of the limits that decide on the same state.
     pub const fn shared_burst(&self) -> u64 {
         match self.shared {
-            Some(most) => most.burst.get(),
+            Some(most) => most.burst.get() as u64,
             None => self.burst(),
         }
     }
@@ -182,7 +186,7 @@ impl Limit {
     /// limit decides alone.
     pub const fn shared_units(&self) -> Option<u64> {
         match self.shared {
-            Some(most) => Some(most.units.get()),
+            Some(most) => Some(most.units.get() as u64),
             None => None,
         }
     }
@@ -205,7 +209,11 @@ impl Limit {
         if units > Self::MAX_DEBT {
             return Err(LimitError::Debt { most: Self::MAX_DEBT });
         }
-        Ok(Self { max_debt: Some(units), ..self })
+        Ok(self.keeping(Some(units)))
+    }
+
+    fn keeping(self, max_debt: Option<u64>) -> Self {
+        Self { debt_end: max_debt.and_then(|debt| NonZeroU64::new(debt + 1)), ..self }
     }
 
     /// Returns the most debt that is paid back at the rate of the limit, within
@@ -222,8 +230,8 @@ impl Limit {
     pub fn share(&self, millionths: u32) -> Self {
         let of = |units: u64| divide(units, millionths.into(), 0, 1_000_000).0.max(1);
         let units = Self::count(of(self.units())).unwrap_or(self.units);
-        let max_debt = self.max_debt.map(|debt| divide(debt, millionths.into(), 0, 1_000_000).0);
-        let share = Self { max_debt, ..Self::from_parts(self.window, units, units) };
+        let debt = self.max_debt().map(|debt| divide(debt, millionths.into(), 0, 1_000_000).0);
+        let share = Self::from_parts(self.window, units, units).keeping(debt);
         // A burst that would take too long to become available is cut to the largest valid one.
         let share = share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
@@ -252,13 +260,16 @@ impl Limit {
 
     /// Returns the most units of debt. `None`: the limit keeps no debt.
     pub const fn max_debt(&self) -> Option<u64> {
-        self.max_debt
+        match self.debt_end {
+            Some(end) => Some(end.get() - 1),
+            None => None,
+        }
     }
 
     /// Returns the most units of debt; 0 if the limit keeps none.
     pub(super) const fn debt(&self) -> u64 {
-        match self.max_debt {
-            Some(units) => units,
+        match self.debt_end {
+            Some(end) => end.get() - 1,
             None => 0,
         }
     }
@@ -294,9 +305,9 @@ impl Limit {
     #[inline]
     pub(super) fn time_of(&self, units: u64) -> (Micros, u64) {
         if units == 1 {
-            (self.times.unit, self.times.unit_part)
+            (self.times.unit, self.times.unit_part.into())
         } else if units == self.burst() {
-            (self.times.burst, self.times.burst_part)
+            (self.times.burst, self.times.burst_part.into())
         } else {
             let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
             (Micros::from_micros(whole), part)

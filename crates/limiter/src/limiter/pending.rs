@@ -10,6 +10,7 @@ use crate::store::StoreError;
 
 /// A check that is decided, or waits for the store.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most checks are decided at once, without a box")]
 pub enum StartedCheck {
     /// The check is decided.
     Decided(Result<Verdict, CheckError>),

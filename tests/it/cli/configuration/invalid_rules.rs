@@ -75,13 +75,13 @@ fn problems_of_every_rule_are_reported_once() {
         [
             "rules[0]: must be a section (line 2: found 5)",
             "rules[1].burst: must be a whole number from 1 to 1000000000 (line 3: found 0)",
-            "rules[1].limit: must be a whole number from 0 to 1000000000 (line 3: found many)",
+            "rules[1].limit: must be a whole number from 0 to 999999999999999 (line 3: found many)",
             "rules[1].shadow: must be true or false (line 3: found 2)",
             "rules[2].limit: missing (line 4)",
             "rules[2].name: another rule has this name (line 4: found a)",
             "rules[2].overrides[0]: must be a section (line 4: found 6)",
             "rules[2].overrides[1].match: must be a section with keys of its own (line 4)",
-            "rules[2].overrides[2].limit: must be a whole number from 0 to 1000000000 (line 4: found -1)",
+            "rules[2].overrides[2].limit: must be a whole number from 0 to 999999999999999 (line 4: found -1)",
             "rules[2].overrides[2].match.user: unknown key, did you mean \
              rules[2].overrides[2].match.user-id? (line 4)",
             "rules[3].match.resource: must be a string or a list of strings; quote numbers and \

@@ -18,7 +18,7 @@ fn problems_are_reported_at_once_with_their_keys() {
         reported,
         [
             "extra: unknown key (line 4)",
-            "rate-limiter.max-requests: must be a whole number from 0 to 1000000000 (line 3: found -1)",
+            "rate-limiter.max-requests: must be a whole number from 0 to 999999999999999 (line 3: found -1)",
             &*format!(
                 "rate-limiter.use-algo: must be {} (line 3: found unknown)",
                 names.join(", ")
@@ -468,7 +468,7 @@ server:
 ";
     let reported = problems(text);
     let expected = [
-        "rules[0].limit: must be a whole number from 0 to 1000000000 (line 4: found many)",
+        "rules[0].limit: must be a whole number from 0 to 999999999999999 (line 4: found many)",
         "rules[1].window: missing (line 6)",
         "(line 11)",
         "(line 13: found a list)",

@@ -30,8 +30,7 @@ const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
 const COST: &str = "must be a whole number from 1 to 4294967295";
-const UNITS: (u64, &str) =
-    (Limit::MAX_COUNTED, "must be a whole number from 0 to 999999999999999");
+const UNITS: (u64, &str) = (Limit::MAX_COUNTED, "must be a whole number from 0 to 999999999999999");
 
 /// A rule that is not checked yet.
 ///
@@ -418,12 +417,17 @@ impl RuleSpec {
         problems: &mut Problems,
     ) -> Result<Option<OnChange>, InvalidField> {
         let on_change = problems.read("on-change", self.on_change, ON_CHANGE)?;
-        if rate.is_some_and(|rate| rate.units > Limit::MAX_UNITS) && on_change == Some(OnChange::Scale)
+        if rate.is_some_and(|rate| rate.units > Limit::MAX_UNITS)
+            && on_change == Some(OnChange::Scale)
         {
-            problems.add("on-change", format!("must not be scale with a limit above {}", Limit::MAX_UNITS));
+            problems.add(
+                "on-change",
+                format!("must not be scale with a limit above {}", Limit::MAX_UNITS),
+            );
         }
         if let (Some(rate), Some(policy)) = (rate, on_change)
             && policy != OnChange::Reset
+            && rate.algorithm == Algorithm::SlidingWindowLog
             && rate.units > rate.algorithm.max_cost().into()
         {
             let (algorithm, most) = (rate.algorithm.name(), rate.algorithm.max_cost());
