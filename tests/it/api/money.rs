@@ -14,7 +14,7 @@ use tonic::Code;
 use crate::http::client::post;
 
 /// The largest limit, and the largest cost.
-const MOST: i64 = 999_999_999_999_999;
+const MAX: i64 = 999_999_999_999_999;
 const LARGEST: u32 = u32::MAX;
 
 const RULES: &str = "\
@@ -32,11 +32,11 @@ async fn assert_amounts(server: &Rlaas) {
     let mut admin = AdminServiceClient::new(server.channel().await);
     let selector =
         Selector { whose: Some(Whose::Request(request("alice"))), ..Selector::default() };
-    let mut left = MOST;
+    let mut left = MAX;
     for _ in 0..3 {
         left -= i64::from(LARGEST);
         let taken = client.check(costs(LARGEST)).await.expect("a decision").into_inner();
-        assert_eq!((taken.allowed, taken.limit, taken.remaining), (true, MOST, left));
+        assert_eq!((taken.allowed, taken.limit, taken.remaining), (true, MAX, left));
     }
     let report = ReportRequest { request: Some(costs(7)) };
     let reported = client.report(report).await.expect("a report").into_inner();
@@ -44,7 +44,7 @@ async fn assert_amounts(server: &Rlaas) {
         (reported.verdict.map(|one| one.remaining), reported.uncounted),
         (Some(left - 7), 0)
     );
-    let used = MOST - left + 7;
+    let used = MAX - left + 7;
     let set = |units: i64| {
         let request = SetOverrideRequest {
             selector: Some(selector.clone()),
@@ -65,7 +65,7 @@ async fn assert_amounts(server: &Rlaas) {
         assert_eq!((decided.allowed, decided.limit), (allowed, budget), "{cost} of {budget}");
         assert!(decided.decisions[0].near_limit, "{budget}");
     }
-    let refused = set(MOST + 1).await.expect_err("too much");
+    let refused = set(MAX + 1).await.expect_err("too much");
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("grant.limit must be 1 to 999999999999999"), "{refused}");
     let inspect = InspectRequest { selector: Some(selector.clone()) };
@@ -83,7 +83,7 @@ async fn amounts_are_exact_up_to_a_billion_in_millionths() {
     let config = config.expect("the configuration").into_inner();
     assert_eq!(
         config.rules.iter().find(|rule| rule.name == "money").map(|one| one.max_requests),
-        Some(MOST)
+        Some(MAX)
     );
     let look = post(&memory, "/v1/check", r#"{"userId": "bob", "cost": 0}"#).await;
     let policy = look.header("ratelimit-policy").expect("a policy");
