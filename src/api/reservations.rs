@@ -101,8 +101,7 @@ impl Service {
     }
 
     fn cost(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
-        let cost = u32::try_from(units).map(Cost::new);
-        cost.map_err(|_| self.rejected(field, &format!("{field} must be 0 to {}", u32::MAX)))
+        cost(field, units).map_err(|problem| self.rejected(field, &problem))
     }
 
     fn costs<'a>(
@@ -194,6 +193,12 @@ impl ReservationService for Service {
 fn undecided(error: &CheckError) -> Status {
     request_log::undecided(API, error);
     status::grpc(error)
+}
+
+/// Reads the units of a field.
+pub(super) fn cost(field: &str, units: u64) -> Result<Cost, String> {
+    let cost = u32::try_from(units).map(Cost::new);
+    cost.map_err(|_| format!("{field} must be 0 to {}", u32::MAX))
 }
 
 /// Reads a time to hold.

@@ -54,6 +54,14 @@ pub enum CheckError {
 }
 
 impl CheckError {
+    fn from_status(status: Status) -> Self {
+        if is_rejection(status.code()) {
+            Self::Rejected(Box::new(status))
+        } else {
+            Self::NoAnswer(Box::new(status))
+        }
+    }
+
     /// Returns the status of the call.
     pub fn status(&self) -> &Status {
         match self {
@@ -148,12 +156,9 @@ impl Client {
         let request_id = retries.request_id(request);
         for attempt in 0.. {
             let left = until.remaining() / (1 + retries.max() - attempt);
-            let mut call = tonic::Request::new(message(request, request_id.clone()));
-            call.set_timeout(left);
+            let call = with_timeout(message(request, request_id.clone()), left);
             let mut service = RateLimitServiceClient::new(self.channel.clone());
-            let result = timeout(left, service.check(call)).await;
-            // The timeout of the channel does not include the time to connect.
-            let result = result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")));
+            let result = within(left, service.check(call)).await;
             let may_retry = retries.record(result.as_ref().err()) && attempt < retries.max();
             if !may_retry || !retries.wait(attempt, until).await {
                 return result;
@@ -187,14 +192,26 @@ impl Client {
         if is_no_rule(&status) {
             return Ok(Verdict::no_rule());
         }
-        if is_rejection(status.code()) {
-            return Err(CheckError::Rejected(Box::new(status)));
-        }
-        match self.shared.on_no_answer {
-            Some(policy) => Ok(Verdict::by_policy(policy)),
-            None => Err(CheckError::NoAnswer(Box::new(status))),
+        match (CheckError::from_status(status), self.shared.on_no_answer) {
+            (CheckError::NoAnswer(_), Some(policy)) => Ok(Verdict::by_policy(policy)),
+            (error, _) => Err(error),
         }
     }
+}
+
+fn with_timeout<T>(message: T, left: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(left);
+    request
+}
+
+/// Waits for a call. The timeout of the channel does not include the time to connect.
+async fn within<T>(
+    left: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let result = timeout(left, call).await;
+    result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")))
 }
 
 /// Returns `true` if the server answered and would answer the same again.

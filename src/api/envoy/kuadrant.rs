@@ -12,43 +12,30 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{API, Service, parse, parse_descriptors};
+use super::{Service, log_decided, parse, parse_descriptors};
 use crate::algorithm::Cost;
 use crate::api::deadline::deadline;
-use crate::api::request_log;
-use crate::api::reservations::{decode, encode, ttl};
-use crate::api::status::invalid;
-use crate::telemetry::metrics::{EventLabels, ReasonLabels};
+use crate::api::reservations::{cost, decode, encode, ttl};
+use crate::telemetry::metrics::EventLabels;
 
 /// The service of Kuadrant beside Envoy's.
 #[derive(Clone, Debug)]
 pub(crate) struct Kuadrant(pub(crate) Service);
 
 impl Kuadrant {
-    /// Logs what became of a request.
-    fn decided<T>(
+    /// Returns the response to a request that was looked at or reported.
+    fn answer(
         &self,
-        decided: Result<T, CheckError>,
-        verdict: impl Fn(&T) -> &DescriptorVerdict,
-    ) -> Result<T, Status> {
-        let decided = decided.map_err(|error| self.0.undecided(&error))?;
-        let verdict = verdict(&decided);
-        let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
-        request_log::decided(API, verdict.is_allowed(), decisions);
-        Ok(decided)
+        request: &RateLimitRequest,
+        decided: Result<DescriptorVerdict, CheckError>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let verdict = decided.map_err(|error| self.0.undecided(&error))?;
+        log_decided(&verdict);
+        Ok(Response::new(self.0.respond(request, &verdict)))
     }
 
     fn units(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
-        let units = u32::try_from(units);
-        units
-            .map(Cost::new)
-            .map_err(|_| self.rejected(field, &format!("{field} must be 0 to {}", u32::MAX)))
-    }
-
-    fn rejected(&self, field: &'static str, problem: &str) -> Status {
-        request_log::rejected(API, field, problem);
-        self.0.metrics.rejected.get_or_create(&ReasonLabels { reason: field }).inc();
-        invalid(problem)
+        cost(field, units).map_err(|problem| self.0.rejected(field, problem))
     }
 
     fn count(&self, event: &'static str) {
@@ -66,8 +53,7 @@ impl RateLimitService for Kuadrant {
         let until = deadline(request.metadata());
         let parsed = parse(request.get_ref()).map_err(|error| service.count_rejected(error))?;
         let looked = service.limiter.look_at_descriptors(&parsed, until).await;
-        let verdict = self.decided(looked, |verdict| verdict)?;
-        Ok(Response::new(service.respond(request.get_ref(), &verdict)))
+        self.answer(request.get_ref(), looked)
     }
 
     async fn report(
@@ -78,8 +64,7 @@ impl RateLimitService for Kuadrant {
         let until = deadline(request.metadata());
         let parsed = parse(request.get_ref()).map_err(|error| service.count_rejected(error))?;
         let reported = service.limiter.report_descriptors(&parsed, until).await;
-        let verdict = self.decided(reported, |verdict| verdict)?;
-        Ok(Response::new(service.respond(request.get_ref(), &verdict)))
+        self.answer(request.get_ref(), reported)
     }
 
     async fn reserve(
@@ -90,11 +75,12 @@ impl RateLimitService for Kuadrant {
         let until = deadline(request.metadata());
         let ReserveRequest { domain, descriptors, amount, ttl: wanted } = request.get_ref();
         let amount = self.units("amount", *amount)?;
-        let ttl = ttl(wanted.as_ref()).map_err(|problem| self.rejected("ttl", problem))?;
+        let ttl = ttl(wanted.as_ref()).map_err(|problem| service.rejected("ttl", problem))?;
         let parsed = parse_descriptors(domain, descriptors, amount.units())
             .map_err(|error| service.count_rejected(error))?;
         let reserved = service.limiter.reserve_descriptors(&parsed, ttl, until).await;
-        let (verdict, reservation) = self.decided(reserved, |(verdict, _)| verdict)?;
+        let (verdict, reservation) = reserved.map_err(|error| service.undecided(&error))?;
+        log_decided(&verdict);
         let is_allowed = verdict.is_allowed();
         self.count(if is_allowed { "reserved" } else { "denied" });
         Ok(Response::new(ReserveResponse {

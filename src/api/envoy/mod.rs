@@ -7,6 +7,7 @@ pub(super) mod json;
 pub(super) mod kuadrant;
 mod metadata;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,11 +114,9 @@ impl Service {
         timer.stop();
         let (metrics, limiter) = (&self.metrics, &self.limiter);
         decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
-        if let Ok(verdict) = &verdict {
-            let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
-            request_log::decided(API, verdict.is_allowed(), decisions);
-        }
-        verdict.map_err(|error| self.undecided(&error))
+        let verdict = verdict.map_err(|error| self.undecided(&error))?;
+        log_decided(&verdict);
+        Ok(verdict)
     }
 
     /// Logs a request that was not decided, and returns its status.
@@ -143,9 +142,14 @@ impl Service {
     }
 
     fn count_rejected(&self, error: InvalidDescriptor) -> Status {
-        request_log::rejected(API, error.field(), error);
-        self.metrics.rejected.get_or_create(&ReasonLabels { reason: error.field() }).inc();
-        invalid(error)
+        self.rejected(error.field(), error)
+    }
+
+    /// Logs and counts a request whose field is not valid, and returns its status.
+    fn rejected(&self, field: &'static str, problem: impl Display) -> Status {
+        request_log::rejected(API, field, &problem);
+        self.metrics.rejected.get_or_create(&ReasonLabels { reason: field }).inc();
+        invalid(problem)
     }
 }
 
@@ -163,6 +167,12 @@ impl RateLimitService for Service {
         }
         Ok(response)
     }
+}
+
+/// Logs a decided request.
+fn log_decided(verdict: &DescriptorVerdict) {
+    let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
+    request_log::decided(API, verdict.is_allowed(), decisions);
 }
 
 /// Returns what a method requires of callers: the same for every method.

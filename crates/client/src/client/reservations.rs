@@ -9,10 +9,9 @@ use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceCl
 use rlaas_proto::ratelimit::v1::{
     CancelRequest, CommitRequest, ExtendRequest, ReserveRequest, Settlement,
 };
-use tokio::time::timeout;
 use tonic::{Response, Status};
 
-use super::{CheckError, Client, is_rejection, message};
+use super::{CheckError, Client, is_rejection, message, with_timeout, within};
 use crate::channel::ApiChannel;
 use crate::verdict::Verdict;
 
@@ -41,9 +40,9 @@ impl Client {
         let request_id = request.request_id().unwrap_or_default().to_owned();
         let request = Some(message(request, request_id));
         let request = ReserveRequest { request, ttl: hold_for.map(duration) };
-        let until = deadline.or_within(self.shared.timeout);
+        let left = deadline.or_within(self.shared.timeout).remaining();
         let mut service = self.reservations();
-        let reserved = within(until, service.reserve(with_timeout(request, until))).await;
+        let reserved = within(left, service.reserve(with_timeout(request, left))).await;
         let reserved = match reserved {
             Ok(response) => response,
             Err(status) => return self.without_response(status).map(|verdict| (verdict, None)),
@@ -89,10 +88,11 @@ impl Reservation {
             ttl: hold_for.map(duration),
             ..ExtendRequest::default()
         };
-        let until = Deadline::within(self.client.shared.timeout);
+        let left = self.client.shared.timeout;
         let mut service = self.client.reservations();
-        let extended = within(until, service.extend(with_timeout(request, until))).await;
-        let (metadata, extended, extensions) = extended.map_err(failed)?.into_parts();
+        let extended = within(left, service.extend(with_timeout(request, left))).await;
+        let extended = extended.map_err(CheckError::from_status)?;
+        let (metadata, extended, extensions) = extended.into_parts();
         self.expires_at = extended.expires_at.unwrap_or(self.expires_at);
         let verdict = extended.verdict.unwrap_or_default();
         Ok(Verdict::of_server(Response::from_parts(metadata, verdict, extensions)))
@@ -105,19 +105,16 @@ impl Reservation {
     ///
     /// As [`Reservation::extend`].
     pub async fn commit(&self, actual: Option<Cost>) -> Result<Vec<Settlement>, CheckError> {
-        let actual = actual.map(Cost::units);
-        let commit = async || {
-            let reservation_id = self.id.clone();
-            let request = CommitRequest { reservation_id, actual, ..CommitRequest::default() };
-            let until = Deadline::within(self.client.shared.timeout);
-            let mut service = self.client.reservations();
-            within(until, service.commit(with_timeout(request, until))).await
+        let request = CommitRequest {
+            reservation_id: self.id.clone(),
+            actual: actual.map(Cost::units),
+            ..CommitRequest::default()
         };
-        let settled = match commit().await {
-            Err(status) if !is_rejection(status.code()) => commit().await,
-            settled => settled,
-        };
-        Ok(settled.map_err(failed)?.into_inner().settlements)
+        let settled = self.settle(|mut service, left| {
+            let request = with_timeout(request.clone(), left);
+            async move { within(left, service.commit(request)).await }
+        });
+        Ok(settled.await?.into_inner().settlements)
     }
 
     /// Ends it and returns all that it holds. Asks again once.
@@ -126,44 +123,32 @@ impl Reservation {
     ///
     /// As [`Reservation::extend`].
     pub async fn cancel(&self) -> Result<Vec<Settlement>, CheckError> {
-        let cancel = async || {
-            let request = CancelRequest { reservation_id: self.id.clone() };
-            let until = Deadline::within(self.client.shared.timeout);
-            let mut service = self.client.reservations();
-            within(until, service.cancel(with_timeout(request, until))).await
-        };
-        let settled = match cancel().await {
-            Err(status) if !is_rejection(status.code()) => cancel().await,
+        let request = CancelRequest { reservation_id: self.id.clone() };
+        let settled = self.settle(|mut service, left| {
+            let request = with_timeout(request.clone(), left);
+            async move { within(left, service.cancel(request)).await }
+        });
+        Ok(settled.await?.into_inner().settlements)
+    }
+
+    /// Calls, and once more without an answer.
+    async fn settle<F, T>(
+        &self,
+        call: impl Fn(ReservationServiceClient<ApiChannel>, Duration) -> F,
+    ) -> Result<T, CheckError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let call = || call(self.client.reservations(), self.client.shared.timeout);
+        let settled = match call().await {
+            Err(status) if !is_rejection(status.code()) => call().await,
             settled => settled,
         };
-        Ok(settled.map_err(failed)?.into_inner().settlements)
-    }
-}
-
-fn failed(status: Status) -> CheckError {
-    if is_rejection(status.code()) {
-        CheckError::Rejected(Box::new(status))
-    } else {
-        CheckError::NoAnswer(Box::new(status))
+        settled.map_err(CheckError::from_status)
     }
 }
 
 /// Converts a time; one of more than 2^63 s is cut.
 fn duration(time: Duration) -> prost_types::Duration {
     time.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
-}
-
-fn with_timeout<T>(message: T, until: Deadline) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
-    request.set_timeout(until.remaining());
-    request
-}
-
-/// The timeout of the channel does not include the time to connect.
-async fn within<T>(
-    until: Deadline,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    let result = timeout(until.remaining(), call).await;
-    result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")))
 }

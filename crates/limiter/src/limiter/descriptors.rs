@@ -15,7 +15,7 @@ use crate::clock::{Deadline, Micros, Timestamp};
 use crate::operation::{Action, StoreRequest};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
-use crate::rules::{Grant, Mode};
+use crate::rules::{Grant, Mode, RuleSet};
 use crate::verdict::HitResult;
 
 /// Outcome of a request by descriptors.
@@ -70,9 +70,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let planned = snapshot.rules.descriptors().plan(request)?;
-        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+        Ok(self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await?.0)
     }
 
     /// Looks whether a request by descriptors would pass, and takes nothing.
@@ -85,10 +83,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let planned = snapshot.rules.descriptors().plan(request)?;
-        let planned = DescriptorPlan { plan: planned.plan.looking(), ..planned };
-        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+        Ok(self.execute_descriptors(request, |_, plan| Ok(plan.looking()), deadline).await?.0)
     }
 
     /// Counts a request by descriptors whatever is left: where a limit keeps no debt, up to the limit.
@@ -101,10 +96,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let planned = snapshot.rules.descriptors().plan(request)?;
-        let planned = DescriptorPlan { plan: planned.plan.reporting(), ..planned };
-        Ok(self.execute_descriptors(&snapshot, planned, deadline).await?.0)
+        Ok(self.execute_descriptors(request, |_, plan| Ok(plan.reporting()), deadline).await?.0)
     }
 
     /// Decides a request by descriptors in one atomic step: limits that hold hold its cost, the others take
@@ -120,12 +112,13 @@ impl Limiter {
         hold_for: Option<Micros>,
         deadline: Deadline,
     ) -> Result<(DescriptorVerdict, Option<OpenReservation>), CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let (mut plan, number) = (plan.holding(), random_number());
-        self.set_reservation(&snapshot.rules, &mut plan, number, hold_for)?;
-        let planned = DescriptorPlan { plan, statuses };
-        let (verdict, done) = self.execute_descriptors(&snapshot, planned, deadline).await?;
+        let number = random_number();
+        let prepare = |rules: &RuleSet, plan: Plan| {
+            let mut plan = plan.holding();
+            self.set_reservation(rules, &mut plan, number, hold_for)?;
+            Ok(plan)
+        };
+        let (verdict, done) = self.execute_descriptors(request, prepare, deadline).await?;
         Ok((verdict, done.reservation("", number)?))
     }
 
@@ -198,16 +191,19 @@ impl Limiter {
         Ok(())
     }
 
+    /// Plans a request, executes what `prepare` makes of the plan, and reports the decisions.
     async fn execute_descriptors(
         &self,
-        snapshot: &Arc<Snapshot>,
-        planned: DescriptorPlan,
+        request: &DescriptorRequest<'_>,
+        prepare: impl FnOnce(&RuleSet, Plan) -> Result<Plan, CheckError>,
         deadline: Deadline,
     ) -> Result<(DescriptorVerdict, ExecutedPlan), CheckError> {
-        let DescriptorPlan { plan, statuses } = planned;
-        let done = self.execute(snapshot, plan, deadline).await?;
+        let snapshot = self.shared.snapshot.load();
+        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
+        let plan = prepare(&snapshot.rules, plan)?;
+        let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
-            self.fold_descriptors(snapshot, &done.plan, &statuses, &done.executed.results);
+            self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
         snapshot.count_request(done.plan.units, verdict.is_allowed());
         Ok((verdict, done))
     }
