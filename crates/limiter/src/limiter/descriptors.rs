@@ -178,15 +178,17 @@ impl Limiter {
                 shards.push(shard);
             }
         }
+        let mut is_counted = false;
         for shard in shards {
             let hits: Vec<_> = hits().filter(|hit| self.store.shard(hit.key) == shard).collect();
             let (coupling, once) = (plan.coupling, plan.once.as_deref());
             let request = StoreRequest { hits: &hits, coupling, shard, once, reservation: None };
             let reply =
                 self.store.execute(request, deadline).await.map_err(CheckError::of_store)?;
-            if reply.replayed.is_none() {
-                snapshot.count_request(plan.units, true);
-            }
+            is_counted |= reply.replayed.is_none();
+        }
+        if is_counted {
+            snapshot.count_request(plan.units, true);
         }
         Ok(())
     }
