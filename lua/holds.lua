@@ -250,7 +250,7 @@ end
 -- Writes the settlement of the reservation.
 local function save_settlement()
   local key = reservation.key
-  if not reservation.settled then return end
+  if not reservation.settled or reservation.time <= 0 then return end
   local value = cmsgpack.pack(unpack(reservation.settled))
   redis.call('SET', key, value, 'PX', integer(ceil(reservation.time / 1000)))
   wrote = true

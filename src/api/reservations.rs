@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rlaas_limiter::{CheckError, Deadline, Limiter, OpenReservation, Settled, Settling};
+use rlaas_limiter::{CheckError, Deadline, Limiter, OpenReservation, Reserved, Settled, Settling};
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationService;
 use rlaas_proto::ratelimit::v1::{
     CancelRequest, CancelResponse, CheckRequest, CommitRequest, CommitResponse, ExtendRequest,
@@ -14,6 +14,7 @@ use tonic::{Extensions, Request, Response, Status};
 
 use super::auth::Tenant;
 use super::deadline::deadline;
+use super::decision_events::{self, Origin};
 use super::response::response;
 use super::status::{self, invalid};
 use super::v1::{parse, set_tenant};
@@ -59,31 +60,23 @@ impl Service {
         (extensions, id): (&Extensions, &str),
         settling: Settling<'_>,
         until: Deadline,
-    ) -> Result<(Vec<Settlement>, bool), Status> {
+    ) -> Result<Settled, Status> {
         let reservation = self.open(extensions, id)?;
         let settled = self.limiter.settle(&reservation, settling, until).await;
-        let Settled { settlements, replayed } = settled.map_err(|error| {
-            let status = undecided(&error);
-            match (error, reservation.keys.first()) {
-                (CheckError::NoReservation, Some(key))
-                    if reservation.ends_at + Limiter::SETTLEMENT_MEMORY
-                        < self.limiter.store().now(key) =>
-                {
-                    let text = "the reservation ended too long ago: it is not known whether it was charged";
-                    Status::out_of_range(text)
-                }
-                _ => status,
-            }
-        })?;
-        let settlement =
-            |(rule, one): (String, rlaas_limiter::reservation::Settlement)| Settlement {
-                rule,
-                charged: one.charged,
-                returned: one.returned,
-                debt: one.debt,
-                uncounted: one.uncounted,
-            };
-        Ok((settlements.into_iter().map(settlement).collect(), replayed))
+        settled.map_err(|error| self.unsettled(&error, Some(&reservation)))
+    }
+
+    /// Logs a settlement that failed, and returns its status.
+    fn unsettled(&self, error: &CheckError, reservation: Option<&OpenReservation>) -> Status {
+        let status = undecided(error);
+        let Some(OpenReservation { ends_at, keys, .. }) = reservation else { return status };
+        let is_forgotten =
+            |key: &Key| *ends_at + Limiter::SETTLEMENT_MEMORY < self.limiter.store().now(key);
+        if matches!(error, CheckError::NoReservation) && keys.first().is_some_and(is_forgotten) {
+            let text = "the reservation ended too long ago: it is not known whether it was charged";
+            return Status::out_of_range(text);
+        }
+        status
     }
 
     fn count(&self, event: &'static str) {
@@ -94,6 +87,16 @@ impl Service {
         request_log::rejected(API, field, problem);
         self.metrics.rejected.get_or_create(&ReasonLabels { reason: field }).inc();
         invalid(problem)
+    }
+
+    fn request<'a>(
+        &self,
+        message: &'a CheckRequest,
+        project: &'a str,
+    ) -> Result<rules::Request<'a>, Status> {
+        let request =
+            parse(message).map_err(|error| self.rejected(error.field(), &error.to_string()))?;
+        Ok(request.in_project(project))
     }
 
     fn ttl(&self, given: Option<&prost_types::Duration>) -> Result<Option<Micros>, Status> {
@@ -129,18 +132,19 @@ impl ReservationService for Service {
         let ttl = self.ttl(message.ttl.as_ref())?;
         let mut wanted: CheckRequest = message.request.unwrap_or_default();
         let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
-        let wanted = parse(&wanted)
-            .map_err(|error| self.rejected(error.field(), &error.to_string()))?
-            .in_project(project);
-        let reserved = self.limiter.reserve(&wanted, ttl, until).await;
-        let reserved = reserved.map_err(|error| undecided(&error))?;
-        let verdict = &reserved.verdict;
+        let wanted = self.request(&wanted, project)?;
+        let (decided, reservation) = match self.limiter.reserve(&wanted, ttl, until).await {
+            Ok(Reserved { verdict, reservation }) => (Ok(verdict), reservation),
+            Err(error) => (Err(error), None),
+        };
+        let origin = Origin { api: API, method: "Reserve" };
+        decision_events::decided(&self.metrics, &self.limiter, origin, &wanted, &decided);
+        let verdict = decided.map_err(|error| undecided(&error))?;
         request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
         self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
-        let reservation = reserved.reservation.as_ref();
         Ok(Response::new(ReserveResponse {
-            verdict: Some(response(verdict)),
-            reservation_id: reservation.map(encode).unwrap_or_default(),
+            verdict: Some(response(&verdict)),
+            reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
             expires_at: reservation.map(|one| timestamp(one.ends_at)),
         }))
     }
@@ -170,10 +174,24 @@ impl ReservationService for Service {
         let (_, extensions, message) = request.into_parts();
         let actual = message.actual.map(|units| self.cost("actual", units)).transpose()?;
         let actuals = self.costs("actuals", &message.actuals)?;
-        let id = (&extensions, &*message.reservation_id);
-        let (settlements, replayed) = self.settle(id, Settling { actual, actuals }, until).await?;
-        self.count("committed");
-        Ok(Response::new(CommitResponse { settlements, replayed }))
+        let settling = Settling { actual, actuals };
+        let id = &*message.reservation_id;
+        let Some(mut wanted) = message.request else {
+            let settled = self.settle((&extensions, id), settling, until).await?;
+            self.count("committed");
+            return Ok(Response::new(committed(settled)));
+        };
+        let reservation = match id {
+            "" => None,
+            id => Some(self.open(&extensions, id)?),
+        };
+        let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
+        let wanted = self.request(&wanted, project)?;
+        let settled =
+            self.limiter.settle_or_count(reservation.as_ref(), &wanted, settling, until).await;
+        let settled = settled.map_err(|error| self.unsettled(&error, reservation.as_ref()))?;
+        self.count(if settled.reported { "reported" } else { "committed" });
+        Ok(Response::new(committed(settled)))
     }
 
     async fn cancel(
@@ -183,10 +201,23 @@ impl ReservationService for Service {
         let until = deadline(request.metadata());
         let (_, extensions, message) = request.into_parts();
         let id = (&extensions, &*message.reservation_id);
-        let (settlements, replayed) = self.settle(id, Settling::CANCEL, until).await?;
+        let settled = self.settle(id, Settling::CANCEL, until).await?;
         self.count("cancelled");
+        let CommitResponse { settlements, replayed, .. } = committed(settled);
         Ok(Response::new(CancelResponse { settlements, replayed }))
     }
+}
+
+fn committed(settled: Settled) -> CommitResponse {
+    let Settled { settlements, replayed, reported } = settled;
+    let settlements = settlements.into_iter().map(|(rule, one)| Settlement {
+        rule,
+        charged: one.charged,
+        returned: one.returned,
+        debt: one.debt,
+        uncounted: one.uncounted,
+    });
+    CommitResponse { settlements: settlements.collect(), replayed, reported }
 }
 
 /// Logs a call that was not decided, and returns its status.

@@ -105,6 +105,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         CheckError::RequestId(_)
         | CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
+        | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::NotReservable => Code::FailedPrecondition,
     };
@@ -177,6 +178,7 @@ pub(super) fn text(error: &CheckError) -> String {
         | CheckError::NeedsReservation(_)
         | CheckError::TooManyHolds
         | CheckError::NoReservation
+        | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::LongKeys
         | CheckError::NotReservable => error.to_string(),
@@ -191,6 +193,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         | CheckError::RequestId(_)
         | CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
+        | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::LongKeys
         | CheckError::NotReservable => StatusCode::BAD_REQUEST,

@@ -134,9 +134,14 @@ pub enum ReservationUse {
     },
     /// Ends the holds and charges costs, once.
     Settle {
-        /// Time for which the settlement is remembered.
+        /// Time for which the settlement is remembered. 0: it leaves no trace.
         memory: Micros,
     },
+}
+
+impl ReservationUse {
+    /// Ends the holds of a reservation of which nobody knows.
+    pub const FORGET: Self = Self::Settle { memory: Micros::ZERO };
 }
 
 impl Reservation {
@@ -170,6 +175,28 @@ pub enum ReservationReply {
     /// There is none with the number: it has ended, was settled (when it is reserved or extended), or
     /// never was.
     NotFound,
+}
+
+impl ReservationReply {
+    /// Returns what became of a reservation in two shards: it stands as long as it does in both, and what
+    /// was settled in one was settled.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Held { ends_at: one }, Self::Held { ends_at: other }) => {
+                Self::Held { ends_at: one.min(other) }
+            }
+            (
+                Self::Settled { settlements: mut all, replayed: one },
+                Self::Settled { settlements, replayed: other },
+            ) => {
+                all.extend(settlements);
+                Self::Settled { settlements: all, replayed: one && other }
+            }
+            (settled @ Self::Settled { .. }, _) | (_, settled @ Self::Settled { .. }) => settled,
+            (Self::NotFound, _) | (_, Self::NotFound) => Self::NotFound,
+        }
+    }
 }
 
 /// Settlements, by the encoded name of the rule.
@@ -237,6 +264,7 @@ pub fn execute(
                 Some(ReservationReply::Settled { settlements, .. }),
                 ReservationUse::Settle { memory },
             ) = (&reply.reservation, purpose)
+                && *memory > Micros::ZERO
             {
                 let (settlements, expires_at) = (settlements.clone(), time + *memory);
                 *remembered = Some(RememberedSettlement::new(settlements, expires_at));

@@ -12,10 +12,12 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Service, log_decided, parse, parse_descriptors};
+use super::{API, Service, log_decided, parse, parse_descriptors};
 use crate::algorithm::Cost;
 use crate::api::deadline::deadline;
+use crate::api::decision_events::{self, Origin};
 use crate::api::reservations::{cost, decode, encode, ttl};
+use crate::rules::descriptors::DescriptorRequest;
 use crate::telemetry::metrics::EventLabels;
 
 /// The service of Kuadrant beside Envoy's.
@@ -32,6 +34,17 @@ impl Kuadrant {
         let verdict = decided.map_err(|error| self.0.undecided(&error))?;
         log_decided(&verdict);
         Ok(Response::new(self.0.respond(request, &verdict)))
+    }
+
+    /// Offers a decision to those who record or watch decisions.
+    fn show(
+        &self,
+        method: &'static str,
+        request: &DescriptorRequest<'_>,
+        decided: &Result<DescriptorVerdict, CheckError>,
+    ) {
+        let (Service { metrics, limiter, .. }, origin) = (&self.0, Origin { api: API, method });
+        decision_events::descriptors_decided(metrics, limiter, origin, request, decided);
     }
 
     fn units(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
@@ -64,6 +77,7 @@ impl RateLimitService for Kuadrant {
         let until = deadline(request.metadata());
         let parsed = parse(request.get_ref()).map_err(|error| service.count_rejected(error))?;
         let reported = service.limiter.report_descriptors(&parsed, until).await;
+        self.show("Report", &parsed, &reported);
         self.answer(request.get_ref(), reported)
     }
 
@@ -79,7 +93,12 @@ impl RateLimitService for Kuadrant {
         let parsed = parse_descriptors(domain, descriptors, amount.units())
             .map_err(|error| service.count_rejected(error))?;
         let reserved = service.limiter.reserve_descriptors(&parsed, ttl, until).await;
-        let (verdict, reservation) = reserved.map_err(|error| service.undecided(&error))?;
+        let (decided, reservation) = match reserved {
+            Ok((verdict, reservation)) => (Ok(verdict), reservation),
+            Err(error) => (Err(error), None),
+        };
+        self.show("Reserve", &parsed, &decided);
+        let verdict = decided.map_err(|error| service.undecided(&error))?;
         log_decided(&verdict);
         let is_allowed = verdict.is_allowed();
         self.count(if is_allowed { "reserved" } else { "denied" });

@@ -17,6 +17,7 @@ use super::json_object::JsonObject;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body, query};
 use crate::api::auth::{AuthError, Tenant};
+use crate::api::status;
 use crate::rules::{Request, RequestFields};
 use rlaas_limiter::{CheckError, Verdict};
 
@@ -34,6 +35,8 @@ pub(super) enum CompatError {
     Refused(AuthError),
     /// No rule matches, and `unmatched` is `deny`.
     NoRule,
+    /// The request is not one that its rules decide.
+    Invalid(String),
     /// Any other error: the other services have one response for all of them.
     Undecided,
 }
@@ -128,6 +131,9 @@ impl LegacyCheck {
         let request = request.in_project(tenant.map_or("", Tenant::project));
         state.decide(&request).await.map_err(|error| match error {
             CheckError::NoRule => CompatError::NoRule,
+            error if status::http(&error) == StatusCode::BAD_REQUEST => {
+                CompatError::Invalid(status::text(&error))
+            }
             _ => CompatError::Undecided,
         })
     }
@@ -145,6 +151,7 @@ impl IntoResponse for CompatError {
             Self::Rejected(Rejection { status, detail, .. }) => (status, detail).into_response(),
             Self::Refused(error) => super::refusal(error),
             Self::NoRule => (StatusCode::FORBIDDEN, "NO_RULE: no rule matches").into_response(),
+            Self::Invalid(detail) => (StatusCode::BAD_REQUEST, detail).into_response(),
             Self::Undecided => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "Internal error").into_response()
             }

@@ -117,8 +117,9 @@ async fn assert_reservations(server: &Rlaas) {
     assert_eq!(denied.verdict.map(|verdict| verdict.allowed), Some(false));
     assert_eq!(denied.expires_at, extended.expires_at, "a denial leaves the end");
     let actuals = HashMap::from([("money".to_owned(), 6_000), ("nothing".to_owned(), 1)]);
+    let reservation_id = held.reservation_id;
     let request =
-        CommitRequest { reservation_id: held.reservation_id, actual: Some(1_000), actuals };
+        CommitRequest { reservation_id, actual: Some(1_000), actuals, ..Default::default() };
     let settled = client.commit(request).await.expect("a settlement").into_inner();
     let expected =
         [settlement("money", [4_950, 0, 100, 1_050]), settlement("tokens", [1_000, 0, 150, 0])];
@@ -151,6 +152,18 @@ async fn assert_reservations(server: &Rlaas) {
     let ended = reserve(&mut client, once).await.expect_err("it was settled");
     assert_eq!((ended.code(), ended.message()), (Code::NotFound, "no such reservation"));
 
+    // Without a rule that holds it is a Check.
+    let plain = CheckRequest { resource: "/plain".to_owned(), ..wanted("erin", 2) };
+    let taken = reserve(&mut client, plain).await.expect("an answer");
+    assert_eq!((left(taken.verdict.as_ref()), &*taken.reservation_id), (vec![("plain", 8)], ""));
+    let dry_run = CheckRequest { dry_run: true, ..wanted("erin", 2) };
+    assert!(reserve(&mut client, dry_run).await.expect("an answer").reservation_id.is_empty());
+    assert_eq!(look("erin").await, [5_000, 100, 1_000]);
+}
+
+async fn assert_late_commits(server: &Rlaas) {
+    let mut check = server.client().await;
+    let mut client = ReservationServiceClient::new(connect(server.grpc()).await);
     // What is not settled ends by itself; a report counts then.
     let short = CheckRequest { resource: "/short".to_owned(), ..wanted("dave", 4) };
     let held = reserve(&mut client, short.clone()).await.expect("a reservation");
@@ -162,27 +175,51 @@ async fn assert_reservations(server: &Rlaas) {
     .await;
     let ended = commit(&mut client, &held.reservation_id, Some(4)).await.expect_err("it has ended");
     assert_eq!((ended.code(), ended.message()), (Code::NotFound, "no such reservation"));
-    let report = ReportRequest { request: Some(short) };
+    let report = ReportRequest { request: Some(short.clone()) };
     let reported = check.report(report).await.expect("a report").into_inner();
     assert_eq!(reported.verdict.map(|verdict| verdict.remaining), Some(6));
-
-    // Without a rule that holds it is a Check.
-    let plain = CheckRequest { resource: "/plain".to_owned(), ..wanted("erin", 2) };
-    let taken = reserve(&mut client, plain).await.expect("an answer");
-    assert_eq!((left(taken.verdict.as_ref()), &*taken.reservation_id), (vec![("plain", 8)], ""));
-    let dry_run = CheckRequest { dry_run: true, ..wanted("erin", 2) };
-    assert!(reserve(&mut client, dry_run).await.expect("an answer").reservation_id.is_empty());
-    assert_eq!(look("erin").await, [5_000, 100, 1_000]);
+    // With its request a Commit counts in its place: once for the id, or for the request id.
+    let late = |id: &str, request_id: &str, actual| CommitRequest {
+        reservation_id: id.to_owned(),
+        actual,
+        request: Some(CheckRequest { request_id: request_id.to_owned(), ..short.clone() }),
+        ..CommitRequest::default()
+    };
+    for (commit, charged, replayed, left) in [
+        (late(&held.reservation_id, "", Some(3)), 3, false, 3),
+        (late(&held.reservation_id, "", Some(3)), 3, true, 3),
+        (late("", "late", None), 4, false, -1),
+        (late("", "late", None), 4, true, -1),
+        (late("", "", Some(0)), 0, false, -1),
+    ] {
+        let counted = client.commit(commit).await.expect("a settlement").into_inner();
+        let debt = u64::from(left < 0);
+        assert_eq!(counted.settlements, [settlement("short", [charged, 0, debt, 0])]);
+        assert_eq!((counted.reported, counted.replayed), (true, replayed));
+        let look = CheckRequest { cost: Some(0), ..short.clone() };
+        let looked = check.check(look).await.expect("a look").into_inner();
+        assert_eq!(looked.remaining, left);
+    }
+    let other = client.commit(late("", "late", Some(1))).await.expect_err("another request");
+    assert_eq!(other.code(), Code::InvalidArgument);
+    let plain = CheckRequest { resource: "/plain".to_owned(), ..wanted("dave", 1) };
+    let nothing = CommitRequest { request: Some(plain), ..CommitRequest::default() };
+    let nothing = client.commit(nothing).await.expect_err("no rule holds");
+    assert_eq!(nothing.code(), Code::NotFound);
 }
 
 #[tokio::test]
 async fn reservations_hold_and_settle_in_memory_and_in_redis() {
     let dir = TempDir::new();
     let rules = dir.write("rules.yaml", RULES);
-    assert_reservations(&Rlaas::start_from(&rules, &[])).await;
+    let memory = Rlaas::start_from(&rules, &[]);
+    assert_reservations(&memory).await;
+    assert_late_commits(&memory).await;
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    assert_reservations(&Rlaas::start_from(&rules, &["store.backend=redis", &url])).await;
+    let redis = Rlaas::start_from(&rules, &["store.backend=redis", &url]);
+    assert_reservations(&redis).await;
+    assert_late_commits(&redis).await;
 }
 
 #[tokio::test]

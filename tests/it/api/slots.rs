@@ -200,6 +200,9 @@ async fn slots_are_shown_without_a_window() {
     let look = look.await;
     let policy = look.header("ratelimit-policy").expect("a policy");
     assert!(policy.starts_with(r#""jobs";q=2;qu="concurrent-requests", "requests";q=100;w="#));
+    let check = post(&server, "/check", r#"{"endpoint": "/jobs", "key": "bob"}"#).await;
+    let problem = "rule jobs bounds work in flight: use Reserve";
+    assert_eq!((check.status, &*check.body), (400, problem));
 }
 
 #[test]

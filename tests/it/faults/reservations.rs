@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
 use rlaas_proto::ratelimit::v1::{
     CancelRequest, CheckRequest, CommitRequest, CommitResponse, ExtendRequest, ReserveRequest,
@@ -18,6 +19,7 @@ use tonic::{Code, Status};
 
 use crate::admin::journal::wait_for_snapshot;
 use crate::admin::step_proxy::{StepFault, StepProxy};
+use crate::faults::cluster::PARTIAL;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -57,9 +59,6 @@ async fn in_a_cluster_takes_are_given_back_if_the_holds_are_denied() {
 rules:
   - {name: requests, endpoint: /llm, key-by: [tenant], algorithm: gcra, limit: 100, window: 366d, cost: 1}
   - {name: tokens, endpoint: /llm, algorithm: token-bucket, limit: 10, window: 366d, reservable: true}
-  - {name: one, endpoint: /two, algorithm: gcra, limit: 10, window: 366d, reservable: true}
-  - {name: other, endpoint: /two, key-by: [tenant], algorithm: gcra, limit: 10, window: 366d,
-     reservable: true}
 ";
     let cluster = RedisCluster::start(3, 0).await;
     let dir = TempDir::new();
@@ -82,10 +81,74 @@ rules:
         assert_eq!((settled.settlements[0].charged, settled.replayed), (2, replayed));
     }
     assert_eq!(left(&server, "/llm", &tenant).await, [99, 8]);
-    let refused = reserve(&server, request("/two", &tenant, 1)).await.expect_err("two slots");
+}
+
+#[tokio::test]
+async fn in_a_cluster_rules_hold_in_several_slots_or_nothing() {
+    const RULES: &str = "rules:
+  - {name: a-user, endpoint: /llm, algorithm: gcra, limit: 3, window: 366d, reservable: true, hold: 1h,
+     on-store-failure: error}
+  - {name: b-tenant, endpoint: /llm, key-by: [tenant], algorithm: token-bucket, limit: 5, window: 366d,
+     reservable: true, hold: 1h}
+  - {name: c-requests, endpoint: /llm, algorithm: fixed-window, limit: 100, window: 366d, cost: 1}
+";
+    let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
+    let dir = TempDir::new();
+    let settings = cluster.settings();
+    let mut settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    settings.extend(["store.redis.timeout=5s", "deny-cache.enabled=false"]);
+    let server = Rlaas::start_from(&dir.write("rules.yaml", RULES), &settings);
+    let of_user = cluster.master_of_id("alice");
+    let mut tenants = (0..).map(|number| format!("tenant-{number}"));
+    let tenant = tenants.find(|one| cluster.master_of_id(one) != of_user).expect("an id elsewhere");
+    let wanted = |cost| request("/llm", &tenant, cost);
+
+    // What the tenant's slot holds is ended where the user's denies.
+    let held = reserve(&server, wanted(2)).await.expect("a reservation");
+    for _ in 0..3 {
+        let denied = reserve(&server, wanted(2)).await.expect("a denial");
+        assert!(denied.reservation_id.is_empty());
+        let verdict = denied.verdict.expect("a verdict");
+        assert_eq!((&*verdict.rule, verdict.reason()), ("a-user", Reason::Held));
+    }
+    assert_eq!(left(&server, "/llm", &tenant).await, [1, 3, 99]);
+    let mut client = ReservationServiceClient::new(connect(server.grpc()).await);
+    for (allowed, expected) in [(true, [0, 2, 99]), (false, [0, 2, 99])] {
+        let reservation_id = held.reservation_id.clone();
+        let more = ExtendRequest { reservation_id, cost: Some(1), ..ExtendRequest::default() };
+        let extended = client.extend(more).await.expect("an answer").into_inner();
+        assert_eq!(extended.verdict.map(|verdict| verdict.allowed), Some(allowed));
+        assert_eq!(left(&server, "/llm", &tenant).await, expected);
+    }
+    for replayed in [false, true] {
+        let settled = commit(&server, &held.reservation_id, 1).await.expect("a settlement");
+        let charged = settled.settlements.iter().map(|one| (&*one.rule, one.charged, one.returned));
+        assert_eq!(charged.collect::<Vec<_>>(), [("a-user", 1, 2), ("b-tenant", 1, 2)]);
+        assert_eq!(settled.replayed, replayed);
+        assert_eq!(left(&server, "/llm", &tenant).await, [2, 4, 99]);
+    }
+    let once = CheckRequest { request_id: "once".to_owned(), ..wanted(1) };
+    let refused = reserve(&server, once).await.expect_err("a request id over two slots");
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(refused.message().contains("keys in one slot of a cluster"), "{refused}");
-    assert_eq!(left(&server, "/two", &tenant).await, [10, 10]);
+    assert!(refused.message().contains("with request_id"), "{refused}");
+
+    // The master of the user, which is asked last, fails: nothing is held, and what can be is settled.
+    let held = reserve(&server, wanted(2)).await.expect("a reservation");
+    cluster.kill(of_user);
+    let failed = reserve(&server, wanted(1)).await.expect_err("no store");
+    assert_eq!(failed.code(), Code::Unavailable);
+    let failed = commit(&server, &held.reservation_id, 2).await.expect_err("no store");
+    assert_eq!(failed.code(), Code::Unavailable);
+    cluster.restart(of_user);
+    eventually("the cluster answers again", SOON, async || {
+        server.client().await.check(wanted(0)).await.is_ok()
+    })
+    .await;
+    assert_eq!(left(&server, "/llm", &tenant).await, [3, 2, 100]);
+    let settled = commit(&server, &held.reservation_id, 2).await.expect("the settlement");
+    let charged = settled.settlements.iter().map(|one| (&*one.rule, one.charged));
+    assert_eq!((charged.collect::<Vec<_>>(), settled.replayed), (vec![("b-tenant", 2)], true));
+    assert_eq!(left(&server, "/llm", &tenant).await, [3, 2, 100], "nobody pays for what is lost");
 }
 
 #[tokio::test]

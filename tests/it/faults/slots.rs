@@ -4,7 +4,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "callers work for some time, by the clock of Redis")]
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -106,7 +105,8 @@ async fn call(server: &Rlaas, seen: &Mutex<InFlight>, until: Duration, longest: 
     if work.as_millis().is_multiple_of(2) {
         client.cancel(CancelRequest { reservation_id: id }).await.expect("a settlement");
     } else {
-        let commit = CommitRequest { reservation_id: id, actual: Some(1), actuals: HashMap::new() };
+        let commit =
+            CommitRequest { reservation_id: id, actual: Some(1), ..CommitRequest::default() };
         client.commit(commit).await.expect("a settlement");
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn of_id(operation: Operation, project: &str, user_id: &str, request_
         Operation::Check => "id",
         Operation::Report => "id of a report",
         Operation::Reserve => "id of a reservation",
+        Operation::Commit => "id of a settlement",
     });
     hash.push(user_id.as_bytes());
     hash.push(request_id.as_bytes());

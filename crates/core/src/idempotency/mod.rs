@@ -50,6 +50,8 @@ pub enum Operation {
     Report,
     /// To hold units.
     Reserve,
+    /// To count what a reservation that is gone has cost.
+    Commit,
 }
 
 /// Number of one call, different for each call of all instances.

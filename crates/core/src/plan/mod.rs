@@ -145,9 +145,25 @@ impl Plan {
     /// Plans a report of a cost that was incurred already, by the rules that are paid afterwards. They
     /// count it under a ban and an unlimited override too: by the limit of the rule.
     pub fn for_report(rules: &RuleSet, request: &Request<'_>) -> Self {
-        let cost = if request.dry_run() { Cost::NONE } else { request.cost() };
-        let mut plan = Self::for_rules(rules, request, RequestUnits::Report(cost), |rule| {
-            let cost = rule.reported_cost(request)?;
+        Self::for_reports(rules, request, |rule| rule.reported_cost(request))
+    }
+
+    /// Plans a report by the rules that hold units, each of its cost of the request.
+    pub fn for_commit(rules: &RuleSet, request: &Request<'_>) -> Self {
+        Self::for_reports(rules, request, |rule| {
+            let has_units = rule.holds.is_some() && !rule.algorithm.has_slots();
+            has_units.then(|| rule.cost_for(request))
+        })
+    }
+
+    fn for_reports(
+        rules: &RuleSet,
+        request: &Request<'_>,
+        cost: impl Fn(&Rule) -> Option<Cost>,
+    ) -> Self {
+        let units = if request.dry_run() { Cost::NONE } else { request.cost() };
+        let mut plan = Self::for_rules(rules, request, RequestUnits::Report(units), |rule| {
+            let cost = cost(rule)?;
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Report(cost) })
         });
         for hit in &mut plan.hits {

@@ -108,6 +108,15 @@ impl<'a> Request<'a> {
         Ok(Self { costs, ..self })
     }
 
+    /// Returns this request at the cost of a settlement, where it says one.
+    #[must_use]
+    pub fn at_actual_cost(self, actual: Option<Cost>, actuals: Costs<'a>) -> Self {
+        if actual.is_none() && actuals.is_empty() {
+            return self;
+        }
+        Self { cost: actual.unwrap_or(self.cost), costs: actuals, ..self }
+    }
+
     /// Returns this request in a project, whose rules alone decide it. An empty one is none.
     #[must_use]
     pub const fn in_project(self, project: &'a str) -> Self {

@@ -12,7 +12,7 @@ use super::reservations::random_number;
 use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::{Algorithm, Cost};
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::operation::{Action, StoreRequest};
+use crate::operation::Action;
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode, RuleSet};
@@ -104,7 +104,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check_descriptors`]; [`CheckError::TooManyHolds`], [`CheckError::SeveralSlots`],
+    /// As [`Limiter::check_descriptors`]; [`CheckError::TooManyHolds`], [`CheckError::ManyHolders`],
     /// [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
     pub async fn reserve_descriptors(
         &self,
@@ -138,59 +138,30 @@ impl Limiter {
     ) -> Result<bool, CheckError> {
         let snapshot = self.shared.snapshot.load();
         let DescriptorPlan { plan, .. } = snapshot.rules.descriptors().plan(request)?;
-        let Some(OpenReservation { keys, number, ends_at, .. }) = reservation else {
+        let Some(open) = reservation else {
             let report = plan.of_holds(None, Action::Report(actual));
             self.count_in_store(&snapshot, &report, deadline).await?;
             return Ok(false);
         };
+        let OpenReservation { keys, number, ends_at, .. } = open;
         let settling = plan.of_holds(Some(keys), Action::Settle(Some(actual)));
-        let Some(first) = settling.hits.first() else { return Ok(false) };
-        let now = self.store.now(&first.key);
-        match self.settle_plan(&snapshot, &settling, (*number, *ends_at), deadline).await {
-            Err(CheckError::NoReservation) => {}
-            settled => return settled.map(|_| true),
-        }
-        if now < *ends_at || now >= *ends_at + Self::SETTLEMENT_MEMORY {
-            // The store has lost it, or nobody knows any more whether it was charged.
+        if settling.hits.is_empty() {
             return Ok(false);
+        }
+        let has_just_ended = self.has_just_ended(open);
+        match self.settle_plan(&snapshot, &settling, (*number, *ends_at), deadline).await {
+            Err(CheckError::NoReservation) if has_just_ended => {}
+            // The store has lost it, or nobody knows any more whether it was charged.
+            Err(CheckError::NoReservation) => return Ok(false),
+            settled => return settled.map(|_| true),
         }
         let mut report = settling.of_holds(Some(keys), Action::Report(actual));
         report.once = Some(Box::new(self.record_of_number(*number)));
         match self.count_in_store(&snapshot, &report, deadline).await {
             // It was counted before, perhaps by other rules.
             Err(CheckError::RequestId(_)) => Ok(false),
-            counted => counted.map(|()| false),
+            counted => counted.map(|_| false),
         }
-    }
-
-    /// Counts reports in the store, shard by shard. No policy decides in its place.
-    async fn count_in_store(
-        &self,
-        snapshot: &Snapshot,
-        plan: &Plan,
-        deadline: Deadline,
-    ) -> Result<(), CheckError> {
-        let hits = || plan.hits.iter().filter_map(Hit::for_store);
-        let mut shards = Vec::new();
-        for hit in hits() {
-            let shard = self.store.shard(hit.key);
-            if !shards.contains(&shard) {
-                shards.push(shard);
-            }
-        }
-        let mut is_counted = false;
-        for shard in shards {
-            let hits: Vec<_> = hits().filter(|hit| self.store.shard(hit.key) == shard).collect();
-            let (coupling, once) = (plan.coupling, plan.once.as_deref());
-            let request = StoreRequest { hits: &hits, coupling, shard, once, reservation: None };
-            let reply =
-                self.store.execute(request, deadline).await.map_err(CheckError::of_store)?;
-            is_counted |= reply.replayed.is_none();
-        }
-        if is_counted {
-            snapshot.count_request(plan.units, true);
-        }
-        Ok(())
     }
 
     /// Plans a request, executes what `prepare` makes of the plan, and reports the decisions.

@@ -4,7 +4,8 @@
 //! Redis Cluster, hits whose keys have different ids are in different shards. They are taken shard
 //! by shard, and taken units are refunded as soon as a later shard denies or fails. Each shard is
 //! atomic, the whole is not: until the refund, other requests may be denied by units that this
-//! request holds. Units whose refund fails, because their server is unavailable, stay taken. A
+//! request holds. Units whose refund fails, because their server is unavailable, stay taken. Holds of a
+//! reservation are ended in the same way, and leave no trace; those that stay end by themselves. A
 //! caller that is cancelled changes none of this. Nothing is granted twice.
 
 use smallvec::SmallVec;
@@ -19,7 +20,7 @@ use crate::idempotency::{CallId, RecordUse};
 use crate::observer::RequestEvent;
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreId, StoreRequest};
 use crate::plan::{Hit, Plan};
-use crate::reservation::ReservationReply;
+use crate::reservation::{Reservation, ReservationReply, ReservationUse};
 use crate::rules::{Coupling, Grant, Mode, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults};
@@ -104,6 +105,28 @@ impl Shards {
         let first = known.next();
         known.any(|shard| Some(shard) != first)
     }
+
+    /// Returns each shard once.
+    pub(super) fn distinct(&self) -> SmallVec<[Shard; 2]> {
+        let mut distinct = SmallVec::new();
+        for shard in self.0.iter().flatten() {
+            if !distinct.contains(shard) {
+                distinct.push(*shard);
+            }
+        }
+        distinct
+    }
+
+    /// Returns the hits of a plan that are in a shard, and their positions.
+    pub(super) fn hits_in<'p>(
+        &self,
+        shard: Shard,
+        plan: &'p Plan,
+    ) -> (Positions, SmallVec<[StoreHit<'p>; 2]>) {
+        let hits = plan.hits.iter().zip(&self.0).enumerate();
+        let in_shard = hits.filter(|(_, (_, one))| **one == Some(shard));
+        in_shard.filter_map(|(at, (hit, _))| Some((at, hit.for_store()?))).unzip()
+    }
 }
 
 impl Execution<'_> {
@@ -173,8 +196,8 @@ impl Execution<'_> {
         if replayed {
             self.limiter.shared.observer.request(RequestEvent::Replayed);
         }
-        let of_holds = taken.iter_mut().find_map(|group| group.reservation.take());
-        let reservation = of_holds.filter(|_| !is_refused);
+        let of_holds = taken.iter_mut().filter_map(|group| group.reservation.take());
+        let reservation = of_holds.reduce(ReservationReply::and).filter(|_| !is_refused);
         if reservation == Some(ReservationReply::NotFound) {
             Box::pin(self.refund(taken, &mut results)).await;
         }
@@ -273,11 +296,13 @@ impl Execution<'_> {
             }
         }
         if spans_shards && self.plan.reservation.is_some() {
-            // What others take is refunded if the holds are denied.
-            groups.sort_by_key(|group| {
-                let holds = |at: &usize| matches!(self.plan.hits[*at].action, Action::Hold(_));
-                group.positions.iter().any(holds)
-            });
+            // What was held is ended without a trace, if a later shard denies. Under a request id an
+            // earlier call may rely on it, which holds in one shard, so that one is asked last.
+            let is_last = |at: &usize| match self.plan.hits[*at].action {
+                Action::Hold(_) => self.plan.once.is_some(),
+                _ => self.plan.once.is_none(),
+            };
+            groups.sort_by_key(|group| group.positions.iter().any(is_last));
         }
         groups
     }
@@ -325,13 +350,14 @@ impl Execution<'_> {
         }
     }
 
-    /// Refunds the units that the groups took (not their reports), and updates the outcomes of
-    /// their hits to the state after the refund.
+    /// Returns the units that the groups took (not their reports) and hold, and updates the outcomes of
+    /// their hits to the state after that.
     async fn refund(&self, groups: SmallVec<[HitGroup; 1]>, results: &mut [Option<HitResult>]) {
         if self.plan.coupling == Coupling::EachAlone {
             return;
         }
         for group in groups.into_iter().filter(|group| !group.is_refused) {
+            self.withdraw(&group, results).await;
             // The shard that denied has taken nothing itself.
             let positions = group.positions.iter();
             let replies =
@@ -358,20 +384,50 @@ impl Execution<'_> {
                 once: once.as_ref(),
                 reservation: None,
             };
-            let store = self.limiter.store_by_id(group.store);
-            match store.execute(request, Deadline::NEVER).await {
-                Ok(reply) => {
-                    for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(&hits) {
-                        self.limiter.forget_denials(hit.key);
-                        if let Some(result) = &mut results[*position] {
-                            result.reply = reply;
-                        }
+            self.undo(group.store, request, &positions, results).await;
+        }
+    }
+
+    /// Ends what the reservation of the plan holds of the keys of a group, as if it had never been made.
+    async fn withdraw(&self, group: &HitGroup, results: &mut [Option<HitResult>]) {
+        let Some(Reservation { number, .. }) = self.plan.reservation.as_deref() else { return };
+        let holds = |at: &usize| {
+            let held = results[*at].as_ref().and_then(|result| result.reply.held.as_deref());
+            held.is_some_and(|held| held.has_own)
+        };
+        let positions: Positions = group.positions.iter().copied().filter(holds).collect();
+        let hits = positions.iter().filter_map(|at| self.plan.hits[*at].for_store());
+        let hits: SmallVec<[StoreHit<'_>; 2]> =
+            hits.map(|hit| hit.with_action(Action::Settle(Some(Cost::NONE)))).collect();
+        if hits.is_empty() {
+            return;
+        }
+        let (coupling, shard, once) = (Coupling::AllOrNothing, group.shard, None);
+        let reservation = Some(&Reservation { number: *number, purpose: ReservationUse::FORGET });
+        let request = StoreRequest { hits: &hits, coupling, shard, once, reservation };
+        self.undo(group.store, request, &positions, results).await;
+    }
+
+    /// Executes a request that gives units back, with the hits at these positions of the plan.
+    async fn undo(
+        &self,
+        store: StoreId,
+        request: StoreRequest<'_>,
+        positions: &[usize],
+        results: &mut [Option<HitResult>],
+    ) {
+        match self.limiter.store_by_id(store).execute(request, Deadline::NEVER).await {
+            Ok(reply) => {
+                for ((position, reply), hit) in positions.iter().zip(reply.hits).zip(request.hits) {
+                    self.limiter.forget_denials(hit.key);
+                    if let Some(result) = &mut results[*position] {
+                        result.reply = reply;
                     }
                 }
-                Err(error) => {
-                    debug!(%error, "refund failed");
-                    self.limiter.shared.observer.request(RequestEvent::RefundFailed);
-                }
+            }
+            Err(error) => {
+                debug!(%error, "refund failed");
+                self.limiter.shared.observer.request(RequestEvent::RefundFailed);
             }
         }
     }

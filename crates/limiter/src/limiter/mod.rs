@@ -137,10 +137,12 @@ pub enum CheckError {
     /// The reservation has ended, was settled, or never was.
     #[error("no such reservation")]
     NoReservation,
-    /// The rules that hold have keys in several slots of a cluster, or there are too many.
+    /// Too many rules hold.
+    #[error("a reservation must hold by at most {} rules", Reservation::MAX_HITS)]
+    ManyHolders,
+    /// A request id, and the rules that hold have keys in several slots of a cluster.
     #[error(
-        "a reservation must hold by at most {} rules, with keys in one slot of a cluster",
-        Reservation::MAX_HITS
+        "with request_id a reservation must hold in one slot of a cluster: the rules need the same key-by"
     )]
     SeveralSlots,
     /// The parts of the keys that a reservation would hold are too long.

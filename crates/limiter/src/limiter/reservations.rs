@@ -2,13 +2,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use super::execution::{Shards, is_refused};
 use super::pending::ExecutedPlan;
 use super::{CheckError, Limiter, Snapshot, Verdict};
 use crate::algorithm::Cost;
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::idempotency::Operation;
-use crate::operation::{Action, Reply, StoreRequest};
-use crate::plan::{Hit, Plan, RequestUnits};
+use crate::operation::{Action, HitReply, Reply, StoreRequest};
+use crate::plan::{Plan, RequestUnits};
 use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement, Settlements};
 use crate::rules::{Costs, Key, Request, RuleSet};
 use crate::store::{Store, StoreError};
@@ -53,6 +54,8 @@ pub struct Settled {
     pub settlements: Vec<(String, Settlement)>,
     /// `true` if it had been settled before; this is that settlement.
     pub replayed: bool,
+    /// `true` if there was nothing to settle, and the request was counted in its place.
+    pub reported: bool,
 }
 
 impl Settling<'_> {
@@ -74,8 +77,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`]; [`CheckError::TooManyHolds`], [`CheckError::SeveralSlots`] and
-    /// [`CheckError::NotReservable`].
+    /// As [`Limiter::check`]; [`CheckError::TooManyHolds`], [`CheckError::ManyHolders`],
+    /// [`CheckError::SeveralSlots`], [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
     pub async fn reserve(
         &self,
         request: &Request<'_>,
@@ -113,8 +116,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Adds units, time or both to a reservation; `hold_for` is from now on. A denial leaves it as it was.
-    /// Without units to add only a ban denies it. Returns the verdict, and the end in force.
+    /// Adds units, time or both to a reservation; `hold_for` is from now on. A denial leaves it as it was,
+    /// but for what shards that were asked before had added. Without units to add only a ban denies it. Returns the verdict, and the end in force.
     ///
     /// # Errors
     ///
@@ -137,12 +140,10 @@ impl Limiter {
             self.longest_hold(&snapshot.rules, &plan)?.ok_or(CheckError::NoReservation)?;
         let hold_for = hold_for.map(|wanted| wanted.min(longest));
         let purpose = ReservationUse::Extend { hold_for };
-        let reply = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
-        let Some(ReservationReply::Held { ends_at }) = reply.reservation else {
+        let changed = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
+        let (results, ReservationReply::Held { ends_at }) = changed else {
             return Err(CheckError::NoReservation);
         };
-        let result = |reply| Some(HitResult { reply, source: Source::Store });
-        let results: HitResults = reply.hits.into_iter().map(result).collect();
         Ok((snapshot.fold(&plan, &results), ends_at))
     }
 
@@ -166,7 +167,7 @@ impl Limiter {
         });
         if plan.hits.is_empty() {
             // Its rules have gone, and its holds end by themselves.
-            return Ok(Settled { settlements: Vec::new(), replayed: false });
+            return Ok(Settled { settlements: Vec::new(), replayed: false, reported: false });
         }
         let (settlements, replayed) = self
             .settle_plan(&snapshot, &plan, (reservation.number, reservation.ends_at), deadline)
@@ -175,7 +176,60 @@ impl Limiter {
             let key = Key::from_encoded(&rule, "");
             (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
         });
-        Ok(Settled { settlements: named.collect(), replayed })
+        Ok(Settled { settlements: named.collect(), replayed, reported: false })
+    }
+
+    /// Settles a reservation as [`Limiter::settle`] does. Without one, or if it ended by itself at most
+    /// ten minutes ago, counts the request by the rules that would have held it: at the actual cost,
+    /// else its own; once for the reservation, else for its request id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::settle`]; [`CheckError::RequestId`], [`CheckError::NoReservation`] if no rule holds.
+    pub async fn settle_or_count(
+        &self,
+        reservation: Option<&OpenReservation>,
+        request: &Request<'_>,
+        settling: Settling<'_>,
+        deadline: Deadline,
+    ) -> Result<Settled, CheckError> {
+        if let Some(open) = reservation {
+            let has_just_ended = self.has_just_ended(open);
+            match self.settle(open, settling, deadline).await {
+                Err(CheckError::NoReservation) if has_just_ended => {}
+                settled => return settled,
+            }
+        }
+        let snapshot = self.snapshot_for(request)?;
+        let request = request.at_actual_cost(settling.actual, settling.actuals);
+        let mut plan = Plan::for_commit(&snapshot.rules, &request);
+        plan.once = match reservation {
+            Some(open) => Some(Box::new(self.record_of_number(open.number))),
+            None => self.record_of(&request, Operation::Commit)?,
+        };
+        if plan.hits.is_empty() {
+            return Err(CheckError::NoReservation);
+        }
+        let (results, replayed) = self.count_in_store(&snapshot, &plan, deadline).await?;
+        let counted = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
+            let HitReply { decision, taken, .. } = result?.reply;
+            let settlement = Settlement {
+                charged: taken,
+                debt: decision.remaining.min(0).unsigned_abs(),
+                uncounted: hit.action.cost().units() - taken,
+                ..Settlement::default()
+            };
+            Some((snapshot.rules.rule(hit.rule).name.to_string(), settlement))
+        });
+        Ok(Settled { settlements: counted.collect(), replayed, reported: true })
+    }
+
+    /// Returns `true` if a reservation ended by itself, and not so long ago that a settlement of it may
+    /// have been forgotten. If the store does not know one that has not ended, it has lost it.
+    pub(super) fn has_just_ended(&self, reservation: &OpenReservation) -> bool {
+        let OpenReservation { ends_at, keys, .. } = reservation;
+        let now = keys.first().map(|key| self.store.now(key));
+        now.is_some_and(|now| *ends_at <= now && now < *ends_at + Self::SETTLEMENT_MEMORY)
     }
 
     /// Settles the hits of a reservation, which is a request with the largest cost of its rules.
@@ -194,8 +248,8 @@ impl Limiter {
         let left = now.map_or(Micros::ZERO, |now| ends_at.since(now));
         let longest = longest.max(left).min(Reservation::MAX_HOLD);
         let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
-        let reply = self.change_holds(plan, number, purpose, deadline).await?;
-        let Some(ReservationReply::Settled { settlements, replayed }) = reply.reservation else {
+        let changed = self.change_holds(plan, number, purpose, deadline).await?;
+        let (_, ReservationReply::Settled { settlements, replayed }) = changed else {
             return Err(CheckError::NoReservation);
         };
         if !replayed {
@@ -206,24 +260,74 @@ impl Limiter {
         Ok((settlements, replayed))
     }
 
-    /// Executes the hits of a reservation that stands, in its one shard. No policy decides for them.
+    /// Executes the hits of a reservation that stands, shard by shard. No policy decides for them. Stops
+    /// where an extension is denied; settles what it can.
     async fn change_holds(
         &self,
         plan: &Plan,
         number: u128,
         purpose: ReservationUse,
         deadline: Deadline,
-    ) -> Result<Reply, CheckError> {
-        let hits: Vec<_> = plan.hits.iter().filter_map(Hit::for_store).collect();
-        let Some(first) = hits.first() else { return Err(CheckError::NoReservation) };
-        let (coupling, shard) = (plan.coupling, self.store.shard(first.key));
-        if hits.iter().any(|hit| self.store.shard(hit.key) != shard) {
-            // No reservation is in several.
-            return Err(CheckError::NoReservation);
+    ) -> Result<(HitResults, ReservationReply), CheckError> {
+        let shards = Shards::new(&self.store, plan);
+        let mut results: HitResults = plan.hits.iter().map(HitResult::without_store).collect();
+        let (mut became, mut failed): (Option<ReservationReply>, _) = (None, None);
+        let settles = matches!(purpose, ReservationUse::Settle { .. });
+        for shard in shards.distinct() {
+            let (positions, hits) = shards.hits_in(shard, plan);
+            let (coupling, once) = (plan.coupling, None);
+            let reservation = Some(&Reservation { number, purpose });
+            let request = StoreRequest { hits: &hits, coupling, shard, once, reservation };
+            match self.store.execute(request, deadline).await {
+                Ok(Reply { hits, reservation, .. }) => {
+                    for (at, reply) in positions.iter().zip(hits) {
+                        results[*at] = Some(HitResult { reply, source: Source::Store });
+                    }
+                    let reply = reservation.unwrap_or(ReservationReply::NotFound);
+                    became = Some(match became {
+                        Some(earlier) => earlier.and(reply),
+                        None => reply,
+                    });
+                }
+                Err(error) => failed = failed.or(Some(CheckError::of_store(error))),
+            }
+            if !settles && (failed.is_some() || is_refused(plan, &results, None)) {
+                break;
+            }
         }
-        let reservation = Some(&Reservation { number, purpose });
-        let request = StoreRequest { hits: &hits, coupling, shard, once: None, reservation };
-        self.store.execute(request, deadline).await.map_err(CheckError::of_store)
+        match (failed, became) {
+            (Some(error), _) => Err(error),
+            (None, None | Some(ReservationReply::NotFound)) => Err(CheckError::NoReservation),
+            (None, Some(reply)) => Ok((results, reply)),
+        }
+    }
+
+    /// Counts reports in the store, shard by shard. No policy decides in its place. Returns the results of
+    /// the hits, and `true` if all had been counted before.
+    pub(super) async fn count_in_store(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        deadline: Deadline,
+    ) -> Result<(HitResults, bool), CheckError> {
+        let shards = Shards::new(&self.store, plan);
+        let mut results: HitResults = plan.hits.iter().map(|_| None).collect();
+        let mut replayed = true;
+        for shard in shards.distinct() {
+            let (positions, hits) = shards.hits_in(shard, plan);
+            let (coupling, once) = (plan.coupling, plan.once.as_deref());
+            let request = StoreRequest { hits: &hits, coupling, shard, once, reservation: None };
+            let reply =
+                self.store.execute(request, deadline).await.map_err(CheckError::of_store)?;
+            replayed &= reply.replayed.is_some();
+            for (at, reply) in positions.iter().zip(reply.hits) {
+                results[*at] = Some(HitResult { reply, source: Source::Store });
+            }
+        }
+        if !replayed {
+            snapshot.count_request(plan.units, true);
+        }
+        Ok((results, replayed))
     }
 
     /// Returns the longest time for which the hits of a plan may be held; `None` if none holds.
@@ -233,13 +337,16 @@ impl Limiter {
         if matches!(self.store, Store::Custom(_)) {
             return Err(CheckError::NotReservable);
         }
-        let shard = self.store.shard(&first.key);
         let bytes: usize = holding().map(|hit| hit.key.as_bytes().len()).sum();
         if bytes > Reservation::MAX_KEY_BYTES {
             return Err(CheckError::LongKeys);
         }
-        let is_in_shard = holding().all(|hit| self.store.shard(&hit.key) == shard);
-        if !is_in_shard || holding().count() > Reservation::MAX_HITS {
+        if holding().count() > Reservation::MAX_HITS {
+            return Err(CheckError::ManyHolders);
+        }
+        let shard = self.store.shard(&first.key);
+        let is_in_shard = || holding().all(|hit| self.store.shard(&hit.key) == shard);
+        if plan.once.is_some() && !is_in_shard() {
             return Err(CheckError::SeveralSlots);
         }
         Ok(holding().filter_map(|hit| rules.hold_terms(hit.rule)).map(|terms| terms.longest).min())

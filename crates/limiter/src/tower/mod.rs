@@ -88,6 +88,7 @@ fn no_verdict(error: CheckError) -> NoVerdict {
         CheckError::NoRule => NoVerdict::NoRule,
         CheckError::LongKeys
         | CheckError::NeedsReservation(_)
+        | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::NotReservable => NoVerdict::Invalid(Box::new(error)),
         error => NoVerdict::NoAnswer(Box::new(error)),
