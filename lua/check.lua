@@ -74,7 +74,7 @@
 --      end+5 ttl          integer, µs: time for which the reply is remembered
 -- or for a request for a reservation
 --      end+1 number   16 bytes: of the reservation
---      end+2 use      integer: 0 reserve, 1 extend, 2 settle
+--      end+2 use      integer: 0 reserve, 1 extend, 2 settle, 3 also charges what has ended
 --      end+3 time     integer, µs: to hold units, or to remember the settlement; -1 leaves the end as it is
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of

@@ -13,8 +13,8 @@
 -- Added to the action of a hit whose rule holds.
 local HOLDS = 64
 
--- What a request does with it. 2 is to settle.
-local RESERVE, EXTEND = 0, 1
+-- What a request does with it. 2 is to settle, 3 also charges hits whose holds have ended.
+local RESERVE, EXTEND, COUNT_ENDED = 0, 1, 3
 
 -- Holds whose ends are tried for the wait of a denial, aside from the last one.
 local TRIED_ENDS = 16
@@ -168,10 +168,12 @@ end
 -- Ends the hold of a hit, and charges its cost. Returns what it charged and returned, and the debt.
 local function settle(hit, request, report)
   local holds = hit.holds
-  if not holds.own_end then return 0, 0, 0, 0 end
-  local units = holds.own
-  holds.held, holds.count, holds.changed = holds.held - units, holds.count - 1, true
-  holds.own, holds.own_end, holds.is_removed = false, false, true
+  if not holds.own_end and reservation.use ~= COUNT_ENDED then return 0, 0, 0, 0 end
+  local units = holds.own or 0
+  if holds.own_end then
+    holds.held, holds.count, holds.changed = holds.held - units, holds.count - 1, true
+    holds.own, holds.own_end, holds.is_removed = false, false, true
+  end
   local cost = hit.cost >= 0 and hit.cost or units
   local returned, charged, debt, uncounted = max(units - cost, 0), 0, 0, 0
   local fixed = hit.fixed
@@ -193,7 +195,7 @@ end
 
 -- Ends all holds of the reservation.
 local function settle_all(request, report)
-  local found, settled = false, {}
+  local found, settled = reservation.use == COUNT_ENDED, {}
   for i = 1, count do found = found or hits[i].holds.own_end end
   reservation.gone = not found
   if not found then return end

@@ -117,7 +117,10 @@ impl HoldAct {
                 (number, ReservationUse::Reserve { hold_for })
             }
             Self::Extend { number, hold_for, .. } => (number, ReservationUse::Extend { hold_for }),
-            Self::Settle { number, .. } => (number, ReservationUse::Settle { memory: MEMORY }),
+            Self::Settle { number, .. } => {
+                let counts_ended = number % 2 == 0;
+                (number, ReservationUse::Settle { memory: MEMORY, counts_ended })
+            }
         };
         Some(Reservation { number, purpose })
     }

@@ -136,12 +136,14 @@ pub enum ReservationUse {
     Settle {
         /// Time for which the settlement is remembered. 0: it leaves no trace.
         memory: Micros,
+        /// Whether hits whose holds have ended are charged, too. They need a cost.
+        counts_ended: bool,
     },
 }
 
 impl ReservationUse {
     /// Ends the holds of a reservation of which nobody knows.
-    pub const FORGET: Self = Self::Settle { memory: Micros::ZERO };
+    pub const FORGET: Self = Self::Settle { memory: Micros::ZERO, counts_ended: false };
 }
 
 impl Reservation {
@@ -262,7 +264,7 @@ pub fn execute(
             let reply = decide(request);
             if let (
                 Some(ReservationReply::Settled { settlements, .. }),
-                ReservationUse::Settle { memory },
+                ReservationUse::Settle { memory, .. },
             ) = (&reply.reservation, purpose)
                 && *memory > Micros::ZERO
             {

@@ -185,21 +185,24 @@ async fn assert_late_commits(server: &Rlaas) {
         request: Some(CheckRequest { request_id: request_id.to_owned(), ..short.clone() }),
         ..CommitRequest::default()
     };
-    for (commit, charged, replayed, left) in [
-        (late(&held.reservation_id, "", Some(3)), 3, false, 3),
-        (late(&held.reservation_id, "", Some(3)), 3, true, 3),
-        (late("", "late", None), 4, false, -1),
-        (late("", "late", None), 4, true, -1),
-        (late("", "", Some(0)), 0, false, -1),
+    for (commit, charged, [reported, replayed], left) in [
+        (late(&held.reservation_id, "", Some(3)), 3, [true, false], 3),
+        (late(&held.reservation_id, "", Some(2)), 3, [false, true], 3),
+        (late("", "late", None), 4, [true, false], -1),
+        (late("", "late", None), 4, [true, true], -1),
+        (late("", "", Some(0)), 0, [true, false], -1),
     ] {
         let counted = client.commit(commit).await.expect("a settlement").into_inner();
         let debt = u64::from(left < 0);
         assert_eq!(counted.settlements, [settlement("short", [charged, 0, debt, 0])]);
-        assert_eq!((counted.reported, counted.replayed), (true, replayed));
+        assert_eq!((counted.reported, counted.replayed), (reported, replayed));
         let look = CheckRequest { cost: Some(0), ..short.clone() };
         let looked = check.check(look).await.expect("a look").into_inner();
         assert_eq!(looked.remaining, left);
     }
+    let cancel = CancelRequest { reservation_id: held.reservation_id.clone() };
+    let cancelled = client.cancel(cancel).await.expect("the settlement").into_inner();
+    assert_eq!((cancelled.replayed, cancelled.settlements[0].charged), (true, 3));
     let other = client.commit(late("", "late", Some(1))).await.expect_err("another request");
     assert_eq!(other.code(), Code::InvalidArgument);
     let plain = CheckRequest { resource: "/plain".to_owned(), ..wanted("dave", 1) };

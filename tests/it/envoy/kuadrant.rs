@@ -111,8 +111,8 @@ async fn assert_kuadrant(server: &Rlaas) {
         left(server, &["tokens"]).await == [900]
     })
     .await;
-    for _ in 0..2 {
-        assert!(!commit(&mut client, &["tokens"], &id, 50).await);
+    for released in [false, true] {
+        assert_eq!(commit(&mut client, &["tokens"], &id, 50).await, released);
     }
     assert_eq!(left(server, &["tokens"]).await, [850]);
     // Nothing is counted for other ids.
@@ -138,8 +138,8 @@ async fn assert_kuadrant(server: &Rlaas) {
         left(server, &["tokens", "fresh"]).await == [840, 990]
     })
     .await;
-    for keys in [["tokens", "fresh"], ["fresh", "tokens"]] {
-        assert!(!commit(&mut client, &keys, &id, 40).await);
+    for (keys, released) in [(["tokens", "fresh"], false), (["fresh", "tokens"], true)] {
+        assert_eq!(commit(&mut client, &keys, &id, 40).await, released);
     }
     assert_eq!(left(server, &["tokens", "fresh"]).await, [800, 950]);
     // What is refused counts nothing, by limits that are paid afterwards either.

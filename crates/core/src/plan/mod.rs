@@ -148,11 +148,15 @@ impl Plan {
         Self::for_reports(rules, request, |rule| rule.reported_cost(request))
     }
 
-    /// Plans a report by the rules that hold units, each of its cost of the request.
-    pub fn for_commit(rules: &RuleSet, request: &Request<'_>) -> Self {
+    /// Plans a report by the rules that hold units, each of its cost.
+    pub fn for_commit(
+        rules: &RuleSet,
+        request: &Request<'_>,
+        cost: impl Fn(&Rule) -> Cost,
+    ) -> Self {
         Self::for_reports(rules, request, |rule| {
             let has_units = rule.holds.is_some() && !rule.algorithm.has_slots();
-            has_units.then(|| rule.cost_for(request))
+            has_units.then(|| cost(rule))
         })
     }
 

@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
         Ok(Self { costs, ..self })
     }
 
-    /// Returns this request at the cost of a settlement, where it says one.
+    /// Returns this request at the cost of a settlement, where it says one: what its request id stands for.
     #[must_use]
     pub fn at_actual_cost(self, actual: Option<Cost>, actuals: Costs<'a>) -> Self {
         if actual.is_none() && actuals.is_empty() {

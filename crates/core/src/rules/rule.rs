@@ -331,7 +331,7 @@ impl Rule {
 
     /// Returns the units that a request takes from the rule.
     #[inline]
-    pub(crate) fn cost_for(&self, request: &Request<'_>) -> Cost {
+    pub fn cost_for(&self, request: &Request<'_>) -> Cost {
         let own = self.cost.filter(|_| request.cost() != Cost::NONE);
         request.costs().get(&self.name).or(own).unwrap_or(request.cost())
     }

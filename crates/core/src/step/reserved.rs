@@ -123,7 +123,9 @@ impl<S: Slots> AtomicStep<'_, S> {
             .collect();
         let known = ends.iter().flatten().max().copied();
         let ends_at = match (purpose, known) {
-            (ReservationUse::Settle { .. }, _) => return self.settle_all(number),
+            (ReservationUse::Settle { counts_ended, .. }, _) => {
+                return self.settle_all(number, counts_ended);
+            }
             (ReservationUse::Reserve { .. }, Some(ends_at)) => {
                 self.reply_with(ReservationReply::Held { ends_at });
                 // It was allowed, whatever has been charged since.
@@ -172,9 +174,9 @@ impl<S: Slots> AtomicStep<'_, S> {
     }
 
     /// Ends the holds of a reservation, and charges the costs.
-    fn settle_all(&mut self, number: u128) -> SmallVec<[HitReply; 2]> {
+    fn settle_all(&mut self, number: u128, counts_ended: bool) -> SmallVec<[HitReply; 2]> {
         let settled: SmallVec<[Option<Settlement>; 2]> =
-            (0..self.hits.len()).map(|at| self.settle(at, number)).collect();
+            (0..self.hits.len()).map(|at| self.settle(at, number, counts_ended)).collect();
         let is_found = settled.iter().any(Option::is_some);
         let charged: SmallVec<[u64; 2]> =
             settled.iter().map(|one| one.map_or(0, |one| one.charged)).collect();
@@ -201,13 +203,16 @@ impl<S: Slots> AtomicStep<'_, S> {
         changed
     }
 
-    fn settle(&mut self, at: usize, number: u128) -> Option<Settlement> {
+    fn settle(&mut self, at: usize, number: u128, counts_ended: bool) -> Option<Settlement> {
         let Action::Settle(actual) = self.hits[at].action else { return None };
-        let hold = self.change_holds(at, |holds| holds.remove(number))?;
-        let hit = &self.hits[at];
-        let whole = Cost::new(u32::try_from(hold.units).unwrap_or(u32::MAX));
+        let hold = self.change_holds(at, |holds| holds.remove(number));
+        if hold.is_none() && !counts_ended {
+            return None;
+        }
+        let (hit, owned) = (&self.hits[at], hold.map_or(0, |hold| hold.units));
+        let whole = Cost::new(u32::try_from(owned).unwrap_or(u32::MAX));
         let cost = actual.unwrap_or(whole);
-        let returned = hold.units.saturating_sub(cost.units());
+        let returned = owned.saturating_sub(cost.units());
         let beneath = || self.overridden.get(at).and_then(|one| one.as_ref()?.charges);
         let limit = self.grant(at).limit().copied().or_else(beneath);
         let Some(limit) = limit else {

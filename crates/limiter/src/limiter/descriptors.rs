@@ -149,19 +149,15 @@ impl Limiter {
             return Ok(false);
         }
         let has_just_ended = self.has_just_ended(open);
-        match self.settle_plan(&snapshot, &settling, (*number, *ends_at), deadline).await {
-            Err(CheckError::NoReservation) if has_just_ended => {}
+        let (id, is_whole) = ((*number, *ends_at), settling.hits.len() == keys.len());
+        match self.settle_plan(&snapshot, &settling, id, false, deadline).await {
+            Err(CheckError::NoReservation) | Ok((_, _, true)) if has_just_ended && is_whole => {}
             // The store has lost it, or nobody knows any more whether it was charged.
             Err(CheckError::NoReservation) => return Ok(false),
             settled => return settled.map(|_| true),
         }
-        let mut report = settling.of_holds(Some(keys), Action::Report(actual));
-        report.once = Some(Box::new(self.record_of_number(*number)));
-        match self.count_in_store(&snapshot, &report, deadline).await {
-            // It was counted before, perhaps by other rules.
-            Err(CheckError::RequestId(_)) => Ok(false),
-            counted => counted.map(|_| false),
-        }
+        self.settle_plan(&snapshot, &settling, id, true, deadline).await?;
+        Ok(false)
     }
 
     /// Plans a request, executes what `prepare` makes of the plan, and reports the decisions.

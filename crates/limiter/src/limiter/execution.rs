@@ -391,6 +391,10 @@ impl Execution<'_> {
     /// Ends what the reservation of the plan holds of the keys of a group, as if it had never been made.
     async fn withdraw(&self, group: &HitGroup, results: &mut [Option<HitResult>]) {
         let Some(Reservation { number, .. }) = self.plan.reservation.as_deref() else { return };
+        if self.plan.once.is_some() {
+            // Another call under the request id may rely on it. It ends by itself.
+            return;
+        }
         let holds = |at: &usize| {
             let held = results[*at].as_ref().and_then(|result| result.reply.held.as_deref());
             held.is_some_and(|held| held.has_own)

@@ -17,7 +17,7 @@ use super::execution::{Execution, HitGroup};
 use super::{CheckError, Limiter};
 use crate::clock::Micros;
 use crate::idempotency::{CallId, IdempotencyRecord, Operation, RecordUse, RequestIdError};
-use crate::operation::StoreId;
+use crate::operation::{HitReply, StoreId};
 use crate::rules::Request;
 use crate::verdict::HitResult;
 
@@ -69,13 +69,6 @@ impl Limiter {
             return Err(RequestIdError::Unsupported.into());
         }
         Ok(record.map(Box::new))
-    }
-
-    /// Returns the record under which the cost of a reservation that has ended is counted once.
-    pub(super) fn record_of_number(&self, number: u128) -> IdempotencyRecord {
-        let (ttl, call) = (Self::SETTLEMENT_MEMORY, self.shared.request_ids.next_call());
-        let (id, purpose) = (number, RecordUse::Decide);
-        IdempotencyRecord { id, fingerprint: number, ttl, call, purpose }
     }
 }
 
@@ -136,9 +129,12 @@ impl Execution<'_> {
     }
 }
 
-/// Returns `true` if the group has taken units.
+/// Returns `true` if the group has taken or holds units.
 fn has_taken(group: &HitGroup, results: &[Option<HitResult>]) -> bool {
-    let has_taken = |at: &usize| results[*at].as_ref().is_some_and(|one| one.reply.taken > 0);
+    let holds = |reply: &HitReply| reply.held.as_ref().is_some_and(|held| held.has_own);
+    let has_taken = |at: &usize| {
+        results[*at].as_ref().is_some_and(|one| one.reply.taken > 0 || holds(&one.reply))
+    };
     group.positions.iter().any(has_taken)
 }
 

@@ -11,7 +11,7 @@ use crate::idempotency::Operation;
 use crate::operation::{Action, HitReply, Reply, StoreRequest};
 use crate::plan::{Plan, RequestUnits};
 use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement, Settlements};
-use crate::rules::{Costs, Key, Request, RuleSet};
+use crate::rules::{Costs, Key, Request, Rule, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults, Source};
 
@@ -48,14 +48,22 @@ pub struct Settling<'a> {
 }
 
 /// A settlement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// What was charged and returned, by the name of the rule.
     pub settlements: Vec<(String, Settlement)>,
     /// `true` if it had been settled before; this is that settlement.
     pub replayed: bool,
-    /// `true` if there was nothing to settle, and the request was counted in its place.
+    /// `true` if there was nothing to settle, and the request was counted in its place, now.
     pub reported: bool,
+}
+
+/// What a change of the holds of a reservation came to.
+struct ChangedHolds {
+    results: HitResults,
+    became: ReservationReply,
+    /// `true` if some shard knows no such reservation.
+    is_partial: bool,
 }
 
 impl Settling<'_> {
@@ -141,10 +149,10 @@ impl Limiter {
         let hold_for = hold_for.map(|wanted| wanted.min(longest));
         let purpose = ReservationUse::Extend { hold_for };
         let changed = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
-        let (results, ReservationReply::Held { ends_at }) = changed else {
+        let ReservationReply::Held { ends_at } = changed.became else {
             return Err(CheckError::NoReservation);
         };
-        Ok((snapshot.fold(&plan, &results), ends_at))
+        Ok((snapshot.fold(&plan, &changed.results), ends_at))
     }
 
     /// Ends a reservation: charges the actual cost, whatever is left, and returns the rest. A
@@ -159,29 +167,14 @@ impl Limiter {
         settling: Settling<'_>,
         deadline: Deadline,
     ) -> Result<Settled, CheckError> {
-        let snapshot = self.snapshot_of(&reservation.project)?;
         let Settling { actual, actuals } = settling;
-        let units = RequestUnits::Report(Cost::NONE);
-        let plan = Plan::for_holds(&snapshot.rules, &reservation.keys, units, |rule| {
-            Action::Settle(rule.settled_cost(actual, actuals))
-        });
-        if plan.hits.is_empty() {
-            // Its rules have gone, and its holds end by themselves.
-            return Ok(Settled { settlements: Vec::new(), replayed: false, reported: false });
-        }
-        let (settlements, replayed) = self
-            .settle_plan(&snapshot, &plan, (reservation.number, reservation.ends_at), deadline)
-            .await?;
-        let named = settlements.into_iter().map(|(rule, one)| {
-            let key = Key::from_encoded(&rule, "");
-            (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
-        });
-        Ok(Settled { settlements: named.collect(), replayed, reported: false })
+        let cost = |rule: &Rule| rule.settled_cost(actual, actuals);
+        Ok(self.settle_by(reservation, cost, false, deadline).await?.0)
     }
 
-    /// Settles a reservation as [`Limiter::settle`] does. Without one, or if it ended by itself at most
-    /// ten minutes ago, counts the request by the rules that would have held it: at the actual cost,
-    /// else its own; once for the reservation, else for its request id.
+    /// Settles a reservation as [`Limiter::settle`] does. If it ended by itself at most ten minutes after
+    /// the end in `reservation`, charges the request's cost where no other is given, once. Without a
+    /// reservation counts the request by the rules that would have held it, once for its request id.
     ///
     /// # Errors
     ///
@@ -193,30 +186,75 @@ impl Limiter {
         settling: Settling<'_>,
         deadline: Deadline,
     ) -> Result<Settled, CheckError> {
-        if let Some(open) = reservation {
-            let has_just_ended = self.has_just_ended(open);
-            match self.settle(open, settling, deadline).await {
-                Err(CheckError::NoReservation) if has_just_ended => {}
-                settled => return settled,
-            }
-        }
-        let snapshot = self.snapshot_for(request)?;
-        let request = request.at_actual_cost(settling.actual, settling.actuals);
-        let mut plan = Plan::for_commit(&snapshot.rules, &request);
-        plan.once = match reservation {
-            Some(open) => Some(Box::new(self.record_of_number(open.number))),
-            None => self.record_of(&request, Operation::Commit)?,
+        let Some(open) = reservation else {
+            return self.count_commit(request, settling, deadline).await;
         };
+        let Settling { actual, actuals } = settling;
+        let has_just_ended = self.has_just_ended(open);
+        let cost = |rule: &Rule| rule.settled_cost(actual, actuals);
+        match self.settle_by(open, cost, false, deadline).await {
+            Err(CheckError::NoReservation) | Ok((_, true)) if has_just_ended => {}
+            settled => return Ok(settled?.0),
+        }
+        let cost = |rule: &Rule| cost(rule).or_else(|| Some(rule.cost_for(request)));
+        let (counted, _) = self.settle_by(open, cost, true, deadline).await?;
+        Ok(Settled { reported: !counted.replayed, ..counted })
+    }
+
+    /// Settles a reservation at the cost of each rule; `None` is what is held. Returns `true` if some shard
+    /// knows no such reservation.
+    async fn settle_by(
+        &self,
+        reservation: &OpenReservation,
+        cost: impl Fn(&Rule) -> Option<Cost>,
+        counts_ended: bool,
+        deadline: Deadline,
+    ) -> Result<(Settled, bool), CheckError> {
+        let OpenReservation { project, number, ends_at, keys } = reservation;
+        let snapshot = self.snapshot_of(project)?;
+        let units = RequestUnits::Report(Cost::NONE);
+        let plan = Plan::for_holds(&snapshot.rules, keys, units, |rule| Action::Settle(cost(rule)));
+        if counts_ended && plan.hits.len() < keys.len() {
+            // A settlement may be beside a key whose rule has gone.
+            return Err(CheckError::NoReservation);
+        }
+        if plan.hits.is_empty() {
+            // Its rules have gone, and its holds end by themselves.
+            return Ok((Settled::default(), false));
+        }
+        let (settlements, replayed, is_partial) =
+            self.settle_plan(&snapshot, &plan, (*number, *ends_at), counts_ended, deadline).await?;
+        let named = settlements.into_iter().map(|(rule, one)| {
+            let key = Key::from_encoded(&rule, "");
+            (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
+        });
+        let settled = Settled { settlements: named.collect(), replayed, reported: false };
+        Ok((settled, is_partial))
+    }
+
+    /// Counts a request by the rules that would have held it.
+    async fn count_commit(
+        &self,
+        request: &Request<'_>,
+        Settling { actual, actuals }: Settling<'_>,
+        deadline: Deadline,
+    ) -> Result<Settled, CheckError> {
+        let snapshot = self.snapshot_for(request)?;
+        let mut plan = Plan::for_commit(&snapshot.rules, request, |rule| {
+            rule.settled_cost(actual, actuals).unwrap_or_else(|| rule.cost_for(request))
+        });
         if plan.hits.is_empty() {
             return Err(CheckError::NoReservation);
         }
+        let at_cost = request.at_actual_cost(actual, actuals);
+        plan.once = self.record_of(&at_cost, Operation::Commit)?;
         let (results, replayed) = self.count_in_store(&snapshot, &plan, deadline).await?;
         let counted = plan.hits.iter().zip(results).filter_map(|(hit, result)| {
             let HitReply { decision, taken, .. } = result?.reply;
             let settlement = Settlement {
                 charged: taken,
                 debt: decision.remaining.min(0).unsigned_abs(),
-                uncounted: hit.action.cost().units() - taken,
+                uncounted: hit.action.cost().units().saturating_sub(taken),
                 ..Settlement::default()
             };
             Some((snapshot.rules.rule(hit.rule).name.to_string(), settlement))
@@ -232,14 +270,16 @@ impl Limiter {
         now.is_some_and(|now| *ends_at <= now && now < *ends_at + Self::SETTLEMENT_MEMORY)
     }
 
-    /// Settles the hits of a reservation, which is a request with the largest cost of its rules.
+    /// Settles the hits of a reservation, which is a request with the largest cost of its rules. Returns the
+    /// settlements, whether that was done before, and whether some shard knows no such reservation.
     pub(super) async fn settle_plan(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
         (number, ends_at): (u128, Timestamp),
+        counts_ended: bool,
         deadline: Deadline,
-    ) -> Result<(Settlements, bool), CheckError> {
+    ) -> Result<(Settlements, bool, bool), CheckError> {
         // As long as anybody may take the reservation for an open one, and ten minutes more: the rules may
         // have held it for longer when it was made.
         let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
@@ -247,9 +287,10 @@ impl Limiter {
         let now = plan.hits.first().map(|hit| self.store.now(&hit.key));
         let left = now.map_or(Micros::ZERO, |now| ends_at.since(now));
         let longest = longest.max(left).min(Reservation::MAX_HOLD);
-        let purpose = ReservationUse::Settle { memory: longest + Self::SETTLEMENT_MEMORY };
+        let memory = longest + Self::SETTLEMENT_MEMORY;
+        let purpose = ReservationUse::Settle { memory, counts_ended };
         let changed = self.change_holds(plan, number, purpose, deadline).await?;
-        let (_, ReservationReply::Settled { settlements, replayed }) = changed else {
+        let ReservationReply::Settled { settlements, replayed } = changed.became else {
             return Err(CheckError::NoReservation);
         };
         if !replayed {
@@ -257,7 +298,7 @@ impl Limiter {
             let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
             snapshot.count_request(RequestUnits::Report(most), true);
         }
-        Ok((settlements, replayed))
+        Ok((settlements, replayed, changed.is_partial))
     }
 
     /// Executes the hits of a reservation that stands, shard by shard. No policy decides for them. Stops
@@ -268,12 +309,15 @@ impl Limiter {
         number: u128,
         purpose: ReservationUse,
         deadline: Deadline,
-    ) -> Result<(HitResults, ReservationReply), CheckError> {
+    ) -> Result<ChangedHolds, CheckError> {
         let shards = Shards::new(&self.store, plan);
         let mut results: HitResults = plan.hits.iter().map(HitResult::without_store).collect();
         let (mut became, mut failed): (Option<ReservationReply>, _) = (None, None);
-        let settles = matches!(purpose, ReservationUse::Settle { .. });
+        let (mut is_partial, settles) = (false, matches!(purpose, ReservationUse::Settle { .. }));
         for shard in shards.distinct() {
+            if !settles && (failed.is_some() || is_partial || is_refused(plan, &results, None)) {
+                break;
+            }
             let (positions, hits) = shards.hits_in(shard, plan);
             let (coupling, once) = (plan.coupling, None);
             let reservation = Some(&Reservation { number, purpose });
@@ -284,6 +328,7 @@ impl Limiter {
                         results[*at] = Some(HitResult { reply, source: Source::Store });
                     }
                     let reply = reservation.unwrap_or(ReservationReply::NotFound);
+                    is_partial |= reply == ReservationReply::NotFound;
                     became = Some(match became {
                         Some(earlier) => earlier.and(reply),
                         None => reply,
@@ -291,14 +336,11 @@ impl Limiter {
                 }
                 Err(error) => failed = failed.or(Some(CheckError::of_store(error))),
             }
-            if !settles && (failed.is_some() || is_refused(plan, &results, None)) {
-                break;
-            }
         }
         match (failed, became) {
             (Some(error), _) => Err(error),
             (None, None | Some(ReservationReply::NotFound)) => Err(CheckError::NoReservation),
-            (None, Some(reply)) => Ok((results, reply)),
+            (None, Some(became)) => Ok(ChangedHolds { results, became, is_partial }),
         }
     }
 

@@ -172,7 +172,9 @@ impl ScriptRequest {
                 ReservationUse::Extend { hold_for } => {
                     (1, hold_for.map_or(NONE, Micros::as_micros))
                 }
-                ReservationUse::Settle { memory } => (2, memory.as_micros()),
+                ReservationUse::Settle { memory, counts_ended } => {
+                    (2 + u64::from(counts_ended), memory.as_micros())
+                }
             };
             write_number(&mut script_request.argument, code);
             write_number(&mut script_request.argument, time);
@@ -456,9 +458,11 @@ const fn action_code(hit: &StoreHit<'_>) -> u64 {
     }
 }
 
-/// Returns `true` if the request only gives back what earlier ones took.
+/// Returns `true` if the request only gives back what earlier ones took or hold.
 pub(crate) fn only_refunds(request: StoreRequest<'_>) -> bool {
-    request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
+    let forgets = |one: &Reservation| one.purpose == ReservationUse::FORGET;
+    request.reservation.is_some_and(forgets)
+        || request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }
 
 /// See [`ScriptRequest::is_plain`].
