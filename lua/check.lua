@@ -42,9 +42,12 @@
 --      +12 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),
 --                       3 refund, 4 credit, 5 reset, 6 set an override, 7 clear overrides; 16 more if
 --                       the hit is overridable. Then `units` may be 0 (a ban) or -1 (unlimited).
---                       32 more if it keeps its limits, 64 more if its rule holds. The cost of a settlement
---                       is -1 for what is held.
+--                       32 more if it keeps its limits, 64 more if its rule holds, 128 more if its window
+--                       is that of a calendar. The cost of a settlement is -1 for what is held.
 --      +13 max_debt     integer: most units of debt, or -1 if the limit keeps no debt
+-- for a hit whose window is that of a calendar; `window` is then the longest
+--      starts_at    integer, µs: the first moment of the window of the hit's key
+--      ends_at      integer, µs: the first moment after it
 -- for a hit that keeps its limits
 --      policy       integer: units in use after a change: 1 keep-used, 2 keep-left, 3 scale, 4 reset
 --      revision     integer: that has set the rule, or 0: rules of files have none
@@ -127,6 +130,12 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
+    --@calendar
+    if hit.action >= 128 then
+      hit.action, hit.starts_at, hit.ends_at = hit.action - 128, values[at + 1], values[at + 2]
+      at = at + 2
+    end
+    --@end
     --@hold
     if hit.action >= HOLDS then at = parse_holds(hit, values, at) end
     --@end

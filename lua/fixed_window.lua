@@ -150,6 +150,58 @@ local function take_all()
   return true
 end
 
+--@calendar
+-- Windows of a calendar: from hit.starts_at to hit.ends_at. A counter lives to the end of its window, and its
+-- key has the first day of it.
+local of_length = {
+  key_of = key_of, is_of = is_of, load_key = load_key, decide = decide, save = save,
+  find_counter = find_counter,
+}
+
+-- Returns the time from `now` to the end of a calendar's window, as the time to live of a counter.
+local function until_end_of(hit, now)
+  return hit.ends_at - floor_millis(now) * 1000
+end
+
+function key_of(hit, now)
+  if not hit.ends_at then return of_length.key_of(hit, now) end
+  if now >= hit.starts_at and now < hit.ends_at then return KEYS[hit.first_key] end
+end
+
+function is_of(hit, at, ttl_ms)
+  return hit.ends_at or of_length.is_of(hit, at, ttl_ms)
+end
+
+function load_key(hit, at, key)
+  local state = of_length.load_key(hit, at, key)
+  state.ends_at = hit.ends_at
+  return state
+end
+
+function decide(state, limit, now, cost)
+  local decision = of_length.decide(state, limit, now, cost)
+  if limit.ends_at then
+    decision.retry_after, decision.reset_after = limit.ends_at - now, limit.ends_at - now
+    if not state.live or state.dirty then decision.ttl = until_end_of(limit, now) end
+  end
+  return decision
+end
+
+-- The zone of the rule may have changed, and the end with it.
+function save(state)
+  local key = state.key
+  if not state.ends_at or state.count <= 0 then return of_length.save(state) end
+  redis.call('SET', key, integer(state.count), 'PXAT', integer(state.ends_at / 1000))
+end
+
+function find_counter(hit)
+  if not of_length.find_counter(hit) then return false end
+  if not hit.ends_at then return true end
+  local ends_in = until_end_of(hit, hit.now)
+  return max(hit.ttl - ends_in, ends_in - hit.ttl) <= END_TOLERANCE
+end
+--@end
+
 algorithms.fixed_window = {
   load = load, decide = decide, commit = commit, save = save, take_all = take_all,
   max_count = MAX_COUNT,
@@ -210,3 +262,21 @@ function window.load_past(hit)
   local at, window_now = hit.taken.at, hit.now - hit.now % hit.window
   if at - at % hit.window ~= window_now then return load_key(hit, hit.taken.at, hit.taken_key) end
 end
+
+--@calendar
+if window.later then
+  local later = window.later
+  function window.later(state, hit, at)
+    if not hit.ends_at then return later(state, hit, at) end
+    return at < hit.ends_at and state or none(hit, state.key)
+  end
+end
+
+local load_past = window.load_past
+function window.load_past(hit)
+  if not hit.ends_at then return load_past(hit) end
+  -- The counter of a past window has ended with it.
+  local at = hit.taken.at
+  if at < hit.starts_at or at >= hit.ends_at then return none(hit, hit.taken_key) end
+end
+--@end

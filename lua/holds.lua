@@ -98,6 +98,10 @@ local function wait_beside_holds(hit, cost)
     local later = max(ends_at, hit.now)
     local decision = decide_later(hit, later, cost + rest)
     if decision.outcome == IMPOSSIBLE then return end
+    --@calendar
+    -- The end of a later window is not known here.
+    if decision.outcome == DENIED and hit.ends_at and later >= hit.ends_at then return end
+    --@end
     local waited = later - hit.now
     if decision.outcome == DENIED then waited = waited + decision.retry_after end
     wait = min(wait or waited, waited)

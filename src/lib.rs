@@ -6,7 +6,7 @@
 //! The map of the code is `docs/architecture.md`: the path of a request, the layers, the threads, the
 //! invariants, and what is deliberately absent. The words are in `docs/glossary.md`.
 
-pub use rlaas_core::{algorithm, clock, control, operation, plan, rules, verdict};
+pub use rlaas_core::{algorithm, calendar, clock, control, operation, plan, rules, verdict};
 pub use rlaas_limiter::{observer, store};
 pub(crate) use rlaas_proto::json as json_messages;
 

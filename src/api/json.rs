@@ -43,6 +43,8 @@ struct CommonFields<'a> {
     retry_after: Option<JsonString<Seconds>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_after: Option<JsonString<Seconds>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_at: Option<JsonString<prost_types::Timestamp>>,
     rule: &'a str,
     algorithm: EnumName,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +72,7 @@ impl<'a> From<&'a CheckResponse> for ResponseView<'a> {
                 remaining: JsonString(response.remaining),
                 retry_after: response.retry_after.map(Seconds).map(JsonString),
                 reset_after: response.reset_after.map(Seconds).map(JsonString),
+                reset_at: response.reset_at.map(JsonString),
                 rule: &response.rule,
                 algorithm: algorithm(response.algorithm),
                 delay: response.delay.map(Seconds).map(JsonString),
@@ -94,6 +97,7 @@ impl<'a> From<&'a RuleDecision> for DecisionView<'a> {
                 remaining: JsonString(decision.remaining),
                 retry_after: decision.retry_after.map(Seconds).map(JsonString),
                 reset_after: decision.reset_after.map(Seconds).map(JsonString),
+                reset_at: decision.reset_at.map(JsonString),
                 rule: &decision.rule,
                 algorithm: algorithm(decision.algorithm),
                 delay: decision.delay.map(Seconds).map(JsonString),

@@ -9,7 +9,7 @@ use rlaas_proto::ratelimit::v1::{
 use tonic::Status;
 
 use crate::algorithm::{Algorithm, Outcome};
-use crate::proto_values::{algorithm, duration, int64, units};
+use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::Grant;
 use rlaas_limiter::{Reported, RuleDecision, Source, Verdict};
 
@@ -55,6 +55,7 @@ fn response_of(verdict: &Verdict, deciding: Option<proto::RuleDecision>) -> Chec
         near_limit: verdict.is_near_limit(),
         decisions: Vec::new(),
         replayed,
+        reset_at: decided.reset_at,
     }
 }
 
@@ -112,6 +113,7 @@ pub(crate) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
         reason: reason(decided).into(),
         shadow: decided.mode.is_shadow(),
         near_limit: decided.is_near_limit,
+        reset_at: decided.reset_at().map(timestamp),
     }
 }
 

@@ -32,6 +32,7 @@ const RELOADABLE: &[&str] = &[
     "rules[",
     "envoy.files",
     "idempotency.ttl",
+    "envoy.calendar-month",
     "envoy.count-refused",
     "privacy.",
     "rate-limiter.",

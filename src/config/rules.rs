@@ -11,7 +11,8 @@ use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
 use crate::api::projects::api_key_problems;
 use crate::rules::spec::{
-    CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailureSpec,
+    CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec,
+    StoreFailureSpec,
 };
 use crate::rules::{RuleSet, Unmatched};
 
@@ -103,6 +104,22 @@ const ON_CHANGE: Setting = Setting::new(
      Default: the state stays as it is.",
 )
 .example("keep-used");
+const CALENDAR: Setting = Setting::new(
+    "calendar",
+    "Windows of a calendar, in the place of window; only with fixed-window.",
+);
+const CALENDAR_UNIT: Setting = Setting::new("unit", "day, week, month, quarter or year.");
+const CALENDAR_ZONE: Setting = Setting::new("zone", "Name of the time zone; default UTC.");
+const CALENDAR_ANCHOR: Setting = Setting::new(
+    "anchor",
+    "Day on which a window begins: of a week 1 (Monday) to 7, of a month 1 to 31 (in a shorter month its \
+     last day), of a quarter and a year that of the first month; default 1.",
+);
+const CALENDAR_ANCHOR_FROM: Setting = Setting::new(
+    "anchor-from",
+    "Attribute of a request that has the anchor, from a caller that is trusted: each value has windows of \
+     its own. Without a valid one anchor counts.",
+);
 const COST: Setting = Setting::new(
     "cost",
     "Units that each request takes, whatever cost it has itself; a request may name the rule in its \
@@ -264,6 +281,7 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         algorithm: section.field(ALGORITHM),
         limit: section.field(LIMIT),
         window: section.field(WINDOW),
+        calendar: calendar(&mut section),
         burst: section.field(BURST),
         cost: section.field(COST),
         post_paid: section.field(POST_PAID),
@@ -317,6 +335,18 @@ fn candidate_spec(mut section: Section<'_>) -> CandidateSpec {
         algorithm: section.field(CANDIDATE_ALGORITHM),
     };
     section.close();
+    spec
+}
+
+fn calendar(section: &mut Section<'_>) -> CalendarSpec {
+    let mut calendar = section.section(CALENDAR);
+    let spec = CalendarSpec {
+        unit: calendar.field(CALENDAR_UNIT),
+        zone: calendar.field(CALENDAR_ZONE),
+        anchor: calendar.field(CALENDAR_ANCHOR),
+        anchor_from: calendar.field(CALENDAR_ANCHOR_FROM),
+    };
+    calendar.close();
     spec
 }
 

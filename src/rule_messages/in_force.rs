@@ -6,7 +6,8 @@ use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 
-use crate::algorithm::OnChange;
+use crate::algorithm::{OnChange, Window};
+use crate::calendar::CalendarUnit;
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::descriptors::{PathStep, PlacedRule};
 use crate::rules::{
@@ -29,6 +30,7 @@ pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
         reservable: reservable.is_some(),
+        calendar: calendar(rule.window, rule.anchor_from.as_deref()),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: reservable.map_or(0, |terms| terms.most),
         origin: Some(if is_default {
@@ -45,9 +47,30 @@ fn candidate_message(candidate: &Candidate) -> proto::Candidate {
     let Candidate { algorithm: of, limit } = candidate;
     proto::Candidate {
         max_requests: int64(limit.units()),
-        window: Some(duration(limit.window())),
+        window: limit.windows().calendar().is_none().then(|| duration(limit.window())),
         burst: if of.has_burst() { int64(limit.burst()) } else { 0 },
         algorithm: algorithm(*of).into(),
+    }
+}
+
+/// Returns the message of the windows of a calendar.
+fn calendar(window: Window, anchor_from: Option<&str>) -> Option<proto::CalendarWindow> {
+    let calendar = window.calendar()?;
+    Some(proto::CalendarWindow {
+        unit: calendar_unit(calendar.unit()).into(),
+        zone: calendar.zone().to_owned(),
+        anchor: calendar.anchor().into(),
+        anchor_from: anchor_from.unwrap_or_default().to_owned(),
+    })
+}
+
+pub(super) const fn calendar_unit(unit: CalendarUnit) -> proto::calendar_window::Unit {
+    match unit {
+        CalendarUnit::Day => proto::calendar_window::Unit::Day,
+        CalendarUnit::Week => proto::calendar_window::Unit::Week,
+        CalendarUnit::Month => proto::calendar_window::Unit::Month,
+        CalendarUnit::Quarter => proto::calendar_window::Unit::Quarter,
+        CalendarUnit::Year => proto::calendar_window::Unit::Year,
     }
 }
 
@@ -72,7 +95,9 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         name: rule.name.to_string(),
         algorithm: algorithm(rule.algorithm).into(),
         max_requests: int64(units(grant)),
-        window: limit.filter(|_| !rule.algorithm.has_slots()).map(|limit| duration(limit.window())),
+        window: limit
+            .filter(|limit| !rule.algorithm.has_slots() && limit.windows().calendar().is_none())
+            .map(|limit| duration(limit.window())),
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode.is_shadow(),
@@ -105,7 +130,9 @@ pub(crate) fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     };
     proto::Rule {
         // A limit of 0 has a window too.
-        window: (rule.grant != Grant::Unlimited).then(|| duration(rule.window)),
+        window: (rule.grant != Grant::Unlimited && rule.window.calendar().is_none())
+            .then(|| duration(rule.window.length())),
+        calendar: calendar(rule.window, None),
         reservable: rule.holds.is_some(),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: rule.holds.map_or(0, |terms| terms.most),

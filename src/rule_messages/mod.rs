@@ -26,8 +26,8 @@ use rlaas_proto::ratelimit::v1 as proto;
 use serde_json::Value;
 
 use self::parts::{
-    candidate_message, candidate_spec, key_by, key_part, matcher, matchers, override_message,
-    override_spec,
+    calendar, calendar_message, candidate_message, candidate_spec, key_by, key_part, matcher,
+    matchers, override_message, override_spec,
 };
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
@@ -44,6 +44,7 @@ pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
         algorithm: algorithm(rule.algorithm),
         limit: units(rule.max_requests),
         window: rule.window.as_ref().map_or(Field::Unset, window),
+        calendar: rule.calendar.as_ref().map(calendar).unwrap_or_default(),
         burst: units(rule.burst),
         cost: units(rule.cost.into()),
         post_paid: flag(rule.post_paid),
@@ -146,6 +147,7 @@ pub(crate) fn merge(
             "algorithm" => merged.algorithm = from.algorithm,
             "max_requests" => merged.limit = from.limit,
             "window" => merged.window = from.window,
+            "calendar" => merged.calendar.clone_from(&from.calendar),
             "burst" => merged.burst = from.burst,
             "cost" => merged.cost = from.cost,
             "post_paid" => merged.post_paid = from.post_paid,
@@ -182,6 +184,7 @@ pub(crate) fn message(spec: &RuleSpec) -> proto::Rule {
         algorithm: spec.algorithm.value().map_or(0, |of| proto_values::algorithm(*of).into()),
         max_requests: units_message(&spec.limit),
         window: spec.window.value().copied().map(duration),
+        calendar: calendar_message(&spec.calendar),
         burst: units_message(&spec.burst),
         cost: spec.cost.value().map_or(0, |units| u32::try_from(*units).unwrap_or(u32::MAX)),
         post_paid: flag(&spec.post_paid),

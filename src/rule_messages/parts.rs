@@ -4,10 +4,37 @@ use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::ratelimit::v1::PartMatcher;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
+use super::in_force::calendar_unit;
 use super::{algorithm, units, units_message, window};
+use crate::calendar::CalendarUnit;
 use crate::proto_values::{self, duration, int64};
 use crate::rules::Part;
-use crate::rules::spec::{CandidateSpec, Field, MatcherSpec, OverrideSpec};
+use crate::rules::spec::{CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec};
+
+/// Returns the windows of a calendar of a message.
+pub(super) fn calendar(message: &proto::CalendarWindow) -> CalendarSpec {
+    let text = |text: &str| {
+        if text.is_empty() { Field::Unset } else { Field::Set(text.to_owned()) }
+    };
+    let unit = CalendarUnit::ALL.into_iter().find(|unit| calendar_unit(*unit) == message.unit());
+    CalendarSpec {
+        unit: unit.map_or(Field::Unreadable, Field::Set),
+        zone: text(&message.zone),
+        anchor: units(message.anchor.into()),
+        anchor_from: text(&message.anchor_from),
+    }
+}
+
+/// Returns the message of the windows of a calendar.
+pub(super) fn calendar_message(spec: &CalendarSpec) -> Option<proto::CalendarWindow> {
+    let text = |field: &Field<String>| field.value().cloned().unwrap_or_default();
+    (!spec.is_empty()).then(|| proto::CalendarWindow {
+        unit: spec.unit.value().map_or(0, |unit| calendar_unit(*unit).into()),
+        zone: text(&spec.zone),
+        anchor: spec.anchor.value().map_or(0, |day| u32::try_from(*day).unwrap_or(u32::MAX)),
+        anchor_from: text(&spec.anchor_from),
+    })
+}
 
 pub(super) fn key_by(parts: &[String]) -> Field<Vec<String>> {
     let names = parts.iter().map(|part| match part.as_str() {

@@ -4,6 +4,7 @@
 
 mod admin;
 mod api;
+mod calendar;
 mod cli;
 mod client;
 mod compose;

@@ -41,6 +41,7 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.files", "[config/envoy/rules.yaml]"),
     ("envoy.deadline", "1s"),
     ("envoy.count-refused", "true"),
+    ("envoy.calendar-month", "true"),
     ("envoy.headers", "both"),
     ("envoy.metadata", "true"),
     ("auth.tokens", "[{name: a, sha256: HASH, roles: [check]}]"),

@@ -154,6 +154,9 @@ fn outcome(decided: &RuleDecision, cost: u64) -> String {
     let left = format!("{} left", text::units(decided.remaining));
     let full = match text::wait(decided.reset_after.as_ref()) {
         wait if wait == "-" => String::new(),
+        wait if decided.reset_at.is_some() => {
+            format!(", all in {wait}, at {}", text::time(decided.reset_at.as_ref()))
+        }
         wait => format!(", all in {wait}"),
     };
     match decided.reason() {

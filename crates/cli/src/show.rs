@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
     Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
 };
-use rlaas_proto::ratelimit::v1::{Grant, PartMatcher};
+use rlaas_proto::ratelimit::v1::{Grant, PartMatcher, Rule};
 
 use crate::fields::typed;
 use crate::text;
@@ -46,6 +46,7 @@ pub(crate) fn by_name(name: &str) -> Show {
         "nodes" => nodes,
         "rule_of_point" => rule_of_point,
         "candidate" => candidate,
+        "rule_window" => rule_window,
         other => panic!("nothing shows {other}"),
     }
 }
@@ -141,6 +142,12 @@ fn origin(value: &Value) -> String {
         _ if of_project.hidden => "hidden".to_owned(),
         name => name.to_lowercase().replace('_', " "),
     }
+}
+
+/// The window of a rule.
+fn rule_window(value: &Value) -> String {
+    let rule: Rule = message(value).unwrap_or_default();
+    rule.calendar.map_or_else(|| text::wait(rule.window.as_ref()), |calendar| calendar.words())
 }
 
 /// The conditions of a rule.

@@ -1,10 +1,11 @@
 //! Rules and keys in words.
 
 use maud::{Markup, html};
-use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{KeyPart, Mismatch};
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::{Algorithm, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy};
+use rlaas_proto::ratelimit::v1::{
+    Algorithm, CalendarWindow, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy,
+};
 
 use super::fields::{Link, UNNAMED};
 use super::text::{exact_span_text, foreign, grouped, joined};
@@ -19,36 +20,43 @@ pub(super) fn rule_grant(rule: &Rule) -> String {
         i64::MAX => Kind::Unlimited(true),
         units => Kind::Limit(units),
     };
-    let text = grant(&Grant { kind: Some(kind), burst: rule.burst }, rule.window.as_ref());
+    let text = grant(&Grant { kind: Some(kind), burst: rule.burst }, rule);
     let debt = rule.max_debt.map(|debt| format!(", at most {} of debt", grouped(count(debt))));
     text + &debt.unwrap_or_default()
 }
 
-/// Returns what is granted in a window.
-pub(super) fn grant(grant: &Grant, window: Option<&Duration>) -> String {
+/// Returns what is granted in a window of a rule.
+pub(super) fn grant(grant: &Grant, rule: &Rule) -> String {
     match grant.kind {
-        Some(Kind::Limit(units)) => limit(units, window, grant.burst),
+        Some(Kind::Limit(units)) => limit(units, window(rule), grant.burst),
         Some(Kind::Unlimited(_)) => "unlimited".to_owned(),
         Some(Kind::Banned(_)) | None => "none: every request is refused".to_owned(),
     }
 }
 
 /// Returns a limit, such as `100 per 1 min, at most 20 at once`. Slots have no window.
-fn limit(units: i64, window: Option<&Duration>, burst: i64) -> String {
+fn limit(units: i64, window: Option<String>, burst: i64) -> String {
     let has_burst = burst > 0 && burst != units;
     let burst = has_burst.then(|| format!(", at most {} at once", grouped(count(burst))));
     let Some(window) = window else { return format!("{} at once", grouped(count(units))) };
-    let window = exact_span_text(window);
     format!("{} per {window}{}", grouped(count(units)), burst.unwrap_or_default())
+}
+
+/// Returns the window of a rule; `None` for slots.
+fn window(rule: &Rule) -> Option<String> {
+    let of_calendar = rule.calendar.as_ref().map(CalendarWindow::words);
+    of_calendar.or_else(|| rule.window.as_ref().map(exact_span_text))
 }
 
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Returns a candidate: its limit and its algorithm.
+/// Returns a candidate: its limit and its algorithm. In a calendar it has no window of its own.
 pub(super) fn candidate(candidate: &Candidate) -> String {
-    let limit = limit(candidate.max_requests, candidate.window.as_ref(), candidate.burst);
+    let own = candidate.window.as_ref().map(exact_span_text);
+    let window = own.unwrap_or_else(|| "window of the rule".to_owned());
+    let limit = limit(candidate.max_requests, Some(window), candidate.burst);
     format!("{limit}, {}", algorithm(candidate.algorithm()))
 }
 
@@ -147,6 +155,9 @@ pub(super) fn rule_link(project: &str, rule: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use prost_types::Duration;
+    use rlaas_proto::ratelimit::v1::calendar_window;
+
     use super::*;
 
     #[test]
@@ -159,6 +170,10 @@ mod tests {
         };
         assert_eq!(rule_grant(&rule(1_000, 60, 1_000)), "1,000 per 1 min");
         assert_eq!(rule_grant(&rule(1_000, 60, 20)), "1,000 per 1 min, at most 20 at once");
+        let unit = calendar_window::Unit::Month.into();
+        let calendar = Some(CalendarWindow { unit, anchor: 15, ..CalendarWindow::default() });
+        let monthly = Rule { calendar, window: None, ..rule(1_000, 60, 1_000) };
+        assert_eq!(rule_grant(&monthly), "1,000 per month from day 15 (UTC)");
         assert_eq!(rule_grant(&rule(5, 5_415, 5)), "5 per 1 h 30 min 15 s");
         assert_eq!(rule_grant(&rule(0, 60, 0)), "none: every request is refused");
         assert_eq!(rule_grant(&rule(i64::MAX, 60, 0)), "unlimited");

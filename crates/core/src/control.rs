@@ -12,7 +12,7 @@
 
 use thiserror::Error;
 
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, Window};
 use crate::clock::{Micros, Timestamp};
 use crate::rules::{Grant, Key};
 
@@ -242,7 +242,7 @@ pub struct LimitFrame {
     /// Algorithm of the rule.
     pub algorithm: Algorithm,
     /// Window of the rule: one that [`Limit::new`] accepts.
-    pub window: Micros,
+    pub window: Window,
     /// Most units of debt of the rule's limit; `None` if it keeps none.
     pub max_debt: Option<u64>,
 }
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_grant_is_cut_to_what_the_algorithm_of_the_rule_accepts() {
         let window = Micros::from_secs(60);
-        let frame = |algorithm, max_debt| LimitFrame { algorithm, window, max_debt };
+        let frame = |algorithm, max_debt| LimitFrame { algorithm, window: window.into(), max_debt };
         let most = Limit::MAX_COUNTED;
         for algorithm in Algorithm::RATES {
             for grant in [

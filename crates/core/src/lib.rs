@@ -7,6 +7,7 @@
 //! | module | has |
 //! | --- | --- |
 //! | [`algorithm`] | the six algorithms, limits, costs, decisions |
+//! | [`calendar`] | windows of days, weeks, months, quarters and years of a time zone |
 //! | [`clock`] | points in time, clocks, deadlines |
 //! | [`rules`] | rules, requests, keys, specifications of rules |
 //! | [`plan`] | from a request to hits on states |
@@ -44,6 +45,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
+pub mod calendar;
 pub mod clock;
 pub mod control;
 pub mod decide;

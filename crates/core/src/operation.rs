@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, TakenUnits};
-use crate::clock::Micros;
+use crate::algorithm::{Algorithm, Cost, Decision, Limit, OnChange, TakenUnits, Window};
 use crate::control::{Applied, LimitFrame, OverrideChange, OverrideKind};
 use crate::idempotency::{CallId, IdempotencyRecord};
 use crate::reservation::{Reservation, ReservationReply};
@@ -141,7 +140,7 @@ pub struct StoreHit<'a> {
     /// a limit nothing is counted.
     pub grant: &'a Grant,
     /// Window of the grant; for a ban or an unlimited grant, that of overrides.
-    pub window: Micros,
+    pub window: Window,
     /// Whether the hit obeys the overrides of its key, and may change them.
     pub overridable: bool,
     /// Units in use after a change of the grant, which must be that of the rule itself. `None`: the
@@ -168,7 +167,7 @@ pub struct StoreHit<'a> {
 impl<'a> StoreHit<'a> {
     /// Creates an enforced hit that is not overridable.
     pub fn new(key: &'a Key, algorithm: Algorithm, grant: &'a Grant, action: Action) -> Self {
-        let window = grant.limit().map_or(Micros::ZERO, Limit::window);
+        let window = grant.limit().map_or(Window::ZERO, Limit::windows);
         let (overridable, on_change, revision, change) = (false, None, None, None);
         let mode = Mode::Enforced;
         Self {

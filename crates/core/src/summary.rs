@@ -101,7 +101,8 @@ impl<'a> RuleSummary<'a> {
     fn new(decided: &'a RuleDecision, is_relevant: bool) -> Option<Self> {
         let (quota, window, burst) = match &decided.grant {
             Grant::Limited(limit) => {
-                let window = (!decided.algorithm.has_slots()).then_some(limit.window());
+                let window = (!decided.algorithm.has_slots())
+                    .then(|| limit.windows().length_at(decided.decision.at));
                 (limit.units(), window, burst(decided.algorithm, limit))
             }
             Grant::Banned => (0, None, None),

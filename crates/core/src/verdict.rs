@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, Decision, Outcome};
-use crate::clock::Micros;
+use crate::clock::{Micros, Timestamp};
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::{Grant, Mode, OnStoreFailure, RuleInfo, RuleSet, Share};
@@ -210,6 +210,12 @@ impl Verdict {
 }
 
 impl RuleDecision {
+    /// Returns the end of the current window of a calendar.
+    pub fn reset_at(&self) -> Option<Timestamp> {
+        let calendar = self.grant.limit()?.windows().calendar()?;
+        Some(calendar.window_at(self.decision.at).end)
+    }
+
     /// Creates the decision of a rule from the result of its hit.
     #[inline]
     pub fn new(rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> Self {

@@ -215,7 +215,7 @@ fn descriptors() -> impl Strategy<Value = Descriptors> {
                 mode: [Mode::Enforced, Mode::Enforced, Mode::Shadow, Mode::Quota][mode],
                 replaces: if replaces && at > 0 { vec![names[at - 1].into()] } else { Vec::new() },
                 is_post_paid,
-                window: Micros::from_secs(60),
+                window: Micros::from_secs(60).into(),
                 ..unlimited.build(coupling).expect("a valid rule")
             }
         };

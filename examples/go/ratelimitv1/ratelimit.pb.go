@@ -504,6 +504,71 @@ func (CheckResponse_Reason) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_proto_rawDescGZIP(), []int{3, 1}
 }
 
+// Length of a window.
+type CalendarWindow_Unit int32
+
+const (
+	// Not valid.
+	CalendarWindow_UNIT_UNSPECIFIED CalendarWindow_Unit = 0
+	// A day of 23, 24 or 25 hours.
+	CalendarWindow_DAY CalendarWindow_Unit = 1
+	// Seven days.
+	CalendarWindow_WEEK CalendarWindow_Unit = 2
+	// A month.
+	CalendarWindow_MONTH CalendarWindow_Unit = 3
+	// Three months.
+	CalendarWindow_QUARTER CalendarWindow_Unit = 4
+	// Twelve months.
+	CalendarWindow_YEAR CalendarWindow_Unit = 5
+)
+
+// Enum value maps for CalendarWindow_Unit.
+var (
+	CalendarWindow_Unit_name = map[int32]string{
+		0: "UNIT_UNSPECIFIED",
+		1: "DAY",
+		2: "WEEK",
+		3: "MONTH",
+		4: "QUARTER",
+		5: "YEAR",
+	}
+	CalendarWindow_Unit_value = map[string]int32{
+		"UNIT_UNSPECIFIED": 0,
+		"DAY":              1,
+		"WEEK":             2,
+		"MONTH":            3,
+		"QUARTER":          4,
+		"YEAR":             5,
+	}
+)
+
+func (x CalendarWindow_Unit) Enum() *CalendarWindow_Unit {
+	p := new(CalendarWindow_Unit)
+	*p = x
+	return p
+}
+
+func (x CalendarWindow_Unit) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CalendarWindow_Unit) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_proto_enumTypes[7].Descriptor()
+}
+
+func (CalendarWindow_Unit) Type() protoreflect.EnumType {
+	return &file_ratelimit_proto_enumTypes[7]
+}
+
+func (x CalendarWindow_Unit) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CalendarWindow_Unit.Descriptor instead.
+func (CalendarWindow_Unit) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{11, 0}
+}
+
 // Kinds of sources.
 type RuleOrigin_Kind int32
 
@@ -549,11 +614,11 @@ func (x RuleOrigin_Kind) String() string {
 }
 
 func (RuleOrigin_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_proto_enumTypes[7].Descriptor()
+	return file_ratelimit_proto_enumTypes[8].Descriptor()
 }
 
 func (RuleOrigin_Kind) Type() protoreflect.EnumType {
-	return &file_ratelimit_proto_enumTypes[7]
+	return &file_ratelimit_proto_enumTypes[8]
 }
 
 func (x RuleOrigin_Kind) Number() protoreflect.EnumNumber {
@@ -562,7 +627,7 @@ func (x RuleOrigin_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RuleOrigin_Kind.Descriptor instead.
 func (RuleOrigin_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{11, 0}
+	return file_ratelimit_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // A request to be decided.
@@ -834,7 +899,9 @@ type CheckResponse struct {
 	// True if this is the response to an earlier request with the same request_id,
 	// and nothing was taken now. `retry_after` and `reset_after` have counted down;
 	// everything else is as it was.
-	Replayed      bool `protobuf:"varint,15,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,15,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// With a rule in the windows of a calendar: the end of the current one.
+	ResetAt       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -972,6 +1039,13 @@ func (x *CheckResponse) GetReplayed() bool {
 		return x.Replayed
 	}
 	return false
+}
+
+func (x *CheckResponse) GetResetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResetAt
+	}
+	return nil
 }
 
 // Requests to be decided independently of each other.
@@ -1193,7 +1267,9 @@ type RuleDecision struct {
 	Shadow bool `protobuf:"varint,12,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// True if the units in use are at or above the `near_limit` share of the rule.
 	// Always false without counted units: BANNED, UNLIMITED, STORE_UNAVAILABLE.
-	NearLimit     bool `protobuf:"varint,13,opt,name=near_limit,json=nearLimit,proto3" json:"near_limit,omitempty"`
+	NearLimit bool `protobuf:"varint,13,opt,name=near_limit,json=nearLimit,proto3" json:"near_limit,omitempty"`
+	// As in CheckResponse.
+	ResetAt       *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1317,6 +1393,13 @@ func (x *RuleDecision) GetNearLimit() bool {
 		return x.NearLimit
 	}
 	return false
+}
+
+func (x *RuleDecision) GetResetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResetAt
+	}
+	return nil
 }
 
 // Selects a page of the rules.
@@ -1503,8 +1586,8 @@ type Rule struct {
 	// Units per window: 1 to 1,000,000,000, by FIXED_WINDOW to 999,999,999,999,999. Of files also 0: every request
 	// is denied. Of Envoy's files also the largest int64: no limit.
 	MaxRequests int64 `protobuf:"varint,3,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
-	// Length of the window: 1 ms to 366 d. Unset for rules without a limit, and for rules
-	// outside Envoy's files whose limit is 0.
+	// Length of the window: 1 ms to 366 d. Unset for rules without a limit, for rules
+	// outside Envoy's files whose limit is 0, and with `calendar`.
 	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
 	// Output only. True if `on_store_failure` is ON_STORE_FAILURE_ALLOW.
 	FailOpen bool `protobuf:"varint,5,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
@@ -1558,6 +1641,9 @@ type Rule struct {
 	// Other limits, counted beside this one and never enforced: up to 8. Requests with an
 	// override are not counted.
 	Candidates []*Candidate `protobuf:"bytes,23,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// Windows of a calendar, in the place of `window`. Only with FIXED_WINDOW. The state begins afresh where
+	// a change moves the first day of the current window.
+	Calendar *CalendarWindow `protobuf:"bytes,17,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	// Set for rules of Envoy's rate limit files, which have no `matchers`, `key_by`
 	// and `overrides`. (Generated Java code uses the name `descriptor` for another
 	// purpose.)
@@ -1758,6 +1844,13 @@ func (x *Rule) GetCandidates() []*Candidate {
 	return nil
 }
 
+func (x *Rule) GetCalendar() *CalendarWindow {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
 func (x *Rule) GetDescriptorRule() *DescriptorRule {
 	if x != nil {
 		return x.DescriptorRule
@@ -1807,6 +1900,82 @@ func (x *Rule) GetPostPaid() bool {
 	return false
 }
 
+// Windows of a calendar. Each begins at the first moment of its first day, and ends where the next one
+// begins.
+type CalendarWindow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Unit CalendarWindow_Unit `protobuf:"varint,1,opt,name=unit,proto3,enum=ratelimit.v1.CalendarWindow_Unit" json:"unit,omitempty"`
+	// Name of the time zone, as in the IANA's database. Unset is UTC.
+	Zone string `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Day on which a window begins: of a WEEK 1 (Monday) to 7; of a MONTH 1 to 31, in a shorter month its last
+	// day; of a QUARTER and a YEAR that of the first month. Unset is 1. Not for DAY.
+	Anchor uint32 `protobuf:"varint,3,opt,name=anchor,proto3" json:"anchor,omitempty"`
+	// Attribute of a request that has the anchor, and is a part of the key: each value has windows of its
+	// own, so it must come from a caller that is trusted. Without a valid one `anchor` counts.
+	AnchorFrom    string `protobuf:"bytes,4,opt,name=anchor_from,json=anchorFrom,proto3" json:"anchor_from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalendarWindow) Reset() {
+	*x = CalendarWindow{}
+	mi := &file_ratelimit_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalendarWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalendarWindow) ProtoMessage() {}
+
+func (x *CalendarWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalendarWindow.ProtoReflect.Descriptor instead.
+func (*CalendarWindow) Descriptor() ([]byte, []int) {
+	return file_ratelimit_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CalendarWindow) GetUnit() CalendarWindow_Unit {
+	if x != nil {
+		return x.Unit
+	}
+	return CalendarWindow_UNIT_UNSPECIFIED
+}
+
+func (x *CalendarWindow) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *CalendarWindow) GetAnchor() uint32 {
+	if x != nil {
+		return x.Anchor
+	}
+	return 0
+}
+
+func (x *CalendarWindow) GetAnchorFrom() string {
+	if x != nil {
+		return x.AnchorFrom
+	}
+	return ""
+}
+
 // Source of a rule.
 type RuleOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1824,7 +1993,7 @@ type RuleOrigin struct {
 
 func (x *RuleOrigin) Reset() {
 	*x = RuleOrigin{}
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2005,7 @@ func (x *RuleOrigin) String() string {
 func (*RuleOrigin) ProtoMessage() {}
 
 func (x *RuleOrigin) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2018,7 @@ func (x *RuleOrigin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleOrigin.ProtoReflect.Descriptor instead.
 func (*RuleOrigin) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{11}
+	return file_ratelimit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RuleOrigin) GetKind() RuleOrigin_Kind {
@@ -1887,7 +2056,7 @@ type PartMatcher struct {
 
 func (x *PartMatcher) Reset() {
 	*x = PartMatcher{}
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2068,7 @@ func (x *PartMatcher) String() string {
 func (*PartMatcher) ProtoMessage() {}
 
 func (x *PartMatcher) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2081,7 @@ func (x *PartMatcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartMatcher.ProtoReflect.Descriptor instead.
 func (*PartMatcher) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PartMatcher) GetPart() string {
@@ -1942,7 +2111,7 @@ type RuleOverride struct {
 
 func (x *RuleOverride) Reset() {
 	*x = RuleOverride{}
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2123,7 @@ func (x *RuleOverride) String() string {
 func (*RuleOverride) ProtoMessage() {}
 
 func (x *RuleOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2136,7 @@ func (x *RuleOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RuleOverride.ProtoReflect.Descriptor instead.
 func (*RuleOverride) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RuleOverride) GetMatchers() []*PartMatcher {
@@ -2003,7 +2172,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2184,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2197,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Grant) GetKind() isGrant_Kind {
@@ -2102,7 +2271,7 @@ type Candidate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units per window: 1 to 1,000,000,000, by FIXED_WINDOW to 999,999,999,999,999.
 	MaxRequests int64 `protobuf:"varint,1,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
-	// 1 ms to 366 d.
+	// 1 ms to 366 d. Unset is that of the rule.
 	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
 	// Units at once, as in Rule. That of the rule is not taken over by an algorithm without
 	// one.
@@ -2115,7 +2284,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2296,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2309,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Candidate) GetMaxRequests() int64 {
@@ -2195,7 +2364,7 @@ type DescriptorRule struct {
 
 func (x *DescriptorRule) Reset() {
 	*x = DescriptorRule{}
-	mi := &file_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2376,7 @@ func (x *DescriptorRule) String() string {
 func (*DescriptorRule) ProtoMessage() {}
 
 func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2389,7 @@ func (x *DescriptorRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorRule.ProtoReflect.Descriptor instead.
 func (*DescriptorRule) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescriptorRule) GetDomain() string {
@@ -2289,7 +2458,7 @@ type DescriptorStep struct {
 
 func (x *DescriptorStep) Reset() {
 	*x = DescriptorStep{}
-	mi := &file_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2470,7 @@ func (x *DescriptorStep) String() string {
 func (*DescriptorStep) ProtoMessage() {}
 
 func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2483,7 @@ func (x *DescriptorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescriptorStep.ProtoReflect.Descriptor instead.
 func (*DescriptorStep) Descriptor() ([]byte, []int) {
-	return file_ratelimit_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescriptorStep) GetKey() string {
@@ -2373,7 +2542,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x1a.ratelimit.v1.CheckRequestR\arequest\"e\n" +
 	"\x0eReportResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseR\averdict\x12\x1c\n" +
-	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\x8a\a\n" +
+	"\tuncounted\x18\x02 \x01(\x04R\tuncounted\"\xc1\a\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12#\n" +
 	"\rcurrent_count\x18\x02 \x01(\x03R\fcurrentCount\x12\x10\n" +
@@ -2393,7 +2562,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06reason\x18\r \x01(\x0e2\".ratelimit.v1.CheckResponse.ReasonR\x06reason\x12\x1d\n" +
 	"\n" +
 	"near_limit\x18\x0e \x01(\bR\tnearLimit\x12\x1a\n" +
-	"\breplayed\x18\x0f \x01(\bR\breplayed\"o\n" +
+	"\breplayed\x18\x0f \x01(\bR\breplayed\x125\n" +
+	"\breset_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\"o\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05STORE\x10\x01\x12\x0e\n" +
@@ -2423,7 +2593,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\vCheckResult\x129\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseH\x00R\bresponse\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result\"\xfa\x03\n" +
+	"\x06result\"\xb1\x04\n" +
 	"\fRuleDecision\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x18\n" +
@@ -2441,7 +2611,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\x0e2\".ratelimit.v1.CheckResponse.ReasonR\x06reason\x12\x16\n" +
 	"\x06shadow\x18\f \x01(\bR\x06shadow\x12\x1d\n" +
 	"\n" +
-	"near_limit\x18\r \x01(\bR\tnearLimit\"N\n" +
+	"near_limit\x18\r \x01(\bR\tnearLimit\x125\n" +
+	"\breset_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\"N\n" +
 	"\x10GetConfigRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2454,7 +2625,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\x12&\n" +
 	"\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\x12;\n" +
 	"\tunmatched\x18\a \x01(\x0e2\x1d.ratelimit.v1.UnmatchedPolicyR\tunmatched\x12-\n" +
-	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xb1\t\n" +
+	"\x12catalogue_revision\x18\b \x01(\x04R\x11catalogueRevision\"\xeb\t\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12!\n" +
@@ -2481,7 +2652,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\voverridable\x18\x14 \x01(\bR\voverridable\x127\n" +
 	"\n" +
 	"candidates\x18\x17 \x03(\v2\x17.ratelimit.v1.CandidateR\n" +
-	"candidates\x12E\n" +
+	"candidates\x128\n" +
+	"\bcalendar\x18\x11 \x01(\v2\x1c.ratelimit.v1.CalendarWindowR\bcalendar\x12E\n" +
 	"\x0fdescriptor_rule\x18\x19 \x01(\v2\x1c.ratelimit.v1.DescriptorRuleR\x0edescriptorRule\x120\n" +
 	"\x06origin\x18\x1a \x01(\v2\x18.ratelimit.v1.RuleOriginR\x06origin\x12\x12\n" +
 	"\x04cost\x18\x1b \x01(\rR\x04cost\x12\x1e\n" +
@@ -2492,7 +2664,20 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\tmax_holds\x18\x1e \x01(\rR\bmaxHolds\x12\x1b\n" +
 	"\tpost_paid\x18\x1f \x01(\bR\bpostPaidB\x0e\n" +
 	"\f_enforce_ppmB\v\n" +
-	"\t_max_debt\"\xdb\x01\n" +
+	"\t_max_debt\"\xe7\x01\n" +
+	"\x0eCalendarWindow\x125\n" +
+	"\x04unit\x18\x01 \x01(\x0e2!.ratelimit.v1.CalendarWindow.UnitR\x04unit\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x16\n" +
+	"\x06anchor\x18\x03 \x01(\rR\x06anchor\x12\x1f\n" +
+	"\vanchor_from\x18\x04 \x01(\tR\n" +
+	"anchorFrom\"Q\n" +
+	"\x04Unit\x12\x14\n" +
+	"\x10UNIT_UNSPECIFIED\x10\x00\x12\a\n" +
+	"\x03DAY\x10\x01\x12\b\n" +
+	"\x04WEEK\x10\x02\x12\t\n" +
+	"\x05MONTH\x10\x03\x12\v\n" +
+	"\aQUARTER\x10\x04\x12\b\n" +
+	"\x04YEAR\x10\x05\"\xdb\x01\n" +
 	"\n" +
 	"RuleOrigin\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.ratelimit.v1.RuleOrigin.KindR\x04kind\x12\x16\n" +
@@ -2586,8 +2771,8 @@ func file_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),                // 0: ratelimit.v1.Algorithm
 	(UnmatchedPolicy)(0),          // 1: ratelimit.v1.UnmatchedPolicy
@@ -2596,88 +2781,94 @@ var file_ratelimit_proto_goTypes = []any{
 	(OnChange)(0),                 // 4: ratelimit.v1.OnChange
 	(CheckResponse_Source)(0),     // 5: ratelimit.v1.CheckResponse.Source
 	(CheckResponse_Reason)(0),     // 6: ratelimit.v1.CheckResponse.Reason
-	(RuleOrigin_Kind)(0),          // 7: ratelimit.v1.RuleOrigin.Kind
-	(*CheckRequest)(nil),          // 8: ratelimit.v1.CheckRequest
-	(*ReportRequest)(nil),         // 9: ratelimit.v1.ReportRequest
-	(*ReportResponse)(nil),        // 10: ratelimit.v1.ReportResponse
-	(*CheckResponse)(nil),         // 11: ratelimit.v1.CheckResponse
-	(*CheckBatchRequest)(nil),     // 12: ratelimit.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),    // 13: ratelimit.v1.CheckBatchResponse
-	(*CheckResult)(nil),           // 14: ratelimit.v1.CheckResult
-	(*RuleDecision)(nil),          // 15: ratelimit.v1.RuleDecision
-	(*GetConfigRequest)(nil),      // 16: ratelimit.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),     // 17: ratelimit.v1.GetConfigResponse
-	(*Rule)(nil),                  // 18: ratelimit.v1.Rule
-	(*RuleOrigin)(nil),            // 19: ratelimit.v1.RuleOrigin
-	(*PartMatcher)(nil),           // 20: ratelimit.v1.PartMatcher
-	(*RuleOverride)(nil),          // 21: ratelimit.v1.RuleOverride
-	(*Grant)(nil),                 // 22: ratelimit.v1.Grant
-	(*Candidate)(nil),             // 23: ratelimit.v1.Candidate
-	(*DescriptorRule)(nil),        // 24: ratelimit.v1.DescriptorRule
-	(*DescriptorStep)(nil),        // 25: ratelimit.v1.DescriptorStep
-	nil,                           // 26: ratelimit.v1.CheckRequest.AttributesEntry
-	nil,                           // 27: ratelimit.v1.CheckRequest.CostsEntry
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
-	(*status.Status)(nil),         // 29: google.rpc.Status
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(CalendarWindow_Unit)(0),      // 7: ratelimit.v1.CalendarWindow.Unit
+	(RuleOrigin_Kind)(0),          // 8: ratelimit.v1.RuleOrigin.Kind
+	(*CheckRequest)(nil),          // 9: ratelimit.v1.CheckRequest
+	(*ReportRequest)(nil),         // 10: ratelimit.v1.ReportRequest
+	(*ReportResponse)(nil),        // 11: ratelimit.v1.ReportResponse
+	(*CheckResponse)(nil),         // 12: ratelimit.v1.CheckResponse
+	(*CheckBatchRequest)(nil),     // 13: ratelimit.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),    // 14: ratelimit.v1.CheckBatchResponse
+	(*CheckResult)(nil),           // 15: ratelimit.v1.CheckResult
+	(*RuleDecision)(nil),          // 16: ratelimit.v1.RuleDecision
+	(*GetConfigRequest)(nil),      // 17: ratelimit.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 18: ratelimit.v1.GetConfigResponse
+	(*Rule)(nil),                  // 19: ratelimit.v1.Rule
+	(*CalendarWindow)(nil),        // 20: ratelimit.v1.CalendarWindow
+	(*RuleOrigin)(nil),            // 21: ratelimit.v1.RuleOrigin
+	(*PartMatcher)(nil),           // 22: ratelimit.v1.PartMatcher
+	(*RuleOverride)(nil),          // 23: ratelimit.v1.RuleOverride
+	(*Grant)(nil),                 // 24: ratelimit.v1.Grant
+	(*Candidate)(nil),             // 25: ratelimit.v1.Candidate
+	(*DescriptorRule)(nil),        // 26: ratelimit.v1.DescriptorRule
+	(*DescriptorStep)(nil),        // 27: ratelimit.v1.DescriptorStep
+	nil,                           // 28: ratelimit.v1.CheckRequest.AttributesEntry
+	nil,                           // 29: ratelimit.v1.CheckRequest.CostsEntry
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*status.Status)(nil),         // 32: google.rpc.Status
 }
 var file_ratelimit_proto_depIdxs = []int32{
-	26, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
-	27, // 1: ratelimit.v1.CheckRequest.costs:type_name -> ratelimit.v1.CheckRequest.CostsEntry
-	8,  // 2: ratelimit.v1.ReportRequest.request:type_name -> ratelimit.v1.CheckRequest
-	11, // 3: ratelimit.v1.ReportResponse.verdict:type_name -> ratelimit.v1.CheckResponse
-	28, // 4: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	28, // 5: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
+	28, // 0: ratelimit.v1.CheckRequest.attributes:type_name -> ratelimit.v1.CheckRequest.AttributesEntry
+	29, // 1: ratelimit.v1.CheckRequest.costs:type_name -> ratelimit.v1.CheckRequest.CostsEntry
+	9,  // 2: ratelimit.v1.ReportRequest.request:type_name -> ratelimit.v1.CheckRequest
+	12, // 3: ratelimit.v1.ReportResponse.verdict:type_name -> ratelimit.v1.CheckResponse
+	30, // 4: ratelimit.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	30, // 5: ratelimit.v1.CheckResponse.reset_after:type_name -> google.protobuf.Duration
 	0,  // 6: ratelimit.v1.CheckResponse.algorithm:type_name -> ratelimit.v1.Algorithm
 	5,  // 7: ratelimit.v1.CheckResponse.source:type_name -> ratelimit.v1.CheckResponse.Source
-	28, // 8: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	15, // 9: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
+	30, // 8: ratelimit.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	16, // 9: ratelimit.v1.CheckResponse.decisions:type_name -> ratelimit.v1.RuleDecision
 	6,  // 10: ratelimit.v1.CheckResponse.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	8,  // 11: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
-	14, // 12: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
-	11, // 13: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
-	29, // 14: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
-	0,  // 15: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
-	28, // 16: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
-	28, // 17: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
-	28, // 18: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
-	6,  // 19: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
-	18, // 20: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	18, // 21: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
-	1,  // 22: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
-	0,  // 23: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	28, // 24: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	20, // 25: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	21, // 26: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
-	2,  // 27: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
-	3,  // 28: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	30, // 29: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
-	4,  // 30: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	23, // 31: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
-	24, // 32: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	19, // 33: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	28, // 34: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
-	7,  // 35: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	20, // 36: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	22, // 37: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	28, // 38: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
-	0,  // 39: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
-	25, // 40: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	8,  // 41: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	12, // 42: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	8,  // 43: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	9,  // 44: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
-	16, // 45: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	11, // 46: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	13, // 47: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	14, // 48: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	10, // 49: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
-	17, // 50: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	46, // [46:51] is the sub-list for method output_type
-	41, // [41:46] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	31, // 11: ratelimit.v1.CheckResponse.reset_at:type_name -> google.protobuf.Timestamp
+	9,  // 12: ratelimit.v1.CheckBatchRequest.requests:type_name -> ratelimit.v1.CheckRequest
+	15, // 13: ratelimit.v1.CheckBatchResponse.results:type_name -> ratelimit.v1.CheckResult
+	12, // 14: ratelimit.v1.CheckResult.response:type_name -> ratelimit.v1.CheckResponse
+	32, // 15: ratelimit.v1.CheckResult.error:type_name -> google.rpc.Status
+	0,  // 16: ratelimit.v1.RuleDecision.algorithm:type_name -> ratelimit.v1.Algorithm
+	30, // 17: ratelimit.v1.RuleDecision.retry_after:type_name -> google.protobuf.Duration
+	30, // 18: ratelimit.v1.RuleDecision.reset_after:type_name -> google.protobuf.Duration
+	30, // 19: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
+	6,  // 20: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
+	31, // 21: ratelimit.v1.RuleDecision.reset_at:type_name -> google.protobuf.Timestamp
+	19, // 22: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	19, // 23: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	1,  // 24: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
+	0,  // 25: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
+	30, // 26: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	22, // 27: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	23, // 28: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	2,  // 29: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
+	3,  // 30: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
+	31, // 31: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	4,  // 32: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	25, // 33: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
+	20, // 34: ratelimit.v1.Rule.calendar:type_name -> ratelimit.v1.CalendarWindow
+	26, // 35: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	21, // 36: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	30, // 37: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
+	7,  // 38: ratelimit.v1.CalendarWindow.unit:type_name -> ratelimit.v1.CalendarWindow.Unit
+	8,  // 39: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	22, // 40: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	24, // 41: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	30, // 42: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
+	0,  // 43: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
+	27, // 44: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	9,  // 45: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	13, // 46: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	9,  // 47: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	10, // 48: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
+	17, // 49: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	12, // 50: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	14, // 51: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	15, // 52: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	11, // 53: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
+	18, // 54: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	50, // [50:55] is the sub-list for method output_type
+	45, // [45:50] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
@@ -2692,7 +2883,7 @@ func file_ratelimit_proto_init() {
 		(*CheckResult_Error)(nil),
 	}
 	file_ratelimit_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ratelimit_proto_msgTypes[14].OneofWrappers = []any{
+	file_ratelimit_proto_msgTypes[15].OneofWrappers = []any{
 		(*Grant_Limit)(nil),
 		(*Grant_Unlimited)(nil),
 		(*Grant_Banned)(nil),
@@ -2702,8 +2893,8 @@ func file_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_proto_rawDesc), len(file_ratelimit_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   20,
+			NumEnums:      9,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,7 +30,8 @@ use super::decision_events::{self, Origin};
 use super::request_log;
 use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};
-use crate::algorithm::{Cost, Limit, Outcome};
+use crate::algorithm::{Cost, Limit, Outcome, Window};
+use crate::calendar::CalendarUnit;
 use crate::clock::{Deadline, Micros};
 use crate::rules::Grant;
 use crate::rules::descriptors::{
@@ -318,7 +319,18 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
 }
 
 /// Returns the unit whose length is `window`, or `Unknown`.
-pub(super) fn unit(window: Micros) -> Unit {
+pub(super) fn unit(window: Window) -> Unit {
+    let of_calendar = window.calendar().map(|calendar| match calendar.unit() {
+        CalendarUnit::Day => Unit::Day,
+        CalendarUnit::Week => Unit::Week,
+        CalendarUnit::Month => Unit::Month,
+        CalendarUnit::Quarter => Unit::Unknown,
+        CalendarUnit::Year => Unit::Year,
+    });
+    of_calendar.unwrap_or_else(|| unit_of_length(window.length()))
+}
+
+fn unit_of_length(window: Micros) -> Unit {
     match window.as_micros() {
         1_000_000 => Unit::Second,
         micros if !micros.is_multiple_of(1_000_000) => Unit::Unknown,

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::algorithm::{Algorithm, Window};
 use crate::rules::{Grant, Matcher, Mode, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
 /// Number of log entries for one id above which a rule gets a warning.
@@ -251,11 +250,11 @@ fn redundant_rules(rules: &RuleSet) -> Vec<Warning> {
 /// Returns the properties that must be equal for one rule to make another redundant.
 fn scope(rule: &Rule) -> String {
     let window = match rule.grant {
-        Grant::Limited(limit) => limit.window(),
-        Grant::Banned | Grant::Unlimited => Micros::ZERO,
+        Grant::Limited(limit) => limit.windows(),
+        Grant::Banned | Grant::Unlimited => Window::ZERO,
     };
     let Rule { matcher, key_by, algorithm, mode, overrides, .. } = rule;
-    format!("{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window} {}", overrides.len())
+    format!("{matcher:?} {key_by:?} {algorithm:?} {mode:?} {window:?} {}", overrides.len())
 }
 
 fn units(rule: &Rule) -> u64 {

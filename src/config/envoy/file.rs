@@ -106,6 +106,7 @@ pub(in crate::config) fn survey(root: &mut Section<'_>) {
         trees: BTreeMap::new(),
         metadata: DynamicMetadata::Always,
         coupling: Coupling::AllOrNothing,
+        calendar_month: false,
     };
     domain(root, &"file".into(), &mut domains);
 }
@@ -123,6 +124,7 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
         above: &[],
         metadata: domains.metadata,
         coupling: domains.coupling,
+        calendar_month: domains.calendar_month,
         file,
     };
     let level = domains.trees.entry(name.clone()).or_default();
@@ -135,6 +137,7 @@ struct DescriptorPath<'a> {
     above: &'a [(String, Option<String>)],
     metadata: DynamicMetadata,
     coupling: Coupling,
+    calendar_month: bool,
     file: &'a Arc<str>,
 }
 
@@ -203,7 +206,7 @@ impl DescriptorPath<'_> {
             file: Arc::clone(self.file),
             ..DescriptorSpec::default()
         };
-        let rule = limit::read(&mut section, spec, self.coupling);
+        let rule = limit::read(&mut section, spec, (self.coupling, self.calendar_month));
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use figment::value::Value;
 
-use crate::algorithm::Limit;
+use crate::algorithm::{Algorithm, Limit, Window};
+use crate::calendar::{Calendar, CalendarUnit};
 use crate::clock::Micros;
 use crate::config::rules::{NEAR_LIMIT, store_failure};
 use crate::config::section::Section;
@@ -27,6 +28,14 @@ const UNITS: [(&str, u64); 7] = [
     ("year", 365 * 24 * 60 * 60),
 ];
 
+/// Units that a calendar has, in seconds.
+const CALENDAR_UNITS: [(u64, CalendarUnit); 4] = [
+    (24 * 60 * 60, CalendarUnit::Day),
+    (7 * 24 * 60 * 60, CalendarUnit::Week),
+    (30 * 24 * 60 * 60, CalendarUnit::Month),
+    (365 * 24 * 60 * 60, CalendarUnit::Year),
+];
+
 const RATE_LIMIT: Setting = Setting::new("rate-limit", "Limit of the descriptor.");
 const NAME: Setting = Setting::new("name", "Name of the limit, for replaces.");
 const REPLACES: Setting =
@@ -42,6 +51,10 @@ const ALGORITHM: Setting = Setting::new(
 );
 const WINDOW: Setting =
     Setting::new("window", "Window in place of unit. Not in envoyproxy/ratelimit.");
+const CALENDAR: Setting = Setting::new(
+    "calendar",
+    "true: the unit is a day, week, month or year of the calendar, in UTC. Not in envoyproxy/ratelimit.",
+);
 const BURST: Setting = Setting::new(
     "burst",
     "Units at once, for token-bucket, leaky-bucket and gcra. Not in envoyproxy/ratelimit.",
@@ -74,7 +87,7 @@ const OVERRIDABLE: Setting = Setting::new(
 pub(super) fn read(
     descriptor: &mut Section<'_>,
     spec: DescriptorSpec,
-    coupling: Coupling,
+    (coupling, calendar_month): (Coupling, bool),
 ) -> Option<DescriptorRule> {
     let mut section = descriptor.section(RATE_LIMIT);
     if !section.is_given() {
@@ -84,7 +97,8 @@ pub(super) fn read(
     let replaces = replaces(&mut section, name.as_deref());
     let algorithm = section.field(ALGORITHM);
     let unlimited = section.optional(UNLIMITED, values::boolean).unwrap_or(false);
-    let window = window(&mut section, unlimited);
+    let is_fixed = matches!(algorithm, Field::Unset | Field::Set(Algorithm::FixedWindow));
+    let window = window(&mut section, unlimited, (is_fixed, calendar_month));
     let limit = section.field(REQUESTS_PER_UNIT);
     let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
     if limit.value().is_some_and(is_cut) {
@@ -136,20 +150,29 @@ fn warn_of_little_debt(rule: &DescriptorRule, section: &mut Section<'_>) {
 
 /// Reads the window: `unit` with `unit_multiplier`, or `window`. After it reported a problem it
 /// returns an arbitrary window.
-fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
+fn window(
+    section: &mut Section<'_>,
+    unlimited: bool,
+    (is_fixed, calendar_month): (bool, bool),
+) -> Field<Window> {
     let unit = if unlimited {
         section.optional(UNIT, unit_of_unlimited).flatten()
     } else {
         section.optional(UNIT, unit)
     };
     let multiplier = section.optional(UNIT_MULTIPLIER, values::count(u32::MAX));
-    let window = section.field(WINDOW);
+    let window = match section.field::<Micros>(WINDOW) {
+        Field::Set(window) => Field::Set(Window::from(window)),
+        Field::Unset => Field::Unset,
+        Field::Unreadable => Field::Unreadable,
+    };
+    let calendar = section.optional(CALENDAR, values::boolean).unwrap_or(false);
     let refuse = |key, text| {
         section.refuse(key, Invalid::new(text));
-        window.or(Limit::MIN_WINDOW)
+        window.or(Limit::MIN_WINDOW.into())
     };
     if unlimited {
-        for key in ["unit", "unit-multiplier", "window"] {
+        for key in ["unit", "unit-multiplier", "window", "calendar"] {
             if section.has(key) && (key != "unit" || unit.is_some()) {
                 refuse(key, "must not be given with unlimited: true");
             }
@@ -161,16 +184,31 @@ fn window(section: &mut Section<'_>, unlimited: bool) -> Field<Micros> {
         (false, true) if section.has("unit-multiplier") => {
             return refuse("unit-multiplier", "requires unit");
         }
+        (false, true) if calendar => return refuse("calendar", "requires unit"),
         (false, true) => return window,
         (false, false) => return refuse("unit", "missing"),
         (true, false) => {}
+    }
+    let is_one = multiplier.is_none_or(|units| units == 1);
+    let of_calendar = CALENDAR_UNITS.iter().find(|(seconds, _)| is_one && unit == Some(*seconds));
+    let is_wanted =
+        |one: CalendarUnit| calendar || calendar_month && is_fixed && one == CalendarUnit::Month;
+    match of_calendar {
+        Some((_, one)) if is_fixed && is_wanted(*one) => {
+            let calendar = Calendar::new(*one, Calendar::DEFAULT_ZONE, None);
+            return calendar.map_or(Field::Unreadable, |calendar| Field::Set(calendar.into()));
+        }
+        _ if calendar => {
+            return refuse("calendar", "only with one day, week, month or year, and fixed-window");
+        }
+        _ => {}
     }
     let seconds = unit.map_or(1, |unit| unit * u64::from(multiplier.unwrap_or(1)));
     let window = Micros::from_secs(seconds.min(1 << 32));
     if Limit::new(1, window).is_err() {
         return refuse("unit-multiplier", "must be a window of up to 366d");
     }
-    Field::Set(window)
+    Field::Set(window.into())
 }
 
 /// Reads the names of replaced limits, each in its own section.

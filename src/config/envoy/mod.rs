@@ -35,6 +35,8 @@ struct Domains {
     trees: BTreeMap<String, Siblings>,
     metadata: DynamicMetadata,
     coupling: Coupling,
+    /// `true` if a month is one of the calendar.
+    calendar_month: bool,
 }
 
 /// The descriptors of one list. No two have the same key and value.
@@ -60,6 +62,11 @@ const COUNT_REFUSED: Setting = Setting::new(
     "true: a denied request takes units from its other descriptors, as in \
      envoyproxy/ratelimit.",
 );
+const CALENDAR_MONTH: Setting = Setting::new(
+    "calendar-month",
+    "true: unit: month is a month of the calendar, in UTC, as in envoyproxy/ratelimit with \
+     USE_CALENDAR_MONTH_RATE_LIMIT. A month has 30 days else.",
+);
 const HEADERS: Setting = Setting::new(
     "headers",
     "Headers that Envoy adds to its responses, as in http.headers, with Retry-After.",
@@ -80,13 +87,14 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
         values::duration(value, range, VALID_DEADLINE)
     });
     let count_refused = section.read(COUNT_REFUSED, "false", values::boolean);
+    let calendar_month = section.read(CALENDAR_MONTH, "false", values::boolean);
     let headers = section.read(HEADERS, "none", values::limit_headers);
     let answers_metadata = section.read(METADATA, "false", values::boolean);
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
-    let mut domains = Domains { trees: BTreeMap::new(), metadata, coupling };
+    let mut domains = Domains { trees: BTreeMap::new(), metadata, coupling, calendar_month };
     let mut files = Vec::new();
     for path in paths {
         files.push(FileSnapshot::take(&path));

@@ -8,7 +8,9 @@ use super::*;
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::clock::Micros;
 use crate::rule_messages::{message, rule_message, spec, without_defaults};
-use crate::rules::spec::{CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy};
+use crate::rules::spec::{
+    CalendarSpec, CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy,
+};
 use crate::rules::{EnforcedShare, Rule, RuleMode, Share, Unmatched};
 
 proptest! {
@@ -188,6 +190,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             algorithm,
             limit: Field::Set(limit),
             window,
+            calendar: CalendarSpec::default(),
             burst,
             cost,
             post_paid,

@@ -141,7 +141,7 @@ fn leaf(
     let rate = RateSpec {
         algorithm: Field::Set(algorithm),
         limit: Field::Set(limit.units()),
-        window: Field::Set(limit.window()),
+        window: Field::Set(limit.windows()),
         ..RateSpec::default()
     };
     let spec =

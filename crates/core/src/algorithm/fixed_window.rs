@@ -8,7 +8,7 @@
 //! is a single number.
 
 use super::{
-    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, window_index,
+    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window, window_index,
 };
 use crate::clock::{Micros, Timestamp};
 
@@ -51,7 +51,12 @@ impl State {
     /// Returns `true` if this is the count of the window of `at`. A window of another length may
     /// have had the same index: its count ended too early.
     #[inline]
-    fn is_of(&self, at: Timestamp, window: Micros) -> bool {
+    fn is_of(&self, at: Timestamp, limit: &Limit) -> bool {
+        if let Some(window) = limit.calendar_window(at) {
+            // The zone of the rule may have changed, and with it the end.
+            return self.index == window.number() && at < self.expires_at;
+        }
+        let window = limit.window();
         let index = window_index(at, window);
         self.index == index
             && self.expires_at + END_TOLERANCE
@@ -60,21 +65,32 @@ impl State {
 
     /// Returns the count of the window of `now`.
     #[inline]
-    fn count_at(&self, now: Timestamp, window: Micros) -> u64 {
-        if self.is_of(now, window) { self.count } else { 0 }
+    fn count_at(&self, now: Timestamp, limit: &Limit) -> u64 {
+        if self.is_of(now, limit) { self.count } else { 0 }
+    }
+
+    /// Returns a count of the window of `now`.
+    fn counted(now: Timestamp, limit: &Limit, count: u64) -> Self {
+        if let Some(window) = limit.calendar_window(now) {
+            return Self { index: window.number(), count, expires_at: window.end };
+        }
+        let window = limit.window();
+        let expires_at = floor_millis(now) + window;
+        Self { index: window_index(now, window), count, expires_at }
     }
 }
 
 /// Decides. `current_count` is the count after this request, `ttl` the time to live of the counter.
 #[inline]
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
-    let window = limit.window();
-    let live = state.is_of(now, window);
+    let live = state.is_of(now, limit);
     let count = if live { state.count } else { 0 };
-    let ttl = if live { state.expires_at.since(floor_millis(now)) } else { window };
+    let expires_at = if live { state.expires_at } else { State::counted(now, limit, 0).expires_at };
+    let ttl = expires_at.since(floor_millis(now));
     let available = limit.remaining_of(limit.units(), count);
     let attempt = is_attempt(limit, count, cost);
-    WindowCount { count, ttl }.decide_on(available, attempt, (limit.units(), window), now, cost)
+    let counted = (limit.units(), limit.windows());
+    WindowCount { count, ttl }.decide_on(available, attempt, counted, now, cost)
 }
 
 /// The count of the current window of a fixed window, which a store has read.
@@ -88,7 +104,7 @@ pub struct WindowCount {
 
 impl WindowCount {
     /// Decides as [`Algorithm::decide`] does, by a limit of `units` per `window` without debt.
-    pub fn decide(self, units: u64, window: Micros, now: Timestamp, cost: Cost) -> Decision {
+    pub fn decide(self, units: u64, window: Window, now: Timestamp, cost: Cost) -> Decision {
         let available = units.saturating_sub(self.count).cast_signed();
         let attempt = self.count >= units && cost == Cost::ONE;
         self.decide_on(available, attempt, (units, window), now, cost)
@@ -99,12 +115,11 @@ impl WindowCount {
         self,
         available: i64,
         is_attempt: bool,
-        (units, window): (u64, Micros),
+        (units, window): (u64, Window),
         now: Timestamp,
         cost: Cost,
     ) -> Decision {
-        let window = window.as_micros();
-        let until_end = Micros::from_micros(window - now.as_micros() % window);
+        let until_end = window.left_at(now);
         let outcome = Outcome::new(cost, available, units, || until_end);
         let taken = outcome.taken(cost);
         let counted = if is_attempt { 1 } else { taken };
@@ -129,14 +144,14 @@ pub(super) fn commit(
     cost: Cost,
     decision: &Decision,
 ) {
-    let count = state.count_at(now, limit.window());
+    let count = state.count_at(now, limit);
     let counted = if is_attempt(limit, count, cost) { 1 } else { decision.outcome.taken(cost) };
     add(state, limit, now, counted);
 }
 
 /// Counts as much of the cost as fits below the limit plus its maximum debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
-    let count = state.count_at(now, limit.window());
+    let count = state.count_at(now, limit);
     let room = (limit.units() + limit.debt()).saturating_sub(count);
     add(state, limit, now, cost.units().min(room));
 }
@@ -147,25 +162,29 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
     if counted == 0 {
         return;
     }
-    if !state.is_of(now, limit.window()) {
-        let index = window_index(now, limit.window());
-        *state = State { index, count: 0, expires_at: floor_millis(now) + limit.window() };
+    if !state.is_of(now, limit) {
+        *state = State::counted(now, limit, 0);
     }
     state.count = state.count.saturating_add(counted);
+    if let Some(window) = limit.calendar_window(now) {
+        state.expires_at = window.end;
+    }
 }
 
 /// Subtracts the cost from the count of the window in which it was taken.
 ///
 /// Denied requests that were counted above the limit are dropped first; debt is not. The time to
 /// live does not change. A count of 0 removes the state.
-pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
-    if !state.is_of(taken.at, limit.window()) {
+pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
+    if !state.is_of(taken.at, limit) {
         return;
     }
     let most = limit.units() + limit.debt();
     state.count = state.count.min(most).saturating_sub(taken.cost.units());
     if state.count == 0 {
         *state = State::default();
+    } else if let Some(window) = limit.calendar_window(now) {
+        state.expires_at = window.end;
     }
 }
 
@@ -190,10 +209,10 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 
 /// Counts `used` units in the current window. Denied requests that were counted are dropped.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
-    let window = change.to.window();
+    let converted = State::counted(now, change.to, used);
     let expires_at =
-        if change.changes_window() { floor_millis(now) + window } else { state.expires_at };
-    *state = State { index: window_index(now, window), count: used, expires_at };
+        if change.changes_window() { converted.expires_at } else { state.expires_at };
+    *state = State { expires_at, ..converted };
 }
 
 /// Returns `true` if the request is counted although it is denied: of cost 1, in a full window, for

@@ -4,7 +4,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use thiserror::Error;
 
-use crate::clock::Micros;
+use crate::calendar::{Calendar, CalendarWindow};
+use crate::clock::{Micros, Timestamp};
 
 /// The units that one request takes: 0 to 2^32 − 1. A cost of 0 reads the state and takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +28,67 @@ impl Cost {
     }
 }
 
+/// The windows of a limit: of one length, aligned to the Unix epoch, or those of a calendar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    length: Micros,
+    calendar: Option<&'static Calendar>,
+}
+
+impl Window {
+    /// No window.
+    pub const ZERO: Self = Self { length: Micros::ZERO, calendar: None };
+
+    /// Returns the length, of a calendar the longest.
+    pub const fn length(self) -> Micros {
+        self.length
+    }
+
+    /// Returns the calendar; `None` if all windows have one length.
+    pub const fn calendar(self) -> Option<&'static Calendar> {
+        self.calendar
+    }
+
+    /// Returns the windows from an anchor, if they are those of a calendar and it has such an anchor.
+    #[must_use]
+    pub fn with_anchor(self, anchor: &str) -> Self {
+        self.calendar.map_or(self, |calendar| calendar.with_anchor(anchor).into())
+    }
+
+    /// Returns the time from `now` to the end of its window.
+    #[inline]
+    pub fn left_at(self, now: Timestamp) -> Micros {
+        let length = self.length.as_micros();
+        match self.calendar {
+            Some(calendar) => calendar.window_at(now).end.since(now),
+            None => Micros::from_micros(length - now.as_micros() % length),
+        }
+    }
+
+    /// Returns the length of the window at a time.
+    pub fn length_at(self, time: Timestamp) -> Micros {
+        self.calendar.map_or(self.length, |calendar| calendar.window_at(time).length())
+    }
+}
+
+impl From<Micros> for Window {
+    fn from(length: Micros) -> Self {
+        Self { length, calendar: None }
+    }
+}
+
+impl From<&'static Calendar> for Window {
+    fn from(calendar: &'static Calendar) -> Self {
+        Self { length: calendar.unit().longest(), calendar: Some(calendar) }
+    }
+}
+
 /// A valid limit: units per window, and units at once.
 ///
 /// Limits are equal if they grant as much, whether other limits decide on the same state or not.
 #[derive(Clone, Copy, Debug, Eq)]
 pub struct Limit {
-    window: Micros,
+    window: Window,
     units: NonZeroU64,
     burst: NonZeroU64,
     /// `None`: the limit decides alone on its state.
@@ -91,19 +147,19 @@ impl Limit {
     ///
     /// - [`LimitError::Units`] unless `units` is from 1 to [`Limit::MAX_COUNTED`];
     /// - [`LimitError::Window`] unless `window` is whole milliseconds, from 1 ms to 366 days.
-    pub fn new(units: u64, window: Micros) -> Result<Self, LimitError> {
-        let units = Self::count(units).ok_or(LimitError::Units)?;
-        let whole = window.as_micros().is_multiple_of(Self::MIN_WINDOW.as_micros());
-        if !whole || window < Self::MIN_WINDOW || window > Self::MAX_WINDOW {
+    pub fn new(units: u64, window: impl Into<Window>) -> Result<Self, LimitError> {
+        let (units, window) = (Self::count(units).ok_or(LimitError::Units)?, window.into());
+        let whole = window.length.as_micros().is_multiple_of(Self::MIN_WINDOW.as_micros());
+        if !whole || window.length < Self::MIN_WINDOW || window.length > Self::MAX_WINDOW {
             return Err(LimitError::Window);
         }
         Ok(Self::from_parts(window, units, units))
     }
 
     /// Creates a limit from parts that are valid.
-    fn from_parts(window: Micros, units: NonZeroU64, burst: NonZeroU64) -> Self {
+    fn from_parts(window: Window, units: NonZeroU64, burst: NonZeroU64) -> Self {
         let times = |count: u64| {
-            let (whole, part) = divide(count, window.as_micros(), 0, units.get());
+            let (whole, part) = divide(count, window.length.as_micros(), 0, units.get());
             // Only that of a larger limit than buckets have is cut, and is not used.
             (Micros::from_micros(whole), u32::try_from(part).unwrap_or(u32::MAX))
         };
@@ -248,9 +304,27 @@ impl Limit {
         self.units.get()
     }
 
-    /// Returns the window: 1 ms to 366 days, in whole milliseconds.
+    /// Returns the length of the windows: 1 ms to 366 days, in whole milliseconds; of a calendar the
+    /// longest.
     pub const fn window(&self) -> Micros {
+        self.window.length
+    }
+
+    /// Returns the windows.
+    pub const fn windows(&self) -> Window {
         self.window
+    }
+
+    /// Returns the window of a calendar that contains a time; `None` if all have one length.
+    #[inline]
+    pub(crate) fn calendar_window(&self, time: Timestamp) -> Option<CalendarWindow> {
+        self.window.calendar.map(|calendar| calendar.window_at(time))
+    }
+
+    /// Returns the same limit per window of this kind, for a rule whose calendar depends on the request.
+    #[must_use]
+    pub(crate) const fn in_windows(self, window: Window) -> Self {
+        Self { window, ..self }
     }
 
     /// Returns the units at once: 1 to 10⁹ where they differ from the units per window. By default the units per window.
@@ -289,7 +363,7 @@ impl Limit {
     /// is the count of a window, which ends with it.
     pub fn fill_time(&self) -> Micros {
         match self.max_in_use() {
-            units if units > super::MAX_IN_USE => self.window,
+            units if units > super::MAX_IN_USE => self.window.length,
             units => self.time_for(units, 0),
         }
     }
@@ -309,7 +383,7 @@ impl Limit {
         } else if units == self.burst() {
             (self.times.burst, self.times.burst_part.into())
         } else {
-            let (whole, part) = divide(units, self.window.as_micros(), 0, self.units());
+            let (whole, part) = divide(units, self.window.length.as_micros(), 0, self.units());
             (Micros::from_micros(whole), part)
         }
     }
@@ -320,7 +394,7 @@ impl Limit {
     /// Exact as long as the units fit into 64 bits.
     #[inline]
     pub(super) fn units_in(&self, span: Micros, part: u64) -> (u64, u64) {
-        divide(span.as_micros(), self.units(), part, self.window.as_micros())
+        divide(span.as_micros(), self.units(), part, self.window.length.as_micros())
     }
 
     /// Returns the shortest time in which `units` minus the fraction `part` become available.

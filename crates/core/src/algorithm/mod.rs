@@ -26,7 +26,7 @@ mod on_change;
 
 pub use decision::{Decision, Outcome, TakenUnits};
 pub use fixed_window::WindowCount;
-pub use limit::{Cost, Limit, LimitError};
+pub use limit::{Cost, Limit, LimitError, Window};
 pub use on_change::{LimitChange, OnChange};
 
 use crate::clock::{Micros, Timestamp};

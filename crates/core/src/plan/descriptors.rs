@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Hit, Plan, RequestUnits, RuleIndex};
-use crate::algorithm::Cost;
-use crate::clock::Micros;
+use crate::algorithm::{Cost, Window};
 use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
@@ -25,7 +24,7 @@ pub struct DescriptorPlan {
 #[derive(Clone, Debug)]
 pub struct PlannedStatus {
     /// Window of the limit; set for a limit of 0 too.
-    pub window: Micros,
+    pub window: Window,
     /// Label of the rule with the values of the request, if its metrics have them.
     pub detailed_label: Option<String>,
 }

@@ -17,8 +17,7 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Cost, OnChange};
-use crate::clock::Micros;
+use crate::algorithm::{Algorithm, Cost, OnChange, Window};
 use crate::idempotency::IdempotencyRecord;
 use crate::operation::{Action, StoreHit};
 use crate::reservation::Reservation;
@@ -73,7 +72,7 @@ pub struct Hit {
     /// `overridable`.
     pub grant: Grant,
     /// Window of the rule.
-    pub window: Micros,
+    pub window: Window,
     /// Whether an override of the key, set at run time, replaces `grant`.
     pub overridable: bool,
     /// Units in use after a change of `grant`. `None` if it is not that of the rule itself.
@@ -260,7 +259,7 @@ impl Hit {
             key,
             algorithm: rule.algorithm,
             grant,
-            window: rule.window,
+            window: rule.window_for(request),
             overridable: rule.overridable,
             on_change,
             revision: on_change.and(rule.revision),
@@ -276,7 +275,7 @@ impl Hit {
         let Self { key, algorithm, action, mode, overridable, counted_by, .. } = self;
         let grant = counted_by.as_deref().unwrap_or(&self.grant);
         let window = match grant {
-            Grant::Limited(limit) => limit.window(),
+            Grant::Limited(limit) => limit.windows(),
             Grant::Banned | Grant::Unlimited if *overridable => self.window,
             Grant::Banned | Grant::Unlimited => return None,
         };

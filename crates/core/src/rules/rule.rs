@@ -11,7 +11,7 @@ use super::modes::{RuleMode, SetMode};
 use super::{
     Candidate, Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request,
 };
-use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::{Micros, Timestamp};
 
 /// A rule for requests by user, resource and attributes.
@@ -28,7 +28,10 @@ pub struct Rule {
     /// Grant to requests without an override.
     pub grant: Grant,
     /// Window of the grants of the rule, of its overrides, and of those set at run time.
-    pub window: Micros,
+    pub window: Window,
+    /// Attribute of a request that names the day on which its windows of a calendar begin, in the place of
+    /// that of `window`. It is a part of the key.
+    pub anchor_from: Option<Arc<str>>,
     /// Grants to some requests. The closest match counts.
     pub overrides: Vec<Override>,
     /// Whether overrides and bans of single keys can be set at run time.
@@ -256,7 +259,8 @@ impl Rule {
             key_by: vec![Part::UserId],
             algorithm,
             grant: Grant::Limited(limit),
-            window: limit.window(),
+            window: limit.windows(),
+            anchor_from: None,
             overrides: Vec::new(),
             overridable: false,
             cost: None,
@@ -293,8 +297,25 @@ impl Rule {
     /// strictest, else that of the rule, with the policy for its changes.
     pub(crate) fn grant_for(&self, request: &Request<'_>) -> (Grant, Option<OnChange>) {
         match self.closest_override(request) {
-            Some((_, closest)) => (closest.grant, None),
-            None => (self.grant, self.on_change),
+            Some((_, closest)) => (self.anchored(closest.grant, request), None),
+            None => (self.anchored(self.grant, request), self.on_change),
+        }
+    }
+
+    /// Returns the windows of a request.
+    #[inline]
+    pub(crate) fn window_for(&self, request: &Request<'_>) -> Window {
+        let anchor = self.anchor_from.as_ref().and_then(|name| request.attributes().get(name));
+        anchor.map_or(self.window, |anchor| self.window.with_anchor(anchor))
+    }
+
+    #[inline]
+    fn anchored(&self, grant: Grant, request: &Request<'_>) -> Grant {
+        match (grant, &self.anchor_from) {
+            (Grant::Limited(limit), Some(_)) => {
+                Grant::Limited(limit.in_windows(self.window_for(request)))
+            }
+            (grant, _) => grant,
         }
     }
 

@@ -109,7 +109,7 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
     fn slot(&mut self, at: usize) -> RecordSlot<'_, 'a> {
         let StoreHit { key, window, .. } = self.hits[at];
         let seen = self.records.get(key).map_or(Timestamp::EPOCH, |record| record.seen);
-        let now = self.time.freeze(seen, window);
+        let now = self.time.freeze(seen, window.length());
         RecordSlot { key, time: self.time, now, records: self.records }
     }
 

@@ -75,6 +75,12 @@ impl<S: Slot> Entry<'_, S> {
         let waits = [(now, holds.units)].into_iter().chain(ends).chain(last);
         let waits = waits.filter_map(|(end, rest)| match decide(end, rest).outcome {
             Outcome::Allowed => Some(end.since(now)),
+            // As in Lua, which does not know the end of a later window of a calendar.
+            Outcome::Denied { .. }
+                if self.limit.calendar_window(now).is_some_and(|one| one.end <= end) =>
+            {
+                None
+            }
             Outcome::Denied { retry_after } => Some(end.since(now) + retry_after),
             Outcome::Impossible => None,
         });

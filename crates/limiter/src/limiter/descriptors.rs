@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::pending::ExecutedPlan;
 use super::reservations::random_number;
 use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
-use crate::algorithm::{Algorithm, Cost};
+use crate::algorithm::{Algorithm, Cost, Window};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::operation::Action;
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
@@ -31,7 +31,7 @@ pub struct DescriptorAnswer {
     /// Decision of the matched rule.
     pub decided: RuleDecision,
     /// Window of the limit, even if the limit is 0.
-    pub window: Micros,
+    pub window: Window,
     /// Name of the limit.
     pub limit_name: Option<Arc<str>>,
     /// Metadata of the rule.
@@ -253,12 +253,11 @@ impl Limiter {
 
     /// Returns the time until a limit of 0 resets: its window, or the end of the current window if
     /// it is a fixed one. `latest` is the latest time in the replies of the store.
-    fn end_of_ban(&self, hit: &Hit, window: Micros, latest: Option<Timestamp>) -> Micros {
-        if hit.algorithm != Algorithm::FixedWindow || window == Micros::ZERO {
-            return window;
+    fn end_of_ban(&self, hit: &Hit, window: Window, latest: Option<Timestamp>) -> Micros {
+        if hit.algorithm != Algorithm::FixedWindow || window == Window::ZERO {
+            return window.length();
         }
         let now = latest.filter(|at| *at != Timestamp::EPOCH);
-        let now = now.unwrap_or_else(|| self.store.now(&hit.key)).as_micros();
-        Micros::from_micros(window.as_micros() - now % window.as_micros())
+        window.left_at(now.unwrap_or_else(|| self.store.now(&hit.key)))
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Limiter;
 use super::execution::taken;
-use crate::algorithm::Limit;
-use crate::clock::{Deadline, Micros};
+use crate::algorithm::{Limit, Window};
+use crate::clock::Deadline;
 use crate::operation::{Receipt, StoreHit, StoreId, StoreRequest};
 use crate::plan::Plan;
 use crate::rules::{Coupling, Grant, OnStoreFailure, Rule, RuleSet};
@@ -45,7 +45,7 @@ impl Limiter {
             // The override of the key decides what is returned, else the grant. If that is not
             // known, a ban returns nothing.
             let (overridable, window) =
-                rule.map_or((false, Micros::ZERO), |rule| (true, rule.window));
+                rule.map_or((false, Window::ZERO), |rule| (true, rule.window));
             let Some(grant) = grant.or_else(|| overridable.then_some(Grant::Banned)) else {
                 continue;
             };
@@ -54,7 +54,7 @@ impl Limiter {
                 overridable,
                 on_change,
                 revision,
-                window: grant.limit().map_or(window, Limit::window),
+                window: grant.limit().map_or(window, Limit::windows),
                 ..hit
             };
             let store = self.store_by_id(receipt.store);
@@ -118,6 +118,6 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         return Some(now);
     }
     // The units were counted in a window of the old length.
-    let then = Limit::new(now.units(), then.window()).ok()?;
+    let then = Limit::new(now.units(), then.windows()).ok()?;
     now.max_debt().map_or(Some(then), |debt| then.with_max_debt(debt).ok())
 }

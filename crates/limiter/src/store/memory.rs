@@ -409,7 +409,7 @@ struct StripeSlot<'a> {
 impl<'a> StripeSlot<'a> {
     #[inline]
     fn new(stripe: &'a mut Stripe, hash: u64, hit: &StoreHit<'a>, time: Timestamp) -> Self {
-        let decision_time = stripe.decision_time(time, hit.window);
+        let decision_time = stripe.decision_time(time, hit.window.length());
         Self { stripe, hash, key: hit.key.as_bytes(), decision_time, reservations: None }
     }
 }

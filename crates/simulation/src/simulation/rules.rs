@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rlaas_core::algorithm::{Algorithm, Limit};
+use rlaas_core::algorithm::{Algorithm, Limit, Window};
 use rlaas_core::clock::Micros;
 use rlaas_core::plan::RuleIndex;
 use rlaas_core::rules::descriptors::DescriptorRule;
@@ -32,6 +32,9 @@ pub struct TriedLimit {
     /// The window.
     #[serde(rename = "windowUs")]
     pub window: Micros,
+    /// The windows of a calendar, in words; `window` is then the longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
     /// Most units at once, if the algorithm has a burst.
     pub burst: Option<u64>,
     /// Whether it is enforced: `enforced`, `shadow`, `quota`, `shadow quota` or `off`.
@@ -103,7 +106,7 @@ impl RulePositions {
 }
 
 impl TriedLimit {
-    fn new(algorithm: Algorithm, grant: Grant, window: Micros, mode: Mode) -> Self {
+    fn new(algorithm: Algorithm, grant: Grant, window: Window, mode: Mode) -> Self {
         let burst = grant.limit().filter(|_| algorithm.has_burst()).map(Limit::burst);
         Self {
             algorithm: algorithm.name(),
@@ -112,7 +115,8 @@ impl TriedLimit {
                 Grant::Banned => Some(0),
                 Grant::Unlimited => None,
             },
-            window,
+            window: window.length(),
+            calendar: window.calendar().map(ToString::to_string),
             burst,
             mode: match mode {
                 Mode::Enforced => "enforced",
@@ -148,7 +152,11 @@ impl fmt::Display for TriedLimit {
             Some(limit) if self.algorithm == Algorithm::Concurrency.name() => {
                 write!(f, "{} at once", count_text(limit))?;
             }
-            Some(limit) => write!(f, "{} per {}", count_text(limit), length_text(self.window))?,
+            Some(limit) => {
+                let length = || length_text(self.window);
+                let window = self.calendar.clone().unwrap_or_else(length);
+                write!(f, "{} per {window}", count_text(limit))?;
+            }
             None => write!(f, "unlimited")?,
         }
         if let Some(burst) = self.burst.filter(|burst| Some(*burst) != self.limit) {

@@ -115,7 +115,7 @@ impl KeyPage {
                 }
                 dt { "Limit" }
                 dd {
-                    (rule_words::grant(&grant, met.rule.window.as_ref()))
+                    (rule_words::grant(&grant, &met.rule))
                     @if is_limit { ", " (rule_words::algorithm(met.rule.algorithm())) }
                     br;
                     span.muted { (origin(&grant, met.met.grant_from())) }
@@ -201,7 +201,12 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
             dd {
                 @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {
                     span.good { "now" }
-                } @else { "in " (wait(state.reset_after.as_ref())) }
+                } @else {
+                    "in " (wait(state.reset_after.as_ref()))
+                    @if let Some(end) = met.met.decision.as_ref().and_then(|one| one.reset_at.as_ref()) {
+                        ", " (time(Some(end)))
+                    }
+                }
             }
             @if state.retry_after.is_some() {
                 dt { "Next request" }
@@ -230,7 +235,7 @@ fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
     html! {
         dt { @if is_ban { "Ban" } @else { "Other limit" } }
         dd {
-            strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, met.rule.window.as_ref())) } }
+            strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, &met.rule)) } }
             " until " (time(one.expires_at.as_ref())) br;
             span.muted {
                 "set"

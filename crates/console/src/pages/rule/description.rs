@@ -143,9 +143,9 @@ fn key_by(parts: &[String]) -> Markup {
 }
 
 fn overrides(rule: &Rule) -> Markup {
-    let (all, window) = (&rule.overrides, rule.window.as_ref());
+    let all = &rule.overrides;
     let one = |RuleOverride { matchers: of, grant }: &RuleOverride| {
-        let grant = rule_words::grant(&grant.unwrap_or_default(), window);
+        let grant = rule_words::grant(&grant.unwrap_or_default(), rule);
         html! { li { (matchers(of)) ": " (grant) } }
     };
     html! {

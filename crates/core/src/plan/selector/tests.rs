@@ -30,7 +30,7 @@ fn rules() -> RuleSet {
         rule: Some(DescriptorRule {
             name: name.into(),
             grant: Grant::Limited(limit),
-            window: limit.window(),
+            window: limit.windows(),
             ..DescriptorRule::for_domain("edge")
         }),
         below: Vec::new(),

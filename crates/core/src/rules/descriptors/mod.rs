@@ -36,7 +36,7 @@ use super::key::IdValue;
 use super::{
     Coupling, Grant, HashedParts, Hashing, HoldTerms, Key, Mode, RuleInfo, RuleMode, TextPattern,
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Window};
 use crate::clock::{Micros, Timestamp};
 
 /// The descriptor rules in force, by domain.
@@ -60,7 +60,7 @@ pub(crate) struct MatchedDescriptor {
     pub(crate) is_override: bool,
     pub(crate) grant: Grant,
     /// Window of the limit; set for a limit of 0 too.
-    pub(crate) window: Micros,
+    pub(crate) window: Window,
     pub(crate) key: Key,
     pub(crate) detailed_label: Option<String>,
     pub(crate) hits: HitsAddend,
@@ -285,7 +285,7 @@ impl Descriptors {
             position,
             is_override: true,
             grant: self.rules[position].with_debt(limit.grant(), self.coupling),
-            window: limit.window(),
+            window: limit.window().into(),
             key: self.key_of(domain, values, Some(limit.window())),
             detailed_label: None,
             hits: descriptor.hits,

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::Metadata;
-use crate::algorithm::{Algorithm, Limit};
-use crate::clock::Micros;
+use crate::algorithm::{Algorithm, Limit, Window};
 use crate::rules::{Coupling, Grant, HoldTerms, Mode, OnStoreFailure, RuleInfo, SetMode, Share};
 
 /// A rule of a tree.
@@ -32,7 +31,7 @@ pub struct DescriptorRule {
     /// Names of the limits that do not apply to requests to which this rule applies.
     pub replaces: Vec<Arc<str>>,
     /// Window of the limit; set for a limit of 0 too.
-    pub window: Micros,
+    pub window: Window,
     /// Whether overrides and bans of single keys can be set at run time.
     pub overridable: bool,
     /// Whether metrics have the values of requests.
@@ -66,7 +65,7 @@ impl DescriptorRule {
             breaker_opens: false,
             near_limit: None,
             replaces: Vec::new(),
-            window: limit.window(),
+            window: limit.windows(),
             overridable: false,
             is_detailed: false,
             is_post_paid: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{DescriptorRule, Metadata};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, Window};
 use crate::clock::Micros;
 use crate::rules::spec::{
     DebtSpec, Field, HoldSpec, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
@@ -102,7 +102,7 @@ impl DescriptorSpec {
             breaker_opens,
             near_limit: near_limit.ok().flatten(),
             replaces: self.replaces,
-            window: if self.unlimited { Micros::ZERO } else { rate.window },
+            window: if self.unlimited { Window::ZERO } else { rate.window },
             overridable: self.overridable,
             is_detailed: self.is_detailed,
             is_post_paid: self.post_paid,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::problem::Problems;
 use super::rate::{self, AlgorithmNames, Rate};
 use super::{Field, RateSpec};
-use crate::algorithm::{Algorithm, Limit, LimitError};
+use crate::algorithm::{Algorithm, Limit, LimitError, Window};
 use crate::clock::Micros;
 use crate::rules::{Candidate, Grant};
 
@@ -70,7 +70,11 @@ impl CandidateSpec {
             _ => None,
         };
         let units = units.ok()?.copied().unwrap_or(rate.units);
-        let window = window.ok()?.copied().unwrap_or(rate.window);
+        let window = window.ok()?.copied().map_or(rate.window, Window::from);
+        if window.calendar().is_some() && algorithm != Algorithm::FixedWindow {
+            problems.add("algorithm", "must be fixed-window with calendar");
+            return None;
+        }
         let burst = burst.ok()?.or(burst_of_rule);
         match (Rate { algorithm, units, window }).grant(burst, problems)? {
             Grant::Limited(limit) => Some(Candidate { algorithm, limit }),

@@ -29,6 +29,15 @@ impl<T> Field<T> {
         }
     }
 
+    /// Returns the field with another value.
+    pub(crate) fn map<U>(self, other: impl FnOnce(T) -> U) -> Field<U> {
+        match self {
+            Self::Unset => Field::Unset,
+            Self::Set(value) => Field::Set(other(value)),
+            Self::Unreadable => Field::Unreadable,
+        }
+    }
+
     /// Returns the field, or `default` if it is not given.
     #[must_use]
     pub fn or(self, default: T) -> Self {

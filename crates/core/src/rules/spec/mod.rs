@@ -21,6 +21,7 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
+mod calendar;
 mod candidate;
 mod code;
 mod field;
@@ -32,6 +33,7 @@ mod set;
 #[cfg(feature = "serde")]
 mod value;
 
+pub use calendar::CalendarSpec;
 pub use candidate::CandidateSpec;
 pub use field::Field;
 pub use problem::Problem;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::Field;
 use super::problem::{InvalidField, Problems};
-use crate::algorithm::{Algorithm, Limit, LimitError};
+use crate::algorithm::{Algorithm, Limit, LimitError, Window};
 use crate::clock::Micros;
 use crate::reservation::{Holds, Reservation};
 use crate::rules::{Grant, HoldTerms, OnStoreFailure, Share};
@@ -26,8 +26,8 @@ pub struct RateSpec {
     pub algorithm: Field<Algorithm>,
     /// Units per window; 0 denies everything.
     pub limit: Field<u64>,
-    /// Length of the window.
-    pub window: Field<Micros>,
+    /// The window.
+    pub window: Field<Window>,
     /// Units at once, for algorithms that have a burst.
     pub burst: Field<u64>,
 }
@@ -78,7 +78,7 @@ pub enum StoreFailurePolicy {
 pub(crate) struct Rate {
     pub(crate) algorithm: Algorithm,
     pub(crate) units: u64,
-    pub(crate) window: Micros,
+    pub(crate) window: Window,
 }
 
 impl RateSpec {
@@ -89,7 +89,7 @@ impl RateSpec {
             Field::Unset | Field::Set(_) => Field::Set(0),
             Field::Unreadable => Field::Unreadable,
         };
-        Self { limit, window: Field::Set(Limit::MIN_WINDOW), ..self }
+        Self { limit, window: Field::Set(Limit::MIN_WINDOW.into()), ..self }
     }
 
     /// Checks the rate. Returns it, for overrides in the same window, and the grant of the rule. Problems name
@@ -105,9 +105,9 @@ impl RateSpec {
         let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames(algorithms));
         let units = problems.check("limit", &self.limit, units_text, |units| *units <= max_units);
         let units = problems.required("limit", units.map(Option::<&u64>::copied));
-        let is_window = |window: &Micros| Limit::new(1, *window).is_ok();
+        let is_window = |window: &Window| Limit::new(1, *window).is_ok();
         let window = problems.check("window", &self.window, LimitError::Window, is_window);
-        let window = problems.required("window", window.map(Option::<&Micros>::copied));
+        let window = problems.required("window", window.map(Option::<&Window>::copied));
         let burst = burst(self.burst, problems);
         let (Ok(algorithm), Some(units), Some(window)) = (algorithm, units, window) else {
             return (None, None);

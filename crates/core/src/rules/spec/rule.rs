@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
 use super::{
-    CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, candidate,
-    key_by,
+    CalendarSpec, CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec,
+    candidate, key_by,
 };
-use crate::algorithm::{Algorithm, Cost, Limit, OnChange};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::Micros;
 use crate::rules::{
     Candidate, EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
@@ -77,6 +77,9 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "window-size", alias = "window_size"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub window: Field<Micros>,
+    /// The windows of a calendar, in the place of `window`. Fixed windows only.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "CalendarSpec::is_empty"))]
+    pub calendar: CalendarSpec,
     /// Units at once, for algorithms that have a burst; by default the units per window.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub burst: Field<u64>,
@@ -212,7 +215,8 @@ impl RuleSpec {
         let mut problems = Problems::default();
         let name = problems.check("name", &self.name, NAME, |name| is_name(name));
         let name = problems.required("name", name);
-        let rule = self.build_as(name.map_or("", String::as_str), self.rate(), &mut problems);
+        let rate = self.rate(self.window);
+        let rule = self.build_as(name.map_or("", String::as_str), rate, &mut problems);
         problems.finish(rule)
     }
 
@@ -264,26 +268,34 @@ impl RuleSpec {
         if !self.name.is_unset() {
             problems.add("name", "the default rule has no other name");
         }
-        let rate = self.rate();
-        let rate = RateSpec {
-            limit: rate.limit.or(Self::DEFAULT_LIMIT),
-            window: rate.window.or(Self::DEFAULT_WINDOW),
-            ..rate
+        let window = if self.calendar.is_empty() {
+            self.window.or(Self::DEFAULT_WINDOW)
+        } else {
+            self.window
         };
+        let rate = self.rate(window);
+        let rate = RateSpec { limit: rate.limit.or(Self::DEFAULT_LIMIT), ..rate };
         let rule = self.build_as(Rule::DEFAULT, rate, &mut problems);
         problems.finish(rule)
     }
 
-    fn rate(&self) -> RateSpec {
-        let Self { algorithm, limit, window, burst, .. } = *self;
-        RateSpec { algorithm, limit, window, burst }
+    fn rate(&self, window: Field<Micros>) -> RateSpec {
+        let Self { algorithm, limit, burst, .. } = *self;
+        RateSpec { algorithm, limit, window: window.map(Window::from), burst }
     }
 
     fn build_as(&self, name: &str, rate: RateSpec, problems: &mut Problems) -> Option<Rule> {
         let is_known = |version: &u64| *version == Self::VERSION;
         let _refused = problems.check("version", &self.version, "must be 1", is_known);
         let matcher = self.matcher(problems);
-        let key_by = self.key_parts(problems);
+        let mut key_by = self.key_parts(problems);
+        let (rate, anchor_from) = self.in_calendar(rate, problems);
+        if let (Some(key_by), Some(name)) = (&mut key_by, &anchor_from) {
+            let part = Part::Attribute(name.to_string());
+            if !key_by.contains(&part) {
+                key_by.push(part);
+            }
+        }
         let given = rate;
         let has_slots = rate.algorithm.value().is_some_and(|of| of.has_slots());
         let rate = if has_slots { self.slots(name, rate, problems) } else { rate };
@@ -348,6 +360,7 @@ impl RuleSpec {
             algorithm: rate.algorithm,
             grant,
             window: rate.window,
+            anchor_from,
             overrides,
             overridable: overridable.ok()? == Some(true),
             cost: cost.ok()?.or(has_slots.then_some(Cost::ONE)),
@@ -366,6 +379,31 @@ impl RuleSpec {
         })
     }
 
+    /// Returns the rate in the windows of a calendar, if the rule has one, and the attribute that has their
+    /// anchor.
+    fn in_calendar(&self, rate: RateSpec, problems: &mut Problems) -> (RateSpec, Option<Arc<str>>) {
+        if self.calendar.is_empty() {
+            return (rate, None);
+        }
+        let mut own = Problems::default();
+        let (window, anchor_from) = self.calendar.build(&mut own);
+        problems.add_below("calendar", own);
+        match self.window {
+            Field::Unset => {}
+            Field::Set(_) => problems.add("window", "not with calendar; give only one"),
+            Field::Unreadable => return (rate, anchor_from),
+        }
+        if !matches!(self.algorithm, Field::Set(Algorithm::FixedWindow) | Field::Unreadable) {
+            problems.add("calendar", "only with algorithm: fixed-window");
+        }
+        if !self.on_change.is_unset() {
+            problems.add("on-change", "not with calendar");
+        }
+        // A window in its place, so that no other problem follows from this one.
+        let window = window.value().copied().unwrap_or(Limit::MIN_WINDOW.into());
+        (RateSpec { window: Field::Set(window), ..rate }, anchor_from)
+    }
+
     /// Refuses the fields that slots don't have. Returns the rate, in a window that nobody sees.
     fn slots(&self, name: &str, rate: RateSpec, problems: &mut Problems) -> RateSpec {
         if name == Rule::DEFAULT {
@@ -373,6 +411,7 @@ impl RuleSpec {
         }
         for (field, is_set) in [
             ("window", !self.window.is_unset()),
+            ("calendar", !self.calendar.is_empty()),
             ("post-paid", !self.post_paid.is_unset()),
             ("max-debt", !self.max_debt.is_unset()),
             ("reservable", !self.reservable.is_unset()),
@@ -388,7 +427,7 @@ impl RuleSpec {
         if self.on_store_failure.value() == Some(&StoreFailurePolicy::Local) {
             problems.add("on-store-failure", "must be error, allow or deny with concurrency");
         }
-        RateSpec { window: Field::Set(Limit::MIN_WINDOW), ..rate }
+        RateSpec { window: Field::Set(Limit::MIN_WINDOW.into()), ..rate }
     }
 
     fn build_cost(&self, problems: &mut Problems) -> Result<Option<Cost>, InvalidField> {

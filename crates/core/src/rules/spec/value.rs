@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Field, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
 use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
 
@@ -127,6 +128,17 @@ impl FieldType for Algorithm {
     }
 }
 
+impl FieldType for CalendarUnit {
+    fn read(value: Value) -> Option<Self> {
+        let text = value.into_text()?;
+        Self::ALL.into_iter().find(|unit| unit.name() == text)
+    }
+
+    fn write(&self) -> Value {
+        Value::Text(self.name().to_owned())
+    }
+}
+
 /// A window: a duration such as `10s`, or whole seconds.
 impl FieldType for Micros {
     fn read(value: Value) -> Option<Self> {
@@ -235,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::rules::spec::{CandidateSpec, MatcherSpec, OverrideSpec, RuleSpec};
+    use crate::rules::spec::{CalendarSpec, CandidateSpec, MatcherSpec, OverrideSpec, RuleSpec};
     use proptest::prelude::*;
 
     proptest! {
@@ -355,6 +367,7 @@ mod tests {
                 algorithm,
                 limit,
                 window,
+                calendar: CalendarSpec::default(),
                 burst,
                 cost,
                 post_paid,

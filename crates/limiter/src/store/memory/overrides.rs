@@ -9,8 +9,8 @@ use std::num::NonZeroU64;
 use tracing::error;
 
 use super::{KeyLocation, MemoryStore, lock};
-use crate::algorithm::{Algorithm, OnChange};
-use crate::clock::{Micros, Timestamp};
+use crate::algorithm::{Algorithm, OnChange, Window};
+use crate::clock::Timestamp;
 use crate::control::{KeyOverride, OverrideChange, OverrideKind};
 use crate::journal::{Change, RestoredValue, Space};
 use crate::operation::{Action, Reply, StoreHit, StoreRequest};
@@ -25,7 +25,7 @@ struct OwnedHit {
     key: Key,
     algorithm: Algorithm,
     grant: Grant,
-    window: Micros,
+    window: Window,
     overridable: bool,
     on_change: Option<OnChange>,
     revision: Option<NonZeroU64>,

@@ -117,7 +117,7 @@ impl RetryingCall<'_> {
                 clock.observe(*time);
                 if let ScriptReply::Decided(_) = reply {
                     for hit in self.request.hits {
-                        clock.record_decision(*time, hit.window);
+                        clock.record_decision(*time, hit.window.length());
                     }
                 }
                 health.record_success(permit);

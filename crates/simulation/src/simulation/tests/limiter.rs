@@ -140,7 +140,7 @@ fn descriptor_rule(
     let rate = RateSpec {
         algorithm: Field::Set(algorithm),
         limit: Field::Set(limit.units()),
-        window: Field::Set(limit.window()),
+        window: Field::Set(limit.windows()),
         ..RateSpec::default()
     };
     let label = format!("domain.key-{number}");

@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 use std::num::NonZeroU64;
-use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::AlgorithmSet;
-use crate::algorithm::{Algorithm, Cost, Limit, OnChange, window_index};
+use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::idempotency::{self, IdempotencyRecord, RecordUse};
@@ -48,6 +47,9 @@ const UNITS_PER_WORK: u64 = 20;
 
 /// Added to the code of the action of a hit whose rule holds.
 const HOLDS: u64 = 64;
+
+/// Added to the code of the action of a hit in the windows of a calendar.
+const CALENDAR: u64 = 128;
 
 /// Declares the numeric fields of a hit, which follow its algorithm. Their order is that of the
 /// arguments on both sides: `scripts.rs` generates the Lua lines that read them.
@@ -103,6 +105,8 @@ pub(crate) struct ScriptRequest {
     pub(crate) argument: Vec<u8>,
     pub(crate) hits: SmallVec<[SentHit; 2]>,
     pub(crate) algorithms: AlgorithmSet,
+    /// `true` if a hit counts in the windows of a calendar.
+    pub(crate) has_calendar: bool,
     /// `true` if a hit keeps its limits: `lua/on_change.lua` is then needed.
     pub(crate) keeps_limits: bool,
     /// `true` if `lua/plain.lua` decides the request, without `lua/coupled.lua`: all or nothing over
@@ -125,7 +129,7 @@ pub(crate) struct ScriptRequest {
 /// What the reply to a hit is read by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentHit {
-    pub(crate) window: Micros,
+    pub(crate) window: Window,
     /// The time before which the hit must not be decided; see [`Timestamp::freeze`].
     seen: Timestamp,
     /// Units per window; 0 if the grant is no limit.
@@ -196,19 +200,19 @@ impl ScriptRequest {
 
     /// Returns the time that each hit is decided by, if the server's clock shows `time`.
     pub(crate) fn decided_at(&self, time: Timestamp) -> impl Iterator<Item = Timestamp> {
-        self.hits.iter().map(move |hit| time.freeze(hit.seen, hit.window))
+        self.hits.iter().map(move |hit| time.freeze(hit.seen, hit.window.length()))
     }
 
     /// Adds a hit, to be decided at about the estimated time.
     fn push(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, time: ServerTime<'_>) {
-        let window = hit.window;
+        let window = hit.window.length();
         let limit = hit.grant.limit();
         let seen = time.clock.latest_decision(window);
-        let first = window_index(time.estimate.freeze(seen, window), window);
-        let windows = first..first + windows_to_name(window);
-        let (keys, first_index) = self.push_keys(format, hit, windows);
+        let now = time.estimate.freeze(seen, window);
+        let calendar = hit.window.calendar().map(|calendar| calendar.window_at(now));
+        let (keys, first_index) = self.push_keys(format, hit, now);
         let (units, cost) = (limit.map_or(0, Limit::units), hit.action.cost());
-        self.hits.push(SentHit { window, seen, units, cost });
+        self.hits.push(SentHit { window: hit.window, seen, units, cost });
         self.work += match hit.algorithm {
             log @ Algorithm::SlidingWindowLog => {
                 1 + cost.units().min(log.max_cost().into()) / UNITS_PER_WORK
@@ -240,10 +244,16 @@ impl ScriptRequest {
             action: action_code(hit)
                 + if hit.overridable { CONTROLLED } else { 0 }
                 + if policy(hit).is_some() { KEEPS_LIMITS } else { 0 }
-                + if hit.max_holds.is_some() { HOLDS } else { 0 },
+                + if hit.max_holds.is_some() { HOLDS } else { 0 }
+                + if calendar.is_some() { CALENDAR } else { 0 },
             max_debt: max_debt(hit).unwrap_or(NONE),
         };
         fields.write(&mut self.argument);
+        if let Some(window) = calendar {
+            self.has_calendar = true;
+            write_number(&mut self.argument, window.start.as_micros());
+            write_number(&mut self.argument, window.end.as_micros());
+        }
         if let Some(max_holds) = hit.max_holds {
             self.holding.push(self.hits.len() - 1);
             write_number(&mut self.argument, max_holds.into());
@@ -272,16 +282,20 @@ impl ScriptRequest {
         }
     }
 
-    /// Adds the keys of a hit. Returns the number of state keys, and the index of the first window.
-    fn push_keys(
-        &mut self,
-        format: &KeyFormat,
-        hit: &StoreHit<'_>,
-        windows: Range<u64>,
-    ) -> (u64, u64) {
-        let counted = if hit.algorithm.keyed_by_window() {
-            windows.clone().for_each(|index| self.push_window(format, hit, index));
-            (windows.end - windows.start, windows.start)
+    /// Adds the keys of a hit at about this time. Returns the number of state keys, and the index of the
+    /// first window.
+    fn push_keys(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, now: Timestamp) -> (u64, u64) {
+        let counted = if hit.window.calendar().is_some() {
+            self.push_window(format, hit, now);
+            (1, 0)
+        } else if hit.algorithm.keyed_by_window() {
+            let window = hit.window.length();
+            let (first, count) = (window_index(now, window), windows_to_name(window));
+            for index in 0..count {
+                let later = Micros::from_micros(index * window.as_micros());
+                self.push_window(format, hit, now + later);
+            }
+            (count, first)
         } else {
             self.keys.push(|text| format.write(hit.key, text));
             if has_debt_key(hit) {
@@ -295,7 +309,7 @@ impl ScriptRequest {
         if let Action::Refund(taken) = hit.action
             && hit.algorithm.keyed_by_window()
         {
-            self.push_window(format, hit, window_index(taken.at, hit.window));
+            self.push_window(format, hit, taken.at);
         }
         if hit.overridable {
             self.keys.push(|text| format.write_control(hit.key, text));
@@ -338,10 +352,15 @@ impl ScriptRequest {
         }
     }
 
-    fn push_window(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, index: u64) {
+    /// Adds the key of the window of a time.
+    fn push_window(&mut self, format: &KeyFormat, hit: &StoreHit<'_>, time: Timestamp) {
         self.keys.push(|text| {
             format.write(hit.key, text);
-            write!(text, ":{index}").expect("writing to a string does not fail");
+            let written = match hit.window.calendar() {
+                Some(calendar) => write!(text, ":{}", calendar.window_at(time)),
+                None => write!(text, ":{}", window_index(time, hit.window.length())),
+            };
+            written.expect("writing to a string does not fail");
         });
     }
 

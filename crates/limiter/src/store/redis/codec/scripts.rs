@@ -22,11 +22,12 @@ const CHECK: &str = include_str!("../../../../lua/check.lua");
 /// Start of the part of a file that plain requests do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
-/// Around lines that only some hits need: overridable ones, those that keep their limits, and those whose
-/// rules hold.
+/// Around lines that only some hits need: overridable ones, those that keep their limits, those whose rules
+/// hold, and those in the windows of a calendar.
 const OVERRIDABLE_PART: &str = "--@control";
 const ON_CHANGE_PART: &str = "--@change";
 const HOLD_PART: &str = "--@hold";
+const CALENDAR_PART: &str = "--@calendar";
 const PART_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
@@ -87,6 +88,7 @@ pub(crate) struct Script {
 
 /// Requests that a script can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of the scripts, or is left out")]
 struct Serves {
     requests: Requests,
     /// With or without overridable hits.
@@ -95,6 +97,8 @@ struct Serves {
     keeps_limits: bool,
     /// With or without hits whose rules hold.
     holds: bool,
+    /// With or without hits in the windows of a calendar.
+    calendar: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +113,8 @@ enum Requests {
 
 impl Serves {
     /// Number of kinds: three of requests, with and without overridable hits, hits that keep their
-    /// limits, and hits whose rules hold.
-    const COUNT: usize = 24;
+    /// limits, hits whose rules hold, and hits in the windows of a calendar.
+    const COUNT: usize = 48;
 
     /// Returns what is needed for these requests.
     fn needed(requests: &[ScriptRequest]) -> Self {
@@ -124,11 +128,13 @@ impl Serves {
         let overridable = requests.iter().any(|request| !request.overridable.is_empty());
         let keeps_limits = requests.iter().any(|request| request.keeps_limits);
         let holds = requests.iter().any(ScriptRequest::holds);
-        Self { requests: kind, overridable, keeps_limits, holds }
+        let calendar = requests.iter().any(|request| request.has_calendar);
+        Self { requests: kind, overridable, keeps_limits, holds, calendar }
     }
 
     fn index(self) -> usize {
-        8 * self.requests as usize
+        16 * self.requests as usize
+            + 8 * usize::from(self.calendar)
             + 4 * usize::from(self.holds)
             + 2 * usize::from(self.overridable)
             + usize::from(self.keeps_limits)
@@ -189,7 +195,7 @@ fn part(file: &str, serves: Serves) -> String {
         Requests::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
         Requests::All | Requests::Once => file,
     };
-    if serves.overridable && serves.keeps_limits && serves.holds {
+    if serves.overridable && serves.keeps_limits && serves.holds && serves.calendar {
         return file.to_owned();
     }
     let mut text = String::with_capacity(file.len());
@@ -199,6 +205,7 @@ fn part(file: &str, serves: Serves) -> String {
             OVERRIDABLE_PART => is_left_out = !serves.overridable,
             ON_CHANGE_PART => is_left_out = !serves.keeps_limits,
             HOLD_PART => is_left_out = !serves.holds,
+            CALENDAR_PART => is_left_out = !serves.calendar,
             PART_END => is_left_out = false,
             _ if is_left_out => {}
             _ => text.extend([line, "\n"]),
@@ -237,8 +244,13 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
-    const FOR_PLAIN: Serves =
-        Serves { requests: Requests::Plain, overridable: false, keeps_limits: false, holds: false };
+    const FOR_PLAIN: Serves = Serves {
+        requests: Requests::Plain,
+        overridable: false,
+        keeps_limits: false,
+        holds: false,
+        calendar: false,
+    };
 
     fn only(algorithm: Algorithm) -> AlgorithmSet {
         AlgorithmSet::from_algorithms([algorithm].into_iter())
@@ -278,9 +290,10 @@ mod tests {
     fn every_kind_of_script_has_its_place() {
         let kinds = [Requests::Plain, Requests::All, Requests::Once].into_iter();
         let kinds = kinds.flat_map(|requests| {
-            (0..8).map(move |bits| {
-                let [holds, overridable, keeps_limits] = [4, 2, 1].map(|bit| bits & bit != 0);
-                Serves { requests, overridable, keeps_limits, holds }.index()
+            (0..16).map(move |bits| {
+                let flags = [8, 4, 2, 1].map(|bit| bits & bit != 0);
+                let [calendar, holds, overridable, keeps_limits] = flags;
+                Serves { requests, overridable, keeps_limits, holds, calendar }.index()
             })
         });
         assert!(kinds.eq(0..Serves::COUNT));
@@ -289,11 +302,16 @@ mod tests {
     #[test]
     fn a_plain_script_has_only_the_functions_that_plain_requests_need() {
         for algorithm in Algorithm::RATES {
-            let (overridable, keeps_limits, holds) = (true, true, true);
-            let all = Serves { requests: Requests::All, overridable, keeps_limits, holds };
+            let all = Serves {
+                requests: Requests::All,
+                overridable: true,
+                keeps_limits: true,
+                holds: true,
+                calendar: true,
+            };
             let [plain, all] =
                 [FOR_PLAIN, all].map(|serves| Script::new(only(*algorithm), serves).text);
-            for field in ["hit.control", "hit.policy", "hit.holds"] {
+            for field in ["hit.control", "hit.policy", "hit.holds", "hit.ends_at"] {
                 assert!(!plain.contains(field) && all.contains(field));
             }
             for step in ["load", "decide", "commit", "save"] {
