@@ -151,8 +151,10 @@ local function take_all()
 end
 
 --@calendar
--- Windows of a calendar: from hit.starts_at to hit.ends_at. A counter lives to the end of its window, and its
--- key has the first day of it.
+-- Windows of a calendar: from hit.starts_at to hit.ends_at. The key has the first day of the window, so that a
+-- count of another one is never met. It outlives its window, which may end later in another zone, and for a
+-- clock that steps back.
+local GRACE = 93600000
 local of_length = {
   key_of = key_of, is_of = is_of, load_key = load_key, decide = decide, save = save,
   find_counter = find_counter,
@@ -182,23 +184,21 @@ function decide(state, limit, now, cost)
   local decision = of_length.decide(state, limit, now, cost)
   if limit.ends_at then
     decision.retry_after, decision.reset_after = limit.ends_at - now, limit.ends_at - now
-    if not state.live or state.dirty then decision.ttl = until_end_of(limit, now) end
+    decision.ttl = until_end_of(limit, now)
   end
   return decision
 end
 
--- The zone of the rule may have changed, and the end with it.
 function save(state)
-  local key = state.key
-  if not state.ends_at or state.count <= 0 then return of_length.save(state) end
-  redis.call('SET', key, integer(state.count), 'PXAT', integer(state.ends_at / 1000))
+  local key, is_new = state.key, not state.live or state.endless
+  if not state.ends_at or not is_new or state.count <= 0 then return of_length.save(state) end
+  redis.call('SET', key, integer(state.count), 'PXAT', integer(state.ends_at / 1000 + GRACE))
 end
 
 function find_counter(hit)
   if not of_length.find_counter(hit) then return false end
-  if not hit.ends_at then return true end
-  local ends_in = until_end_of(hit, hit.now)
-  return max(hit.ttl - ends_in, ends_in - hit.ttl) <= END_TOLERANCE
+  if hit.ends_at then hit.ttl = until_end_of(hit, hit.now) end
+  return true
 end
 --@end
 

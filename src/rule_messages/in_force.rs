@@ -59,7 +59,10 @@ fn calendar(window: Window, anchor_from: Option<&str>) -> Option<proto::Calendar
     Some(proto::CalendarWindow {
         unit: calendar_unit(calendar.unit()).into(),
         zone: calendar.zone().to_owned(),
-        anchor: calendar.anchor().into(),
+        anchor: match calendar.unit() {
+            CalendarUnit::Day => 0,
+            _ => calendar.anchor().into(),
+        },
         anchor_from: anchor_from.unwrap_or_default().to_owned(),
     })
 }

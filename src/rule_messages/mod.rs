@@ -32,7 +32,9 @@ use self::parts::{
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
 use crate::proto_values::{self, duration, int64, micros};
-use crate::rules::spec::{Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy};
+use crate::rules::spec::{
+    CalendarSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy,
+};
 use crate::rules::{EnforcedShare, RuleMode, Share};
 
 /// Returns the rule of a message. A field that a specification cannot have is unreadable in it.
@@ -142,12 +144,24 @@ pub(crate) fn merge(
     paths: &[String],
 ) -> Result<RuleSpec, String> {
     let (mut merged, from) = (explicit(into), explicit(from));
+    let is_named = |name: &str| paths.iter().any(|path| path == name);
     for path in paths {
         match path.as_str() {
             "algorithm" => merged.algorithm = from.algorithm,
             "max_requests" => merged.limit = from.limit,
-            "window" => merged.window = from.window,
-            "calendar" => merged.calendar.clone_from(&from.calendar),
+            // Each takes the place of the other, if that is not named.
+            "window" => {
+                merged.window = from.window;
+                if !from.window.is_unset() && !is_named("calendar") {
+                    merged.calendar = CalendarSpec::default();
+                }
+            }
+            "calendar" => {
+                merged.calendar.clone_from(&from.calendar);
+                if !from.calendar.is_empty() && !is_named("window") {
+                    merged.window = Field::Unset;
+                }
+            }
             "burst" => merged.burst = from.burst,
             "cost" => merged.cost = from.cost,
             "post_paid" => merged.post_paid = from.post_paid,
@@ -385,6 +399,16 @@ mod tests {
         let merged = merge(&RuleSpec::default(), &spec(&from), &["max_requests".to_owned()]);
         let merged = merged.expect("a field");
         assert_eq!((merged.limit, merged.burst), (Field::Set(7), Field::Unset));
+        let unit = proto::calendar_window::Unit::Month.into();
+        let calendar = Some(proto::CalendarWindow { unit, ..proto::CalendarWindow::default() });
+        let window = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        let monthly = spec(&proto::Rule { calendar, ..proto::Rule::default() });
+        let minute = spec(&proto::Rule { window, ..proto::Rule::default() });
+        for (into, from, field) in [(&minute, &monthly, "calendar"), (&monthly, &minute, "window")]
+        {
+            let merged = merge(into, from, &[field.to_owned()]).expect("a field");
+            assert_eq!((merged.window, &merged.calendar), (from.window, &from.calendar));
+        }
         for path in ["name", "fail_open", "origin", "Window", ""] {
             let refused = merge(&merged, &spec(&from), &[path.to_owned()]);
             assert_eq!(refused.err().as_deref(), Some(path));

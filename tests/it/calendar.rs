@@ -7,7 +7,11 @@ use rlaas::algorithm::{Algorithm, Cost, Limit, TakenUnits};
 use rlaas::calendar::{Calendar, CalendarUnit};
 use rlaas::clock::{Deadline, Micros, Timestamp};
 use rlaas::control::{KeyGrant, OverrideChange, OverrideKind};
-use rlaas::rules::{Coupling, HoldTerms, Rule, RuleSet};
+use rlaas::plan::Plan;
+use rlaas::rules::spec::RuleSpec;
+use rlaas::rules::{
+    Coupling, Grant, HashedParts, HoldTerms, KeyHasher, Part, Request, Rule, RuleSet,
+};
 use rlaas_limiter::operation::{Action, Reply, StoreHit, StoreRequest};
 use rlaas_limiter::reservation::{Reservation, ReservationUse};
 use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest};
@@ -152,7 +156,7 @@ async fn a_count_goes_on_in_another_zone_where_the_first_day_is_the_same() {
     let server = Arc::new(RedisServer::start());
     let [utc, berlin] =
         ["UTC", "Europe/Berlin"].map(|zone| calendar_of(CalendarUnit::Month, zone, 1));
-    let anchored = calendar_of(CalendarUnit::Month, "Europe/Berlin", 10);
+    let new_york = calendar_of(CalendarUnit::Month, "America/New_York", 1);
     // 2026-11-15, and 23:30 on the last day of November in UTC.
     let (middle, late) = (at(1_794_700_800_000_000), at(1_796_081_400_000_000));
     for service in
@@ -170,11 +174,12 @@ async fn a_count_goes_on_in_another_zone_where_the_first_day_is_the_same() {
         assert_eq!(until + Micros::from_secs(3_600), utc.window_at(middle).end.since(middle));
         assert_eq!(take(1).await.0, 2);
         assert_eq!(take(0).await, (2, until), "the time to live follows the zone");
-        service.set_clock(late);
-        // It is December in Berlin.
-        assert_eq!(take(1).await.0, 4);
-        service.set_clock(middle);
-        service.limiter.replace_rules(rules(anchored, 5, false));
+        // In New York it is still November, though the count was of a month that is over in UTC.
+        service.limiter.replace_rules(rules(new_york, 5, false));
+        service.set_clock(at(late.as_micros() + 2 * HOUR));
+        assert_eq!(take(0).await.0, 2);
+        service.limiter.replace_rules(rules(berlin, 5, false));
+        assert_eq!(take(1).await.0, 4, "it is December in Berlin");
     }
 }
 
@@ -294,6 +299,38 @@ async fn both_stores_answer_alike_in_random_histories() {
         }
     }
     assert!(denied > 300, "{denied}");
+}
+
+#[test]
+fn the_anchor_of_a_request_is_that_of_all_its_limits() {
+    let spec = "{name: quota, algorithm: fixed-window, limit: 10, post-paid: true, candidates: [{limit: 5}], \
+                calendar: {unit: month, anchor-from: day}, overrides: \
+                [{match: {user-id: vip}, limit: 20}, {match: {user-id: free}, unlimited: true}]}";
+    let spec: RuleSpec = serde_saphyr::from_str(spec).expect("a rule");
+    let hashed = HashedParts::new(
+        KeyHasher::new(|_| [7; 16]),
+        [Part::UserId, Part::Attribute("day".to_owned())],
+    );
+    let limit = Limit::new(1, Micros::from_secs(1)).expect("a limit");
+    let default = Rule::new_default(Algorithm::Gcra, limit);
+    let rules = RuleSet::new(default, vec![spec.build().expect("a valid rule")]);
+    let rules = rules.with_hashed_parts(hashed);
+    let anchored = calendar_of(CalendarUnit::Month, "UTC", 15);
+    let attributes = [("day", "15")];
+    let of = |user| Request::user(user).attributes(&attributes[..]).build().expect("a request");
+    let calendar = |grant: &Grant| grant.limit().and_then(|limit| limit.windows().calendar());
+    for user in ["alice", "vip"] {
+        let plan = Plan::for_request(&rules, &of(user));
+        assert_eq!(calendar(&plan.hits[0].grant), Some(anchored), "{user}");
+        let of_candidates = plan.candidates.iter().map(|one| calendar(&one.grant));
+        assert!(of_candidates.eq(if user == "vip" { vec![] } else { vec![Some(anchored)] }));
+        // The key has the anchor, which is not hashed.
+        let id = plan.hits[0].key.id();
+        assert!(id.ends_with("15"), "{id}");
+    }
+    let plan = Plan::for_report(&rules, &of("free"));
+    let counted_by = plan.hits[0].counted_by.as_deref().expect("the limit beneath");
+    assert_eq!(calendar(counted_by), Some(anchored));
 }
 
 const RULES: &str = "\

@@ -10,6 +10,8 @@ use rlaas_core::clock::Micros;
 use rlaas_core::rules::spec::Field;
 use rlaas_core::rules::{EnforcedShare, Share};
 use rlaas_proto::ratelimit::admin::v1::{DescriptorEntry, KeyPart};
+use rlaas_proto::ratelimit::v1::CalendarWindow;
+use rlaas_proto::ratelimit::v1::calendar_window::Unit;
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -38,6 +40,7 @@ pub(crate) fn by_name(name: &str) -> Parse {
         "since" => since,
         "units" => units,
         "window" => window,
+        "calendar" => calendar,
         "algorithm" => algorithm,
         "enforced" => enforced,
         "share" => share,
@@ -151,6 +154,23 @@ fn units(text: &str) -> Result<Input, String> {
 fn window(text: &str) -> Result<Input, String> {
     let valid = "must be a duration from 1ms to 366d, in whole milliseconds, such as 10s";
     read(text, valid).map(|window: Micros| span(window.into()))
+}
+
+/// Windows of a calendar: the unit, the zone and the day on which they begin.
+fn calendar(text: &str) -> Result<Input, String> {
+    const VALID: &str = "must be a unit, and a zone and a day if they are wanted, such as \
+                         month,Europe/Berlin,15";
+    let mut parts = text.split(',');
+    let name = parts.next().unwrap_or_default().to_uppercase();
+    let unit = Unit::from_str_name(&name).filter(|unit| *unit != Unit::Unspecified).ok_or(VALID)?;
+    let zone = parts.next().unwrap_or_default().to_owned();
+    let anchor = parts.next().map_or(Ok(0), |day| read::<u64>(day, VALID))?;
+    let anchor = u32::try_from(anchor).map_err(|_| VALID)?;
+    if parts.next().is_some() {
+        return Err(VALID.to_owned());
+    }
+    let window = CalendarWindow { unit: unit.into(), zone, anchor, ..CalendarWindow::default() };
+    Ok(Input::Message(window.encode_to_vec()))
 }
 
 fn algorithm(text: &str) -> Result<Input, String> {

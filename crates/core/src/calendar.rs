@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError, RwLock};
 
 use jiff::civil::Date;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -43,6 +43,8 @@ pub struct Calendar {
     anchor: u8,
     /// The window that was asked for last: mostly the current one.
     last: RwLock<CalendarWindow>,
+    /// Those with other anchors, once they are asked for.
+    others: [OnceLock<&'static Self>; 32],
 }
 
 /// The length of the windows of a calendar.
@@ -136,6 +138,10 @@ impl CalendarUnit {
 }
 
 impl Calendar {
+    /// Time for which a count outlives its window. The window may end later in another zone, by up to 26
+    /// hours, and a clock that steps back must find the count.
+    pub const GRACE: Micros = Micros::from_secs(26 * 3_600);
+
     /// The time zone of a calendar that names none.
     pub const DEFAULT_ZONE: &str = "UTC";
 
@@ -165,12 +171,10 @@ impl Calendar {
     /// Returns the same calendar with another anchor, if it is one.
     pub fn with_anchor(&'static self, anchor: &str) -> &'static Self {
         let is_anchor = |anchor: &u8| (1..=self.unit.max_anchor()).contains(anchor);
-        match anchor.parse().ok().filter(is_anchor) {
-            Some(anchor) if anchor != self.anchor => {
-                Self::of_zone(self.unit, self.zone.clone(), self.zone_name.clone(), anchor)
-            }
-            _ => self,
-        }
+        let Some(anchor) = anchor.parse().ok().filter(is_anchor) else { return self };
+        self.others[usize::from(anchor)].get_or_init(|| {
+            Self::of_zone(self.unit, self.zone.clone(), self.zone_name.clone(), anchor)
+        })
     }
 
     fn of_zone(unit: CalendarUnit, zone: TimeZone, zone_name: String, anchor: u8) -> &'static Self {
@@ -182,7 +186,8 @@ impl Calendar {
                 start: Timestamp::EPOCH,
                 end: Timestamp::EPOCH,
             };
-            Box::leak(Box::new(Self { unit, zone, zone_name, anchor, last: RwLock::new(none) }))
+            let (last, others) = (RwLock::new(none), [const { OnceLock::new() }; 32]);
+            Box::leak(Box::new(Self { unit, zone, zone_name, anchor, last, others }))
         })
     }
 

@@ -210,10 +210,12 @@ impl Verdict {
 }
 
 impl RuleDecision {
-    /// Returns the end of the current window of a calendar.
+    /// Returns the end of the current window of a calendar; `None` for a decision without the store, which
+    /// has no time.
     pub fn reset_at(&self) -> Option<Timestamp> {
         let calendar = self.grant.limit()?.windows().calendar()?;
-        Some(calendar.window_at(self.decision.at).end)
+        let at = Some(self.decision.at).filter(|at| *at != Timestamp::EPOCH)?;
+        Some(calendar.window_at(at).end)
     }
 
     /// Creates the decision of a rule from the result of its hit.

@@ -107,6 +107,6 @@ pub use rlaas_core::clock::Deadline;
 pub use rlaas_core::rules::{Attributes, InvalidRequest, Request, Rule};
 #[doc(no_inline)]
 pub use rlaas_core::{
-    algorithm, clock, control, explain, idempotency, limit_history, operation, plan, reservation,
-    rules, step, summary, verdict,
+    algorithm, calendar, clock, control, explain, idempotency, limit_history, operation, plan,
+    reservation, rules, step, summary, verdict,
 };

@@ -206,6 +206,8 @@ fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
     };
     rule.key_by.iter().filter_map(move |part| match part {
         Part::Attribute(name) if name == "api_key" && is_matched(&Part::Resource) => None,
+        // Without the anchor of a calendar that of the rule counts.
+        Part::Attribute(name) if rule.anchor_from.as_deref() == Some(name) => None,
         Part::Attribute(name) if !is_matched(part) => Some(name.as_str()),
         _ => None,
     })

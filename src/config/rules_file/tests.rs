@@ -6,6 +6,7 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::algorithm::{Algorithm, Limit, OnChange};
+use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
 use crate::rule_messages::{message, rule_message, spec, without_defaults};
 use crate::rules::spec::{
@@ -172,16 +173,18 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         prop::collection::vec(exception(), 0..3),
         prop::collection::vec(candidate(), 0..3),
     );
-    (about, (rate, windows), failure, mode, rest).prop_map(|(about, rate, failure, mode, rest)| {
+    let rate = (rate, windows, calendar());
+    (about, rate, failure, mode, rest).prop_map(|(about, rate, failure, mode, rest)| {
         let (name, endpoint, matcher, key_by) = about;
-        let ((algorithm, limit, burst), window) = rate;
+        let ((algorithm, limit, burst), window, calendar) = rate;
         let (on_store_failure, fail_open, local_share) = failure;
         let (mode, shadow, enforce) = mode;
         let (on_change, overridable, breaker_opens_rule, near_limit, costs, overrides, candidates) =
             rest;
         let (cost, post_paid) = costs;
         let is_short = matcher.resource.is_unset();
-        RuleSpec {
+        let has_window = calendar.is_empty();
+        let rule = RuleSpec {
             version: Field::Unset,
             name: Field::Set(name),
             endpoint: if is_short { endpoint } else { Field::Unset },
@@ -190,7 +193,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             algorithm,
             limit: Field::Set(limit),
             window,
-            calendar: CalendarSpec::default(),
+            calendar,
             burst,
             cost,
             post_paid,
@@ -212,8 +215,32 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             candidates,
             file: Arc::default(),
             revision: None,
+        };
+        if has_window {
+            return rule;
         }
+        let algorithm = Field::Set(Algorithm::FixedWindow);
+        let (window, burst, on_change) = (Field::Unset, Field::Unset, Field::Unset);
+        RuleSpec { algorithm, window, burst, on_change, candidates: Vec::new(), ..rule }
     })
+}
+
+fn calendar() -> impl Strategy<Value = CalendarSpec> {
+    let zones = prop::sample::select(vec!["UTC", "Europe/Berlin", "Asia/Kathmandu"]);
+    let parts = (
+        prop::sample::select(CalendarUnit::ALL.to_vec()),
+        field(zones.prop_map(str::to_owned)),
+        field(1..8_u64),
+        field("[a-z]{1,8}"),
+    );
+    let given = parts.prop_map(|(unit, zone, anchor, anchor_from)| {
+        let (anchor, anchor_from) = match unit {
+            CalendarUnit::Day => (Field::Unset, Field::Unset),
+            _ => (anchor, anchor_from),
+        };
+        CalendarSpec { unit: Field::Set(unit), zone, anchor, anchor_from }
+    });
+    prop_oneof![3 => Just(CalendarSpec::default()), 1 => given]
 }
 
 #[test]

@@ -10,6 +10,7 @@
 use super::{
     Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window, window_index,
 };
+use crate::calendar::Calendar;
 use crate::clock::{Micros, Timestamp};
 
 /// The Redis key ends with the index of the window: `rlaas:rate_limit:alice:28333335`.
@@ -53,8 +54,7 @@ impl State {
     #[inline]
     fn is_of(&self, at: Timestamp, limit: &Limit) -> bool {
         if let Some(window) = limit.calendar_window(at) {
-            // The zone of the rule may have changed, and with it the end.
-            return self.index == window.number() && at < self.expires_at;
+            return self.index == window.number();
         }
         let window = limit.window();
         let index = window_index(at, window);
@@ -72,7 +72,8 @@ impl State {
     /// Returns a count of the window of `now`.
     fn counted(now: Timestamp, limit: &Limit, count: u64) -> Self {
         if let Some(window) = limit.calendar_window(now) {
-            return Self { index: window.number(), count, expires_at: window.end };
+            let expires_at = window.end + Calendar::GRACE;
+            return Self { index: window.number(), count, expires_at };
         }
         let window = limit.window();
         let expires_at = floor_millis(now) + window;
@@ -85,8 +86,11 @@ impl State {
 pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -> Decision {
     let live = state.is_of(now, limit);
     let count = if live { state.count } else { 0 };
-    let expires_at = if live { state.expires_at } else { State::counted(now, limit, 0).expires_at };
-    let ttl = expires_at.since(floor_millis(now));
+    let ttl = match limit.calendar_window(now) {
+        Some(window) => window.end.since(floor_millis(now)),
+        None if live => state.expires_at.since(floor_millis(now)),
+        None => limit.window(),
+    };
     let available = limit.remaining_of(limit.units(), count);
     let attempt = is_attempt(limit, count, cost);
     let counted = (limit.units(), limit.windows());
@@ -166,16 +170,13 @@ fn add(state: &mut State, limit: &Limit, now: Timestamp, counted: u64) {
         *state = State::counted(now, limit, 0);
     }
     state.count = state.count.saturating_add(counted);
-    if let Some(window) = limit.calendar_window(now) {
-        state.expires_at = window.end;
-    }
 }
 
 /// Subtracts the cost from the count of the window in which it was taken.
 ///
 /// Denied requests that were counted above the limit are dropped first; debt is not. The time to
 /// live does not change. A count of 0 removes the state.
-pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &TakenUnits) {
+pub(super) fn refund(state: &mut State, limit: &Limit, _now: Timestamp, taken: &TakenUnits) {
     if !state.is_of(taken.at, limit) {
         return;
     }
@@ -183,8 +184,6 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     state.count = state.count.min(most).saturating_sub(taken.cost.units());
     if state.count == 0 {
         *state = State::default();
-    } else if let Some(window) = limit.calendar_window(now) {
-        state.expires_at = window.end;
     }
 }
 

@@ -67,7 +67,9 @@ impl Window {
 
     /// Returns the length of the window at a time.
     pub fn length_at(self, time: Timestamp) -> Micros {
-        self.calendar.map_or(self.length, |calendar| calendar.window_at(time).length())
+        // A decision without the store has no time.
+        let calendar = self.calendar.filter(|_| time != Timestamp::EPOCH);
+        calendar.map_or(self.length, |calendar| calendar.window_at(time).length())
     }
 }
 
@@ -321,10 +323,11 @@ impl Limit {
         self.window.calendar.map(|calendar| calendar.window_at(time))
     }
 
-    /// Returns the same limit per window of this kind, for a rule whose calendar depends on the request.
+    /// Returns the same limit, with the anchor of these windows if both are of a calendar.
     #[must_use]
-    pub(crate) const fn in_windows(self, window: Window) -> Self {
-        Self { window, ..self }
+    pub fn anchored_as(self, window: Window) -> Self {
+        let are_of_calendars = self.window.calendar.is_some() && window.calendar.is_some();
+        if are_of_calendars { Self { window, ..self } } else { self }
     }
 
     /// Returns the units at once: 1 to 10⁹ where they differ from the units per window. By default the units per window.

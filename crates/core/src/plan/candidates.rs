@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Hit, Plan};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Window};
 use crate::operation::{Action, StoreHit};
 use crate::rules::{Grant, Key, Mode, Request, Rule};
 
@@ -60,15 +60,16 @@ pub(super) fn push(
     request: &Request<'_>,
 ) {
     if rule.closest_override(request).is_none() {
-        candidates.extend(of_rule(rule, position, &hit.key));
+        candidates.extend(of_rule(rule, position, &hit.key, hit.window));
     }
 }
 
-/// Returns the candidates of a rule for a key of it; none if it grants no limit.
+/// Returns the candidates of a rule for a key of it, in the windows of the key; none if it grants no limit.
 pub(super) fn of_rule<'r>(
     rule: &'r Rule,
     of: usize,
     key: &'r Key,
+    window: Window,
 ) -> impl Iterator<Item = CandidateHit> + 'r {
     let candidates = rule.grant.limit().map_or(&[][..], |_| &rule.candidates);
     candidates.iter().enumerate().map(move |(position, candidate)| CandidateHit {
@@ -76,6 +77,6 @@ pub(super) fn of_rule<'r>(
         position,
         key: key.of_candidate(position + 1, candidate),
         algorithm: candidate.algorithm,
-        grant: Grant::Limited(candidate.limit),
+        grant: Grant::Limited(candidate.limit.anchored_as(window)),
     })
 }

@@ -172,8 +172,8 @@ impl Plan {
         for hit in &mut plan.hits {
             let RuleIndex::Flat(position) = hit.rule else { continue };
             let own = rules.rule_at(position).grant;
-            if hit.grant.limit().is_none() && own.limit().is_some() {
-                hit.counted_by = Some(Box::new(own));
+            if let (None, Some(own)) = (hit.grant.limit(), own.limit()) {
+                hit.counted_by = Some(Box::new(Grant::Limited(own.anchored_as(hit.window))));
             }
         }
         plan

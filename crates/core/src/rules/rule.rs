@@ -302,6 +302,12 @@ impl Rule {
         }
     }
 
+    /// Returns `true` if the part is the anchor of the rule's calendar, which is not hashed in keys: the
+    /// windows of a key follow from it.
+    pub(crate) fn is_anchor(&self, part: &Part) -> bool {
+        matches!((part, &self.anchor_from), (Part::Attribute(one), Some(other)) if **one == **other)
+    }
+
     /// Returns the windows of a request.
     #[inline]
     pub(crate) fn window_for(&self, request: &Request<'_>) -> Window {
@@ -313,7 +319,7 @@ impl Rule {
     fn anchored(&self, grant: Grant, request: &Request<'_>) -> Grant {
         match (grant, &self.anchor_from) {
             (Grant::Limited(limit), Some(_)) => {
-                Grant::Limited(limit.in_windows(self.window_for(request)))
+                Grant::Limited(limit.anchored_as(self.window_for(request)))
             }
             (grant, _) => grant,
         }
@@ -433,7 +439,8 @@ impl Rule {
     ) -> Key {
         let values = self.key_by.iter().map(|part| {
             let value = part.value_in(request)?;
-            let hash = hashed.hasher_of(part).map(|hasher| hashing.hash(hasher, value));
+            let by = hashed.hasher_of(part).filter(|_| !self.is_anchor(part));
+            let hash = by.map(|hasher| hashing.hash(hasher, value));
             Some((value, hash))
         });
         let values: SmallVec<[_; 4]> = values.collect();

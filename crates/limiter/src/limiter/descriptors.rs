@@ -150,13 +150,13 @@ impl Limiter {
         }
         let has_just_ended = self.has_just_ended(open);
         let (id, is_whole) = ((*number, *ends_at), settling.hits.len() == keys.len());
-        match self.settle_plan(&snapshot, &settling, id, false, deadline).await {
+        match self.settle_plan(&snapshot, &settling, id, (Some(actual), false), deadline).await {
             Err(CheckError::NoReservation) | Ok((_, _, true)) if has_just_ended && is_whole => {}
             // The store has lost it, or nobody knows any more whether it was charged.
             Err(CheckError::NoReservation) => return Ok(false),
             settled => return settled.map(|_| true),
         }
-        self.settle_plan(&snapshot, &settling, id, true, deadline).await?;
+        self.settle_plan(&snapshot, &settling, id, (Some(actual), true), deadline).await?;
         Ok(false)
     }
 

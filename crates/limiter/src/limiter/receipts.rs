@@ -44,8 +44,12 @@ impl Limiter {
             let rule = rule.filter(|rule| rule.overridable);
             // The override of the key decides what is returned, else the grant. If that is not
             // known, a ban returns nothing.
+            let window = |rule: &Rule| match rule.anchor_from {
+                Some(_) => receipt.limit.windows(),
+                None => rule.window,
+            };
             let (overridable, window) =
-                rule.map_or((false, Window::ZERO), |rule| (true, rule.window));
+                rule.map_or((false, Window::ZERO), |rule| (true, window(rule)));
             let Some(grant) = grant.or_else(|| overridable.then_some(Grant::Banned)) else {
                 continue;
             };
@@ -108,9 +112,15 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
         _ => None,
     };
-    let mut grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
+    let grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
     // The one in force: it knows with which limits it shares the state now.
-    if let Some(same) = grants.find_map(|grant| limit(grant).filter(|one| one == then)) {
+    // The anchor of a calendar is that of the request.
+    let anchored = |one: Limit| match rule.anchor_from {
+        Some(_) => one.anchored_as(then.windows()),
+        None => one,
+    };
+    let mut limits = grants.filter_map(|grant| limit(grant).map(anchored));
+    if let Some(same) = limits.find(|one| one == then) {
         return Some(same);
     }
     let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;

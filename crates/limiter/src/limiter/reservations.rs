@@ -11,7 +11,7 @@ use crate::idempotency::Operation;
 use crate::operation::{Action, HitReply, Reply, StoreRequest};
 use crate::plan::{Plan, RequestUnits};
 use crate::reservation::{Reservation, ReservationReply, ReservationUse, Settlement, Settlements};
-use crate::rules::{Costs, Key, Request, Rule, RuleSet};
+use crate::rules::{Costs, Key, Request, RuleSet};
 use crate::store::{Store, StoreError};
 use crate::verdict::{HitResult, HitResults, Source};
 
@@ -167,9 +167,7 @@ impl Limiter {
         settling: Settling<'_>,
         deadline: Deadline,
     ) -> Result<Settled, CheckError> {
-        let Settling { actual, actuals } = settling;
-        let cost = |rule: &Rule| rule.settled_cost(actual, actuals);
-        Ok(self.settle_by(reservation, cost, false, deadline).await?.0)
+        Ok(self.settle_by(reservation, settling, None, deadline).await?.0)
     }
 
     /// Settles a reservation as [`Limiter::settle`] does. If it ended by itself at most ten minutes after
@@ -189,32 +187,32 @@ impl Limiter {
         let Some(open) = reservation else {
             return self.count_commit(request, settling, deadline).await;
         };
-        let Settling { actual, actuals } = settling;
         let has_just_ended = self.has_just_ended(open);
-        let cost = |rule: &Rule| rule.settled_cost(actual, actuals);
-        match self.settle_by(open, cost, false, deadline).await {
+        match self.settle_by(open, settling, None, deadline).await {
             Err(CheckError::NoReservation) | Ok((_, true)) if has_just_ended => {}
             settled => return Ok(settled?.0),
         }
-        let cost = |rule: &Rule| cost(rule).or_else(|| Some(rule.cost_for(request)));
-        let (counted, _) = self.settle_by(open, cost, true, deadline).await?;
+        let (counted, _) = self.settle_by(open, settling, Some(request), deadline).await?;
         Ok(Settled { reported: !counted.replayed, ..counted })
     }
 
-    /// Settles a reservation at the cost of each rule; `None` is what is held. Returns `true` if some shard
-    /// knows no such reservation.
+    /// Settles a reservation. With a `request` also what has ended is charged, at its cost where no other is
+    /// given. Returns `true` if some shard knows no such reservation.
     async fn settle_by(
         &self,
         reservation: &OpenReservation,
-        cost: impl Fn(&Rule) -> Option<Cost>,
-        counts_ended: bool,
+        Settling { actual, actuals }: Settling<'_>,
+        request: Option<&Request<'_>>,
         deadline: Deadline,
     ) -> Result<(Settled, bool), CheckError> {
         let OpenReservation { project, number, ends_at, keys } = reservation;
         let snapshot = self.snapshot_of(project)?;
         let units = RequestUnits::Report(Cost::NONE);
-        let plan = Plan::for_holds(&snapshot.rules, keys, units, |rule| Action::Settle(cost(rule)));
-        if counts_ended && plan.hits.len() < keys.len() {
+        let plan = Plan::for_holds(&snapshot.rules, keys, units, |rule| {
+            let of_request = || request.map(|request| rule.cost_for(request));
+            Action::Settle(rule.settled_cost(actual, actuals).or_else(of_request))
+        });
+        if request.is_some() && plan.hits.len() < keys.len() {
             // A settlement may be beside a key whose rule has gone.
             return Err(CheckError::NoReservation);
         }
@@ -222,8 +220,10 @@ impl Limiter {
             // Its rules have gone, and its holds end by themselves.
             return Ok((Settled::default(), false));
         }
+        let id = (*number, *ends_at);
+        let counted = (actual.or(request.map(Request::cost)), request.is_some());
         let (settlements, replayed, is_partial) =
-            self.settle_plan(&snapshot, &plan, (*number, *ends_at), counts_ended, deadline).await?;
+            self.settle_plan(&snapshot, &plan, id, counted, deadline).await?;
         let named = settlements.into_iter().map(|(rule, one)| {
             let key = Key::from_encoded(&rule, "");
             (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
@@ -270,14 +270,15 @@ impl Limiter {
         now.is_some_and(|now| *ends_at <= now && now < *ends_at + Self::SETTLEMENT_MEMORY)
     }
 
-    /// Settles the hits of a reservation, which is a request with the largest cost of its rules. Returns the
-    /// settlements, whether that was done before, and whether some shard knows no such reservation.
+    /// Settles the hits of a reservation, of which `units` count as usage: by default the largest cost of
+    /// its rules. Returns the settlements, whether that was done before, and whether some shard knows no
+    /// such reservation.
     pub(super) async fn settle_plan(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
         (number, ends_at): (u128, Timestamp),
-        counts_ended: bool,
+        (units, counts_ended): (Option<Cost>, bool),
         deadline: Deadline,
     ) -> Result<(Settlements, bool, bool), CheckError> {
         // As long as anybody may take the reservation for an open one, and ten minutes more: the rules may
@@ -296,7 +297,7 @@ impl Limiter {
         if !replayed {
             let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
             let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
-            snapshot.count_request(RequestUnits::Report(most), true);
+            snapshot.count_request(RequestUnits::Report(units.unwrap_or(most)), true);
         }
         Ok((settlements, replayed, changed.is_partial))
     }

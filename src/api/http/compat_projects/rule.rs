@@ -14,7 +14,7 @@ use crate::api::projects::registry::ProjectState;
 use crate::api::projects::{ProjectId, RuleRecord, RuleWriteError};
 use crate::clock::Micros;
 use crate::proto_values::timestamp;
-use crate::rules::spec::{Field, Problem, RuleSpec, StoreFailurePolicy};
+use crate::rules::spec::{CalendarSpec, Field, Problem, RuleSpec, StoreFailurePolicy};
 use crate::rules::{Part, Request};
 
 /// Values of `key_by`. Each but `api_key` is the `key` of `POST /check`, unless a caller of another
@@ -219,6 +219,7 @@ impl RuleFields {
         }
         if let Some(window) = self.window {
             rule.window = window.into();
+            rule.calendar = CalendarSpec::default();
         }
         if let Some(fail_open) = self.fail_open {
             let policy =
@@ -271,7 +272,8 @@ fn key_by(spec: &RuleSpec) -> String {
 }
 
 fn window_seconds(spec: &RuleSpec) -> u64 {
-    let window = spec.window.value().copied().unwrap_or_default();
+    let of_calendar = spec.calendar.unit.value().map(|unit| unit.longest());
+    let window = of_calendar.or(spec.window.value().copied()).unwrap_or_default();
     window.as_micros().div_ceil(1_000_000)
 }
 

@@ -64,7 +64,7 @@ pub(super) fn values_of(rule: &Rule, id: &str, hashing: Hashing<'_>) -> Option<V
         let value = match value {
             DecodedValue::Text(text) => {
                 let is_hashed = hashing.parts().is_some_and(|all| all.hasher_of(part).is_some());
-                Some(shown(text, is_hashed))
+                Some(shown(text, is_hashed && !rule.is_anchor(part)))
             }
             DecodedValue::Absent => None,
             DecodedValue::Pattern(_) | DecodedValue::Window => return None,

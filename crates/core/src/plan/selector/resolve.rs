@@ -105,11 +105,13 @@ impl RuleSet {
         let rule = self.rule_at(position);
         let part = |part: &Part| KeyPart {
             name: part.to_string(),
-            value: part.value_in(request).map(|value| hashing.show(part, value)),
+            value: part.value_in(request).map(|value| {
+                if rule.is_anchor(part) { value.to_owned() } else { hashing.show(part, value) }
+            }),
         };
         SelectedKey {
             rule: Arc::clone(&rule.name),
-            candidates: candidates::of_rule(rule, 0, &hit.key).collect(),
+            candidates: candidates::of_rule(rule, 0, &hit.key, hit.window).collect(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             parts: rule.key_by.iter().map(part).collect(),
             grant_from: match rule.closest_override(request) {

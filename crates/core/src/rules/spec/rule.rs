@@ -292,8 +292,13 @@ impl RuleSpec {
         let (rate, anchor_from) = self.in_calendar(rate, problems);
         if let (Some(key_by), Some(name)) = (&mut key_by, &anchor_from) {
             let part = Part::Attribute(name.to_string());
-            if !key_by.contains(&part) {
-                key_by.push(part);
+            match key_by.iter().find(|other| key_by::is_same(other, &part)) {
+                None => key_by.push(part),
+                Some(other) if *other == part => {}
+                Some(_) => {
+                    let text = "must not be in key-by as NAME|user_id";
+                    problems.add("calendar.anchor-from", text);
+                }
             }
         }
         let given = rate;
