@@ -8,7 +8,8 @@
 //! is a single number.
 
 use super::{
-    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window, window_index,
+    Algorithm, Cost, Decision, Limit, LimitChange, MAX_COUNT, Outcome, TakenUnits, Window,
+    window_index,
 };
 use crate::calendar::Calendar;
 use crate::clock::{Micros, Timestamp};
@@ -209,8 +210,7 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 /// Counts `used` units in the current window. Denied requests that were counted are dropped.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let converted = State::counted(now, change.to, used);
-    let expires_at =
-        if change.changes_window() { converted.expires_at } else { state.expires_at };
+    let expires_at = if change.changes_window() { converted.expires_at } else { state.expires_at };
     *state = State { expires_at, ..converted };
 }
 
