@@ -129,16 +129,17 @@ async fn a_count_ends_with_its_window_on_both_stores() {
             let _flushed: String = server.query(&["FLUSHALL"]);
             for end in ends.into_iter().step_by(step) {
                 checked += 1;
+                let user = format!("user-{checked}");
                 for service in &services {
                     service.set_clock(at(end.as_micros() - 1));
                     for (allowed, left) in [(true, 2), (false, 2)] {
-                        let replies = service.reply_to("alice", &take, Coupling::AllOrNothing);
+                        let replies = service.reply_to(&user, &take, Coupling::AllOrNothing);
                         let decision = replies.await[0].decision;
                         assert_eq!((decision.is_allowed(), decision.remaining), (allowed, left));
                         assert_eq!(decision.reset_after, Micros::from_micros(1), "{calendar}");
                     }
                     service.set_clock(end);
-                    let replies = service.reply_to("alice", &take, Coupling::AllOrNothing).await;
+                    let replies = service.reply_to(&user, &take, Coupling::AllOrNothing).await;
                     let decision = replies[0].decision;
                     assert_eq!((decision.is_allowed(), decision.remaining), (true, 2));
                     let window = calendar.window_at(end);
