@@ -47,10 +47,15 @@ fn candidate_message(candidate: &Candidate) -> proto::Candidate {
     let Candidate { algorithm: of, limit } = candidate;
     proto::Candidate {
         max_requests: int64(limit.units()),
-        window: limit.windows().calendar().is_none().then(|| duration(limit.window())),
+        window: length(limit.windows()),
         burst: if of.has_burst() { int64(limit.burst()) } else { 0 },
         algorithm: algorithm(*of).into(),
     }
+}
+
+/// Returns the length of windows that all have one; those of a calendar are in its message.
+fn length(window: Window) -> Option<prost_types::Duration> {
+    window.calendar().is_none().then(|| duration(window.length()))
 }
 
 /// Returns the message of the windows of a calendar.
@@ -99,8 +104,8 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         algorithm: algorithm(rule.algorithm).into(),
         max_requests: int64(units(grant)),
         window: limit
-            .filter(|limit| !rule.algorithm.has_slots() && limit.windows().calendar().is_none())
-            .map(|limit| duration(limit.window())),
+            .filter(|_| !rule.algorithm.has_slots())
+            .and_then(|limit| length(limit.windows())),
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode.is_shadow(),
@@ -133,8 +138,7 @@ pub(crate) fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     };
     proto::Rule {
         // A limit of 0 has a window too.
-        window: (rule.grant != Grant::Unlimited && rule.window.calendar().is_none())
-            .then(|| duration(rule.window.length())),
+        window: length(rule.window).filter(|_| rule.grant != Grant::Unlimited),
         calendar: calendar(rule.window, None),
         reservable: rule.holds.is_some(),
         hold: rule.holds.map(|terms| duration(terms.longest)),

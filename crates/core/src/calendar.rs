@@ -120,12 +120,14 @@ impl CalendarUnit {
         }
     }
 
-    const fn max_anchor(self) -> u8 {
-        match self {
+    /// Returns a day on which windows may begin; `None` for any other number.
+    fn anchor(self, day: u64) -> Option<u8> {
+        let last = match self {
             Self::Day => 1,
             Self::Week => 7,
             Self::Month | Self::Quarter | Self::Year => 31,
-        }
+        };
+        u8::try_from(day).ok().filter(|day| (1..=last).contains(day))
     }
 
     const fn anchors(self) -> &'static str {
@@ -156,10 +158,9 @@ impl Calendar {
         zone: &str,
         anchor: Option<u64>,
     ) -> Result<&'static Self, CalendarError> {
-        let is_anchor = |anchor: &u8| (1..=unit.max_anchor()).contains(anchor);
         let anchor = match anchor {
             Some(_) if unit == CalendarUnit::Day => None,
-            Some(anchor) => u8::try_from(anchor).ok().filter(is_anchor),
+            Some(day) => unit.anchor(day),
             None => Some(1),
         };
         let anchor = anchor.ok_or(CalendarError::Anchor(unit))?;
@@ -168,10 +169,10 @@ impl Calendar {
         Ok(Self::of_zone(unit, zone, zone_name, anchor))
     }
 
-    /// Returns the same calendar with another anchor, if it is one.
+    /// Returns the calendar with another anchor, or this one if the text is no anchor.
     pub fn with_anchor(&'static self, anchor: &str) -> &'static Self {
-        let is_anchor = |anchor: &u8| (1..=self.unit.max_anchor()).contains(anchor);
-        let Some(anchor) = anchor.parse().ok().filter(is_anchor) else { return self };
+        let day = anchor.parse().ok().and_then(|day| self.unit.anchor(day));
+        let Some(anchor) = day else { return self };
         self.others[usize::from(anchor)].get_or_init(|| {
             Self::of_zone(self.unit, self.zone.clone(), self.zone_name.clone(), anchor)
         })
@@ -295,11 +296,6 @@ impl CalendarWindow {
     pub fn length(&self) -> Micros {
         self.end.since(self.start)
     }
-
-    /// Returns the first day, and that of the next window, in words, such as `2026-10-15`.
-    pub fn first_day(&self) -> impl fmt::Display {
-        self.first_day
-    }
 }
 
 impl fmt::Display for CalendarWindow {
@@ -308,7 +304,7 @@ impl fmt::Display for CalendarWindow {
     }
 }
 
-/// As in texts for people: `month from day 15, Europe/Berlin`.
+/// As in texts for people: `month from day 15 (Europe/Berlin)`.
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unit, zone_name, anchor, .. } = self;

@@ -142,7 +142,7 @@ pub enum ReservationUse {
 }
 
 impl ReservationUse {
-    /// Ends the holds of a reservation of which nobody knows.
+    /// Ends the holds of a reservation whose id was not returned.
     pub const FORGET: Self = Self::Settle { memory: Micros::ZERO, counts_ended: false };
 }
 

@@ -1,4 +1,4 @@
-//! Fixed window: a counter for each window of wall time, aligned to the Unix epoch.
+//! Fixed window: a counter for each window of wall time, aligned to the Unix epoch or of a calendar.
 //!
 //! Denied requests of cost 1 are counted too once the window is full, as in RLaaS Users Service.
 //! All other denied requests count nothing. A limit that keeps debt does not count denied requests,
