@@ -62,7 +62,8 @@ impl Service {
         until: Deadline,
     ) -> Result<Settled, Status> {
         let reservation = self.open(extensions, id)?;
-        let settled = self.limiter.settle(&reservation, settling, until).await;
+        let limiter = Tenant::limiter(Tenant::from_extensions(extensions), &self.limiter);
+        let settled = limiter.settle(&reservation, settling, until).await;
         settled.map_err(|error| self.unsettled(&error, Some(&reservation)))
     }
 
@@ -131,9 +132,11 @@ impl ReservationService for Service {
         let (_, extensions, message) = request.into_parts();
         let ttl = self.ttl(message.ttl.as_ref())?;
         let mut wanted: CheckRequest = message.request.unwrap_or_default();
-        let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = set_tenant(tenant, &mut wanted);
         let wanted = self.request(&wanted, project)?;
-        let (decided, reservation) = match self.limiter.reserve(&wanted, ttl, until).await {
+        let limiter = Tenant::limiter(tenant, &self.limiter);
+        let (decided, reservation) = match limiter.reserve(&wanted, ttl, until).await {
             Ok(Reserved { verdict, reservation }) => (Ok(verdict), reservation),
             Err(error) => (Err(error), None),
         };
@@ -185,10 +188,11 @@ impl ReservationService for Service {
             "" => None,
             id => Some(self.open(&extensions, id)?),
         };
-        let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = set_tenant(tenant, &mut wanted);
         let wanted = self.request(&wanted, project)?;
-        let settled =
-            self.limiter.settle_or_count(reservation.as_ref(), &wanted, settling, until).await;
+        let limiter = Tenant::limiter(tenant, &self.limiter);
+        let settled = limiter.settle_or_count(reservation.as_ref(), &wanted, settling, until).await;
         let settled = settled.map_err(|error| self.unsettled(&error, reservation.as_ref()))?;
         self.count(if settled.reported { "reported" } else { "committed" });
         Ok(Response::new(committed(settled)))

@@ -67,11 +67,12 @@ impl Service {
     /// Validates a request and begins its decision.
     fn start(
         &self,
-        project: &str,
+        tenant: Option<&Tenant>,
         request: &CheckRequest,
         deadline: Deadline,
     ) -> Result<StartedCheck, Status> {
-        Ok(self.limiter.begin(&self.parse(project, request)?, deadline))
+        let request = self.parse(tenant.map_or("", Tenant::project), request)?;
+        Ok(Tenant::limiter(tenant, &self.limiter).begin(&request, deadline))
     }
 
     /// Validates a request in a project.
@@ -88,17 +89,17 @@ impl Service {
 
     async fn decide(
         &self,
-        (project, request): (&str, &CheckRequest),
+        (tenant, request): (Option<&Tenant>, &CheckRequest),
         deadline: Deadline,
     ) -> Result<Verdict, Status> {
         let mut timer = self.timing.start();
-        let decided = match self.start(project, request, deadline)? {
+        let decided = match self.start(tenant, request, deadline)? {
             StartedCheck::Decided(decided) => decided,
             StartedCheck::Pending(pending) => pending.finish().await,
         };
         timer.lap();
         log(&decided);
-        self.show("CheckStream", (project, request), &decided);
+        self.show("CheckStream", (tenant.map_or("", Tenant::project), request), &decided);
         decided.map_err(|error| status::grpc(&error))
     }
 
@@ -107,9 +108,9 @@ impl Service {
         let deadline = deadline(request.metadata());
         let (metadata, extensions, mut request) = request.into_parts();
         let tenant = Tenant::from_extensions(&extensions);
-        let project = set_tenant(tenant, &mut request);
+        set_tenant(tenant, &mut request);
         let mut timer = self.timing.start();
-        match self.start(project, &request, deadline) {
+        match self.start(tenant, &request, deadline) {
             Ok(StartedCheck::Decided(decided)) => {
                 timer.lap();
                 checked(self.answer((&metadata, &extensions), &request, decided))
@@ -208,7 +209,7 @@ impl RateLimitService for Service {
         let mut waiting = Vec::new();
         let mut timer = self.timing.start();
         for request in &requests {
-            let decided = match self.start(project, request, deadline) {
+            let decided = match self.start(tenant, request, deadline) {
                 Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
                     log(&decided);
@@ -264,8 +265,8 @@ impl RateLimitService for Service {
                     return Err(Interruption::AccessEnded.into());
                 }
                 let mut request = request?;
-                let project = set_tenant(tenant.as_ref(), &mut request);
-                let decided = service.decide((project, &request), deadline).await;
+                set_tenant(tenant.as_ref(), &mut request);
+                let decided = service.decide((tenant.as_ref(), &request), deadline).await;
                 Ok(result(decided.as_ref()))
             }
         });
@@ -283,7 +284,8 @@ impl RateLimitService for Service {
         let mut request = message.request.unwrap_or_default();
         let project = set_tenant(tenant, &mut request);
         let request = self.parse(project, &request)?;
-        let reported = self.limiter.report(&request, deadline).await;
+        let limiter = Tenant::limiter(tenant, &self.limiter);
+        let reported = limiter.report(&request, deadline).await;
         match &reported {
             Ok(Reported { verdict, .. }) => {
                 request_log::decided(API, verdict.is_allowed(), &verdict.decisions);

@@ -334,6 +334,11 @@ impl Metrics {
         self.by_rule.table.last_totals()
     }
 
+    /// Returns what each rule has counted so far; see [`RuleTable::totals_and_dropped`].
+    pub(crate) fn all_rule_totals(&self) -> Vec<RuleTotals> {
+        self.by_rule.table.totals_and_dropped()
+    }
+
     /// Returns what each rule has counted so far.
     pub(crate) fn rule_totals(&self) -> Vec<RuleTotals> {
         self.by_rule.table.totals()

@@ -237,6 +237,10 @@ impl RuleObserver for RuleCounters {
         count(&self.counted, self.top_keys.as_ref(), &decided);
     }
 
+    fn charged(&self, units: u64) {
+        self.counted.count_units(units);
+    }
+
     fn uncounted(&self, units: u64) {
         let labels = RuleLabels { rule: self.name.to_string() };
         self.metrics.uncounted.get_or_create(&labels).inc_by(units);
@@ -257,6 +261,10 @@ struct ProjectRuleCounters {
 impl RuleObserver for ProjectRuleCounters {
     fn decided(&self, decided: Decided<'_>) {
         count(&self.counted, self.top_keys.as_ref(), &decided);
+    }
+
+    fn charged(&self, units: u64) {
+        self.counted.count_units(units);
     }
 
     fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {

@@ -164,7 +164,7 @@ impl<'a> Invocation<'a> {
         let exchange = Exchange { request: self.request, response, rule_fields };
         let is_csv = matches!(self.matches.try_get_one::<bool>("csv"), Ok(Some(true)));
         let lines = match &self.spec.rows {
-            Some(path) if is_csv => output::csv(&exchange.response, path).into(),
+            Some(_) if is_csv => output::csv_of(&exchange.response).into(),
             _ => output::lines(self.spec, &exchange),
         };
         let output = CommandOutput::new(&exchange.response, lines.text);

@@ -1,6 +1,8 @@
 //! What commands print for people: a table of the rows of a response, or lines of their own.
 
-use prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
+use prost_reflect::DynamicMessage;
+use rlaas_proto::csv;
+use rlaas_proto::ratelimit::admin::v1::ListUsageResponse;
 use serde::Deserialize;
 
 use crate::command::{self, CommandSpec};
@@ -85,23 +87,8 @@ pub(crate) fn table(name: &str, rows: &[DynamicMessage]) -> String {
     table.lines()
 }
 
-/// Returns all fields of messages as comma-separated values. No value may need quotes.
-///
-/// **Source:** RFC 4180.
-pub(crate) fn csv(response: &DynamicMessage, path: &str) -> String {
-    let list = response.descriptor().get_field_by_name(path).map(|field| field.kind());
-    let Some(Kind::Message(of_row)) = list else { return String::new() };
-    let names: Vec<String> = of_row.fields().map(|field| field.name().to_owned()).collect();
-    let mut lines = names.join(",") + "\r\n";
-    for row in fields::messages(response, path) {
-        let value = |field| match row.get_field(&field).as_ref() {
-            Value::String(text) if text.is_empty() => "_".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Bool(flag) => flag.to_string(),
-            number => show::number(number),
-        };
-        let values: Vec<String> = row.descriptor().fields().map(value).collect();
-        lines += &(values.join(",") + "\r\n");
-    }
-    lines
+/// Returns usage as comma-separated values.
+pub(crate) fn csv_of(response: &DynamicMessage) -> String {
+    let usage = response.transcode_to::<ListUsageResponse>().unwrap_or_default().usage;
+    csv::header().to_owned() + &csv::lines(&usage)
 }

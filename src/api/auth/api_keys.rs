@@ -4,10 +4,12 @@
 //! valid, whatever else the call shows, and all must be of one project. Envoy's service takes no API
 //! keys.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::{Extensions, HeaderName, HeaderValue, Request};
+use rlaas_limiter::Limiter;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -161,6 +163,15 @@ impl Tenant {
     /// Returns the id of the project; empty if the call shows no key.
     pub fn project(&self) -> &str {
         self.0.as_ref().map_or("", |holder| holder.project.as_str())
+    }
+
+    /// Returns the limiter that decides requests of the call: it counts those with an API key as requests
+    /// with that key, too.
+    pub fn limiter<'l>(tenant: Option<&Self>, limiter: &'l Limiter) -> Cow<'l, Limiter> {
+        let holder = tenant.and_then(|tenant| tenant.0.as_ref());
+        holder.map_or(Cow::Borrowed(limiter), |holder| {
+            Cow::Owned(limiter.observed_by(Arc::clone(holder.requests()) as _))
+        })
     }
 
     /// Sets the attribute `api_key`, which callers can't: to the id of the first key of its line.

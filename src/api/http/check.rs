@@ -66,7 +66,7 @@ async fn decide(state: &HttpState, request: Request) -> Result<Verdict, ProblemD
     let project = set_tenant(tenant.as_ref(), &mut request);
     let request =
         parse(&request).map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
-    Ok(state.decide(&request.in_project(project)).await?)
+    Ok(state.decide(tenant.as_ref(), &request.in_project(project)).await?)
 }
 
 fn answer(state: &HttpState, verdict: &Verdict) -> Response {

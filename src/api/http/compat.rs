@@ -129,7 +129,7 @@ impl LegacyCheck {
         })
         .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
         let request = request.in_project(tenant.map_or("", Tenant::project));
-        state.decide(&request).await.map_err(|error| match error {
+        state.decide(tenant, &request).await.map_err(|error| match error {
             CheckError::NoRule => CompatError::NoRule,
             error if status::http(&error) == StatusCode::BAD_REQUEST => {
                 CompatError::Invalid(status::text(&error))

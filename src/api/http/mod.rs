@@ -45,7 +45,7 @@ use tokio::sync::watch;
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::admin::routes::AdminRoute;
-use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, TokenError, WebError};
+use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, Tenant, TokenError, WebError};
 use super::decision_events::{self, Origin};
 use super::envoy::EnvoySettings;
 use super::request_log;
@@ -235,9 +235,14 @@ impl HttpState {
         Self { is_traced: traces.is_some(), ..self }
     }
 
-    async fn decide(&self, request: &rules::Request<'_>) -> Result<Verdict, CheckError> {
+    async fn decide(
+        &self,
+        tenant: Option<&Tenant>,
+        request: &rules::Request<'_>,
+    ) -> Result<Verdict, CheckError> {
         let timer = self.timing.start();
-        let verdict = self.limiter.check(request, Deadline::NEVER).await;
+        let limiter = Tenant::limiter(tenant, &self.limiter);
+        let verdict = limiter.check(request, Deadline::NEVER).await;
         timer.stop();
         decision_events::decided(&self.metrics, &self.limiter, ORIGIN, request, &verdict);
         match &verdict {

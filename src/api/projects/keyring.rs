@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
 use crate::clock::{Clock, Micros, Timestamp};
+use crate::telemetry::sharded::RequestCounters;
 
 /// Number of locks, so that workers which look up different keys do not meet.
 const SHARDS: usize = 64;
@@ -27,12 +28,29 @@ const HOUR: Micros = Micros::from_secs(3_600);
 pub struct Keyring(Arc<SharedKeys>);
 
 /// The holder of an API key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct KeyHolder {
     /// The project that the key belongs to.
     pub project: ProjectId,
     /// The id of the first key of its line, which rotations do not change.
     pub line: String,
+    /// Counts the requests with the key, from the first one on.
+    requests: Arc<OnceLock<Arc<RequestCounters>>>,
+}
+
+impl KeyHolder {
+    /// Returns what counts the requests with the key.
+    pub(crate) fn requests(&self) -> &Arc<RequestCounters> {
+        self.requests.get_or_init(Arc::default)
+    }
+}
+
+/// What counts the requests with a key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRequests {
+    pub(crate) project: ProjectId,
+    pub(crate) key: Box<str>,
+    pub(crate) counters: Arc<RequestCounters>,
 }
 
 /// The reason why an API key is refused. The texts do not tell whether the key has ever existed.
@@ -118,7 +136,7 @@ impl Keyring {
             let of_id = shard.entry(key.id.as_str().into()).or_default();
             match of_id.iter_mut().find(|held| held.holder.project == *project) {
                 Some(held) => held.update(key),
-                None => of_id.push(HeldKey::new(project.clone(), key)),
+                None => of_id.push(HeldKey::new(project.clone(), key, Arc::default())),
             }
         }
         let ids: Vec<Box<str>> = keys.iter().map(|key| key.id.as_str().into()).collect();
@@ -231,6 +249,23 @@ impl Keyring {
         Ok(Arc::clone(&held.holder))
     }
 
+    /// Returns the counters of the keys with which this instance has had requests.
+    pub(crate) fn requests(&self) -> Vec<KeyRequests> {
+        let mut requests = Vec::new();
+        for shard in &self.0.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            for (id, of_id) in shard.iter() {
+                let counted = of_id.iter().filter_map(|held| {
+                    let counters = Arc::clone(held.holder.requests.get()?);
+                    let project = held.holder.project.clone();
+                    Some(KeyRequests { project, key: id.clone(), counters })
+                });
+                requests.extend(counted);
+            }
+        }
+        requests
+    }
+
     /// Returns the last uses of the keys of a project by this instance.
     pub fn uses(&self, project: &ProjectId) -> Vec<KeyUse> {
         let ids = self.0.lock_projects().get(project).cloned().unwrap_or_default();
@@ -317,9 +352,13 @@ impl SharedKeys {
 }
 
 impl HeldKey {
-    fn new(project: ProjectId, key: &ApiKey) -> Self {
+    fn new(
+        project: ProjectId,
+        key: &ApiKey,
+        requests: Arc<OnceLock<Arc<RequestCounters>>>,
+    ) -> Self {
         Self {
-            holder: Arc::new(KeyHolder { project, line: key.line.clone() }),
+            holder: Arc::new(KeyHolder { project, line: key.line.clone(), requests }),
             digest: key.digest,
             tag: OnceLock::new(),
             expires_at: key.expires_at,
@@ -329,12 +368,12 @@ impl HeldKey {
         }
     }
 
-    /// Takes over what a key says now. Its last use stays.
+    /// Takes over what a key says now. Its last use and its requests stay.
     fn update(&mut self, key: &ApiKey) {
         let last_used_hour = std::mem::take(&mut self.last_used_hour);
         let reported_hour = std::mem::take(&mut self.reported_hour);
-        let project = self.holder.project.clone();
-        *self = Self { last_used_hour, reported_hour, ..Self::new(project, key) };
+        let (project, requests) = (self.holder.project.clone(), Arc::clone(&self.holder.requests));
+        *self = Self { last_used_hour, reported_hour, ..Self::new(project, key, requests) };
     }
 
     /// Returns `true` if this is the key with the text and its tag.
@@ -401,7 +440,7 @@ mod tests {
         assert_eq!(project_of(&keyring, &first), Ok("shop".to_owned()));
         assert_eq!(project_of(&keyring, &second), Err(KeyRefusal::Unknown));
         let expired = keyring.find(first.expose(), START + DAY);
-        assert_eq!(expired, Err(KeyRefusal::Expired));
+        assert_eq!(expired.err(), Some(KeyRefusal::Expired));
         shop.revoke_key(first.id(), START).expect("a key");
         keyring.replace(&shop.id, &shop.keys);
         assert_eq!(project_of(&keyring, &first), Err(KeyRefusal::Revoked));
@@ -452,7 +491,8 @@ mod tests {
             ("sk_live_1", MalformedApiKey::Form),
             (&mistyped, MalformedApiKey::Checksum),
         ] {
-            assert_eq!(keyring.find(text, START), Err(KeyRefusal::Malformed(error)), "{text}");
+            let refusal = keyring.find(text, START).err();
+            assert_eq!(refusal, Some(KeyRefusal::Malformed(error)), "{text}");
         }
         keyring.confirm();
         assert_eq!(project_of(&keyring, &secret), Err(KeyRefusal::Unknown));

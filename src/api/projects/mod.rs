@@ -25,6 +25,7 @@ pub use etag::Etag;
 pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
+pub(crate) use keyring::KeyRequests;
 pub use keyring::{KeyHolder, KeyRefusal, KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};

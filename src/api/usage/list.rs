@@ -1,19 +1,43 @@
 //! Listing the usage of projects.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use rlaas_limiter::fleet::RegisterValues;
 
+use super::totals::Part;
 use super::{
-    COUNTING, Day, KEPT_DAYS, RequestUsage, UsageRecorder, map_of_day, map_of_instances,
-    parse_total,
+    COUNTING, Day, KEPT_DAYS, MAPS_PER_CALL, RequestUsage, UsageRecorder, map_of, map_of_instances,
+    map_of_names, parse_total,
 };
 use crate::api::projects::ProjectId;
 use crate::clock::Deadline;
 use crate::store::StoreError;
 
-/// Maps that are read at a time: those of 25 projects.
-const MAPS_PER_READ: usize = 1_000;
 /// Most maps that are read for a page.
 const MAPS_PER_PAGE: usize = 20_000;
+
+/// What the rows of a list are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UsageBy {
+    /// The requests of a project on a day.
+    #[default]
+    Day,
+    /// Those of each of its API keys.
+    Key,
+    /// The decisions of each of its rules.
+    Rule,
+}
+
+impl UsageBy {
+    pub(super) fn part(self, name: &str) -> Part {
+        match self {
+            Self::Day => Part::Whole,
+            Self::Key => Part::Key(name.into()),
+            Self::Rule => Part::Rule(name.into()),
+        }
+    }
+}
 
 /// Days to list, both included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,20 +55,30 @@ pub struct DailyUsage {
     pub project: ProjectId,
     /// The day.
     pub day: Day,
+    /// Id of the API key, or name of the rule. Empty: requests without a key, or all keys or rules
+    /// without a row; or all, in a list by day.
+    pub name: String,
     /// Requests and units.
     pub usage: RequestUsage,
     /// Whether more may come: the day is not over, or an instance has not written all of it.
     pub is_preliminary: bool,
 }
 
-/// A page of usage, by project and day.
+/// A place in a list: a project, a day, and a name of that day. `None` is its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsagePlace(pub ProjectId, pub Day, pub Option<String>);
+
+/// A page of usage, by project, day and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsagePage {
     /// The rows.
     pub rows: Vec<DailyUsage>,
     /// Place after which the next page begins. `None`: this is the last one.
-    pub next: Option<(ProjectId, Day)>,
+    pub next: Option<UsagePlace>,
 }
+
+/// A total of a project on a day.
+type TotalPlace = (ProjectId, Day, Part);
 
 /// What this instance has counted and possibly not written.
 struct OwnTotals {
@@ -53,8 +87,27 @@ struct OwnTotals {
     usage: Vec<RequestUsage>,
 }
 
+impl UsagePlace {
+    /// Returns `true` if a row with this name is after the place.
+    fn is_before(&self, project: &ProjectId, day: Day, name: &str) -> bool {
+        let Self(of_project, of_day, of_name) = self;
+        let is_after = || of_name.as_ref().is_some_and(|last| name > last.as_str());
+        match (of_project, of_day).cmp(&(project, &day)) {
+            Ordering::Equal => is_after(),
+            order => order.is_lt(),
+        }
+    }
+
+    /// Returns `true` if rows of a day may be after the place.
+    fn may_be_before(&self, project: &ProjectId, day: Day) -> bool {
+        let Self(of_project, of_day, of_name) = self;
+        let order = (of_project, of_day).cmp(&(project, &day));
+        order.is_lt() || order.is_eq() && of_name.is_some()
+    }
+}
+
 impl UsageRecorder {
-    /// Returns up to `size` days with usage, after a place. Days are left out before the kept ones
+    /// Returns up to `size` rows with usage, after a place. Days are left out before the kept ones
     /// and after tomorrow. A page may have fewer, or none, though it is not the last one.
     ///
     /// # Errors
@@ -62,58 +115,108 @@ impl UsageRecorder {
     /// [`StoreError`] if the store does not answer before the deadline.
     pub async fn list(
         &self,
-        projects: Vec<ProjectId>,
-        range: UsageRange,
-        after: Option<&(ProjectId, Day)>,
+        mut projects: Vec<ProjectId>,
+        (by, range): (UsageBy, UsageRange),
+        after: Option<&UsagePlace>,
         size: usize,
         deadline: Deadline,
     ) -> Result<UsagePage, StoreError> {
-        self.read();
+        self.read().await;
         let today = Day::at(self.0.clock.now());
         let kept = today.minus(KEPT_DAYS - 1);
         let first = range.first.unwrap_or(kept).max(kept);
         let last = range.last.unwrap_or(today).min(today.plus(1));
-        let mut projects = projects;
         projects.sort_unstable();
-        let places = projects
-            .into_iter()
-            .flat_map(|project| first.up_to(last).map(move |day| (project.clone(), day)));
-        let mut places = places.filter(|place| after.is_none_or(|after| place > after));
+        let places = projects.into_iter().flat_map(|project| {
+            first.up_to(last).map(move |day| (project.clone(), day, Part::Whole))
+        });
+        let mut places = places.filter(|(project, day, _)| {
+            after.is_none_or(|after| after.may_be_before(project, *day))
+        });
         let complete_from = self.first_preliminary(today, deadline).await?;
         let (mut page, mut scanned) = (UsagePage::default(), 0);
-        loop {
-            let some: Vec<_> = places.by_ref().take(MAPS_PER_READ).collect();
-            let Some(last_place) = some.last().cloned() else { return Ok(page) };
+        while scanned < MAPS_PER_PAGE {
+            let some: Vec<_> = places.by_ref().take(MAPS_PER_CALL).collect();
+            if some.is_empty() {
+                page.next = None;
+                return Ok(page);
+            }
             scanned += some.len();
             let usage = self.usage_of(&some, deadline).await?;
-            for ((project, day), usage) in some.into_iter().zip(usage) {
-                if usage != RequestUsage::default() {
-                    let is_preliminary = day >= complete_from;
-                    page.rows.push(DailyUsage { project, day, usage, is_preliminary });
+            for ((project, day, _), whole) in some.into_iter().zip(usage) {
+                if scanned >= MAPS_PER_PAGE && by != UsageBy::Day {
+                    return Ok(page);
                 }
-            }
-            if page.rows.len() > size {
-                page.rows.truncate(size);
-                page.next = page.rows.last().map(|row| (row.project.clone(), row.day));
-                return Ok(page);
-            }
-            if scanned >= MAPS_PER_PAGE {
-                page.next = Some(last_place);
-                return Ok(page);
+                let named = self.named(by, (&project, day, whole), deadline).await?;
+                scanned += named.len();
+                let is_preliminary = day >= complete_from;
+                let rows = named.into_iter().filter(|(name, usage)| {
+                    let is_after = |after: &UsagePlace| after.is_before(&project, day, name);
+                    *usage != RequestUsage::default() && after.is_none_or(is_after)
+                });
+                page.rows.extend(rows.map(|(name, usage)| DailyUsage {
+                    project: project.clone(),
+                    day,
+                    name,
+                    usage,
+                    is_preliminary,
+                }));
+                if page.rows.len() > size {
+                    page.rows.truncate(size);
+                    let last = page.rows.last().cloned();
+                    page.next = last.map(|row| UsagePlace(row.project, row.day, Some(row.name)));
+                    return Ok(page);
+                }
+                page.next = Some(UsagePlace(project, day, None));
             }
         }
+        Ok(page)
+    }
+
+    /// Returns the rows of a project and day, by name, given all of its usage.
+    async fn named(
+        &self,
+        by: UsageBy,
+        (project, day, whole): (&ProjectId, Day, RequestUsage),
+        deadline: Deadline,
+    ) -> Result<Vec<(String, RequestUsage)>, StoreError> {
+        if by == UsageBy::Day || whole == RequestUsage::default() {
+            return Ok(vec![(String::new(), whole)]);
+        }
+        let map = map_of_names(project.as_str(), day, by);
+        let listed = self.0.fleet.registers(&[map], deadline).await?;
+        let mut names: BTreeSet<String> =
+            listed.into_iter().flatten().map(|(name, _)| name).collect();
+        for open in self.state().totals.days().iter().filter(|open| open.day == day) {
+            names.extend(open.names_of(project.as_str(), by).map(ToString::to_string));
+        }
+        names.insert(String::new());
+        let place = |name: &String| (project.clone(), day, by.part(name));
+        let places: Vec<_> = names.iter().map(place).collect();
+        let mut usage = Vec::with_capacity(places.len());
+        for some in places.chunks(MAPS_PER_CALL) {
+            usage.extend(self.usage_of(some, deadline).await?);
+        }
+        if by == UsageBy::Key {
+            // No total has the requests without a key, and those with keys that have none.
+            let of_keys = usage.iter().copied().fold(RequestUsage::default(), RequestUsage::plus);
+            usage[0] = whole.without(of_keys);
+        }
+        Ok(names.into_iter().zip(usage).collect())
     }
 
     /// Returns the usage at each place.
     async fn usage_of(
         &self,
-        places: &[(ProjectId, Day)],
+        places: &[TotalPlace],
         deadline: Deadline,
     ) -> Result<Vec<RequestUsage>, StoreError> {
         // Before the store is read: what is written meanwhile counts once.
         let own = self.own_totals(places);
-        let maps: Vec<_> =
-            places.iter().map(|(project, day)| map_of_day(project.as_str(), *day)).collect();
+        let maps: Vec<_> = places
+            .iter()
+            .map(|(project, day, part)| map_of(project.as_str(), *day, part))
+            .collect();
         let read = self.0.fleet.registers(&maps, deadline).await?;
         let sum = |(values, live): (RegisterValues, &RequestUsage)| {
             let others = values.iter().filter(|(name, _)| !own.names.contains(name));
@@ -123,13 +226,13 @@ impl UsageRecorder {
         Ok(read.into_iter().zip(&own.usage).map(sum).collect())
     }
 
-    fn own_totals(&self, places: &[(ProjectId, Day)]) -> OwnTotals {
+    fn own_totals(&self, places: &[TotalPlace]) -> OwnTotals {
         let state = self.state();
         let days = state.totals.days();
-        let usage = |(project, day): &(ProjectId, Day)| {
+        let usage = |(project, day, part): &TotalPlace| {
             let open = days.iter().filter(|open| open.day == *day);
             open.fold(RequestUsage::default(), |sum, open| {
-                sum.plus(open.total_of(project.as_str()))
+                sum.plus(open.total_of(project.as_str(), part))
             })
         };
         OwnTotals {

@@ -9,6 +9,8 @@
 //! | map of registers | a value for each |
 //! | --- | --- |
 //! | `p:PROJECT:usage:DAY`, `usage:DAY` without a project | instance: its write, and its totals |
+//! | `…usage:DAY:key:ID`, `…usage:DAY:rule:NAME` | the same of an API key, of a rule |
+//! | `…usage:DAY:keys`, `…usage:DAY:rules` | id or name that has such a map |
 //! | `usage:instances:DAY` | instance: whether it will write more of the day |
 //! | `p:PROJECT:last_used` | API key: hour of its last use |
 
@@ -18,17 +20,18 @@ mod list;
 mod totals;
 
 pub use day::{Day, InvalidDay};
-pub use list::{DailyUsage, UsagePage, UsageRange};
+pub use list::{DailyUsage, UsageBy, UsagePage, UsagePlace, UsageRange};
 pub use totals::RequestUsage;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{Fleet, Register};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
-use self::totals::{Totals, UnwrittenTotal};
+use self::totals::{Counters, Part, Totals, UnwrittenTotal};
 use crate::api::projects::Keyring;
 use crate::clock::{Clock, Deadline, Micros, jittered};
 use crate::store::StoreError;
@@ -53,6 +56,8 @@ const INSTANCES_TTL: Duration = Duration::from_hours(72);
 /// Values of an instance's register: it goes on counting on the day, or has written all of it.
 const COUNTING: &[u8] = b"1";
 const FINISHED: &[u8] = b"2";
+/// Most maps that are read or removed in one call.
+const MAPS_PER_CALL: usize = 1_000;
 
 /// The usage that this instance counts and shows. Clones share it.
 #[derive(Clone, Debug)]
@@ -112,7 +117,7 @@ impl UsageRecorder {
             let until_midnight = midnight.since(self.0.clock.now()).into();
             let is_tick = timeout(until_midnight, ticks.tick()).await.is_ok();
             if self.is_another_day() {
-                self.read();
+                self.read().await;
             }
             until_write -= if is_tick { LOOK_INTERVAL.min(until_write) } else { Duration::ZERO };
             if until_write.is_zero() {
@@ -139,8 +144,8 @@ impl UsageRecorder {
     /// [`StoreError`] if some is possibly left. It is removed with the next write that succeeds.
     pub async fn remove(&self, project: &str, deadline: Deadline) -> Result<(), StoreError> {
         let _turn = self.0.writing.lock().await;
-        self.read();
-        self.0.fleet.remove_registers(&self.0.maps_of(project), deadline).await
+        self.read().await;
+        self.0.remove(project, deadline).await
     }
 
     /// Returns `true` if the day of the last reading is not the one by the clock.
@@ -150,10 +155,21 @@ impl UsageRecorder {
     }
 
     /// Assigns what was counted since the last reading to its day.
-    fn read(&self) {
+    async fn read(&self) {
+        let recorder = self.clone();
+        // It takes 20 ms for 100,000 rules.
+        let read = spawn_blocking(move || recorder.read_now()).await;
+        debug_assert!(read.is_ok(), "reading does not panic");
+    }
+
+    fn read_now(&self) {
         self.0.clock.follow_wall_time();
-        let counters = self.0.metrics.project_counters();
         let mut state = self.state();
+        let counters = Counters {
+            projects: self.0.metrics.project_counters(),
+            keys: self.0.keyring.requests(),
+            rules: self.0.metrics.all_rule_totals(),
+        };
         let before = state.day;
         state.totals.read(before, counters);
         let now = self.0.clock.now();
@@ -165,7 +181,7 @@ impl UsageRecorder {
 
     async fn write_all(&self, phase: Phase, deadline: Deadline) {
         let _turn = self.0.writing.lock().await;
-        self.read();
+        self.read().await;
         let written = self.try_write(phase, deadline).await;
         let was_failing = std::mem::replace(&mut self.state().is_failing, written.is_err());
         match written {
@@ -190,8 +206,7 @@ impl UsageRecorder {
     async fn remove_removed(&self, deadline: Deadline) -> Result<(), StoreError> {
         let removed = std::mem::take(&mut self.state().totals.removed);
         for (at, project) in removed.iter().enumerate() {
-            let maps = self.0.maps_of(project);
-            if let Err(error) = self.0.fleet.remove_registers(&maps, deadline).await {
+            if let Err(error) = self.0.remove(project, deadline).await {
                 self.state().totals.removed.extend_from_slice(&removed[at..]);
                 return Err(error);
             }
@@ -204,6 +219,7 @@ impl UsageRecorder {
     async fn write_totals(&self, deadline: Deadline) -> Result<(), StoreError> {
         loop {
             let (write, unwritten, counting) = self.state().totals.unwritten();
+            let listed = self.write_names(&unwritten, deadline).await;
             let registers: Vec<_> = unwritten.iter().map(|total| register(write, total)).collect();
             let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
             let of_day =
@@ -218,10 +234,33 @@ impl UsageRecorder {
                 continue;
             }
             let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
-            let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).collect();
-            self.state().totals.written(&done);
-            return raised.into_iter().chain(counts).try_for_each(|raised| raised.map(drop));
+            // A total without its name can't be found.
+            let is_found = |total: &UnwrittenTotal| total.part == Part::Whole || listed.is_ok();
+            let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).filter(is_found).collect();
+            self.state().totals.written(done);
+            let raised = raised.into_iter().chain(counts);
+            return listed.and(raised.map(|raised| raised.map(drop)).collect());
         }
+    }
+
+    /// Writes the names of totals. Each time, because another instance may have removed the project.
+    async fn write_names(
+        &self,
+        unwritten: &[UnwrittenTotal],
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let names = unwritten.iter().filter_map(|total| {
+            let (by, name) = match &total.part {
+                Part::Key(id) => (UsageBy::Key, id),
+                Part::Rule(name) if !name.is_empty() => (UsageBy::Rule, name),
+                Part::Whole | Part::Rule(_) => return None,
+            };
+            let map = map_of_names(&total.project, total.day, by);
+            Some(Register { map, name: name.to_string(), value: b"1".to_vec() })
+        });
+        let names: Vec<_> = names.collect();
+        let raised = self.0.fleet.raise(&names, TTL, deadline).await;
+        raised.into_iter().try_for_each(|raised| raised.map(drop))
     }
 
     /// Writes that this instance has written all of the days that are over for it.
@@ -245,11 +284,26 @@ impl UsageRecorder {
 }
 
 impl SharedRecorder {
-    /// Returns every map that a project may have by now.
-    fn maps_of(&self, project: &str) -> Vec<String> {
+    /// Removes every map that a project may have by now, and the lists of their names last.
+    async fn remove(&self, project: &str, deadline: Deadline) -> Result<(), StoreError> {
         let today = Day::at(self.clock.now());
-        let days = today.minus(KEPT_DAYS + 2).up_to(today.plus(1));
-        days.map(|day| map_of_day(project, day)).chain([last_used::map(project)]).collect()
+        let mut maps = vec![last_used::map(project)];
+        let mut lists = Vec::new();
+        for day in today.minus(KEPT_DAYS + 2).up_to(today.plus(1)) {
+            let of = |part| map_of(project, day, &part);
+            maps.extend([of(Part::Whole), of(Part::Rule(Arc::default()))]);
+            let by = [UsageBy::Key, UsageBy::Rule];
+            let of_day = by.map(|by| map_of_names(project, day, by));
+            let names = self.fleet.registers(&of_day, deadline).await?;
+            for (by, names) in by.into_iter().zip(names) {
+                maps.extend(names.iter().map(|(name, _)| of(by.part(name))));
+            }
+            lists.extend(of_day);
+        }
+        for some in maps.chunks(MAPS_PER_CALL).chain([&*lists]) {
+            self.fleet.remove_registers(some, deadline).await?;
+        }
+        Ok(())
     }
 }
 
@@ -258,9 +312,20 @@ fn prefix(project: &str) -> String {
     if project.is_empty() { String::new() } else { format!("p:{project}:") }
 }
 
-/// Returns the map with the totals of a project on a day.
-fn map_of_day(project: &str, day: Day) -> String {
-    format!("{}usage:{day}", prefix(project))
+/// Returns the map with the totals of a part of a project on a day.
+fn map_of(project: &str, day: Day, part: &Part) -> String {
+    let whole = format!("{}usage:{day}", prefix(project));
+    match part {
+        Part::Whole => whole,
+        Part::Key(id) => format!("{whole}:key:{id}"),
+        Part::Rule(name) => format!("{whole}:rule:{name}"),
+    }
+}
+
+/// Returns the map with the names of a project's totals on a day.
+fn map_of_names(project: &str, day: Day, by: UsageBy) -> String {
+    let kind = if by == UsageBy::Key { "keys" } else { "rules" };
+    format!("{}usage:{day}:{kind}", prefix(project))
 }
 
 /// Returns the map of the instances that count on a day.
@@ -273,10 +338,11 @@ fn register_of_day(day: Day, name: &str, value: &[u8]) -> Register {
 }
 
 /// Returns the register of a total. A later write has a larger value.
-fn register(write: u64, UnwrittenTotal { day, name, project, total }: &UnwrittenTotal) -> Register {
+fn register(write: u64, unwritten: &UnwrittenTotal) -> Register {
+    let UnwrittenTotal { day, name, project, part, total, .. } = unwritten;
     let RequestUsage { allowed, denied, units } = total;
     let value = format!("{write:012} {allowed} {denied} {units}").into_bytes();
-    Register { map: map_of_day(project, *day), name: name.clone(), value }
+    Register { map: map_of(project, *day, part), name: name.clone(), value }
 }
 
 /// Returns the total in a register; `None` if a later release has written it.

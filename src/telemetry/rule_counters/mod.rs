@@ -155,6 +155,12 @@ impl CountedRule {
         }
     }
 
+    /// Counts units without a decision.
+    pub(super) fn count_units(&self, units: u64) {
+        let shard = &self.decisions.get_or_init(Box::default)[shard_index()];
+        shard.more_units.fetch_add(units, Ordering::Relaxed);
+    }
+
     #[cold]
     fn count_other(&self, outcome: CountedOutcome, source: Source) {
         if let Some(at) = position(source).checked_sub(1) {

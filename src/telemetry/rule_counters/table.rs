@@ -27,6 +27,8 @@ struct Rules {
     /// Decisions of rules that were shown together with others, and are no longer in force.
     left_decisions: BTreeMap<OtherSeries, u64>,
     left_candidates: BTreeMap<(u64, &'static str), u64>,
+    /// Totals of rules that were dropped since they were last asked for: at most [`RuleTable::MAX_DROPPED`].
+    dropped: Vec<RuleTotals>,
     last_id: u64,
 }
 
@@ -45,6 +47,8 @@ pub(in crate::telemetry) struct CandidateSeries(RuleTable);
 impl RuleTable {
     /// Most retired rules that are kept while nobody reads the totals.
     const MAX_RETIRED: usize = 1_000;
+    /// Most dropped rules whose totals are kept while nobody asks for them.
+    const MAX_DROPPED: usize = 100_000;
 
     /// Returns the counters of a rule: those that it has, if it is in force.
     pub(in crate::telemetry) fn rule(
@@ -82,8 +86,20 @@ impl RuleTable {
         let mut rules = self.lock();
         let totals = rules.totals();
         let rules = &mut *rules;
-        rules.retired.retain(|rule| Arc::strong_count(rule) > 1);
         let (decisions, candidates) = (&mut rules.left_decisions, &mut rules.left_candidates);
+        let dropped = &mut rules.dropped;
+        let mut drop = |rule: &CountedRule| {
+            if dropped.len() < Self::MAX_DROPPED {
+                rule.add_totals(dropped);
+            }
+        };
+        rules.retired.retain(|rule| {
+            let is_held = Arc::strong_count(rule) > 1;
+            if !is_held {
+                drop(rule);
+            }
+            is_held
+        });
         rules.by_identity.retain(|(.., label), rule| {
             // Observers of rules in force hold their counters. Detailed labels stay.
             let is_left = *label != Label::Named && Arc::strong_count(rule) == 1;
@@ -91,8 +107,20 @@ impl RuleTable {
                 add_decisions(decisions, rule);
                 add_candidates(candidates, rule);
             }
+            if is_left {
+                drop(rule);
+            }
             !is_left
         });
+        totals
+    }
+
+    /// Returns what each rule that has counted anything has counted so far, and for the last time that of
+    /// rules that [`Self::last_totals`] has dropped.
+    pub(in crate::telemetry) fn totals_and_dropped(&self) -> Vec<RuleTotals> {
+        let mut rules = self.lock();
+        let mut totals = std::mem::take(&mut rules.dropped);
+        totals.extend(rules.totals());
         totals
     }
 
@@ -272,6 +300,9 @@ mod tests {
         assert_eq!(table.totals().len(), 3);
         assert_eq!(table.last_totals().len(), 3);
         assert_eq!(table.last_totals().len(), 0);
+        // Who reads all totals finds those that were dropped, once.
+        let read = || table.totals_and_dropped().iter().map(|one| one.counts.allowed).sum::<u64>();
+        assert_eq!((read(), read()), (3, 0));
         let left = ("gcra", "allowed", "store");
         assert_eq!(table.lock().left_decisions, BTreeMap::from([(left, 1)]));
         of("other", Label::Other);

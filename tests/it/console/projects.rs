@@ -293,13 +293,22 @@ async fn usage_is_shown_and_downloaded() {
     {
         assert!(page.contains(text), "{text}: {page}");
     }
+    for (by, texts) in [
+        ("key", ["Usage by key", "usage.csv?project=shop&amp;by=key"]),
+        ("rule", ["Usage by rule", "<th scope=\"row\">pay</th>"]),
+    ] {
+        let page = browser.get(&format!("project?id=shop&by={by}")).await.body;
+        assert!(texts.iter().all(|text| page.contains(text)), "{page}");
+    }
+    let file = browser.get("usage.csv?project=shop&by=rule").await;
+    assert!(file.body.trim_end().ends_with(",pay"), "{}", file.body);
     let file = browser.get("usage.csv?project=shop").await;
     let content_type = file.header("content-type").expect("a type");
     assert!(content_type.starts_with("text/csv"), "{content_type}");
     let disposition = file.header("content-disposition").expect("a disposition");
     assert_eq!(disposition, "attachment; filename=\"usage-shop.csv\"");
     let mut lines = file.body.split("\r\n");
-    let header = "project_id,day,allowed,denied,units,preliminary";
+    let header = "project_id,day,allowed,denied,units,preliminary,key,rule";
     assert_eq!(lines.next(), Some(header));
     assert!(lines.next().is_some_and(|line| line.starts_with("shop,") && line.contains(",2,")));
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::api::projects::{Keyring, ProjectId};
-use rlaas::api::usage::{DailyUsage, Day, RequestUsage, UsageRange, UsageRecorder};
+use rlaas::api::usage::{
+    DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageRange, UsageRecorder,
+};
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
+use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
@@ -58,14 +60,42 @@ impl Counting {
 
     async fn list(&self, project: &str) -> Vec<DailyUsage> {
         let projects = vec![project_id(project)];
-        let page = self.usage.list(projects, UsageRange::default(), None, 100, soon()).await;
+        let all = (UsageBy::Day, UsageRange::default());
+        let page = self.usage.list(projects, all, None, 100, soon()).await;
         page.expect("usage").rows
+    }
+
+    /// Makes a request for a resource.
+    fn request_for(&self, resource: &str) {
+        let request = Request::user("alice").resource(resource).in_project("shop");
+        let decided = self.limiter.check_now(&request.build().expect("a request"));
+        decided.expect("decided in memory").expect("a verdict");
+    }
+
+    /// Returns allowed and denied requests and units by rule and day, page by page.
+    async fn by_rule(&self, size: usize) -> Vec<(String, [u64; 3])> {
+        let (mut rows, mut after): (_, Option<UsagePlace>) = (Vec::new(), None);
+        loop {
+            let (projects, all) = (vec![project_id("shop")], UsageRange::default());
+            let by = (UsageBy::Rule, all);
+            let page = self.usage.list(projects, by, after.as_ref(), size, soon()).await;
+            let page = page.expect("usage");
+            assert!(page.rows.len() <= size);
+            rows.extend(page.rows.into_iter().map(|DailyUsage { name, usage, .. }| {
+                (name, [usage.allowed, usage.denied, usage.units])
+            }));
+            after = page.next;
+            if after.is_none() {
+                return rows;
+            }
+        }
     }
 }
 
 fn row(time: Timestamp, [allowed, denied, units]: [u64; 3], is_preliminary: bool) -> DailyUsage {
     let usage = RequestUsage { allowed, denied, units };
-    DailyUsage { project: project_id("shop"), day: Day::at(time), usage, is_preliminary }
+    let (project, name) = (project_id("shop"), String::new());
+    DailyUsage { project, day: Day::at(time), name, usage, is_preliminary }
 }
 
 async fn redis_instance(redis: &RedisServer) -> Instance {
@@ -103,7 +133,8 @@ async fn repeated_writes_count_once_and_instances_add_up() {
         let days = if is_of_project { 41..=42 } else { 2..=3 };
         assert!(days.contains(&(left / 86_400)), "{key}: {left}");
     }
-    assert_eq!(keys.len(), 2, "{keys:?}");
+    // The project's, that of its rule, the list of its rules, and the instances.
+    assert_eq!(keys.len(), 4, "{keys:?}");
 }
 
 #[tokio::test]
@@ -179,12 +210,12 @@ async fn store_that_was_away_or_lost_everything_gets_all_of_it() {
     redis.kill();
     one.request("shop", 2);
     one.usage.write().await;
-    let away = one.usage.list(vec![project_id("shop")], UsageRange::default(), None, 1, soon());
+    let away = one.usage.list(vec![project_id("shop")], Default::default(), None, 1, soon());
     away.await.expect_err("the store is away");
     redis.restart();
     eventually("the store is back", Duration::from_secs(10), async || {
         one.usage.write().await;
-        redis.query::<Vec<String>>(&["KEYS", "rlaas:p:*"]).len() == 2
+        redis.query::<Vec<String>>(&["KEYS", "rlaas:p:*"]).len() == 6
     })
     .await;
     let other = Counting::new(&store.fleet, "other", &clock);
@@ -213,7 +244,7 @@ async fn forty_days_are_listed_in_pages_by_project_and_day() {
     let (mut rows, mut after, mut pages) = (Vec::new(), None, 0);
     loop {
         let projects = vec![project_id("shop"), project_id("_"), project_id("blog")];
-        let page = one.usage.list(projects, UsageRange::default(), after.as_ref(), 33, soon());
+        let page = one.usage.list(projects, Default::default(), after.as_ref(), 33, soon());
         let page = page.await.expect("usage");
         rows.extend(page.rows);
         pages += 1;
@@ -229,7 +260,8 @@ async fn forty_days_are_listed_in_pages_by_project_and_day() {
     assert_eq!(places[0], (project_id("blog"), Day::at(first)));
     assert_eq!(places[79], (project_id("shop"), Day::at(last)));
     let range = UsageRange { first: Some(Day::at(T0)), last: Some(Day::at(first)) };
-    let page = one.usage.list(vec![project_id("shop")], range, None, 100, soon()).await;
+    let page =
+        one.usage.list(vec![project_id("shop")], (UsageBy::Day, range), None, 100, soon()).await;
     assert_eq!(page.expect("usage").rows.len(), 1, "days before the last 40 are not kept");
 }
 
@@ -249,10 +281,56 @@ async fn removed_project_leaves_nothing() {
     // An instance that learns of it later has written once more.
     other.request("shop", 1);
     other.usage.write().await;
-    assert_eq!(keys().len(), 1);
+    assert_eq!(keys().len(), 3);
     other.limiter.remove_project("shop");
     other.usage.write().await;
     assert_eq!(keys(), <[String; 0]>::default());
+}
+
+/// Returns rules by this name and of a resource each.
+fn rules_named(names: impl IntoIterator<Item = String>) -> RuleSet {
+    let limit = Limit::new(3, DAY).expect("a limit");
+    let default = Rule::new_default(Algorithm::Gcra, limit);
+    let rule = |name: String| {
+        let matcher = Matcher { patterns: vec![(Part::Resource, Pattern::one(&name))] };
+        Rule { name: name.into(), matcher, ..default.clone() }
+    };
+    let rules = names.into_iter().map(rule).collect();
+    RuleSet::new(default, rules).with_unmatched(Unmatched::DefaultRule)
+}
+
+#[tokio::test]
+async fn rules_have_rows_of_their_own_and_the_rest_is_together() {
+    let (fleet, clock) = (memory_fleet(), ManualClock::new(T0));
+    let [one, other] = ["one", "other"].map(|name| Counting::new(&fleet, name, &clock));
+    let named = |number: usize| format!("rule-{number:04}");
+    for instance in [&one, &other] {
+        instance.limiter.replace_project_rules("shop", rules_named((0..1_100).map(named)));
+    }
+    (0..4).for_each(|_| one.request_for("rule-0003"));
+    other.request_for("rule-0003");
+    let first = [("rule-0003".to_owned(), [4, 1, 4])];
+    one.usage.write().await;
+    other.usage.write().await;
+    for instance in [&one, &other] {
+        assert_eq!(instance.by_rule(10).await, first);
+    }
+    // 999 more have a place.
+    (0..1_100).for_each(|number| one.request_for(&named(number)));
+    one.usage.write().await;
+    let all = other.by_rule(300).await;
+    assert_eq!(all.len(), 1_001);
+    assert_eq!(all[0], (String::new(), [100, 0, 100]));
+    let sum = all
+        .iter()
+        .fold([0; 2], |sum, (_, [allowed, denied, _])| [sum[0] + allowed, sum[1] + denied]);
+    assert_eq!(sum, [1_103, 2], "{sum:?}");
+    assert!(all.is_sorted_by(|a, b| a.0 < b.0));
+    // The next day begins with 0.
+    clock.set(T0 + DAY);
+    one.usage.write().await;
+    one.request_for("rule-0001");
+    assert_eq!(one.by_rule(3_000).await.len(), 1_002);
 }
 
 fn memory_fleet() -> Fleet {
@@ -299,7 +377,7 @@ async fn servers_share_usage_and_show_it_as_values() {
         assert!(head.to_lowercase().contains("content-type: text/csv"), "{head}");
         parsed_csv(&body)
     };
-    let header = ["project_id", "day", "allowed", "denied", "units", "preliminary"];
+    let header = ["project_id", "day", "allowed", "denied", "units", "preliminary", "key", "rule"];
     let of_stopped = usage().await;
     assert_eq!(of_stopped[0], header);
     assert!(["2", "4"].contains(&of_stopped[1][2].as_str()), "{of_stopped:?}");
@@ -310,7 +388,7 @@ async fn servers_share_usage_and_show_it_as_values() {
     killed.signal("KILL");
     killed.wait();
     let records = usage().await;
-    assert_eq!(records[1], ["_", &today.to_string(), "4", "0", "4", "true"]);
+    assert_eq!(records[1], ["_", &today.to_string(), "4", "0", "4", "true", "", ""]);
     let (status, body) = asked.get("/v1/projects/-/usage?firstDay=2026-02-30").await;
     assert_eq!(status, 400, "{body}");
     assert!(body.contains("first_day must be a UTC day"), "{body}");

@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult, Rule};
+use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
+use rlaas_proto::ratelimit::v1::{
+    Algorithm, CheckBatchRequest, CheckRequest, CheckResult, CommitRequest, ReportRequest,
+    ReserveRequest, Rule,
+};
 use rlaas_testkit::cluster::RedisCluster;
-use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::process::{Rlaas, check, connect, request};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::Value;
@@ -142,12 +146,17 @@ async fn make_descriptor_requests(server: &Rlaas, user: impl Fn(&str) -> String)
 
 /// Returns the usage of all days by project.
 async fn usage(server: &Rlaas) -> BTreeMap<String, Numbers> {
-    let (status, body) = server.get("/v1/projects/-/usage").await;
+    sums(server, "/v1/projects/-/usage", "projectId").await
+}
+
+/// Returns the usage of all days by what a field of the rows says.
+async fn sums(server: &Rlaas, path: &str, field: &str) -> BTreeMap<String, Numbers> {
+    let (status, body) = server.get(path).await;
     assert_eq!(status, 200, "{body}");
     let body: Value = serde_json::from_str(&body).expect("JSON");
     let mut usage = BTreeMap::<String, Numbers>::new();
     for row in body["usage"].as_array().expect("rows") {
-        let numbers = usage.entry(row["projectId"].as_str().expect("an id").to_owned());
+        let numbers = usage.entry(row[field].as_str().expect("a name").to_owned());
         let numbers = numbers.or_default();
         for (number, field) in numbers.iter_mut().zip(["allowed", "denied", "units"]) {
             *number += row[field].as_str().and_then(|text| text.parse::<u64>().ok()).expect(field);
@@ -169,6 +178,58 @@ async fn requests_of_every_protocol_count_once() {
     let secret = create_shop(&server).await;
     make_requests(&server, &secret, "first").await;
     assert_eq!(usage(&server).await, expected(1));
+    // By key and by rule they are the same requests.
+    let id = listed(&server, &secret).await.id;
+    let by_key = sums(&server, "/v1/projects/shop/usage?by=key", "keyId").await;
+    assert_eq!(by_key, [(id.clone(), OF_SHOP)].into());
+    let by_rule = sums(&server, "/v1/projects/shop/usage?by=rule", "rule").await;
+    assert_eq!(by_rule, [("pay".to_owned(), OF_SHOP)].into());
+    let without_key = sums(&server, "/v1/projects/_/usage?by=USAGE_BY_KEY", "keyId").await;
+    assert_eq!(without_key, [(String::new(), OF_NONE)].into());
+    // Another key of the project, and a change of the key that was used.
+    let other = new_key(&server).await;
+    reserve_and_report(&server, &other).await;
+    let other = listed(&server, &other).await.id;
+    let of_other = [1, 0, 4 + 3];
+    let by_key = sums(&server, "/v1/projects/shop/usage?by=key", "keyId").await;
+    assert_eq!(by_key, [(id, OF_SHOP), (other, of_other)].into());
+    let by_rule = sums(&server, "/v1/projects/shop/usage?by=rule", "rule").await;
+    assert_eq!(by_rule["tokens"], [2, 0, 4 + 3], "{by_rule:?}");
+    let (status, body) = server.get("/v1/projects/shop/usage?by=week").await;
+    assert!(status == 400 && body.contains("by must be USAGE_BY_UNSPECIFIED or"), "{body}");
+}
+
+/// Reserves units with a key, of which it charges four, and reports three more.
+async fn reserve_and_report(server: &Rlaas, secret: &str) {
+    let tokens =
+        Rule { reservable: true, post_paid: true, hold: None, ..rule("tokens", "/tokens") };
+    let tokens = Rule { max_requests: 100, algorithm: Algorithm::TokenBucket.into(), ..tokens };
+    let create = proto::CreateRuleRequest {
+        project_id: "shop".to_owned(),
+        rule: Some(tokens),
+        ..Default::default()
+    };
+    client(server, "").await.create_rule(create).await.expect("a rule");
+    let tokens = |cost| CheckRequest {
+        resource: "/tokens".to_owned(),
+        cost: Some(cost),
+        ..request("alice")
+    };
+    let mut reservations = ReservationServiceClient::new(connect(server.grpc()).await);
+    let reserve = ReserveRequest { request: Some(tokens(10)), ttl: None };
+    let reserved =
+        reservations.reserve(with_key(secret, reserve)).await.expect("held").into_inner();
+    let commit = CommitRequest {
+        reservation_id: reserved.reservation_id,
+        actual: Some(4),
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        let commit = with_key(secret, commit.clone());
+        reservations.commit(commit).await.expect("settled");
+    }
+    let report = ReportRequest { request: Some(tokens(3)) };
+    server.client().await.report(with_key(secret, report)).await.expect("counted");
 }
 
 #[tokio::test]

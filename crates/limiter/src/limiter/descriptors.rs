@@ -173,7 +173,7 @@ impl Limiter {
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
-        snapshot.count_request(done.plan.units, verdict.is_allowed());
+        self.count_request(&snapshot, done.plan.units, verdict.is_allowed());
         Ok((verdict, done))
     }
 

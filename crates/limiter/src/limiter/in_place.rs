@@ -26,10 +26,10 @@ impl Limiter {
             && let Some(reply) = self.store.execute_one_now(&store_hit, deadline)
         {
             let results = [Some(HitResult { reply, source: Source::Store })];
-            return Some(Ok(snapshot.fold(plan, &results)));
+            return Some(Ok(self.fold(snapshot, plan, &results)));
         }
         let executed = self.execute_now(snapshot, plan, deadline)?;
-        Some(executed.map(|executed| snapshot.fold_executed(plan, &executed)))
+        Some(executed.map(|executed| self.fold_executed(snapshot, plan, &executed)))
     }
 
     /// Executes a plan that needs no waiting: in memory, or from the deny cache.

@@ -53,7 +53,7 @@ use self::pending::ExecutedPlan;
 use self::projects::ProjectSnapshots;
 use crate::clock::{Clock, Deadline};
 use crate::idempotency::{Operation, RequestIdError};
-use crate::observer::{Observer, RequestEvent};
+use crate::observer::{Observer, ProjectObserver, RequestEvent};
 use crate::operation::{Receipt, StoreId};
 use crate::plan::Plan;
 use crate::reservation::Reservation;
@@ -67,6 +67,8 @@ use crate::store::{MemorySettings, MemoryStore, Store, StoreError};
 pub struct Limiter {
     store: Store,
     shared: Arc<Shared>,
+    /// Observer of requests beside that of their projects.
+    caller: Option<Arc<dyn ProjectObserver>>,
 }
 
 /// The outcome of a report.
@@ -199,7 +201,7 @@ impl Limiter {
             request_ids: RequestIds::new(),
             observer,
         };
-        let limiter = Self { store, shared: Arc::new(shared) };
+        let limiter = Self { store, shared: Arc::new(shared), caller: None };
         limiter.declare_rules();
         limiter
     }
@@ -290,7 +292,7 @@ impl Limiter {
             return Ok((verdict, Vec::new()));
         }
         let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = snapshot.fold_executed(&plan, &executed);
+        let verdict = self.fold_executed(&snapshot, &plan, &executed);
         Ok((verdict, receipts::receipts(&snapshot.rules, plan, &executed.results)))
     }
 
@@ -318,7 +320,7 @@ impl Limiter {
         plan.once = self.record_of(request, Operation::Report)?;
         let ExecutedPlan { plan, executed } = self.execute(&snapshot, plan, deadline).await?;
         let uncounted = if executed.replayed { 0 } else { executed.uncounted(&plan) };
-        Ok(Reported { verdict: snapshot.fold_executed(&plan, &executed), uncounted })
+        Ok(Reported { verdict: self.fold_executed(&snapshot, &plan, &executed), uncounted })
     }
 
     /// Returns the store, for its name, its health and its background work.
@@ -338,7 +340,14 @@ impl Limiter {
     /// before [`Limiter::run`] starts, no shared connections are opened.
     pub fn for_worker(&self) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (store, keep) = self.store.for_worker();
-        (Self { store, shared: Arc::clone(&self.shared) }, keep)
+        (Self { store, ..self.clone() }, keep)
+    }
+
+    /// Returns the limiter with an observer of its requests, beside the observer of their projects:
+    /// it sees what that one sees.
+    #[must_use]
+    pub fn observed_by(&self, caller: Arc<dyn ProjectObserver>) -> Self {
+        Self { caller: Some(caller), ..self.clone() }
     }
 
     /// Returns the rules that decide a request: those of its project.
@@ -395,7 +404,7 @@ impl Limiter {
             return Ok(());
         }
         if snapshot.rules.unmatched() == Unmatched::Deny {
-            snapshot.count_request(plan.units, false);
+            self.count_request(snapshot, plan.units, false);
             self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }

@@ -109,11 +109,13 @@ impl PendingCheck {
         let refuses_nothing = plan.refuses_nothing();
         let units = plan.units;
         match limiter.call_store(&snapshot, plan, deadline).await {
-            Ok(ExecutedPlan { plan, executed }) => Ok(snapshot.fold_executed(&plan, &executed)),
+            Ok(ExecutedPlan { plan, executed }) => {
+                Ok(limiter.fold_executed(&snapshot, &plan, &executed))
+            }
             Err(error @ CheckError::RequestId(_)) => Err(error),
             // Only rules in shadow mode apply, whose failure does not matter.
             Err(_) if refuses_nothing => {
-                snapshot.count_request(units, true);
+                limiter.count_request(&snapshot, units, true);
                 Ok(Verdict::unmatched())
             }
             Err(error) => Err(error),

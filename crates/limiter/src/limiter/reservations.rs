@@ -103,7 +103,7 @@ impl Limiter {
             plan.once.as_ref().map_or_else(random_number, |record| record.id ^ record.fingerprint);
         self.set_reservation(&snapshot.rules, &mut plan, number, hold_for)?;
         let done = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = snapshot.fold_executed(&done.plan, &done.executed);
+        let verdict = self.fold_executed(&snapshot, &done.plan, &done.executed);
         let reservation = done.reservation(request.project(), number)?;
         Ok(Reserved { verdict, reservation })
     }
@@ -152,7 +152,7 @@ impl Limiter {
         let ReservationReply::Held { ends_at } = changed.became else {
             return Err(CheckError::NoReservation);
         };
-        Ok((snapshot.fold(&plan, &changed.results), ends_at))
+        Ok((self.fold(&snapshot, &plan, &changed.results), ends_at))
     }
 
     /// Ends a reservation: charges the actual cost, whatever is left, and returns the rest. A
@@ -295,9 +295,14 @@ impl Limiter {
             return Err(CheckError::NoReservation);
         };
         if !replayed {
+            for (rule, one) in &settlements {
+                if let Some(hit) = plan.hits.iter().find(|hit| hit.key.rule() == &**rule) {
+                    snapshot.observers.get(hit.rule).charged(one.charged);
+                }
+            }
             let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
             let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
-            snapshot.count_request(RequestUnits::Report(units.unwrap_or(most)), true);
+            self.count_request(snapshot, RequestUnits::Report(units.unwrap_or(most)), true);
         }
         Ok((settlements, replayed, changed.is_partial))
     }
@@ -368,7 +373,11 @@ impl Limiter {
             }
         }
         if !replayed {
-            snapshot.count_request(plan.units, true);
+            for (hit, result) in plan.hits.iter().zip(&results) {
+                let counted = result.as_ref().map_or(0, |result| result.reply.taken);
+                snapshot.observers.get(hit.rule).charged(counted);
+            }
+            self.count_request(snapshot, plan.units, true);
         }
         Ok((results, replayed))
     }

@@ -43,49 +43,6 @@ impl Snapshot {
         Self { rules, revision, observers, project }
     }
 
-    /// Folds the outcomes of the hits into a verdict, and reports the decisions.
-    #[inline]
-    pub(super) fn fold(&self, plan: &Plan, results: &[Option<HitResult>]) -> Verdict {
-        let verdict = Verdict::fold(&self.rules, plan, results);
-        // Each result has a decision, in the same order.
-        let decided =
-            plan.hits.iter().zip(results).filter_map(|(hit, one)| Some((hit, one.as_ref()?)));
-        for ((hit, result), decided) in decided.zip(&verdict.decisions) {
-            self.observers.decided(decided, hit, result);
-        }
-        self.count_request(plan.units, verdict.is_allowed());
-        verdict
-    }
-
-    /// Reports the decision on a request as a whole.
-    #[inline]
-    pub(super) fn count_request(&self, units: RequestUnits, is_allowed: bool) {
-        let reported = match units {
-            RequestUnits::Decide { cost, reported } => {
-                let allowed = DecidedRequest::Allowed { units: cost.units() };
-                self.project.decided(if is_allowed { allowed } else { DecidedRequest::Denied });
-                reported
-            }
-            RequestUnits::Report(reported) => reported,
-        };
-        if reported != Cost::NONE {
-            self.project.reported(reported.units());
-        }
-    }
-
-    /// As [`Snapshot::fold`]. Replays are not reported: their decisions were, when they were made.
-    pub(super) fn fold_executed(&self, plan: &Plan, executed: &Executed) -> Verdict {
-        if !executed.replayed {
-            if !plan.candidates.is_empty() {
-                self.report_candidates(plan, executed);
-            }
-            return self.fold(plan, &executed.results);
-        }
-        let mut verdict = Verdict::fold(&self.rules, plan, &executed.results);
-        verdict.replayed = true;
-        verdict
-    }
-
     /// Reports the decisions of candidates, and of the rule on the same requests, aside from those
     /// that an override decides.
     #[cold]
@@ -118,6 +75,52 @@ impl Snapshot {
 }
 
 impl Limiter {
+    /// Folds the outcomes of the hits into a verdict, and reports the decisions.
+    #[inline]
+    pub(super) fn fold(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        results: &[Option<HitResult>],
+    ) -> Verdict {
+        let verdict = Verdict::fold(&snapshot.rules, plan, results);
+        // Each result has a decision, in the same order.
+        let decided =
+            plan.hits.iter().zip(results).filter_map(|(hit, one)| Some((hit, one.as_ref()?)));
+        for ((hit, result), decided) in decided.zip(&verdict.decisions) {
+            snapshot.observers.decided(decided, hit, result);
+        }
+        self.count_request(snapshot, plan.units, verdict.is_allowed());
+        verdict
+    }
+
+    /// Reports the decision on a request as a whole.
+    #[inline]
+    pub(super) fn count_request(&self, snapshot: &Snapshot, units: RequestUnits, is_allowed: bool) {
+        report_request(&*snapshot.project, units, is_allowed);
+        if let Some(caller) = &self.caller {
+            report_request(&**caller, units, is_allowed);
+        }
+    }
+
+    /// As [`Limiter::fold`]. Replays are not reported: their decisions were, when they were made.
+    pub(super) fn fold_executed(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        executed: &Executed,
+    ) -> Verdict {
+        if !executed.replayed {
+            if !plan.candidates.is_empty() {
+                snapshot.report_candidates(plan, executed);
+            }
+            return self.fold(snapshot, plan, &executed.results);
+        }
+        let mut verdict = Verdict::fold(&snapshot.rules, plan, &executed.results);
+        verdict.replayed = true;
+        verdict
+    }
+
     /// Replaces all rules at once, and returns the new revision. States are kept. If the rules are
     /// the same, the revision stays. Concurrent calls are serialised.
     pub fn replace_rules(&self, rules: RuleSet) -> u64 {
@@ -182,6 +185,21 @@ impl Limiter {
         for rule in removed.filter(|rule| !in_force.contains(&identity(rule))) {
             self.shared.observer.forget_rule(rule.name, rule.algorithm);
         }
+    }
+}
+
+#[inline]
+fn report_request(observer: &dyn ProjectObserver, units: RequestUnits, is_allowed: bool) {
+    let reported = match units {
+        RequestUnits::Decide { cost, reported } => {
+            let allowed = DecidedRequest::Allowed { units: cost.units() };
+            observer.decided(if is_allowed { allowed } else { DecidedRequest::Denied });
+            reported
+        }
+        RequestUnits::Report(reported) => reported,
+    };
+    if reported != Cost::NONE {
+        observer.reported(reported.units());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Usage of projects, and the last use of their keys, as messages.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
@@ -10,7 +12,7 @@ use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
 use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
-use crate::api::usage::{DailyUsage, Day, UsageRange};
+use crate::api::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageRange};
 
 /// Longest time that a list may take, whatever deadline its caller has.
 const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
@@ -20,17 +22,17 @@ impl Projects {
         &self,
         request: &Request<proto::ListUsageRequest>,
     ) -> Result<proto::ListUsageResponse, Status> {
-        let proto::ListUsageRequest { project_id, page_size, page_token, first_day, last_day } =
-            request.get_ref();
+        let message = request.get_ref();
+        let proto::ListUsageRequest { project_id, page_size, page_token, .. } = message;
         let projects = self.selected(caller(request)?, project_id)?;
-        let range = range(first_day, last_day)?;
+        let (by, range) = (by(message.by)?, range(&message.first_day, &message.last_day)?);
         let after = place(page_token)?;
         let size = page_count(*page_size)?;
         let deadline = deadline(request.metadata()).or_within(MAX_TIME);
-        let page = self.usage.list(projects, range, after.as_ref(), size, deadline).await;
+        let page = self.usage.list(projects, (by, range), after.as_ref(), size, deadline).await;
         let page = page.map_err(|error| refusals::unavailable(&error))?;
-        let next = page.next.map(|(project, day)| format!("{project}.{day}"));
-        let usage = page.rows.into_iter().map(message).collect();
+        let next = page.next.as_ref().map(token);
+        let usage = page.rows.into_iter().map(|row| row_message(by, row)).collect();
         Ok(proto::ListUsageResponse { usage, next_page_token: next.unwrap_or_default() })
     }
 
@@ -64,21 +66,47 @@ fn range(first: &str, last: &str) -> Result<UsageRange, Status> {
     Ok(range)
 }
 
+fn by(number: i32) -> Result<UsageBy, Status> {
+    match proto::UsageBy::try_from(number) {
+        Ok(proto::UsageBy::Unspecified | proto::UsageBy::Day) => Ok(UsageBy::Day),
+        Ok(proto::UsageBy::Key) => Ok(UsageBy::Key),
+        Ok(proto::UsageBy::Rule) => Ok(UsageBy::Rule),
+        Err(_) => Err(invalid_field("by", "must be USAGE_BY_DAY, USAGE_BY_KEY or USAGE_BY_RULE")),
+    }
+}
+
+/// Returns the token of the page that begins after a place.
+fn token(UsagePlace(project, day, name): &UsagePlace) -> String {
+    let name = name.as_ref().map(|name| format!(".{}", URL_SAFE_NO_PAD.encode(name)));
+    format!("{project}.{day}{}", name.unwrap_or_default())
+}
+
 /// Parses a token: the last place of the page before.
-fn place(token: &str) -> Result<Option<(ProjectId, Day)>, Status> {
+fn place(token: &str) -> Result<Option<UsagePlace>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
     let parse = || {
-        let (project, day) = token.split_once('.')?;
-        Some((ProjectId::try_from(project.to_owned()).ok()?, day.parse().ok()?))
+        let (project, rest) = token.split_once('.')?;
+        let (day, name) = match rest.split_once('.') {
+            Some((day, name)) => (day, Some(URL_SAFE_NO_PAD.decode(name).ok()?)),
+            None => (rest, None),
+        };
+        let name = name.map(String::from_utf8).transpose().ok()?;
+        Some(UsagePlace(ProjectId::try_from(project.to_owned()).ok()?, day.parse().ok()?, name))
     };
     parse().ok_or_else(invalid_page_token).map(Some)
 }
 
-fn message(usage: DailyUsage) -> proto::DailyUsage {
-    let DailyUsage { project, day, usage, is_preliminary } = usage;
+fn row_message(by: UsageBy, row: DailyUsage) -> proto::DailyUsage {
+    let DailyUsage { project, day, name, usage, is_preliminary } = row;
+    let (key_id, rule) = match by {
+        UsageBy::Rule => (String::new(), name),
+        UsageBy::Day | UsageBy::Key => (name, String::new()),
+    };
     proto::DailyUsage {
+        key_id,
+        rule,
         project_id: project.to_string(),
         day: day.to_string(),
         allowed: usage.allowed,

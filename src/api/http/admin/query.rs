@@ -67,6 +67,12 @@ fn json_of(field: &FieldDescriptor, value: String) -> Value {
     match (field.kind(), value.as_str()) {
         (Kind::Bool, "true") => true.into(),
         (Kind::Bool, "false") => false.into(),
+        (Kind::Enum(names), short) => {
+            // `key` stands for USAGE_BY_KEY.
+            let unset = names.default_value().name().to_owned();
+            let full = unset.replace("UNSPECIFIED", &short.to_ascii_uppercase());
+            if names.get_value_by_name(&full).is_some() { full.into() } else { value.into() }
+        }
         _ => value.into(),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use self::usage::download;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{DailyUsage, GetProjectRequest, Project};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, GetProjectRequest, Project, UsageBy};
 
 use self::forms::{DELETE, SETTINGS};
 use self::keys::ListedKeys;
@@ -36,7 +36,9 @@ struct ProjectPage {
     frame: Frame,
     project: Project,
     keys: ListedKeys,
-    /// Days with usage, oldest first; or why they can't be read.
+    /// What the rows of `usage` are of.
+    by: UsageBy,
+    /// Rows of usage, oldest first; or why they can't be read.
     usage: Result<Vec<DailyUsage>, PageError>,
     /// Whether the visitor may change the project.
     is_admin: bool,
@@ -52,10 +54,10 @@ pub(crate) async fn show(visit: Visit) -> Response {
 /// Responds with the page of a project that the visitor may see, given as fields have it.
 async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Response {
     let Visit { console, visitor, .. } = visit;
-    let id = id_of_page(field);
+    let (id, by) = (id_of_page(field), usage::by(&visit.fields));
     let gathered = async {
         let project = project(visitor, id).await?;
-        let (keys, usage) = tokio::join!(keys::list(visitor, id), usage::list(visitor, id));
+        let (keys, usage) = tokio::join!(keys::list(visitor, id), usage::list(visitor, id, by));
         Ok::<_, PageError>((project, keys?, usage))
     };
     let (project, keys, usage) = match gathered.await {
@@ -63,7 +65,7 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
         Err(error) => return console.refuse(error).await,
     };
     let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
-    let page = ProjectPage { frame, project, keys, usage, is_admin, refused };
+    let page = ProjectPage { frame, project, keys, by, usage, is_admin, refused };
     let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
     console.page(status, move || page.render()).await
 }
@@ -99,7 +101,7 @@ impl ProjectPage {
                      be deleted, and the configuration has its policy (unmatched)."
                 }
             } @else { (self.key_part()) }
-            (usage::render(self.id(), &self.usage))
+            (usage::render(self.id(), self.by, &self.usage))
             @if !is_unnamed && self.is_admin { (self.settings()) }
             @if !is_unnamed && self.frame.visitor.is_admin_of_all() { (self.deletion()) }
         };

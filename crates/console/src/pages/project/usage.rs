@@ -1,17 +1,20 @@
-//! The usage of a project by day: the part of the page, and the same as a file.
+//! The usage of a project by day, API key or rule: the part of the page, and the same as a file.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{DailyUsage, ListUsageRequest};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, ListUsageRequest, UsageBy};
 
 use crate::calls::{every, id_of, within};
 use crate::chart;
-use crate::fields::Link;
+use crate::fields::{FormFields, Link};
 use crate::layout::{failure, notice};
 use crate::page_error::PageError;
 use crate::table::table_with_rows;
-use crate::text::number;
+use crate::text::{foreign, number};
 use crate::visit::{Visit, Visitor};
 use rlaas_proto::csv;
 
@@ -21,12 +24,29 @@ const DAY_SECONDS: i64 = 86_400;
 /// Days that are kept.
 const KEPT_DAYS: i64 = 40;
 
-/// Returns the days with usage of a project, oldest first.
-pub(super) async fn list(visitor: &Visitor, id: &str) -> Result<Vec<DailyUsage>, PageError> {
+/// Most keys or rules in a table.
+const MAX_ROWS: usize = 100;
+
+/// Returns what the rows are of, as a visitor asks.
+pub(super) fn by(fields: &FormFields) -> UsageBy {
+    match fields.get("by") {
+        "key" => UsageBy::Key,
+        "rule" => UsageBy::Rule,
+        _ => UsageBy::Day,
+    }
+}
+
+/// Returns rows of usage of a project, oldest first.
+pub(super) async fn list(
+    visitor: &Visitor,
+    id: &str,
+    by: UsageBy,
+) -> Result<Vec<DailyUsage>, PageError> {
     let listed = every(|page_size, page_token| {
         let (mut client, project_id) = (visitor.projects(), id.to_owned());
+        let by = by.into();
         let request =
-            ListUsageRequest { project_id, page_size, page_token, ..ListUsageRequest::default() };
+            ListUsageRequest { project_id, page_size, page_token, by, ..Default::default() };
         async move {
             let page = client.list_usage(within(MAX_TIME, request)).await?.into_inner();
             Ok((page.usage, page.next_page_token))
@@ -36,9 +56,22 @@ pub(super) async fn list(visitor: &Visitor, id: &str) -> Result<Vec<DailyUsage>,
 }
 
 /// Returns the part of the page.
-pub(super) fn render(project: &str, usage: &Result<Vec<DailyUsage>, PageError>) -> Markup {
+pub(super) fn render(
+    project: &str,
+    by: UsageBy,
+    usage: &Result<Vec<DailyUsage>, PageError>,
+) -> Markup {
+    let name = word(by);
     html! {
-        h2 #usage { "Usage by day" }
+        h2 #usage { "Usage by " (name) }
+        p {
+            @for other in [UsageBy::Day, UsageBy::Key, UsageBy::Rule].into_iter().filter(|other| *other != by) {
+                a href={ (Link::to("project").with("id", project).with("by", word(other))) "#usage" } {
+                    "By " (word(other))
+                }
+                " "
+            }
+        }
         @match usage {
             Err(error) => {
                 (failure(&format!("The usage can't be read: {} Load the page again.", error.sentence())))
@@ -46,10 +79,10 @@ pub(super) fn render(project: &str, usage: &Result<Vec<DailyUsage>, PageError>) 
             Ok(days) if days.is_empty() => {
                 p.notice { "No request was decided for the project in the last " (KEPT_DAYS) " days." }
             }
-            Ok(days) => {
-                (usage_chart(days))
+            Ok(rows) => {
+                @if by == UsageBy::Day { (usage_chart(rows)) } @else { (sums(by, rows)) }
                 p {
-                    a href=(Link::to("usage.csv").with("project", project)) download {
+                    a href=(Link::to("usage.csv").with("project", project).with("by", name)) download {
                         "Download as CSV"
                     }
                 }
@@ -72,6 +105,47 @@ fn usage_chart(days: &[DailyUsage]) -> Markup {
         }
         (chart::script())
     }
+}
+
+fn word(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Unspecified | UsageBy::Day => "day",
+        UsageBy::Key => "key",
+        UsageBy::Rule => "rule",
+    }
+}
+
+/// Returns the sums of keys or rules over all days, those with the most units first.
+fn sums(by: UsageBy, rows: &[DailyUsage]) -> Markup {
+    let mut sums = HashMap::<&str, [u64; 3]>::new();
+    for row in rows {
+        let name = if by == UsageBy::Key { &row.key_id } else { &row.rule };
+        let sum = sums.entry(name).or_default();
+        for (sum, more) in sum.iter_mut().zip([row.allowed, row.denied, row.units]) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(name, [allowed, denied, units])| {
+        (Reverse((*units, allowed.saturating_add(*denied))), *name)
+    });
+    let rest = if by == UsageBy::Key { "without a key" } else { "other rules" };
+    let title = if by == UsageBy::Key { "Key" } else { "Rule" };
+    let all = format!("Last {KEPT_DAYS} days. The file has each day");
+    let note = if sums.len() > MAX_ROWS { format!("{all}, and all {}", sums.len()) } else { all };
+    let columns = [(title, false), ("Allowed", true), ("Refused", true), ("Units", true)];
+    table_with_rows(
+        (&format!("usage by {}", word(by)), &note),
+        &columns,
+        &html! {
+            @for (name, numbers) in sums.iter().take(MAX_ROWS) {
+                tr {
+                    th scope="row" { @if name.is_empty() { span.muted { (rest) } } @else { (foreign(name)) } }
+                    @for count in numbers { td.right { (number(*count)) } }
+                }
+            }
+        },
+    )
 }
 
 /// Returns when a day begins, in seconds since the Unix epoch.
@@ -105,7 +179,7 @@ fn table(days: &[DailyUsage]) -> Markup {
 pub(crate) async fn download(visit: Visit) -> Response {
     let Visit { console, visitor, fields } = visit;
     let project = fields.get("project");
-    match list(&visitor, id_of(project)).await {
+    match list(&visitor, id_of(project), by(&fields)).await {
         Ok(days) => file(project, &days),
         Err(error) if error.is_of_access() => console.refuse(error).await,
         Err(error) => {
