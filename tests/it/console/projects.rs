@@ -295,7 +295,7 @@ async fn usage_is_shown_and_downloaded() {
     }
     for (by, texts) in [
         ("key", ["Usage by key", "usage.csv?project=shop&amp;by=key"]),
-        ("rule", ["Usage by rule", "<th scope=\"row\">pay</th>"]),
+        ("rule", ["Usage by rule", "<bdi class=\"foreign\">pay</bdi></th><td class=\"right\">"]),
     ] {
         let page = browser.get(&format!("project?id=shop&by={by}")).await.body;
         assert!(texts.iter().all(|text| page.contains(text)), "{page}");
