@@ -58,7 +58,8 @@ pub(super) fn descriptors_decided(
     request: &DescriptorRequest<'_>,
     decided: &Result<DescriptorVerdict, CheckError>,
 ) {
-    if let Some(recorder) = metrics.recorder() {
+    // A recording has requests by descriptors for the rules of Envoy's files.
+    if let Some(recorder) = metrics.recorder().filter(|_| request.project().is_empty()) {
         recorder.record_descriptors(request, decided);
     }
     let Ok(verdict) = decided else { return };
@@ -72,19 +73,22 @@ pub(super) fn descriptors_decided(
         .filter_map(|(descriptor, answer)| Some((descriptor, &answer.as_ref()?.decided)))
         .collect();
     let folded = if answered.is_empty() {
+        if verdict.is_refused {
+            return;
+        }
         Verdict::unmatched()
     } else {
         Verdict::from_decisions(answered.iter().map(|(_, decided)| (*decided).clone()).collect())
     };
     let deciding = folded.deciding_position().and_then(|position| answered.get(position));
-    let requester = Requester { project: "", user_id: None };
+    let requester = Requester { project: request.project(), user_id: None };
     watchers.decided(requester, &folded, |decided_at| DecisionEvent {
         decided_at,
-        project: String::new(),
+        project: request.project().to_owned(),
         api: origin.api,
         method: origin.method,
         key: deciding.and_then(|(descriptor, decided)| {
-            descriptor_key(limiter, request.domain(), descriptor, decided)
+            descriptor_key(limiter, request, descriptor, decided)
         }),
         cost: deciding.map_or(0, |(descriptor, _)| match descriptor.hits {
             HitsAddend::Take(cost) => cost.units(),
@@ -106,10 +110,14 @@ fn key(limiter: &Limiter, request: &Request<'_>, rule: &str) -> Option<DecidedKe
 /// Returns the key that a descriptor meets.
 fn descriptor_key(
     limiter: &Limiter,
-    domain: &str,
+    request: &DescriptorRequest<'_>,
     descriptor: &RequestDescriptor<'_>,
     decided: &RuleDecision,
 ) -> Option<DecidedKey> {
+    let (project, domain) = (request.project(), request.domain());
+    if !project.is_empty() {
+        return key(limiter, &descriptor.request(project), &decided.rule);
+    }
     let target = SelectorTarget::Descriptor { domain, entries: &descriptor.entries };
     let snapshot = limiter.snapshot();
     let selected = snapshot.rules.select(&Selector { target, rule: None }).ok()?.pop()?;

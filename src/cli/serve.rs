@@ -129,6 +129,9 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         let certificates =
             tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
+        for (domain, project) in &config.envoy.projects {
+            info!(%domain, %project, "the rules of a project decide the requests of an Envoy domain");
+        }
         let api_settings = ApiSettings {
             auth: auth.clone(),
             api_keys,

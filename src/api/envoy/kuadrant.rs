@@ -12,7 +12,7 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{API, Service, log_decided, parse, parse_descriptors};
+use super::{API, Service, log_decided, parse_descriptors};
 use crate::algorithm::Cost;
 use crate::api::deadline::deadline;
 use crate::api::decision_events::{self, Origin};
@@ -64,8 +64,9 @@ impl RateLimitService for Kuadrant {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
         let until = deadline(request.metadata());
-        let parsed = parse(request.get_ref()).map_err(|error| service.count_rejected(error))?;
+        let parsed = service.parse(request.get_ref())?;
         let looked = service.limiter.look_at_descriptors(&parsed, until).await;
+        let looked = service.refused_without_project(&parsed, looked);
         self.answer(request.get_ref(), looked)
     }
 
@@ -75,7 +76,7 @@ impl RateLimitService for Kuadrant {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
         let until = deadline(request.metadata());
-        let parsed = parse(request.get_ref()).map_err(|error| service.count_rejected(error))?;
+        let parsed = service.parse(request.get_ref())?;
         let reported = service.limiter.report_descriptors(&parsed, until).await;
         self.show("Report", &parsed, &reported);
         self.answer(request.get_ref(), reported)
@@ -90,8 +91,7 @@ impl RateLimitService for Kuadrant {
         let ReserveRequest { domain, descriptors, amount, ttl: wanted } = request.get_ref();
         let amount = self.units("amount", *amount)?;
         let ttl = ttl(wanted.as_ref()).map_err(|problem| service.rejected("ttl", problem))?;
-        let parsed = parse_descriptors(domain, descriptors, amount.units())
-            .map_err(|error| service.count_rejected(error))?;
+        let parsed = service.in_project(parse_descriptors(domain, descriptors, amount.units()))?;
         let reserved = service.limiter.reserve_descriptors(&parsed, ttl, until).await;
         let (decided, reservation) = match reserved {
             Ok((verdict, reservation)) => (Ok(verdict), reservation),
@@ -117,9 +117,8 @@ impl RateLimitService for Kuadrant {
         let CommitRequest { domain, descriptors, reservation_id: id, actual_amount } =
             request.get_ref();
         let actual = self.units("actual_amount", *actual_amount)?;
-        let parsed = parse_descriptors(domain, descriptors, actual.units())
-            .map_err(|error| service.count_rejected(error))?;
-        let reservation = decode(id, "");
+        let parsed = service.in_project(parse_descriptors(domain, descriptors, actual.units()))?;
+        let reservation = decode(id, parsed.project());
         if reservation.is_none() && !id.is_empty() {
             return Ok(Response::new(CommitResponse { reservation_released: false }));
         }

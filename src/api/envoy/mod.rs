@@ -7,6 +7,7 @@ pub(super) mod json;
 pub(super) mod kuadrant;
 mod metadata;
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tonic::{Request, Response, Status};
 use super::auth::Permission;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
+use super::projects::ProjectId;
 use super::request_log;
 use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};
@@ -45,7 +47,7 @@ use rlaas_limiter::{
 };
 
 /// Settings of Envoy's rate limit service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoySettings {
     /// Maximum time for a response.
     pub deadline: Duration,
@@ -53,6 +55,10 @@ pub struct EnvoySettings {
     pub headers: LimitHeaders,
     /// Whether responses have `dynamic_metadata`.
     pub metadata: DynamicMetadata,
+    /// Projects that decide the requests of a domain, by its name.
+    pub projects: BTreeMap<String, ProjectId>,
+    /// Name of the entry that names the project of requests of other domains.
+    pub project_entry: Option<String>,
 }
 
 /// Whether responses have `dynamic_metadata`.
@@ -67,7 +73,13 @@ pub enum DynamicMetadata {
 impl Default for EnvoySettings {
     fn default() -> Self {
         let deadline = Duration::from_millis(15);
-        Self { deadline, headers: LimitHeaders::None, metadata: DynamicMetadata::Never }
+        Self {
+            deadline,
+            headers: LimitHeaders::None,
+            metadata: DynamicMetadata::Never,
+            projects: BTreeMap::new(),
+            project_entry: None,
+        }
     }
 }
 
@@ -82,20 +94,20 @@ pub struct Service {
     limiter: Limiter,
     metrics: Arc<Metrics>,
     timing: ShardedHistogram,
-    settings: EnvoySettings,
+    settings: Arc<EnvoySettings>,
 }
 
 impl Service {
     /// Creates the service over `limiter`.
     pub fn new(limiter: Limiter, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, settings }
+        Self { limiter, metrics, timing, settings: Arc::new(settings) }
     }
 
     /// Replaces the settings.
     #[must_use]
     pub fn with_settings(self, settings: EnvoySettings) -> Self {
-        Self { settings, ..self }
+        Self { settings: Arc::new(settings), ..self }
     }
 
     /// Decides one request.
@@ -110,14 +122,61 @@ impl Service {
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, Status> {
         let timer = self.timing.start();
-        let parsed = parse(request).map_err(|error| self.count_rejected(error))?;
+        let parsed = self.parse(request)?;
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
+        let verdict = self.refused_without_project(&parsed, verdict);
         timer.stop();
         let (metrics, limiter) = (&self.metrics, &self.limiter);
         decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
         let verdict = verdict.map_err(|error| self.undecided(&error))?;
         log_decided(&verdict);
         Ok(verdict)
+    }
+
+    /// Checks the fields of a request against their bounds, and finds its project.
+    fn parse<'a>(&'a self, request: &'a RateLimitRequest) -> Result<DescriptorRequest<'a>, Status> {
+        self.in_project(parse(request))
+    }
+
+    /// Finds the project of a request: that of its domain, else the one that its entries name. The caller
+    /// has the role `check` for all projects.
+    fn in_project<'a>(
+        &'a self,
+        parsed: Result<DescriptorRequest<'a>, InvalidDescriptor>,
+    ) -> Result<DescriptorRequest<'a>, Status> {
+        let found = parsed.and_then(|request| {
+            if let Some(project) = self.settings.projects.get(request.domain()) {
+                return Ok(request.in_project(project.as_str()));
+            }
+            let Some(name) = &self.settings.project_entry else { return Ok(request) };
+            let mut project = None;
+            for (index, descriptor) in request.descriptors().iter().enumerate() {
+                for (_, value) in descriptor.entries.iter().filter(|(key, _)| key == name) {
+                    if project.is_some_and(|other| other != *value) {
+                        return Err(InvalidDescriptor::OtherProject { index });
+                    }
+                    project = Some(*value);
+                }
+            }
+            Ok(request.in_project(project.unwrap_or_default()))
+        });
+        found.map_err(|error| self.count_rejected(error))
+    }
+
+    /// Refuses a request whose entries name a project that does not exist: who chose its name must not pass
+    /// because a proxy takes the error for a failure.
+    fn refused_without_project(
+        &self,
+        request: &DescriptorRequest<'_>,
+        decided: Result<DescriptorVerdict, CheckError>,
+    ) -> Result<DescriptorVerdict, CheckError> {
+        let is_of_domain = self.settings.projects.contains_key(request.domain());
+        match decided {
+            Err(CheckError::UnknownProject) if !is_of_domain => {
+                Ok(DescriptorVerdict::refused(request))
+            }
+            decided => decided,
+        }
     }
 
     /// Logs a request that was not decided, and returns its status.
@@ -255,7 +314,7 @@ fn respond(verdict: &DescriptorVerdict, headers: LimitHeaders) -> RateLimitRespo
     let is_allowed = verdict.is_allowed();
     RateLimitResponse {
         overall_code: if is_allowed { Code::Ok } else { Code::OverLimit }.into(),
-        statuses: verdict.answers.iter().map(|answer| status(answer.as_ref())).collect(),
+        statuses: verdict.answers.iter().map(|answer| status(answer.as_ref(), verdict)).collect(),
         response_headers_to_add: response_headers(verdict, headers),
         ..RateLimitResponse::default()
     }
@@ -276,9 +335,10 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
 
 /// Returns the status of a descriptor. It has no `current_limit` if no rule matched or the rule is
 /// unlimited.
-fn status(answer: Option<&DescriptorAnswer>) -> DescriptorStatus {
+fn status(answer: Option<&DescriptorAnswer>, verdict: &DescriptorVerdict) -> DescriptorStatus {
     let Some(DescriptorAnswer { decided, window, limit_name, .. }) = answer else {
-        return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
+        let code = if verdict.is_refused { Code::OverLimit } else { Code::Ok };
+        return DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
     };
     let units = match decided.grant {
         Grant::Limited(limit) => limit.units(),

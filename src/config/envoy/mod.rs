@@ -19,8 +19,10 @@ use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
 use super::yaml;
 use crate::api::envoy::{DynamicMetadata, EnvoySettings};
+use crate::api::projects::ProjectId;
 use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
+use crate::rules::spec::Field;
 
 /// The settings and rules of the section.
 pub(super) struct Envoy {
@@ -77,6 +79,18 @@ const METADATA: Setting = Setting::new(
      allow it.",
 );
 
+const PROJECTS: Setting = Setting::new(
+    "projects",
+    "Domains whose requests the rules of a project decide, in the place of files: a descriptor is a \
+     request whose attributes are its entries; user_id and resource are the user and the resource.",
+);
+const PROJECT: Setting = Setting::new("DOMAIN", "Id of the project that decides the domain.");
+const PROJECT_ENTRY: Setting = Setting::new(
+    "project-entry",
+    "Name of the entry whose value is the id of the project, in requests of other domains. Who \
+     may call Envoy's service may name any project. Empty: no entry does.",
+);
+
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     const VALID_DEADLINE: &str = "must be a duration from 1ms to 1h, such as 15ms";
     let mut section = root.section(ENVOY);
@@ -91,6 +105,19 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let headers = section.read(HEADERS, "none", values::limit_headers);
     let answers_metadata = section.read(METADATA, "false", values::boolean);
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
+    let project_entry = section.read(PROJECT_ENTRY, "", values::text);
+    let project_entry = Some(project_entry).filter(|name| !name.is_empty());
+    let mut of_projects = section.section(PROJECTS);
+    let mut projects = BTreeMap::new();
+    for (domain, project) in of_projects.fields::<String>(PROJECT) {
+        match project {
+            Field::Set(id) => match ProjectId::try_from(id) {
+                Ok(id) => _ = projects.insert(domain, id),
+                Err(error) => of_projects.refuse(&domain, Invalid(error.to_string().into())),
+            },
+            Field::Unset | Field::Unreadable => {}
+        }
+    }
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
@@ -107,8 +134,13 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
             file::read(&file, &mut domains, root);
         }
     }
+    for domain in projects.keys().filter(|domain| domains.trees.contains_key(*domain)) {
+        let both = "must not be a domain of envoy.files: the rules of the project decide it";
+        of_projects.refuse(domain, Invalid::new(both));
+    }
+    of_projects.close();
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
-    let settings = EnvoySettings { deadline, headers, metadata };
+    let settings = EnvoySettings { deadline, headers, metadata, projects, project_entry };
     Envoy { settings, descriptors: Descriptors::new(domains, coupling), files }
 }
 

@@ -93,7 +93,7 @@ async fn run_case(
 async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let api_settings = ApiSettings { envoy: config.envoy, ..ApiSettings::default() };
+    let api_settings = ApiSettings { envoy: config.envoy.clone(), ..ApiSettings::default() };
     let fleet = Fleet::new(on.limiter.store());
     let administrator = Administrator::new(
         on.limiter.clone(),

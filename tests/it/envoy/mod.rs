@@ -8,5 +8,6 @@ mod files;
 mod kuadrant;
 mod near_limit;
 mod notation;
+mod projects;
 pub(crate) mod proxy;
 mod service;

@@ -2,29 +2,28 @@
 
 use smallvec::SmallVec;
 
-use super::{Hit, Plan, RequestUnits, RuleIndex};
-use crate::algorithm::{Cost, Window};
+use super::{Hit, Plan, RequestUnits, RuleIndex, candidates};
+use crate::algorithm::{Algorithm, Cost};
 use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
 };
-use crate::rules::{Coupling, Grant, Key, Mode};
+use crate::rules::{Coupling, Grant, Key, Mode, Part, Request, Rule, RuleSet};
 
 /// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorPlan {
-    /// One hit for each descriptor that matches a rule, in order.
+    /// One hit for each descriptor that matches a rule, in order; several where rules of a project do.
     pub plan: Plan,
     /// One entry for each descriptor, in order. `None` if it matches no rule.
     pub statuses: SmallVec<[Option<PlannedStatus>; 2]>,
 }
 
-/// Data for the status of a descriptor beside its hit. The n-th of them belongs to the n-th hit of
-/// the plan.
+/// Data for the status of a descriptor beside its hits, which follow those of the descriptor before.
 #[derive(Clone, Debug)]
 pub struct PlannedStatus {
-    /// Window of the limit; set for a limit of 0 too.
-    pub window: Window,
+    /// Number of its hits: one, or as many as rules of a project apply.
+    pub hits: usize,
     /// Label of the rule with the values of the request, if its metrics have them.
     pub detailed_label: Option<String>,
 }
@@ -74,7 +73,7 @@ impl Descriptors {
                     mode: rule.mode,
                     action,
                 });
-                PlannedStatus { window, detailed_label }
+                PlannedStatus { hits: 1, detailed_label }
             }));
         }
         apply_strictest_limit(&mut hits);
@@ -158,6 +157,78 @@ fn action(
         cost if max_debt.is_some() && has_debt_of_hits => Action::Report(cost),
         cost => Action::Take(cost),
     }
+}
+
+impl RuleSet {
+    /// Plans a request by descriptors in the project of these rules: each descriptor is decided by the rules
+    /// that match its [request](crate::rules::descriptors::RequestDescriptor::request) and whose key it has
+    /// all parts of.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDescriptor`] for a limit of the request, and for negative hits that a rule does not support.
+    pub fn plan_descriptors(
+        &self,
+        request: &DescriptorRequest<'_>,
+    ) -> Result<DescriptorPlan, InvalidDescriptor> {
+        let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
+        let (mut statuses, mut candidates) = (SmallVec::new(), Vec::new());
+        let (mut is_unmatched, mut most) = (true, Cost::NONE);
+        for (index, descriptor) in request.descriptors().iter().enumerate() {
+            if descriptor.limit.is_some() {
+                return Err(InvalidDescriptor::LimitInProject { index });
+            }
+            let (of, before) = (descriptor.request(request.project()), hits.len());
+            let mut can_credit = true;
+            self.for_each_match(&of, |position, rule| {
+                if !has_parts(rule, &of) {
+                    return;
+                }
+                is_unmatched = false;
+                if rule.mode == Mode::Off {
+                    return;
+                }
+                can_credit &= rule.algorithm != Algorithm::SlidingWindowLog;
+                let action = match descriptor.hits {
+                    HitsAddend::Credit(cost) => Action::Credit(cost),
+                    HitsAddend::Take(Cost::NONE) => Action::Peek(Cost::ONE),
+                    HitsAddend::Take(_) => Action::Take(rule.cost_for(&of)),
+                };
+                let hit = Hit::of_rule(self, position, rule, &of, self.hashing(), action);
+                if !rule.candidates.is_empty() {
+                    candidates::push(&mut candidates, hits.len(), rule, &hit, &of);
+                }
+                hits.push(hit);
+            });
+            match descriptor.hits {
+                HitsAddend::Credit(_) if !can_credit => {
+                    return Err(InvalidDescriptor::NegativeHits { index });
+                }
+                HitsAddend::Credit(_) => {}
+                HitsAddend::Take(cost) => most = most.max(cost),
+            }
+            let found = hits.len() - before;
+            statuses
+                .push((found > 0).then_some(PlannedStatus { hits: found, detailed_label: None }));
+        }
+        let units = RequestUnits::Decide { cost: most, reported: Cost::NONE };
+        let (coupling, once, reservation) = (Coupling::AllOrNothing, None, None);
+        let plan = Plan { hits, candidates, coupling, is_unmatched, units, once, reservation };
+        Ok(DescriptorPlan { plan, statuses })
+    }
+}
+
+/// Returns `true` if the entries of a descriptor have every part of the rule's key and conditions.
+fn has_parts(rule: &Rule, request: &Request<'_>) -> bool {
+    let has = |name: &str| request.attributes().get(name).is_some();
+    let has_part = |part: &Part| match part {
+        Part::UserId => has("user_id"),
+        Part::Resource => has("resource"),
+        Part::Attribute(name) => has(name),
+        Part::AttributeOrUserId(name) => has(name) || has("user_id"),
+    };
+    let conditions = rule.matcher.patterns.iter().map(|(part, _)| part);
+    rule.key_by.iter().chain(conditions).all(has_part)
 }
 
 impl Plan {

@@ -123,6 +123,23 @@ impl<'a> Request<'a> {
         Self { project, ..self }
     }
 
+    /// Creates the request of a descriptor, of which each entry is an attribute. Their bounds are those
+    /// of descriptors. A user or resource that is no entry is empty.
+    pub(super) fn of_entries(entries: &'a [(&'a str, &'a str)], cost: Cost) -> Self {
+        let attributes = Attributes::Pairs(entries);
+        let part = |name: &str| attributes.get(name).unwrap_or_default();
+        Self {
+            user_id: part("user_id"),
+            resource: part("resource"),
+            attributes,
+            cost,
+            costs: Costs::NONE,
+            dry_run: false,
+            id: None,
+            project: "",
+        }
+    }
+
     /// Creates a request for one unit with the parts of a key. A part that the key does not have is
     /// empty.
     ///

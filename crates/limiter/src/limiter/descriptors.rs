@@ -23,6 +23,8 @@ use crate::verdict::HitResult;
 pub struct DescriptorVerdict {
     /// Answers in the order of the descriptors; `None` if no rule matches.
     pub answers: SmallVec<[Option<DescriptorAnswer>; 2]>,
+    /// `true` if the request is in a project, no rule of which matches, and the policy for that is to deny.
+    pub is_refused: bool,
 }
 
 /// Answer for one descriptor.
@@ -39,9 +41,16 @@ pub struct DescriptorAnswer {
 }
 
 impl DescriptorVerdict {
+    /// Returns the verdict on a request that is refused because no rule decides it.
+    pub fn refused(request: &DescriptorRequest<'_>) -> Self {
+        let answers = request.descriptors().iter().map(|_| None).collect();
+        Self { answers, is_refused: true }
+    }
+
     /// Returns `true` if the request may pass.
     pub fn is_allowed(&self) -> bool {
-        !Mode::refuse(self.answers.iter().flatten().map(|answer| answer.decided.denial()))
+        let denials = self.answers.iter().flatten().map(|answer| answer.decided.denial());
+        !self.is_refused && !Mode::refuse(denials)
     }
 
     /// Folds the decisions of all matched rules into one verdict, with the names of limits as rule
@@ -70,7 +79,8 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        Ok(self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await?.0)
+        let decided = self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await;
+        refused_without_rule(request, decided)
     }
 
     /// Looks whether a request by descriptors would pass, and takes nothing.
@@ -83,7 +93,9 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        Ok(self.execute_descriptors(request, |_, plan| Ok(plan.looking()), deadline).await?.0)
+        let looked =
+            self.execute_descriptors(request, |_, plan| Ok(plan.looking()), deadline).await;
+        refused_without_rule(request, looked)
     }
 
     /// Counts a request by descriptors whatever is left: where a limit keeps no debt, up to the limit.
@@ -119,7 +131,7 @@ impl Limiter {
             Ok(plan)
         };
         let (verdict, done) = self.execute_descriptors(request, prepare, deadline).await?;
-        Ok((verdict, done.reservation("", number)?))
+        Ok((verdict, done.reservation(request.project(), number)?))
     }
 
     /// Settles a reservation of descriptors at a cost, once. Without one, or if it ended by itself at most
@@ -136,8 +148,8 @@ impl Limiter {
         actual: Cost,
         deadline: Deadline,
     ) -> Result<bool, CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, .. } = snapshot.rules.descriptors().plan(request)?;
+        let snapshot = self.snapshot_of(request.project())?;
+        let DescriptorPlan { plan, .. } = plan(&snapshot, request)?;
         let Some(open) = reservation else {
             let report = plan.of_holds(None, Action::Report(actual));
             self.count_in_store(&snapshot, &report, deadline).await?;
@@ -167,9 +179,16 @@ impl Limiter {
         prepare: impl FnOnce(&RuleSet, Plan) -> Result<Plan, CheckError>,
         deadline: Deadline,
     ) -> Result<(DescriptorVerdict, ExecutedPlan), CheckError> {
-        let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, statuses } = snapshot.rules.descriptors().plan(request)?;
-        let plan = prepare(&snapshot.rules, plan)?;
+        let snapshot = self.snapshot_of(request.project())?;
+        let DescriptorPlan { plan, statuses } = plan(&snapshot, request)?;
+        let mut plan = prepare(&snapshot.rules, plan)?;
+        if !request.project().is_empty() {
+            if let Some(rule) = plan.without_slots() {
+                let name = Arc::clone(snapshot.rules.rule(rule).name);
+                return Err(CheckError::NeedsReservation(name));
+            }
+            self.admit_unmatched(&snapshot, &plan)?;
+        }
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
@@ -188,9 +207,9 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
     ) -> Option<Result<DescriptorVerdict, CheckError>> {
         let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, statuses } = match snapshot.rules.descriptors().plan(request) {
+        let DescriptorPlan { plan, statuses } = match plan(&snapshot, request) {
             Ok(planned) => planned,
-            Err(error) => return Some(Err(error.into())),
+            Err(error) => return Some(Err(error)),
         };
         let executed = self.execute_now(&snapshot, &plan, Deadline::NEVER)?;
         Some(
@@ -211,15 +230,17 @@ impl Limiter {
         let latest = results.iter().flatten().map(|result| result.reply.decision.at).max();
         let mut hits = plan.hits.iter().zip(results);
         let answer = |planned: &Option<PlannedStatus>| {
-            let (planned, (hit, result)) = (planned.as_ref()?, hits.next()?);
-            let mut result = result.clone()?;
-            if hit.grant == Grant::Banned && result.reply.applied.is_none() {
-                let until_end = self.end_of_ban(hit, planned.window, latest);
-                result.reply.decision.reset_after = until_end;
-            }
-            Some(self.answer(snapshot, hit, planned, &result))
+            let planned = planned.as_ref()?;
+            let answers = hits.by_ref().take(planned.hits).filter_map(|(hit, result)| {
+                let mut result = result.clone()?;
+                if hit.grant == Grant::Banned && result.reply.applied.is_none() {
+                    result.reply.decision.reset_after = self.end_of_ban(hit, latest);
+                }
+                Some(self.answer(snapshot, hit, planned, &result))
+            });
+            deciding(answers.collect())
         };
-        DescriptorVerdict { answers: statuses.iter().map(answer).collect() }
+        DescriptorVerdict { answers: statuses.iter().map(answer).collect(), is_refused: false }
     }
 
     fn answer(
@@ -248,16 +269,50 @@ impl Limiter {
             ),
             RuleIndex::Flat(_) => (None, None),
         };
-        DescriptorAnswer { decided, window: planned.window, limit_name, metadata }
+        DescriptorAnswer { decided, window: hit.window, limit_name, metadata }
     }
 
     /// Returns the time until a limit of 0 resets: its window, or the end of the current window if
     /// it is a fixed one. `latest` is the latest time in the replies of the store.
-    fn end_of_ban(&self, hit: &Hit, window: Window, latest: Option<Timestamp>) -> Micros {
+    fn end_of_ban(&self, hit: &Hit, latest: Option<Timestamp>) -> Micros {
+        let window = hit.window;
         if hit.algorithm != Algorithm::FixedWindow || window == Window::ZERO {
             return window.length();
         }
         let now = latest.filter(|at| *at != Timestamp::EPOCH);
         window.left_at(now.unwrap_or_else(|| self.store.now(&hit.key)))
+    }
+}
+
+/// Plans a request by the rules of a snapshot: that of its project.
+fn plan(
+    snapshot: &Snapshot,
+    request: &DescriptorRequest<'_>,
+) -> Result<DescriptorPlan, CheckError> {
+    Ok(match request.project() {
+        "" => snapshot.rules.descriptors().plan(request)?,
+        _ => snapshot.rules.plan_descriptors(request)?,
+    })
+}
+
+/// Returns the answer of the deciding rule of a descriptor.
+fn deciding(mut answers: SmallVec<[DescriptorAnswer; 1]>) -> Option<DescriptorAnswer> {
+    if answers.len() <= 1 {
+        return answers.pop();
+    }
+    let decisions = answers.iter().map(|answer| answer.decided.clone()).collect();
+    let position = Verdict::from_decisions(decisions).deciding_position()?;
+    Some(answers.swap_remove(position))
+}
+
+/// Returns the verdict on a request. One in a project that no rule matches is refused if the policy says
+/// so: a proxy must not take that for a failure, which may let it pass.
+fn refused_without_rule(
+    request: &DescriptorRequest<'_>,
+    decided: Result<(DescriptorVerdict, ExecutedPlan), CheckError>,
+) -> Result<DescriptorVerdict, CheckError> {
+    match decided {
+        Err(CheckError::NoRule) => Ok(DescriptorVerdict::refused(request)),
+        decided => Ok(decided?.0),
     }
 }

@@ -5,12 +5,14 @@ use thiserror::Error;
 
 use crate::algorithm::{Cost, Limit, LimitError};
 use crate::clock::Micros;
-use crate::rules::Grant;
+use crate::rules::{Grant, Request};
 
 /// A valid request: a domain and at least one descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorRequest<'a> {
     domain: &'a str,
+    /// The project; empty for none.
+    project: &'a str,
     descriptors: SmallVec<[RequestDescriptor<'a>; 2]>,
 }
 
@@ -23,6 +25,17 @@ pub struct RequestDescriptor<'a> {
     pub limit: Option<LimitOverride>,
     /// Units to take or to return.
     pub hits: HitsAddend,
+}
+
+impl RequestDescriptor<'_> {
+    /// Returns the descriptor as the rules of a project meet it: a request whose attributes are its entries.
+    /// The entries `user_id` and `resource` are the user and the resource, too.
+    pub fn request<'r>(&'r self, project: &'r str) -> Request<'r> {
+        let cost = match self.hits {
+            HitsAddend::Take(cost) | HitsAddend::Credit(cost) => cost,
+        };
+        Request::of_entries(&self.entries, cost).in_project(project)
+    }
 }
 
 /// The units that a descriptor takes or returns.
@@ -95,8 +108,20 @@ impl<'a> DescriptorRequest<'a> {
         };
         match descriptors.iter().position(|descriptor| bytes(descriptor) > Self::MAX_BYTES) {
             Some(index) => Err(InvalidDescriptor::Entries { index }),
-            None => Ok(Self { domain, descriptors }),
+            None => Ok(Self { domain, project: "", descriptors }),
         }
+    }
+
+    /// Returns this request in a project, whose rules alone decide it: each descriptor as
+    /// [`RequestDescriptor::request`] says. An empty one is none.
+    #[must_use]
+    pub fn in_project(self, project: &'a str) -> Self {
+        Self { project, ..self }
+    }
+
+    /// Returns the project; empty for none.
+    pub fn project(&self) -> &'a str {
+        self.project
     }
 
     /// Returns the domain: 1 to 1024 bytes.
@@ -148,6 +173,18 @@ pub enum InvalidDescriptor {
         /// The reason.
         error: LimitError,
     },
+    /// A limit in a request that a project decides.
+    #[error("descriptors[{index}].limit must not be set: the rules of a project decide")]
+    LimitInProject {
+        /// Position of the descriptor.
+        index: usize,
+    },
+    /// Descriptors that name different projects.
+    #[error("descriptors[{index}].entries must name the same project as the others")]
+    OtherProject {
+        /// Position of the descriptor.
+        index: usize,
+    },
     /// Negative hits for an algorithm that does not support them.
     #[error(
         "descriptors[{index}].is_negative_hits must be false: the rule's algorithm is \
@@ -164,9 +201,9 @@ impl InvalidDescriptor {
     pub const fn field(self) -> &'static str {
         match self {
             Self::Domain => "domain",
-            Self::Descriptors | Self::Entries { .. } => "descriptors",
+            Self::Descriptors | Self::Entries { .. } | Self::OtherProject { .. } => "descriptors",
             Self::Hits { .. } | Self::NegativeHits { .. } => "hits_addend",
-            Self::Unit { .. } | Self::Limit { .. } => "limit",
+            Self::Unit { .. } | Self::Limit { .. } | Self::LimitInProject { .. } => "limit",
         }
     }
 }
