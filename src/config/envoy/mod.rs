@@ -18,8 +18,10 @@ use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
 use super::yaml;
+use crate::algorithm::Window;
 use crate::api::envoy::{DynamicMetadata, EnvoySettings};
 use crate::api::projects::ProjectId;
+use crate::calendar::{Calendar, CalendarUnit};
 use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
 use crate::rules::spec::Field;
@@ -141,7 +143,10 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     of_projects.close();
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
     let settings = EnvoySettings { deadline, headers, metadata, projects, project_entry };
-    Envoy { settings, descriptors: Descriptors::new(domains, coupling), files }
+    let month = Calendar::new(CalendarUnit::Month, Calendar::DEFAULT_ZONE, None);
+    let month = month.ok().filter(|_| calendar_month).map(Window::from);
+    let descriptors = Descriptors::new(domains, coupling).with_months(month);
+    Envoy { settings, descriptors, files }
 }
 
 /// Reads one or several paths, relative to the folder of the configuration file. An empty string means

@@ -49,6 +49,8 @@ pub struct Descriptors {
     in_trees: usize,
     coupling: Coupling,
     hashed: Option<Arc<HashedParts>>,
+    /// Window of the months of requests' own limits, if they are those of a calendar.
+    month: Option<Window>,
 }
 
 /// A descriptor of a request with the rule that it matches.
@@ -94,7 +96,13 @@ impl Descriptors {
         for rule in &mut rules {
             rule.grant = rule.with_debt(rule.grant, coupling);
         }
-        Self { domains, rules, in_trees, coupling, hashed: None }
+        Self { domains, rules, in_trees, coupling, hashed: None, month: None }
+    }
+
+    /// Makes the months of requests' own limits those of a calendar, where they have fixed windows.
+    #[must_use]
+    pub fn with_months(self, month: Option<Window>) -> Self {
+        Self { month, ..self }
     }
 
     /// Sets the parts whose values are hashed in keys.
@@ -281,11 +289,15 @@ impl Descriptors {
         descriptor: &RequestDescriptor<'_>,
     ) -> MatchedDescriptor {
         let values = descriptor.entries.iter().map(|(key, value)| (*key, IdValue::Own(value)));
+        let rule = &self.rules[position];
+        let month = self.month.filter(|_| rule.algorithm == Algorithm::FixedWindow);
+        let (grant, window) =
+            month.map_or((limit.grant(), limit.window().into()), |month| limit.by_month(month));
         MatchedDescriptor {
             position,
             is_override: true,
-            grant: self.rules[position].with_debt(limit.grant(), self.coupling),
-            window: limit.window().into(),
+            grant: rule.with_debt(grant, self.coupling),
+            window,
             key: self.key_of(domain, values, Some(limit.window())),
             detailed_label: None,
             hits: descriptor.hits,

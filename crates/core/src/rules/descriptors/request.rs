@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::algorithm::{Cost, Limit, LimitError};
+use crate::algorithm::{Cost, Limit, LimitError, Window};
 use crate::clock::Micros;
 use crate::rules::{Grant, Request};
 
@@ -55,6 +55,9 @@ pub struct LimitOverride {
 }
 
 impl LimitOverride {
+    /// Length of a month.
+    pub const MONTH: Micros = Micros::from_secs(30 * 86_400);
+
     /// Creates a limit of `units` per window; 0 denies everything.
     ///
     /// # Errors
@@ -71,6 +74,16 @@ impl LimitOverride {
     /// Returns the units, as a grant.
     pub fn grant(self) -> Grant {
         self.grant
+    }
+
+    /// Returns the grant and its window where months are those of a calendar.
+    pub(super) fn by_month(self, month: Window) -> (Grant, Window) {
+        let units = self.grant.limit().filter(|_| self.window == Self::MONTH).map(Limit::units);
+        let limit = units.and_then(|units| Limit::new(units, month).ok());
+        match limit {
+            Some(limit) => (Grant::Limited(limit), month),
+            None => (self.grant, self.window.into()),
+        }
     }
 
     /// Returns the window; that of a limit of 0 too.
