@@ -1,6 +1,7 @@
-//! `config/kubernetes` and the image, compared with the program and, if the tools are installed,
+//! `config/kubernetes`, the chart and the image, compared with the program and, if the tools are installed,
 //! with the schemas of Kubernetes.
 
+mod chart;
 mod containers;
 mod image;
 mod manifests;

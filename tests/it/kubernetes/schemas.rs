@@ -10,7 +10,7 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
 /// The oldest version with native sidecars by default, and the newest with schemas.
-const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
+pub(super) const VERSIONS: [&str; 2] = ["1.29.0", "1.37.0"];
 
 /// Custom resources, for which Kubernetes has no schemas.
 const FOREIGN: [&str; 2] = ["ServiceMonitor", "Certificate"];
@@ -30,9 +30,7 @@ fn manifest_of_the_service_builds_and_fits_the_schema() {
 
 /// Builds these kustomizations, and validates them.
 fn check(is_checked: &dyn Fn(&Kustomization) -> bool) {
-    static TOOLS: LazyLock<Result<(PathBuf, PathBuf), String>> =
-        LazyLock::new(|| Ok((kustomize()?, validate()?)));
-    let (kustomize, validate) = match &*TOOLS {
+    let (kustomize, validate) = match tools() {
         Ok(tools) => tools,
         Err(why) => return skipped("config/kubernetes against schemas", why),
     };
@@ -45,17 +43,26 @@ fn check(is_checked: &dyn Fn(&Kustomization) -> bool) {
 }
 
 fn assert_fits_the_schemas(kustomize: &Path, validate: &Path, kustomization: &Kustomization) {
-    let dir = TempDir::new();
-    let file = dir.path("built.yaml");
-    let mut build = Command::new(kustomize);
-    let manifests = finish(build.arg("build").arg(&kustomization.folder)).expect("manifests");
+    let manifests = build(kustomize, &kustomization.folder);
     if kustomization.folder.ends_with("examples/network") {
         for (port, is_open) in [(6379, false), (6380, true), (26379, true), (4317, true)] {
             assert_eq!(manifests.contains(&format!("port: {port}\n")), is_open, "{port}");
         }
     }
+    assert_manifests_fit(validate, &manifests);
+}
+
+/// Returns the manifests of a kustomization.
+pub(super) fn build(kustomize: &Path, folder: &Path) -> String {
+    finish(Command::new(kustomize).arg("build").arg(folder)).expect("manifests")
+}
+
+/// Validates manifests, a Deployment among them, with the schemas of each version.
+pub(super) fn assert_manifests_fit(validate: &Path, manifests: &str) {
+    let dir = TempDir::new();
+    let file = dir.path("built.yaml");
     for version in VERSIONS {
-        fs::write(&file, &manifests).expect("a file below target");
+        fs::write(&file, manifests).expect("a file below target");
         let output = finish(&mut validation(validate, &file, version)).expect("valid manifests");
         let unknown: Vec<&str> = output.lines().filter(|line| line.contains("WARN")).collect();
         let is_foreign = |line: &&str| FOREIGN.iter().any(|kind| line.contains(kind));
@@ -77,13 +84,20 @@ fn validation(packages: &Path, file: &Path, version: &str) -> Command {
     command
 }
 
-/// Returns kustomize, which is built once.
-fn kustomize() -> Result<PathBuf, String> {
+/// Returns kustomize and the folder of kubernetes-validate.
+pub(super) fn tools() -> Result<&'static (PathBuf, PathBuf), &'static str> {
+    static TOOLS: LazyLock<Result<(PathBuf, PathBuf), String>> =
+        LazyLock::new(|| Ok((go_program("kustomize", KUSTOMIZE)?, validate()?)));
+    TOOLS.as_ref().map_err(String::as_str)
+}
+
+/// Returns the program of a Go package, which is built once.
+pub(super) fn go_program(name: &str, package: &str) -> Result<PathBuf, String> {
     let folder = cache_dir("kubernetes");
-    let program = folder.join("kustomize");
+    let program = folder.join(name);
     if !program.exists() {
         let mut install = Command::new("go");
-        install.args(["install", KUSTOMIZE]).env("GOBIN", &folder);
+        install.args(["install", package]).env("GOBIN", &folder);
         install.envs([("GOFLAGS", "-modcacherw"), ("GOTOOLCHAIN", "local")]);
         install.env("GOMODCACHE", folder.join("go")).env("GOCACHE", folder.join("build"));
         fetch(&install)?;

@@ -1,0 +1,313 @@
+//! The Helm chart in `charts/rlaas`: it renders what `config/kubernetes` has, and settings that the
+//! program accepts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::manifests::{document, secret, text};
+use super::project;
+use super::schemas::{self, VERSIONS, assert_manifests_fit, go_program};
+use rlaas_testkit::process::{self, rlaas};
+use rlaas_testkit::tools::{finish, skipped};
+
+const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.19.0";
+
+/// The files of values in `charts/rlaas/ci`.
+const VALUES: [&str; 4] = ["memory", "redis", "tls", "all"];
+
+/// Labels and annotations that the chart has and `config/kubernetes` has not.
+const OF_HELM: [&str; 2] = ["app.kubernetes.io/instance", "checksum/config"];
+
+/// Manifests by kind and name.
+type Manifests = BTreeMap<(String, String), Value>;
+
+#[test]
+fn chart_is_for_the_version_of_the_program() {
+    let chart = document(&project("charts/rlaas/Chart.yaml"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    let oldest = format!(">={}-0", VERSIONS[0]);
+    assert_eq!(chart["kubeVersion"], oldest, "the schemas that the manifests are validated with");
+}
+
+#[test]
+fn every_value_of_the_schema_has_a_default_and_is_in_the_readme() {
+    let folder = project("charts/rlaas");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).expect("a file of the chart");
+    let schema = serde_json::from_str(&read("values.schema.json")).expect("JSON");
+    let (values, readme) = (document(&folder.join("values.yaml")), read("README.md"));
+    let paths = paths(&schema, "");
+    assert!(paths.len() > 20, "{paths:?}");
+    // Helm passes it to charts that are part of another one.
+    for path in paths.iter().filter(|path| *path != "global") {
+        assert!(readme.contains(&format!("`{path}`")), "README.md lacks {path}");
+        let pointer = format!("/{}", path.replace('.', "/"));
+        assert!(values.pointer(&pointer).is_some(), "values.yaml lacks {path}");
+    }
+}
+
+#[test]
+fn chart_fits_the_schemas() {
+    let Some(helm) = helm() else { return };
+    let (_, validate) = match schemas::tools() {
+        Ok(tools) => tools,
+        Err(why) => return skipped("charts/rlaas against schemas", why),
+    };
+    for values in VALUES {
+        let mut lint = command(helm, &["lint", "--strict"], &[values]);
+        finish(&mut lint).expect("a chart without warnings");
+        assert_manifests_fit(validate, &render(helm, &[values]));
+    }
+}
+
+#[test]
+fn chart_renders_what_kustomize_builds() {
+    let Some(helm) = helm() else { return };
+    let (kustomize, _) = match schemas::tools() {
+        Ok(tools) => tools,
+        Err(why) => return skipped("charts/rlaas against config/kubernetes", why),
+    };
+    let kustomized = |folder: &str| {
+        let folder = project("config/kubernetes").join(folder);
+        let mut built = comparable(&schemas::build(kustomize, &folder));
+        // The chart creates neither its namespace nor a certificate.
+        built.retain(|(kind, _), _| kind != "Namespace" && kind != "Certificate");
+        built
+    };
+    let rendered = comparable(&render(helm, &["redis"]));
+    assert_same(&rendered, &kustomized("shared"));
+
+    let mut built = kustomized("shared-tls-monitoring");
+    merge_tls(&mut built);
+    assert_same(&comparable(&render(helm, &["redis", "tls"])), &built);
+}
+
+#[test]
+fn service_monitor_selects_the_service() {
+    let Some(helm) = helm() else { return };
+    let manifests = manifests(&render(helm, &["all"]));
+    let monitor = &manifests[&of("ServiceMonitor", "rlaas")];
+    let service = &manifests[&of("Service", "rlaas")];
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
+    assert!(!selected.is_empty());
+    for (name, value) in selected {
+        assert_eq!(service["metadata"]["labels"][name], *value, "{name}");
+    }
+}
+
+#[test]
+fn chart_has_the_dashboard_of_the_project() {
+    let Some(helm) = helm() else { return };
+    let manifests = manifests(&render(helm, &["all"]));
+    let data = &manifests[&of("ConfigMap", "rlaas-dashboard")]["data"];
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    let file = project("config/grafana/rlaas.json");
+    let file = fs::read_to_string(file).expect("a file of the project");
+    let packed = text(&data["rlaas.json"]).expect("a text");
+    assert!(parsed(&packed) == parsed(&file), "the dashboards differ");
+}
+
+#[test]
+fn configurations_are_in_mounted_volumes() {
+    let Some(helm) = helm() else { return };
+    for values in VALUES {
+        let manifests = manifests(&render(helm, &[values]));
+        let pod = &manifests[&of("Deployment", "rlaas")]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let mounts = items(&container["volumeMounts"]);
+        let files = items(&container["args"]).iter().filter_map(text);
+        let files: Vec<String> =
+            files.filter_map(|one| one.strip_prefix("--config=").map(str::to_owned)).collect();
+        assert!(files.len() >= 2, "{values}: {files:?}");
+        for file in files {
+            let folder = Path::new(&file).parent().expect("a folder").display().to_string();
+            let is_mounted = mounts.iter().any(|mount| mount["mountPath"] == folder);
+            assert!(is_mounted, "{values}: {file}");
+        }
+        let sorted = |list: &[Value]| {
+            let mut names: Vec<String> = list.iter().filter_map(|one| text(&one["name"])).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(mounts), sorted(items(&pod["volumes"])), "{values}");
+    }
+}
+
+#[test]
+fn program_accepts_the_rendered_settings() {
+    let Some(helm) = helm() else { return };
+    let secret = secret();
+    secret.write("key", &"0".repeat(64));
+    let here = secret.path("").display().to_string();
+    for (values, store) in
+        [("memory", "memory"), ("redis", "redis"), ("tls", "memory"), ("all", "redis")]
+    {
+        let manifests = manifests(&render(helm, &[values]));
+        let mut command = rlaas(&["config"]);
+        for (map, name) in [("rlaas-config", "rlaas.yaml"), ("rlaas-rules", "rules.yaml")] {
+            let settings = text(&manifests[&of("ConfigMap", map)]["data"][name]).expect("a text");
+            let settings = settings.replace("/etc/rlaas/tls/", &here);
+            let settings = settings.replace("/etc/rlaas/privacy/", &here);
+            command.arg("--config").arg(secret.write(name, &settings));
+        }
+        let deployment = &manifests[&of("Deployment", "rlaas")];
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        for variable in items(&container["env"]) {
+            let name = text(&variable["name"]).expect("a name");
+            let url = || "redis://127.0.0.1:6379".to_owned();
+            command.env(name, text(&variable["value"]).unwrap_or_else(url));
+        }
+        let (code, out, error) = process::finish(command.output().expect("the program"));
+        assert_eq!((code, &*error), (0, ""), "{values}");
+        let effective: Value = serde_saphyr::from_str(&out).expect("YAML");
+        assert_eq!(effective["store"]["backend"], store, "{values}");
+        assert_eq!(effective["server"]["metrics"], "0.0.0.0:9090", "{values}");
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_a_reason() {
+    let Some(helm) = helm() else { return };
+    for (setting, reason) in [
+        ("replicas=3", "More than one replica needs Redis"),
+        ("autoscaling.enabled=true", "More than one replica needs Redis"),
+        ("replica=3", "additional properties 'replica' not allowed"),
+        ("redis.url=redis://redis:6379", "additional properties 'url' not allowed"),
+        // As Helm reads `mode: off`.
+        ("rules[0].mode=false", "must be one of 'enforce', 'shadow', 'off'"),
+    ] {
+        let mut template = command(helm, &["template", "rlaas", "--set", setting], &["memory"]);
+        let refused = finish(&mut template).expect_err(setting);
+        assert!(refused.contains(reason), "{setting}: {refused}");
+    }
+}
+
+/// Returns helm, which is built once, or reports that the test is skipped.
+fn helm() -> Option<&'static Path> {
+    static PROGRAM: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| go_program("helm", HELM));
+    match &*PROGRAM {
+        Ok(program) => Some(program),
+        Err(why) => {
+            skipped("charts/rlaas", why);
+            None
+        }
+    }
+}
+
+/// Returns a command of helm for the chart with these files of values.
+fn command(helm: &Path, arguments: &[&str], values: &[&str]) -> Command {
+    let mut command = Command::new(helm);
+    command.args(arguments).arg(project("charts/rlaas"));
+    command.args(["--namespace", "rlaas", "--kube-version", VERSIONS[0]]);
+    for name in values {
+        let file = project("charts/rlaas/ci").join(format!("{name}-values.yaml"));
+        command.arg("--values").arg(file);
+    }
+    command
+}
+
+fn render(helm: &Path, values: &[&str]) -> String {
+    finish(&mut command(helm, &["template", "rlaas"], values)).expect("manifests")
+}
+
+fn manifests(yaml: &str) -> Manifests {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
+    let named = documents.into_iter().filter(Value::is_object).map(|manifest| {
+        let name = text(&manifest["metadata"]["name"]).expect("a name");
+        (of(&text(&manifest["kind"]).expect("a kind"), &name), manifest)
+    });
+    named.collect()
+}
+
+fn of(kind: &str, name: &str) -> (String, String) {
+    (kind.to_owned(), name.to_owned())
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns manifests in a form in which those of Helm and of kustomize are equal.
+fn comparable(yaml: &str) -> Manifests {
+    let simplified = manifests(yaml).into_iter().map(|((kind, name), mut manifest)| {
+        manifest["metadata"] = json!({});
+        if let Some(data) = manifest["data"].as_object_mut() {
+            for file in data.values_mut() {
+                let content = text(file).expect("a text");
+                *file = serde_saphyr::from_str(&content).expect("YAML");
+            }
+        }
+        simplify(&mut manifest);
+        ((kind, without_hash(&name).to_owned()), manifest)
+    });
+    simplified.collect()
+}
+
+/// Removes what only Helm adds, hashes in names, and the order of lists of named items.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !OF_HELM.contains(&&**name));
+            fields.values_mut().for_each(simplify);
+            fields.retain(|name, field| name != "annotations" || *field != json!({}));
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(simplify);
+            items.sort_by_key(|item| text(&item["name"]));
+        }
+        Value::String(string) => *string = without_hash(string).to_owned(),
+        _ => {}
+    }
+}
+
+/// Returns the name that kustomize has appended a hash to.
+fn without_hash(name: &str) -> &str {
+    ["rlaas-config", "rlaas-tls"]
+        .into_iter()
+        .find(|base| name.strip_prefix(base).is_some_and(|rest| rest.starts_with('-')))
+        .unwrap_or(name)
+}
+
+/// Moves what `shared-tls` has in a file of its own into `rlaas.yaml`, where the chart has it.
+fn merge_tls(built: &mut Manifests) {
+    let tls = built.remove(&of("ConfigMap", "rlaas-tls")).expect("a ConfigMap");
+    let config = built.get_mut(&of("ConfigMap", "rlaas-config")).expect("a ConfigMap");
+    config["data"]["rlaas.yaml"]["server"]["tls"] =
+        tls["data"]["tls.yaml"]["server"]["tls"].clone();
+    let deployment = built.get_mut(&of("Deployment", "rlaas")).expect("a Deployment");
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    for list in ["/volumes", "/containers/0/volumeMounts", "/containers/0/args"] {
+        let list = pod.pointer_mut(list).and_then(Value::as_array_mut).expect("a list");
+        let all = list.len();
+        list.retain(|item| {
+            item["name"] != "tls-config" && *item != "--config=/etc/rlaas/tls-config/tls.yaml"
+        });
+        assert_eq!(list.len(), all - 1);
+    }
+}
+
+fn assert_same(rendered: &Manifests, built: &Manifests) {
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), built.keys().collect::<Vec<_>>());
+    for (name, manifest) in rendered {
+        let pretty = |one: &Value| serde_json::to_string_pretty(one).expect("JSON");
+        let (rendered, built) = (pretty(manifest), pretty(&built[name]));
+        assert!(rendered == built, "{name:?} of the chart: {rendered}\nof kustomize: {built}");
+    }
+}
+
+/// Returns the paths of the values that a schema lists.
+fn paths(schema: &Value, path: &str) -> Vec<String> {
+    let properties = schema["properties"].as_object();
+    let Some(properties) = properties.filter(|_| schema["additionalProperties"] == false) else {
+        return vec![path.to_owned()];
+    };
+    let inner = properties.iter().flat_map(|(name, inner)| {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        paths(inner, &path)
+    });
+    inner.collect()
+}
