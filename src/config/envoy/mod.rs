@@ -90,7 +90,7 @@ const PROJECT: Setting = Setting::new("DOMAIN", "Id of the project that decides 
 const PROJECT_ENTRY: Setting = Setting::new(
     "project-entry",
     "Name of the entry whose value is the id of the project, in requests of other domains. Who \
-     may call Envoy's service may name any project. Empty: no entry does.",
+     may call Envoy's service may name any project. Unset: no entry does.",
 );
 
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
@@ -107,8 +107,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let headers = section.read(HEADERS, "none", values::limit_headers);
     let answers_metadata = section.read(METADATA, "false", values::boolean);
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
-    let project_entry = section.read(PROJECT_ENTRY, "", values::text);
-    let project_entry = Some(project_entry).filter(|name| !name.is_empty());
+    let project_entry = section.optional(PROJECT_ENTRY, values::text);
     let mut of_projects = section.section(PROJECTS);
     let mut projects = BTreeMap::new();
     for (domain, project) in of_projects.fields::<String>(PROJECT) {
