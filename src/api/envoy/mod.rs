@@ -185,6 +185,9 @@ impl Service {
             return self.count_rejected(*error);
         }
         request_log::undecided(API, error);
+        if matches!(error, CheckError::UnknownProject) {
+            return Status::not_found("the project of the domain (envoy.projects) does not exist");
+        }
         status::grpc(error)
     }
 

@@ -15,6 +15,8 @@ use rlaas_testkit::{TempDir, eventually};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// A long timeout in Envoy, for tests that are not about response times.
 const LONG_TIMEOUT: (&str, &str) = ("timeout: 0.020s", "timeout: 20s");
+/// The same in rlaas: a busy machine takes longer than 15 ms, and a response is then not charged.
+const PATIENT: &str = "envoy.deadline=10s";
 const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
 
 /// Starts `rlaas` with `config/envoy/rlaas.yaml`, which names the file of rules beside it.
@@ -36,7 +38,7 @@ fn rlaas_on(redis: &RedisServer, settings: &[&str]) -> Rlaas {
 
 #[tokio::test]
 async fn envoy_allows_five_requests_and_denies_the_sixth() {
-    let rlaas = rlaas(&[]);
+    let rlaas = rlaas(&[PATIENT]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     // Eleven requests fill a window even if the next one begins in between.
     let mut refused = None;
@@ -69,7 +71,7 @@ async fn envoy_allows_five_requests_and_denies_the_sixth() {
 
 #[tokio::test]
 async fn hits_addend_takes_and_refunds_units() {
-    let rlaas = rlaas(&[]);
+    let rlaas = rlaas(&[PATIENT]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     let batch =
         async |units: &str| envoy.get("/batch", &[("x-tenant", "acme"), ("x-units", units)]).await;
@@ -121,8 +123,8 @@ async fn three_of_forty_pass(rlaas: &Rlaas) {
 
 #[tokio::test]
 async fn post_paid_budget_is_exhausted() {
-    three_of_forty_pass(&rlaas(&[])).await;
-    three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[])).await;
+    three_of_forty_pass(&rlaas(&[PATIENT])).await;
+    three_of_forty_pass(&rlaas_on(&RedisServer::start(), &[PATIENT])).await;
 }
 
 /// What Kuadrant's Reserve holds of a limit is missing to Envoy's requests, and comes back.
@@ -133,7 +135,7 @@ async fn reserved_units_are_missing_to_requests() {
     let rules = rules.replace("post_paid: true", "reservable: true\n      post_paid: true");
     let rules = dir.write("rules.yaml", &rules);
     let settings = dir.write("rlaas.yaml", &format!("envoy: {{ files: [{}] }}\n", rules.display()));
-    let rlaas = Rlaas::start_from(&settings, &[]);
+    let rlaas = Rlaas::start_from(&settings, &[PATIENT]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     let mut client = KuadrantClient::new(rlaas.channel().await);
     let entry = Entry { key: "chat".to_owned(), value: "carol".to_owned() };
@@ -165,16 +167,16 @@ async fn count_refused_budget_is_exhausted() {
     let rules = dir.write("rules.yaml", &rules);
     let settings = format!("envoy: {{ files: [{}], count-refused: true }}\n", rules.display());
     let settings = dir.write("rlaas.yaml", &settings);
-    three_of_forty_pass(&Rlaas::start_from(&settings, &[])).await;
+    three_of_forty_pass(&Rlaas::start_from(&settings, &[PATIENT])).await;
     let redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    let on_redis = Rlaas::start_from(&settings, &["store.backend=redis", &url]);
+    let on_redis = Rlaas::start_from(&settings, &["store.backend=redis", &url, PATIENT]);
     three_of_forty_pass(&on_redis).await;
 }
 
 #[tokio::test]
 async fn shadow_rules_allow_and_overrides_apply() {
-    let rlaas = rlaas(&[]);
+    let rlaas = rlaas(&[PATIENT]);
     let Some(envoy) = Envoy::in_front_of(&rlaas, &[LONG_TIMEOUT]).await else { return };
     for _ in 0..3 {
         assert_eq!(envoy.get("/trial", &[("x-user", "alice")]).await.status, 200);
@@ -194,7 +196,7 @@ async fn shadow_rules_allow_and_overrides_apply() {
 #[tokio::test]
 async fn envoy_decides_when_rlaas_is_killed() {
     for (edits, expected) in [(&[LONG_TIMEOUT][..], 200), (&[LONG_TIMEOUT, DENIES][..], 500)] {
-        let mut rlaas = rlaas(&[]);
+        let mut rlaas = rlaas(&[PATIENT]);
         let Some(envoy) = Envoy::in_front_of(&rlaas, edits).await else { return };
         assert_eq!(envoy.get("/", &[("x-user", "mallory")]).await.status, 429);
         rlaas.signal("KILL");
