@@ -51,12 +51,13 @@ impl Decisions {
         limiter: &Limiter,
         projects: Projects,
         metrics: &Arc<Metrics>,
-        ApiSettings { envoy, headers, .. }: &ApiSettings,
+        settings: &ApiSettings,
     ) -> Self {
         let service = v1::Service::new(limiter.clone(), projects, Arc::clone(metrics));
-        let service = Arc::new(service.with_headers(*headers));
+        let service = Arc::new(service.with_headers(settings.headers));
         let v1 = V1Server::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
-        let envoy = envoy::Service::new(limiter.clone(), Arc::clone(metrics), envoy.clone());
+        let envoy =
+            envoy::Service::new(limiter.clone(), Arc::clone(metrics)).with_settings(settings);
         let kuadrant = KuadrantServer::new(Kuadrant(envoy.clone()));
         let kuadrant = kuadrant.max_decoding_message_size(MAX_MESSAGE);
         let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);

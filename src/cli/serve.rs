@@ -121,7 +121,8 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
             server.registry().open_state_dir(path).await?;
         }
-        let api_keys = ApiKeys::new(config.api_keys, server.registry().keyring().clone());
+        let api_keys = ApiKeys::new(config.api_keys, server.registry().keyring().clone())
+            .with_named_projects(config.envoy.names_projects());
         let auth = config.auth.is_enabled().then(|| {
             let auth = Auth::new(config.auth, Arc::clone(&metrics));
             Arc::new(auth.with_api_keys(api_keys.clone()))

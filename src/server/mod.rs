@@ -309,7 +309,7 @@ impl Server {
         let state = self
             .http_state(limiter, background)
             .with_auth(self.auth())
-            .with_envoy(self.api_settings.envoy.clone())
+            .with_envoy(&self.api_settings)
             .with_traces(self.api_settings.traces.as_ref())
             .with_scrapes(self.scrapes());
         api::http::router(state, administrator, projects, health.ready())

@@ -44,7 +44,7 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.calendar-month", "true"),
     ("envoy.headers", "both"),
     ("envoy.metadata", "true"),
-    ("envoy.projects.DOMAIN", "shop"),
+    ("envoy.projects.domain", "shop"),
     ("envoy.project-entry", "tenant"),
     ("auth.tokens", "[{name: a, sha256: HASH, roles: [check]}]"),
     ("auth.clients", "[{name: a, roles: [check]}]"),

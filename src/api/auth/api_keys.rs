@@ -49,6 +49,8 @@ pub struct ApiKeys {
     settings: ApiKeySettings,
     keyring: Keyring,
     clock: Clock,
+    /// Whether callers without a key name projects.
+    are_projects_named: bool,
 }
 
 /// The project of a call, as its API key says. Extension of each request while API keys are not off.
@@ -88,7 +90,18 @@ impl ApiKeyRefusal {
 impl ApiKeys {
     /// Takes the keys of `keyring`.
     pub fn new(settings: ApiKeySettings, keyring: Keyring) -> Self {
-        Self { settings, keyring, clock: Clock::default() }
+        Self { settings, keyring, clock: Clock::default(), are_projects_named: false }
+    }
+
+    /// Sets whether callers without a key name projects, as Envoy may: then those in force must be known.
+    #[must_use]
+    pub fn with_named_projects(self, are_projects_named: bool) -> Self {
+        Self { are_projects_named, ..self }
+    }
+
+    /// Returns `true` if the projects in force are known.
+    pub(in crate::api) fn are_projects_known(&self) -> bool {
+        self.keyring.is_known() && !self.keyring.is_barred()
     }
 
     /// Returns `true` unless keys are ignored.
@@ -96,10 +109,11 @@ impl ApiKeys {
         self.settings.mode != ApiKeyMode::Off
     }
 
-    /// Returns `true` if keys are ignored, or those in force are known, or will soon be known to be none;
+    /// Returns `true` if nobody asks for keys or projects, or those in force are known, or will soon be known to be none;
     /// `false` while the store may not know the projects in force, or its journal is damaged.
     pub fn are_ready(&self) -> bool {
-        if self.are_on() { self.keyring.is_ready() } else { !self.keyring.is_barred() }
+        let needs_projects = self.are_on() || self.are_projects_named;
+        if needs_projects { self.keyring.is_ready() } else { !self.keyring.is_barred() }
     }
 
     /// Returns a receiver of the changes of [`ApiKeys::are_ready`].

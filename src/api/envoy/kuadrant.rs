@@ -66,7 +66,7 @@ impl RateLimitService for Kuadrant {
         let until = deadline(request.metadata());
         let parsed = service.parse(request.get_ref())?;
         let looked = service.limiter.look_at_descriptors(&parsed, until).await;
-        let looked = service.refused_without_project(&parsed, looked);
+        let looked = service.refused_without_rule(&parsed, looked);
         self.answer(request.get_ref(), looked)
     }
 
@@ -97,6 +97,7 @@ impl RateLimitService for Kuadrant {
             Ok((verdict, reservation)) => (Ok(verdict), reservation),
             Err(error) => (Err(error), None),
         };
+        let decided = service.refused_without_rule(&parsed, decided);
         self.show("Reserve", &parsed, &decided);
         let verdict = decided.map_err(|error| service.undecided(&error))?;
         log_decided(&verdict);

@@ -25,7 +25,8 @@ use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResp
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use tonic::{Request, Response, Status};
 
-use super::auth::Permission;
+use super::ApiSettings;
+use super::auth::{ApiKeys, Permission};
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::projects::ProjectId;
@@ -83,8 +84,17 @@ impl Default for EnvoySettings {
     }
 }
 
+impl EnvoySettings {
+    /// Returns `true` if requests may be in projects.
+    pub fn names_projects(&self) -> bool {
+        !self.projects.is_empty() || self.project_entry.is_some()
+    }
+}
+
 /// Name of this protocol in metrics and logs.
 const API: &str = "envoy";
+/// Stands for an empty id of a project. No project has this id.
+const NO_PROJECT: &str = "-";
 /// What those who watch decisions see of requests.
 const ORIGIN: Origin = Origin { api: API, method: "ShouldRateLimit" };
 
@@ -95,19 +105,22 @@ pub struct Service {
     metrics: Arc<Metrics>,
     timing: ShardedHistogram,
     settings: Arc<EnvoySettings>,
+    /// Knows whether the projects in force are known.
+    api_keys: ApiKeys,
 }
 
 impl Service {
     /// Creates the service over `limiter`.
-    pub fn new(limiter: Limiter, metrics: Arc<Metrics>, settings: EnvoySettings) -> Self {
+    pub fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
-        Self { limiter, metrics, timing, settings: Arc::new(settings) }
+        let (settings, api_keys) = (Arc::default(), ApiKeys::default());
+        Self { limiter, metrics, timing, settings, api_keys }
     }
 
     /// Replaces the settings.
     #[must_use]
-    pub fn with_settings(self, settings: EnvoySettings) -> Self {
-        Self { settings: Arc::new(settings), ..self }
+    pub fn with_settings(self, ApiSettings { envoy, api_keys, .. }: &ApiSettings) -> Self {
+        Self { settings: Arc::new(envoy.clone()), api_keys: api_keys.clone(), ..self }
     }
 
     /// Decides one request.
@@ -124,7 +137,7 @@ impl Service {
         let timer = self.timing.start();
         let parsed = self.parse(request)?;
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
-        let verdict = self.refused_without_project(&parsed, verdict);
+        let verdict = self.refused_without_rule(&parsed, verdict);
         timer.stop();
         let (metrics, limiter) = (&self.metrics, &self.limiter);
         decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
@@ -158,21 +171,27 @@ impl Service {
                     project = Some(*value);
                 }
             }
-            Ok(request.in_project(project.unwrap_or_default()))
+            // An empty one is none of any, but not the absence of one.
+            let named = |project: &'a str| if project.is_empty() { NO_PROJECT } else { project };
+            Ok(request.in_project(project.map_or("", named)))
         });
         found.map_err(|error| self.count_rejected(error))
     }
 
-    /// Refuses a request whose entries name a project that does not exist: who chose its name must not pass
-    /// because a proxy takes the error for a failure.
-    fn refused_without_project(
+    /// Refuses a request in a project that no rule decides, or that is in no project though its entries name
+    /// one: a proxy may let pass what fails. While it is not known which projects there are that is a
+    /// failure, as if the store were away.
+    fn refused_without_rule(
         &self,
         request: &DescriptorRequest<'_>,
         decided: Result<DescriptorVerdict, CheckError>,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let is_of_domain = self.settings.projects.contains_key(request.domain());
+        let is_of_domain = || self.settings.projects.contains_key(request.domain());
         match decided {
-            Err(CheckError::UnknownProject) if !is_of_domain => {
+            Err(CheckError::NoRule) => Ok(DescriptorVerdict::refused(request)),
+            Err(CheckError::UnknownProject)
+                if self.api_keys.are_projects_known() && !is_of_domain() =>
+            {
                 Ok(DescriptorVerdict::refused(request))
             }
             decided => decided,
@@ -186,7 +205,11 @@ impl Service {
         }
         request_log::undecided(API, error);
         if matches!(error, CheckError::UnknownProject) {
-            return Status::not_found("the project of the domain (envoy.projects) does not exist");
+            return if self.api_keys.are_projects_known() {
+                Status::not_found("no such project: see envoy.projects and envoy.project-entry")
+            } else {
+                Status::unavailable("the projects in force are not known")
+            };
         }
         status::grpc(error)
     }

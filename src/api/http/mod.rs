@@ -44,10 +44,10 @@ use tokio::sync::watch;
 
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
+use super::ApiSettings;
 use super::admin::routes::AdminRoute;
 use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, Tenant, TokenError, WebError};
 use super::decision_events::{self, Origin};
-use super::envoy::EnvoySettings;
 use super::request_log;
 use super::traces::TracedDecision;
 use crate::api;
@@ -197,7 +197,7 @@ impl HttpState {
     ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (of_limiter, of_metrics) = (limiter.clone(), Arc::clone(&metrics));
-        let envoy = api::envoy::Service::new(of_limiter, of_metrics, EnvoySettings::default());
+        let envoy = api::envoy::Service::new(of_limiter, of_metrics);
         Self {
             limiter,
             metrics,
@@ -225,7 +225,7 @@ impl HttpState {
 
     /// Sets the settings of `POST /json`.
     #[must_use]
-    pub fn with_envoy(self, settings: EnvoySettings) -> Self {
+    pub fn with_envoy(self, settings: &ApiSettings) -> Self {
         Self { envoy: self.envoy.with_settings(settings), ..self }
     }
 

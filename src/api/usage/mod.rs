@@ -166,9 +166,9 @@ impl UsageRecorder {
         self.0.clock.follow_wall_time();
         let mut state = self.state();
         let counters = Counters {
-            projects: self.0.metrics.project_counters(),
             keys: self.0.keyring.requests(),
             rules: self.0.metrics.all_rule_totals(),
+            projects: self.0.metrics.project_counters(),
         };
         let before = state.day;
         state.totals.read(before, counters);
@@ -219,8 +219,9 @@ impl UsageRecorder {
     async fn write_totals(&self, deadline: Deadline) -> Result<(), StoreError> {
         loop {
             let (write, unwritten, counting) = self.state().totals.unwritten();
-            let listed = self.write_names(&unwritten, deadline).await;
-            let registers: Vec<_> = unwritten.iter().map(|total| register(write, total)).collect();
+            let names: Vec<_> = unwritten.iter().map(name_register).collect();
+            let registers = unwritten.iter().map(|total| register(write, total));
+            let registers: Vec<_> = registers.chain(names.iter().flatten().cloned()).collect();
             let raised = self.0.fleet.raise(&registers, TTL, deadline).await;
             let of_day =
                 |(day, name, _): &(Day, String, bool)| register_of_day(*day, name, COUNTING);
@@ -233,34 +234,23 @@ impl UsageRecorder {
                 self.0.keyring.forget_reports();
                 continue;
             }
-            let done = unwritten.into_iter().zip(&raised).filter(|(_, raised)| raised.is_ok());
-            // A total without its name can't be found.
-            let is_found = |total: &UnwrittenTotal| total.part == Part::Whole || listed.is_ok();
-            let done: Vec<UnwrittenTotal> = done.map(|(total, _)| total).filter(is_found).collect();
+            let (totals, mut named) = raised.split_at(unwritten.len());
+            let done =
+                unwritten.into_iter().zip(&names).zip(totals).filter(|((_, name), total)| {
+                    // A total without its name can't be found.
+                    let is_named = match (name, named) {
+                        (Some(_), [first, rest @ ..]) => {
+                            named = rest;
+                            first.is_ok()
+                        }
+                        _ => name.is_none(),
+                    };
+                    is_named && total.is_ok()
+                });
+            let done: Vec<UnwrittenTotal> = done.map(|((total, _), _)| total).collect();
             self.state().totals.written(done);
-            let raised = raised.into_iter().chain(counts);
-            return listed.and(raised.map(|raised| raised.map(drop)).collect());
+            return raised.into_iter().chain(counts).try_for_each(|raised| raised.map(drop));
         }
-    }
-
-    /// Writes the names of totals. Each time, because another instance may have removed the project.
-    async fn write_names(
-        &self,
-        unwritten: &[UnwrittenTotal],
-        deadline: Deadline,
-    ) -> Result<(), StoreError> {
-        let names = unwritten.iter().filter_map(|total| {
-            let (by, name) = match &total.part {
-                Part::Key(id) => (UsageBy::Key, id),
-                Part::Rule(name) if !name.is_empty() => (UsageBy::Rule, name),
-                Part::Whole | Part::Rule(_) => return None,
-            };
-            let map = map_of_names(&total.project, total.day, by);
-            Some(Register { map, name: name.to_string(), value: b"1".to_vec() })
-        });
-        let names: Vec<_> = names.collect();
-        let raised = self.0.fleet.raise(&names, TTL, deadline).await;
-        raised.into_iter().try_for_each(|raised| raised.map(drop))
     }
 
     /// Writes that this instance has written all of the days that are over for it.
@@ -343,6 +333,18 @@ fn register(write: u64, unwritten: &UnwrittenTotal) -> Register {
     let RequestUsage { allowed, denied, units } = total;
     let value = format!("{write:012} {allowed} {denied} {units}").into_bytes();
     Register { map: map_of(project, *day, part), name: name.clone(), value }
+}
+
+/// Returns the register with the name of a total, if it has one. It is written each time, because another
+/// instance may have removed the project.
+fn name_register(UnwrittenTotal { day, project, part, .. }: &UnwrittenTotal) -> Option<Register> {
+    let (by, name) = match part {
+        Part::Key(id) => (UsageBy::Key, id),
+        Part::Rule(name) if !name.is_empty() => (UsageBy::Rule, name),
+        Part::Whole | Part::Rule(_) => return None,
+    };
+    let map = map_of_names(project, *day, by);
+    Some(Register { map, name: name.to_string(), value: b"1".to_vec() })
 }
 
 /// Returns the total in a register; `None` if a later release has written it.

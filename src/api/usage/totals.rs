@@ -153,6 +153,9 @@ impl Totals {
     /// Counts on a day what `counters` have counted since the last reading. A project that has no
     /// counters any more was removed.
     pub(super) fn read(&mut self, day: Day, counters: Counters) {
+        // Before those of the projects: the keys of a project have no more than it has.
+        let keys: Vec<_> =
+            counters.keys.into_iter().map(|key| (key.counters.counts(), key)).collect();
         let mut last = std::mem::take(&mut self.last);
         let mut replaced = HashSet::new();
         for (project, counters) in counters.projects {
@@ -161,7 +164,7 @@ impl Totals {
             if is_other {
                 replaced.insert(Arc::clone(&project));
             }
-            let (reading, since) = read(counters, before);
+            let (reading, since) = read(counters.counts(), counters, before);
             self.count(day, &project, Part::Whole, since);
             self.last.insert(project, reading);
         }
@@ -169,22 +172,29 @@ impl Totals {
             self.days.iter_mut().for_each(|day| _ = day.projects.remove(&project));
             self.removed.push(project);
         }
-        self.read_keys(day, counters.keys);
+        self.read_keys(day, keys, &replaced);
         self.read_rules(day, counters.rules, &replaced);
     }
 
-    fn read_keys(&mut self, day: Day, keys: Vec<KeyRequests>) {
+    fn read_keys(
+        &mut self,
+        day: Day,
+        keys: Vec<(RequestCounts, KeyRequests)>,
+        replaced: &HashSet<Arc<str>>,
+    ) {
         let mut last = std::mem::take(&mut self.last_of_keys);
-        for KeyRequests { project, key, counters } in keys {
+        for (now, KeyRequests { project, key, counters }) in keys {
             let place = (Arc::from(project.as_str()), Arc::from(key));
-            let (reading, since) = read(counters, last.remove(&place));
+            let (reading, since) = read(now, counters, last.remove(&place));
             self.count(day, &place.0, Part::Key(Arc::clone(&place.1)), since);
             self.last_of_keys.insert(place, reading);
         }
         // Keys that were removed since.
         for ((project, key), before) in last {
-            let (_, since) = read(Arc::clone(&before.0), Some(before));
-            self.count(day, &project, Part::Key(key), since);
+            let (_, since) = read(before.0.counts(), Arc::clone(&before.0), Some(before));
+            if !replaced.contains(&project) {
+                self.count(day, &project, Part::Key(key), since);
+            }
         }
     }
 
@@ -193,12 +203,17 @@ impl Totals {
         let last = std::mem::take(&mut self.last_of_rules);
         for RuleTotals { id, key, counts } in rules.into_iter().filter(|one| one.key.candidate == 0)
         {
-            let counted = RequestUsage {
+            let mut counted = RequestUsage {
                 allowed: counts.allowed + counts.near_limit + counts.shadow_denied,
                 denied: counts.denied,
                 units: counts.units,
             };
-            let since = counted.since(last.get(&id).copied().unwrap_or_default());
+            let before = last.get(&id).copied().unwrap_or_default();
+            // Units are in two counters: between the two they may look like less than before.
+            if counted.units.wrapping_sub(before.units).cast_signed() < 0 {
+                counted.units = before.units;
+            }
+            let since = counted.since(before);
             if !replaced.contains(&key.project) {
                 self.count(day, &key.project, Part::Rule(Arc::clone(&key.rule)), since);
             }
@@ -242,10 +257,13 @@ impl Totals {
                 total: total.counted,
             })
         });
+        let mut unwritten: Vec<_> = unwritten.collect();
+        // If the time is not enough, the days of the projects come first.
+        unwritten.sort_by_key(|total| total.part != Part::Whole);
         let is_written = |(.., total): (_, _, &Total)| total.written != RequestUsage::NONE;
         let days =
             self.days.iter().map(|open| (open.day, open.name.clone(), open.all().any(is_written)));
-        (self.writes, unwritten.collect(), days.collect())
+        (self.writes, unwritten, days.collect())
     }
 
     /// Records that totals are written.
@@ -346,9 +364,12 @@ impl ProjectTotals {
     }
 }
 
-/// Returns the counts of now, and what was counted since `before`.
-fn read(counters: Arc<RequestCounters>, before: Option<Reading>) -> (Reading, RequestUsage) {
-    let now = counters.counts();
+/// Returns a reading of the counts of now, and what was counted since `before`.
+fn read(
+    now: RequestCounts,
+    counters: Arc<RequestCounters>,
+    before: Option<Reading>,
+) -> (Reading, RequestUsage) {
     let before = before.filter(|(other, _)| Arc::ptr_eq(other, &counters));
     let before = before.map(|(_, before)| before).unwrap_or_default();
     let usage = |RequestCounts { allowed, denied, units }| RequestUsage { allowed, denied, units };

@@ -86,7 +86,8 @@ const PROJECTS: Setting = Setting::new(
     "Domains whose requests the rules of a project decide, in the place of files: a descriptor is a \
      request whose attributes are its entries; user_id and resource are the user and the resource.",
 );
-const PROJECT: Setting = Setting::new("DOMAIN", "Id of the project that decides the domain.");
+const PROJECT: Setting =
+    Setting::new("domain", "Id of the project that decides the domain of this name.");
 const PROJECT_ENTRY: Setting = Setting::new(
     "project-entry",
     "Name of the entry whose value is the id of the project, in requests of other domains. Who \

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rlaas_testkit::process::{Rlaas, run};
+use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
 
@@ -120,6 +121,9 @@ async fn entry_names_the_project() {
         // Nobody passes by a name that he made up.
         ("edge: tenant=nobody,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: tenant=A%2F..,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
+        ("edge: tenant=,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
+        // A user without a name has no count.
+        ("edge: tenant=blog,user_id=", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: user_id=alice", "OK [OK]"),
         // The project of a domain is that of the settings, whatever the entries say.
         ("web: tenant=acme,user_id=alice", "NOT_FOUND"),
@@ -130,6 +134,83 @@ async fn entry_names_the_project() {
     let key = json!({ "selector": { "projectId": "acme", "request": { "userId": "alice" } } });
     let found = post(&server, "/v1/admin/keys:inspect", key).await;
     assert_eq!(found["keys"][0]["rule"], "users", "{found}");
+}
+
+#[tokio::test]
+async fn what_a_rule_says_holds_for_descriptors() {
+    let server = Rlaas::start(&SETTINGS);
+    let mut users = rule("users", 2, "user_id");
+    users["candidates"] = json!([{ "maxRequests": "1" }]);
+    users["overridable"] = json!(true);
+    let mut calls = rule_for("calls", 10, "attributes.chat", ("attributes.kind", "chat"));
+    calls["postPaid"] = json!(true);
+    let mut slots = json!({ "name": "slots", "algorithm": "CONCURRENCY", "maxRequests": "1" });
+    slots["matchers"] = json!([{ "part": "attributes.kind", "anyOf": ["job"] }]);
+    create(&server, "shop", json!([users, calls, slots])).await;
+    let mut envoy = client(&server).await;
+    for (request, expected) in [
+        // A response is charged whatever is left, and the next request is refused.
+        ("web: kind=chat,chat=7 *0", "OK [OK 10/HOUR left 10"),
+        ("web: kind=chat,chat=7 *25", "OVER_LIMIT [OVER_LIMIT 10/HOUR left 0"),
+        ("web: kind=chat,chat=7 *0", "OVER_LIMIT [OVER_LIMIT 10/HOUR left 0"),
+        // A look beside a request for the last unit.
+        ("web: user_id=eve", "OK [OK 2/HOUR left 1"),
+        ("web: user_id=eve; user_id=eve,x=1 *0", "OK [OK 2/HOUR left 0 "),
+        // Slots are looked at; the other rules decide.
+        ("web: user_id=dan,kind=job", "OK [OK"),
+        ("web: user_id=dan,kind=job", "OK [OK"),
+        ("web: user_id=dan,kind=job", "OVER_LIMIT [OVER_LIMIT 2/HOUR left 0"),
+    ] {
+        answers(&mut envoy, request, expected).await;
+    }
+    // A ban of a key, which names its parts, holds for descriptors with them.
+    let ban = json!({ "reason": "abuse", "grant": { "banned": true }, "ttl": "600s",
+        "selector": { "projectId": "shop", "rule": "users", "request": { "userId": "mallory" } } });
+    post(&server, "/v1/admin/keys:override", ban).await;
+    answers(&mut envoy, "web: user_id=mallory", "OVER_LIMIT [OVER_LIMIT").await;
+    // The default rule decides descriptors that no other rule does and that name a user; others are refused.
+    let policy =
+        json!({ "project": { "id": "blog", "unmatched": "UNMATCHED_POLICY_DEFAULT_RULE" } });
+    post(&server, "/v1/projects", policy).await;
+    apply(&server, "blog", json!([rule("addresses", 1, "attributes.ip")])).await;
+    for (request, expected) in [
+        ("edge: tenant=blog,user_id=zoe", "OK [OK 5/MINUTE"),
+        ("edge: tenant=blog,user_id=zoe,ip=::1", "OK [OK 1/HOUR left 0"),
+        ("edge: tenant=blog,other=1", "OVER_LIMIT [OVER_LIMIT]"),
+    ] {
+        answers(&mut envoy, request, expected).await;
+    }
+    // More rules than a store decides in one step.
+    let many: Vec<Value> = (0..40).map(|at| rule(&format!("r{at}"), 1, "user_id")).collect();
+    apply(&server, "shop", json!(many)).await;
+    let descriptors = vec!["user_id=a"; 13].join("; ");
+    eventually("many rules", SOON, async || {
+        let answer = check(&mut envoy, &format!("web: {descriptors}")).await;
+        answer
+            .starts_with("INVALID_ARGUMENT descriptors[12]: with the others must meet at most 512")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn projects_that_are_not_known_are_a_failure() {
+    let mut redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    redis.kill();
+    let server = Rlaas::start(&[&SETTINGS[..], &["store.backend=redis", &url]].concat());
+    let mut envoy = client(&server).await;
+    for domain in ["web", "edge"] {
+        let request = format!("{domain}: tenant=acme,user_id=alice");
+        answers(&mut envoy, &request, "UNAVAILABLE the projects in force are not known").await;
+    }
+    assert_eq!(server.get("/readyz").await.0, 503);
+    redis.restart();
+    eventually("the projects are known", SOON, async || {
+        let answer = check(&mut envoy, "edge: tenant=acme,user_id=alice").await;
+        answer.starts_with("OVER_LIMIT [OVER_LIMIT]")
+    })
+    .await;
+    eventually("it is ready", SOON, async || server.get("/readyz").await.0 == 200).await;
 }
 
 #[tokio::test]

@@ -90,8 +90,8 @@ fn chart_renders_what_kustomize_builds() {
 fn service_monitor_selects_the_service() {
     let Some(helm) = helm() else { return };
     let manifests = manifests(&render(helm, &["all"]));
-    let monitor = &manifests[&of("ServiceMonitor", "rlaas")];
-    let service = &manifests[&of("Service", "rlaas")];
+    let monitor = &manifests[&named("ServiceMonitor", "rlaas")];
+    let service = &manifests[&named("Service", "rlaas")];
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
     assert!(!selected.is_empty());
     for (name, value) in selected {
@@ -103,7 +103,7 @@ fn service_monitor_selects_the_service() {
 fn chart_has_the_dashboard_of_the_project() {
     let Some(helm) = helm() else { return };
     let manifests = manifests(&render(helm, &["all"]));
-    let data = &manifests[&of("ConfigMap", "rlaas-dashboard")]["data"];
+    let data = &manifests[&named("ConfigMap", "rlaas-dashboard")]["data"];
     let parsed = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     let file = project("config/grafana/rlaas.json");
     let file = fs::read_to_string(file).expect("a file of the project");
@@ -116,7 +116,7 @@ fn configurations_are_in_mounted_volumes() {
     let Some(helm) = helm() else { return };
     for values in VALUES {
         let manifests = manifests(&render(helm, &[values]));
-        let pod = &manifests[&of("Deployment", "rlaas")]["spec"]["template"]["spec"];
+        let pod = &manifests[&named("Deployment", "rlaas")]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let mounts = items(&container["volumeMounts"]);
         let files = items(&container["args"]).iter().filter_map(text);
@@ -149,12 +149,13 @@ fn program_accepts_the_rendered_settings() {
         let manifests = manifests(&render(helm, &[values]));
         let mut command = rlaas(&["config"]);
         for (map, name) in [("rlaas-config", "rlaas.yaml"), ("rlaas-rules", "rules.yaml")] {
-            let settings = text(&manifests[&of("ConfigMap", map)]["data"][name]).expect("a text");
+            let settings =
+                text(&manifests[&named("ConfigMap", map)]["data"][name]).expect("a text");
             let settings = settings.replace("/etc/rlaas/tls/", &here);
             let settings = settings.replace("/etc/rlaas/privacy/", &here);
             command.arg("--config").arg(secret.write(name, &settings));
         }
-        let deployment = &manifests[&of("Deployment", "rlaas")];
+        let deployment = &manifests[&named("Deployment", "rlaas")];
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         for variable in items(&container["env"]) {
             let name = text(&variable["name"]).expect("a name");
@@ -216,14 +217,14 @@ fn render(helm: &Path, values: &[&str]) -> String {
 
 fn manifests(yaml: &str) -> Manifests {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML");
-    let named = documents.into_iter().filter(Value::is_object).map(|manifest| {
+    let all = documents.into_iter().filter(Value::is_object).map(|manifest| {
         let name = text(&manifest["metadata"]["name"]).expect("a name");
-        (of(&text(&manifest["kind"]).expect("a kind"), &name), manifest)
+        (named(&text(&manifest["kind"]).expect("a kind"), &name), manifest)
     });
-    named.collect()
+    all.collect()
 }
 
-fn of(kind: &str, name: &str) -> (String, String) {
+fn named(kind: &str, name: &str) -> (String, String) {
     (kind.to_owned(), name.to_owned())
 }
 
@@ -274,11 +275,11 @@ fn without_hash(name: &str) -> &str {
 
 /// Moves what `shared-tls` has in a file of its own into `rlaas.yaml`, where the chart has it.
 fn merge_tls(built: &mut Manifests) {
-    let tls = built.remove(&of("ConfigMap", "rlaas-tls")).expect("a ConfigMap");
-    let config = built.get_mut(&of("ConfigMap", "rlaas-config")).expect("a ConfigMap");
+    let tls = built.remove(&named("ConfigMap", "rlaas-tls")).expect("a ConfigMap");
+    let config = built.get_mut(&named("ConfigMap", "rlaas-config")).expect("a ConfigMap");
     config["data"]["rlaas.yaml"]["server"]["tls"] =
         tls["data"]["tls.yaml"]["server"]["tls"].clone();
-    let deployment = built.get_mut(&of("Deployment", "rlaas")).expect("a Deployment");
+    let deployment = built.get_mut(&named("Deployment", "rlaas")).expect("a Deployment");
     let pod = &mut deployment["spec"]["template"]["spec"];
     for list in ["/volumes", "/containers/0/volumeMounts", "/containers/0/args"] {
         let list = pod.pointer_mut(list).and_then(Value::as_array_mut).expect("a list");

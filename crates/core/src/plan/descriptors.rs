@@ -8,7 +8,7 @@ use crate::operation::Action;
 use crate::rules::descriptors::{
     DescriptorRequest, Descriptors, HitsAddend, InvalidDescriptor, MatchedDescriptor,
 };
-use crate::rules::{Coupling, Grant, Key, Mode, Part, Request, Rule, RuleSet};
+use crate::rules::{Costs, Coupling, Grant, Key, Mode, Part, Request, Rule, RuleSet};
 
 /// The plan for a request by descriptors, with data for the status of each descriptor.
 #[derive(Clone, Debug)]
@@ -87,6 +87,7 @@ impl Descriptors {
             units,
             once: None,
             reservation: None,
+            is_for_descriptors: true,
         };
         Ok(DescriptorPlan { plan, statuses })
     }
@@ -146,10 +147,7 @@ fn action(
         Grant::Banned | Grant::Unlimited => None,
     };
     let keeps_debt = max_debt.is_some_and(|units| units > 0);
-    let takes = |hit: &Hit| {
-        let takes = matches!(hit.action, Action::Take(_) | Action::Report(_));
-        takes && hit.action.cost() != Cost::NONE && hit.key == found.key
-    };
+    let takes = |hit: &Hit| takes(hit) && hit.key == found.key;
     match cost {
         Cost::NONE if earlier.iter().any(takes) => Action::Peek(Cost::NONE),
         Cost::NONE if keeps_debt && coupling == Coupling::EachAlone => Action::Peek(Cost::NONE),
@@ -162,65 +160,140 @@ fn action(
 impl RuleSet {
     /// Plans a request by descriptors in the project of these rules: each descriptor is decided by the rules
     /// that match its [request](crate::rules::descriptors::RequestDescriptor::request) and whose key it has
-    /// all parts of.
+    /// all parts of. Rules that are paid afterwards count its units whatever is left. Slots are for
+    /// reservations: requests only look at them.
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] for a limit of the request, and for negative hits that a rule does not support.
+    /// [`InvalidDescriptor`] for a limit of the request, for negative hits that a rule does not support, and
+    /// for more than [`DescriptorRequest::MAX_HITS`] rules and candidates in all.
     pub fn plan_descriptors(
         &self,
         request: &DescriptorRequest<'_>,
     ) -> Result<DescriptorPlan, InvalidDescriptor> {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
         let (mut statuses, mut candidates) = (SmallVec::new(), Vec::new());
-        let (mut is_unmatched, mut most) = (true, Cost::NONE);
+        let (mut is_unmatched, mut units) = (true, EntryUnits::NONE);
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             if descriptor.limit.is_some() {
                 return Err(InvalidDescriptor::LimitInProject { index });
             }
             let (of, before) = (descriptor.request(request.project()), hits.len());
             let mut can_credit = true;
-            self.for_each_match(&of, |position, rule| {
-                if !has_parts(rule, &of) {
-                    return;
-                }
-                is_unmatched = false;
+            let has_parts = |rule: &Rule| has_parts(rule, &of);
+            is_unmatched &= !self.for_each_match_of(&of, has_parts, |position, rule| {
                 if rule.mode == Mode::Off {
                     return;
                 }
-                can_credit &= rule.algorithm != Algorithm::SlidingWindowLog;
-                let action = match descriptor.hits {
-                    HitsAddend::Credit(cost) => Action::Credit(cost),
-                    HitsAddend::Take(Cost::NONE) => Action::Peek(Cost::ONE),
-                    HitsAddend::Take(_) => Action::Take(rule.cost_for(&of)),
-                };
-                let hit = Hit::of_rule(self, position, rule, &of, self.hashing(), action);
+                can_credit &=
+                    rule.algorithm != Algorithm::SlidingWindowLog && !rule.algorithm.has_slots();
+                let action = units.action(descriptor.hits, rule, &of);
+                let mut hit = Hit::of_rule(self, position, rule, &of, self.hashing(), action);
+                let is_taken = |other: &Hit| takes(other) && other.key == hit.key;
+                if action == Action::Peek(Cost::ONE) && hits.iter().any(is_taken) {
+                    hit.action = Action::Peek(Cost::NONE);
+                }
                 if !rule.candidates.is_empty() {
                     candidates::push(&mut candidates, hits.len(), rule, &hit, &of);
                 }
                 hits.push(hit);
             });
-            match descriptor.hits {
-                HitsAddend::Credit(_) if !can_credit => {
-                    return Err(InvalidDescriptor::NegativeHits { index });
-                }
-                HitsAddend::Credit(_) => {}
-                HitsAddend::Take(cost) => most = most.max(cost),
+            if matches!(descriptor.hits, HitsAddend::Credit(_)) && !can_credit {
+                return Err(InvalidDescriptor::NegativeHits { index });
             }
             let found = hits.len() - before;
+            if hits.len() + candidates.len() > DescriptorRequest::MAX_HITS {
+                return Err(InvalidDescriptor::Rules { index });
+            }
             statuses
                 .push((found > 0).then_some(PlannedStatus { hits: found, detailed_label: None }));
         }
-        let units = RequestUnits::Decide { cost: most, reported: Cost::NONE };
-        let (coupling, once, reservation) = (Coupling::AllOrNothing, None, None);
-        let plan = Plan { hits, candidates, coupling, is_unmatched, units, once, reservation };
+        let plan = Plan {
+            candidates,
+            coupling: Coupling::AllOrNothing,
+            is_unmatched,
+            units: units.of_request(hits.is_empty()),
+            hits,
+            once: None,
+            reservation: None,
+            is_for_descriptors: true,
+        };
         Ok(DescriptorPlan { plan, statuses })
     }
+
+    /// Makes the cost of the hits of a reservation in a project, or of what is counted in its place, that of
+    /// their rules where these have one of their own.
+    pub fn settle_at_own_cost(&self, plan: &mut Plan) {
+        for hit in &mut plan.hits {
+            let RuleIndex::Flat(position) = hit.rule else { continue };
+            let rule = self.rule_at(position);
+            let own =
+                |cost| rule.settled_cost(Some(cost), Costs::NONE).or(rule.cost).unwrap_or(cost);
+            hit.action = match hit.action {
+                Action::Settle(Some(cost)) => Action::Settle(Some(own(cost))),
+                Action::Report(_) if rule.algorithm.has_slots() => Action::Peek(Cost::NONE),
+                Action::Report(cost) => Action::Report(own(cost)),
+                other => other,
+            };
+        }
+    }
+}
+
+/// The units of a request by descriptors in a project, while it is planned.
+#[derive(Debug)]
+struct EntryUnits {
+    cost: Cost,
+    reported: Cost,
+    decides: bool,
+}
+
+impl EntryUnits {
+    const NONE: Self = Self { cost: Cost::NONE, reported: Cost::NONE, decides: false };
+
+    /// Returns the action of a rule for a descriptor.
+    fn action(&mut self, hits: HitsAddend, rule: &Rule, request: &Request<'_>) -> Action {
+        match hits {
+            HitsAddend::Credit(cost) => {
+                self.decides = true;
+                Action::Credit(cost)
+            }
+            HitsAddend::Take(Cost::NONE) => {
+                self.decides = true;
+                Action::Peek(Cost::ONE)
+            }
+            HitsAddend::Take(cost) if rule.is_post_paid => {
+                self.reported = self.reported.max(cost);
+                Action::Report(rule.cost_for(request))
+            }
+            HitsAddend::Take(cost) => {
+                self.decides = true;
+                self.cost = self.cost.max(cost);
+                Action::Take(rule.cost_for(request))
+            }
+        }
+    }
+
+    fn of_request(&self, is_without_hits: bool) -> RequestUnits {
+        let Self { cost, reported, decides } = *self;
+        if decides || is_without_hits {
+            RequestUnits::Decide { cost, reported }
+        } else {
+            RequestUnits::Report(reported)
+        }
+    }
+}
+
+fn takes(hit: &Hit) -> bool {
+    let takes = matches!(hit.action, Action::Take(_) | Action::Report(_));
+    takes && hit.action.cost() != Cost::NONE
 }
 
 /// Returns `true` if the entries of a descriptor have every part of the rule's key and conditions.
 fn has_parts(rule: &Rule, request: &Request<'_>) -> bool {
-    let has = |name: &str| request.attributes().get(name).is_some();
+    let has = |name: &str| {
+        let is_valid = |value: &str| name != "user_id" || !value.is_empty();
+        request.attributes().get(name).is_some_and(is_valid)
+    };
     let has_part = |part: &Part| match part {
         Part::UserId => has("user_id"),
         Part::Resource => has("resource"),
@@ -248,6 +321,8 @@ impl Plan {
         let mut most = Cost::NONE;
         for hit in &mut self.hits {
             hit.action = match hit.action {
+                // Nothing is in flight any more.
+                _ if hit.algorithm.has_slots() => Action::Peek(Cost::NONE),
                 Action::Take(cost) | Action::Report(cost) => {
                     most = most.max(cost);
                     Action::Report(cost)

@@ -43,6 +43,8 @@ pub struct Plan {
     pub once: Option<Box<IdempotencyRecord>>,
     /// The reservation, if hits hold.
     pub reservation: Option<Box<Reservation>>,
+    /// `true` if each descriptor of the request has an answer of its own.
+    pub is_for_descriptors: bool,
 }
 
 /// The units of a request as a whole: a request with several hits has them once.
@@ -138,7 +140,16 @@ impl Plan {
         });
         let (coupling, candidates) = (Coupling::AllOrNothing, Vec::new());
         let (hits, is_unmatched) = (hits.collect(), false);
-        Self { hits, candidates, coupling, is_unmatched, units, once: None, reservation: None }
+        Self {
+            hits,
+            candidates,
+            coupling,
+            is_unmatched,
+            units,
+            once: None,
+            reservation: None,
+            is_for_descriptors: false,
+        }
     }
 
     /// Plans a report of a cost that was incurred already, by the rules that are paid afterwards. They
@@ -202,7 +213,16 @@ impl Plan {
         });
         let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
         let (once, reservation) = (None, None);
-        Self { hits, candidates, coupling, is_unmatched, units, once, reservation }
+        Self {
+            hits,
+            candidates,
+            coupling,
+            is_unmatched,
+            units,
+            once,
+            reservation,
+            is_for_descriptors: false,
+        }
     }
 
     /// Takes no slots, which a request without a reservation can't hold: its hits look. Returns the rule of
@@ -228,11 +248,6 @@ impl Plan {
     /// Returns `true` if no decision on the hits can refuse the request: each is in shadow mode.
     pub fn refuses_nothing(&self) -> bool {
         self.hits.iter().all(|hit| hit.mode == Mode::Shadow)
-    }
-
-    /// Returns `true` if the hits are those of descriptors, each of which has its own status.
-    pub fn is_for_descriptors(&self) -> bool {
-        matches!(self.hits.first().map(|hit| hit.rule), Some(RuleIndex::Descriptor { .. }))
     }
 
     /// Returns `true` if no other hit of the plan has the key of `hit`.

@@ -267,17 +267,32 @@ impl RuleSet {
     pub(crate) fn for_each_match<'a>(
         &'a self,
         request: &Request<'_>,
+        visit: impl FnMut(usize, &'a Rule),
+    ) -> bool {
+        self.for_each_match_of(request, |_| true, visit)
+    }
+
+    /// As [`Self::for_each_match`], as if there were only the rules that `may_apply`.
+    #[inline]
+    pub(crate) fn for_each_match_of<'a>(
+        &'a self,
+        request: &Request<'_>,
+        may_apply: impl Fn(&Rule) -> bool,
         mut visit: impl FnMut(usize, &'a Rule),
     ) -> bool {
         let (mut is_matched, mut replaces_default) = (false, false);
         if !self.named.is_empty() {
             self.for_each_named(request, |position, rule| {
+                if !may_apply(rule) {
+                    return;
+                }
                 is_matched = true;
                 replaces_default |= rule.configured_mode() != Mode::Shadow;
                 visit(position, rule);
             });
         }
-        if self.unmatched == Unmatched::DefaultRule && !replaces_default {
+        let by_default = self.unmatched == Unmatched::DefaultRule && !replaces_default;
+        if by_default && may_apply(&self.default) {
             visit(0, &self.default);
             return true;
         }

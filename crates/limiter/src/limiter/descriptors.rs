@@ -79,8 +79,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let decided = self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await;
-        refused_without_rule(request, decided)
+        Ok(self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await?.0)
     }
 
     /// Looks whether a request by descriptors would pass, and takes nothing.
@@ -93,9 +92,7 @@ impl Limiter {
         request: &DescriptorRequest<'_>,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
-        let looked =
-            self.execute_descriptors(request, |_, plan| Ok(plan.looking()), deadline).await;
-        refused_without_rule(request, looked)
+        Ok(self.execute_descriptors(request, |_, plan| Ok(plan.looking()), deadline).await?.0)
     }
 
     /// Counts a request by descriptors whatever is left: where a limit keeps no debt, up to the limit.
@@ -151,12 +148,14 @@ impl Limiter {
         let snapshot = self.snapshot_of(request.project())?;
         let DescriptorPlan { plan, .. } = plan(&snapshot, request)?;
         let Some(open) = reservation else {
-            let report = plan.of_holds(None, Action::Report(actual));
+            let mut report = plan.of_holds(None, Action::Report(actual));
+            snapshot.rules.settle_at_own_cost(&mut report);
             self.count_in_store(&snapshot, &report, deadline).await?;
             return Ok(false);
         };
         let OpenReservation { keys, number, ends_at, .. } = open;
-        let settling = plan.of_holds(Some(keys), Action::Settle(Some(actual)));
+        let mut settling = plan.of_holds(Some(keys), Action::Settle(Some(actual)));
+        snapshot.rules.settle_at_own_cost(&mut settling);
         if settling.hits.is_empty() {
             return Ok(false);
         }
@@ -181,14 +180,7 @@ impl Limiter {
     ) -> Result<(DescriptorVerdict, ExecutedPlan), CheckError> {
         let snapshot = self.snapshot_of(request.project())?;
         let DescriptorPlan { plan, statuses } = plan(&snapshot, request)?;
-        let mut plan = prepare(&snapshot.rules, plan)?;
-        if !request.project().is_empty() {
-            if let Some(rule) = plan.without_slots() {
-                let name = Arc::clone(snapshot.rules.rule(rule).name);
-                return Err(CheckError::NeedsReservation(name));
-            }
-            self.admit_unmatched(&snapshot, &plan)?;
-        }
+        let plan = self.admit_descriptors(&snapshot, request, prepare(&snapshot.rules, plan)?)?;
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
@@ -206,8 +198,14 @@ impl Limiter {
         &self,
         request: &DescriptorRequest<'_>,
     ) -> Option<Result<DescriptorVerdict, CheckError>> {
-        let snapshot = self.shared.snapshot.load();
-        let DescriptorPlan { plan, statuses } = match plan(&snapshot, request) {
+        let snapshot = match self.snapshot_of(request.project()) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(Err(error)),
+        };
+        let planned = plan(&snapshot, request).and_then(|DescriptorPlan { plan, statuses }| {
+            Ok((self.admit_descriptors(&snapshot, request, plan)?, statuses))
+        });
+        let (plan, statuses) = match planned {
             Ok(planned) => planned,
             Err(error) => return Some(Err(error)),
         };
@@ -217,6 +215,22 @@ impl Limiter {
                 self.fold_descriptors(&snapshot, &plan, &statuses, &executed.results)
             }),
         )
+    }
+
+    /// Prepares a plan for the store. Fails if the request is in a project, no rule of which matches, and its
+    /// policy for that is to deny.
+    fn admit_descriptors(
+        &self,
+        snapshot: &Snapshot,
+        request: &DescriptorRequest<'_>,
+        mut plan: Plan,
+    ) -> Result<Plan, CheckError> {
+        if !request.project().is_empty() {
+            // Requests look at slots.
+            let _enforced = plan.without_slots();
+            self.admit_unmatched(snapshot, &plan)?;
+        }
+        Ok(plan)
     }
 
     /// Assigns the outcomes of the hits to the descriptors, and reports the decisions.
@@ -303,16 +317,4 @@ fn deciding(mut answers: SmallVec<[DescriptorAnswer; 1]>) -> Option<DescriptorAn
     let decisions = answers.iter().map(|answer| answer.decided.clone()).collect();
     let position = Verdict::from_decisions(decisions).deciding_position()?;
     Some(answers.swap_remove(position))
-}
-
-/// Returns the verdict on a request. One in a project that no rule matches is refused if the policy says
-/// so: a proxy must not take that for a failure, which may let it pass.
-fn refused_without_rule(
-    request: &DescriptorRequest<'_>,
-    decided: Result<(DescriptorVerdict, ExecutedPlan), CheckError>,
-) -> Result<DescriptorVerdict, CheckError> {
-    match decided {
-        Err(CheckError::NoRule) => Ok(DescriptorVerdict::refused(request)),
-        decided => Ok(decided?.0),
-    }
 }

@@ -112,7 +112,7 @@ impl Limiter {
             .map(|hit| {
                 let Some(store_hit) = hit.for_store() else {
                     let is_refusal = hit.grant == Grant::Banned && hit.mode == Mode::Enforced;
-                    let is_known = plan.is_for_descriptors() || is_refusal;
+                    let is_known = plan.is_for_descriptors || is_refusal;
                     return HitResult::without_store(hit).filter(|_| is_known);
                 };
                 hits += 1;
@@ -125,7 +125,7 @@ impl Limiter {
                 Some(HitResult { reply, source: Source::DenyCache })
             })
             .collect();
-        let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors());
+        let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors);
         is_known.then_some(results)
     }
 }

@@ -397,13 +397,14 @@ impl Limiter {
         }
     }
 
-    /// Fails if no rule matches and the policy for such requests is [`Unmatched::Deny`].
+    /// Fails if no rule matches and the policy for such requests is not [`Unmatched::Allow`]. (The default rule
+    /// may not match a request by descriptors.)
     #[inline]
     fn admit_unmatched(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), CheckError> {
         if !plan.is_unmatched {
             return Ok(());
         }
-        if snapshot.rules.unmatched() == Unmatched::Deny {
+        if snapshot.rules.unmatched() != Unmatched::Allow {
             self.count_request(snapshot, plan.units, false);
             self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);

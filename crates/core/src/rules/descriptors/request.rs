@@ -95,6 +95,8 @@ impl LimitOverride {
 impl<'a> DescriptorRequest<'a> {
     /// Most descriptors in a request. The store decides all of them in one step.
     pub const MAX_DESCRIPTORS: usize = 64;
+    /// Most rules and candidates that decide a request in a project, over all descriptors.
+    pub const MAX_HITS: usize = 512;
     /// Most bytes in a domain.
     pub const MAX_DOMAIN: usize = 1024;
     /// Most bytes in the keys and values of one descriptor: more than Envoy accepts in headers by
@@ -192,6 +194,15 @@ pub enum InvalidDescriptor {
         /// Position of the descriptor.
         index: usize,
     },
+    /// Too many rules of a project.
+    #[error(
+        "descriptors[{index}]: with the others must meet at most {} rules and candidates",
+        DescriptorRequest::MAX_HITS
+    )]
+    Rules {
+        /// Position of the descriptor.
+        index: usize,
+    },
     /// Descriptors that name different projects.
     #[error("descriptors[{index}].entries must name the same project as the others")]
     OtherProject {
@@ -214,7 +225,10 @@ impl InvalidDescriptor {
     pub const fn field(self) -> &'static str {
         match self {
             Self::Domain => "domain",
-            Self::Descriptors | Self::Entries { .. } | Self::OtherProject { .. } => "descriptors",
+            Self::Descriptors
+            | Self::Entries { .. }
+            | Self::Rules { .. }
+            | Self::OtherProject { .. } => "descriptors",
             Self::Hits { .. } | Self::NegativeHits { .. } => "hits_addend",
             Self::Unit { .. } | Self::Limit { .. } | Self::LimitInProject { .. } => "limit",
         }
