@@ -7,6 +7,7 @@ mod api;
 mod calendar;
 mod cli;
 mod client;
+mod clients;
 mod compose;
 mod conformance;
 mod console;

@@ -1,6 +1,7 @@
 //! The client: one verdict for each request, from the cache, the server or the policy.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rlaas_core::clock::Deadline;
@@ -40,6 +41,7 @@ struct Shared {
     on_no_answer: Option<OnNoAnswer>,
     refusals: RefusalCache<Verdict>,
     retries: Retries,
+    unanswered: AtomicU64,
 }
 
 /// The reason why there is no verdict.
@@ -83,6 +85,7 @@ impl Client {
             on_no_answer: settings.on_no_answer,
             refusals: RefusalCache::new(settings.max_age, settings.clock.clone()),
             retries: Retries::new(settings.max_retries),
+            unanswered: AtomicU64::new(0),
         };
         Self { channel, shared: Arc::new(shared) }
     }
@@ -188,12 +191,33 @@ impl Client {
         self.channel.clone()
     }
 
+    /// Returns the number of requests that the policy has decided, for a metric: an [`OnNoAnswer::Allow`]
+    /// that is not watched hides that nothing is limited.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use rlaas_client::{Client, OnNoAnswer, rlaas_core::rules::Request};
+    ///
+    /// let client = Client::builder("unix:/nowhere").on_no_answer(OnNoAnswer::Allow).connect_lazy()?;
+    /// assert!(client.check(&Request::user("alice").build()?).await?.is_allowed());
+    /// assert_eq!(client.unanswered(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unanswered(&self) -> u64 {
+        self.shared.unanswered.load(Ordering::Relaxed)
+    }
+
     fn without_response(&self, status: Status) -> Result<Verdict, CheckError> {
         if is_no_rule(&status) {
             return Ok(Verdict::no_rule());
         }
         match (CheckError::from_status(status), self.shared.on_no_answer) {
-            (CheckError::NoAnswer(_), Some(policy)) => Ok(Verdict::by_policy(policy)),
+            (CheckError::NoAnswer(_), Some(policy)) => {
+                self.shared.unanswered.fetch_add(1, Ordering::Relaxed);
+                Ok(Verdict::by_policy(policy))
+            }
             (error, _) => Err(error),
         }
     }

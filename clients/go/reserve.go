@@ -1,0 +1,109 @@
+package rlaas
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "rlaas.example/clients/go/ratelimitv1"
+)
+
+// Held is what the rules hold for a request while its work is done.
+type Held struct {
+	// Verdict is the verdict that allowed the work.
+	Verdict Verdict
+	// ID is that of the reservation. Empty if nothing is held: no rule holds, or the policy decided.
+	ID string
+	// ExpiresAt is when the reservation ends by itself, by the clock of the store.
+	ExpiresAt time.Time
+
+	client  *Client
+	request *pb.CheckRequest
+	settled atomic.Bool
+}
+
+// Reserve holds the cost of a request while work is done. It does not call work if the request is refused: look at
+// Verdict.Allowed. If work returns nil and has settled nothing itself, what is held is charged. If work
+// returns an error, which Reserve then returns, or panics, nothing is charged.
+func (c *Client) Reserve(ctx context.Context, request Request, work func(ctx context.Context, held *Held) error) (Verdict, error) {
+	held, err := c.reserve(ctx, request)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if !held.Verdict.Allowed {
+		return held.Verdict, nil
+	}
+	// The error or the panic of the work is the one to report. Without effect if it was settled.
+	defer func() { _ = held.Cancel(ctx) }()
+	if err := work(ctx, held); err != nil {
+		return held.Verdict, err
+	}
+	return held.Verdict, held.commit(ctx, nil)
+}
+
+func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
+	message, _, err := encode(request)
+	if err != nil {
+		return nil, err
+	}
+	reserve := &pb.ReserveRequest{Request: message}
+	if request.Hold > 0 {
+		reserve.Ttl = durationpb.New(request.Hold)
+	}
+	var response *pb.ReserveResponse
+	err = c.call(ctx, attempts{timeout: c.deadline()}, func(ctx context.Context) (err error) {
+		response, err = c.reservations.Reserve(ctx, reserve)
+		return err
+	})
+	held := &Held{client: c, request: message}
+	if err != nil {
+		verdict, err := withoutResponse(err)
+		held.Verdict, err = c.orPolicy(ctx, request, verdict, err)
+		return held, err
+	}
+	held.Verdict = newVerdict(response.GetVerdict(), Server)
+	held.ID, held.ExpiresAt = response.GetReservationId(), response.GetExpiresAt().AsTime()
+	return held, nil
+}
+
+// Commit charges the actual cost and returns the rest. It has no effect if nothing is held, or it was settled.
+// Without an answer it is repeated once, and then logged: the reservation ends by itself, without a charge.
+func (h *Held) Commit(ctx context.Context, actual uint64) error {
+	return h.commit(ctx, &actual)
+}
+
+// Cancel returns all that is held. It is repeated as Commit is.
+func (h *Held) Cancel(ctx context.Context) error {
+	return h.settle(ctx, func(ctx context.Context) error {
+		_, err := h.client.reservations.Cancel(ctx, &pb.CancelRequest{ReservationId: h.ID})
+		return err
+	})
+}
+
+func (h *Held) commit(ctx context.Context, actual *uint64) error {
+	return h.settle(ctx, func(ctx context.Context) error {
+		// With the request, work that took longer than the hold is charged all the same.
+		commit := &pb.CommitRequest{ReservationId: h.ID, Actual: actual, Request: h.request}
+		_, err := h.client.reservations.Commit(ctx, commit)
+		return err
+	})
+}
+
+// settle returns the error of a settlement that the server rejects.
+func (h *Held) settle(ctx context.Context, do func(context.Context) error) error {
+	if h.ID == "" || h.settled.Swap(true) {
+		return nil
+	}
+	// A caller that has gone does not keep its hold.
+	err := h.client.callTwice(context.WithoutCancel(ctx), do)
+	if err == nil {
+		return nil
+	}
+	h.client.warn(&h.client.settleLogged, "reservation not settled", "error", err)
+	if isRejection(err) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package rlaas
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// deadline returns the time of a call.
+func (c *Client) deadline() time.Duration {
+	if c.hasCalled.Load() {
+		return c.timeout
+	}
+	return max(c.timeout, firstTimeout)
+}
+
+// attempts are the calls that a request may cause. They share the timeout equally.
+type attempts struct {
+	timeout   time.Duration
+	retries   int
+	mayRepeat func(error) bool
+}
+
+// call calls the server, and again if the attempts allow it.
+func (c *Client) call(ctx context.Context, may attempts, do func(context.Context) error) error {
+	// Metadata that the context has for other servers, such as a token, is not for this one.
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, c.credentials), may.timeout)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	for attempt := 0; ; attempt++ {
+		err := attemptWithin(ctx, time.Until(until)/time.Duration(1+may.retries-attempt), do)
+		c.hasCalled.Store(true)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return err
+		}
+		c.throttle.record(err)
+		if err == nil || attempt == may.retries || ctx.Err() != nil || !may.mayRepeat(err) {
+			return err
+		}
+	}
+}
+
+// callTwice calls with the whole timeout, and once more without an answer.
+func (c *Client) callTwice(ctx context.Context, do func(context.Context) error) error {
+	isUnanswered := func(err error) bool { return !isRejection(err) }
+	return c.call(ctx, attempts{timeout: 2 * c.deadline(), retries: 1, mayRepeat: isUnanswered}, do)
+}
+
+func attemptWithin(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// throttle stops retries if many calls fail, so that a server without answers gets about a tenth more calls.
+//
+// Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs".
+type throttle struct {
+	// Tokens that are missing, in thousandths, of 10.
+	missing atomic.Int64
+}
+
+const (
+	fullThrottle = 10_000
+	failureCost  = 1_000
+	successGain  = 100
+)
+
+// record records the result of a call. A lost update changes the share of retries a little.
+func (t *throttle) record(err error) {
+	missing := t.missing.Load()
+	if err != nil && !isRejection(err) {
+		t.missing.Store(min(missing+failureCost, fullThrottle))
+	} else if missing > 0 {
+		t.missing.Store(max(missing-successGain, 0))
+	}
+}
+
+// mayRepeat returns true if a call that failed may have a better result. A server that sheds load asks for no more.
+func (t *throttle) mayRepeat(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
+		return t.missing.Load() < fullThrottle/2
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package rlaas
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "rlaas.example/clients/go/ratelimitv1"
+)
+
+// AnsweredBy is the origin of a verdict.
+type AnsweredBy string
+
+const (
+	// Server means that the server answered.
+	Server AnsweredBy = "server"
+	// Cache means that an earlier refusal of the same request still holds.
+	Cache AnsweredBy = "cache"
+	// ByPolicy means that the server did not answer, and the policy decided.
+	ByPolicy AnsweredBy = "policy"
+)
+
+// Verdict is the outcome of a request.
+type Verdict struct {
+	// Allowed is true if the request may pass.
+	Allowed bool
+	// AnsweredBy is the origin of the verdict.
+	AnsweredBy AnsweredBy
+	// Rule is the name of the deciding rule; empty if there is none.
+	Rule string
+	// Limit is the number of units per window of that rule.
+	Limit int64
+	// Remaining is the number of units left; below 0 is debt.
+	Remaining int64
+	// ResetAfter is the time until the whole limit is available again.
+	ResetAfter time.Duration
+	// Reason is why the request is allowed or refused.
+	Reason pb.CheckResponse_Reason
+	// Response is that of the server, or an equivalent one, with the decision of each rule.
+	Response *pb.CheckResponse
+}
+
+// RetryAfter returns the time after which a refused request passes; false if it is allowed, or waiting does not
+// help.
+func (v Verdict) RetryAfter() (time.Duration, bool) {
+	wait := v.Response.GetRetryAfter()
+	if v.Allowed || wait == nil {
+		return 0, false
+	}
+	return wait.AsDuration(), true
+}
+
+func newVerdict(response *pb.CheckResponse, answeredBy AnsweredBy) Verdict {
+	return Verdict{
+		Allowed:    response.GetAllowed(),
+		AnsweredBy: answeredBy,
+		Rule:       response.GetRule(),
+		Limit:      response.GetLimit(),
+		Remaining:  response.GetRemaining(),
+		ResetAfter: response.GetResetAfter().AsDuration(),
+		Reason:     response.GetReason(),
+		Response:   response,
+	}
+}
+
+// retryAfterNoAnswer is the same as that of a server without its store.
+const retryAfterNoAnswer = time.Second
+
+// policyVerdict returns the verdict that a server without its store would give.
+func policyVerdict(allowed bool) Verdict {
+	response := &pb.CheckResponse{Allowed: allowed, Reason: pb.CheckResponse_STORE_UNAVAILABLE, Source: pb.CheckResponse_FAIL_OPEN}
+	if !allowed {
+		response.Source = pb.CheckResponse_FAIL_CLOSED
+		response.RetryAfter = durationpb.New(retryAfterNoAnswer)
+	}
+	return newVerdict(response, ByPolicy)
+}

@@ -1,0 +1,36 @@
+/** Middleware of Express, connect and node:http. */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+import { Admitter, type RateLimitOptions, appended } from "./middleware.js";
+
+/** Middleware with the types of node:http, which those of Express extend. */
+export type Middleware<R> = (request: R, response: ServerResponse, next: (error?: unknown) => void) => void;
+
+/**
+ * Limits requests. One above a limit gets status 429, one that the policy refuses 503, both with a problem document.
+ * Other responses have the headers RateLimit-Policy and RateLimit.
+ */
+export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: RateLimitOptions<R>): Middleware<R> {
+  const admitter = new Admitter(options);
+  return (request, response, next) => {
+    // Express cuts the path at which a router is mounted off `url`.
+    const { originalUrl } = request as { originalUrl?: string };
+    admitter.admit(request, originalUrl ?? request.url ?? "").then(({ headers, rejection }) => {
+      // Another middleware may have answered, such as one for timeouts.
+      if (response.headersSent) {
+        return;
+      }
+      for (const header of headers) {
+        const [name] = header;
+        response.setHeader(name, appended(response.getHeader(name), header));
+      }
+      if (rejection) {
+        response.statusCode = rejection.status;
+        response.end(rejection.body);
+      } else {
+        next();
+      }
+    }, next);
+  };
+}

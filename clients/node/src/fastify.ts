@@ -1,0 +1,35 @@
+/** Plugin of Fastify. */
+
+import type { FastifyInstance, FastifyRequest } from "fastify";
+
+import { Admitter, type RateLimitOptions, appended } from "./middleware.js";
+
+/**
+ * Limits the requests of routes that are added after it, as the middleware of Express does, in the hook `onRequest`.
+ * Closes its own client with the application.
+ */
+export default async function rateLimit(
+  app: FastifyInstance,
+  options: RateLimitOptions<FastifyRequest>,
+): Promise<void> {
+  const warn = (message: string) => app.log.warn(message);
+  const admitter = new Admitter<FastifyRequest>({ warn, ...options });
+  app.addHook("onRequest", async (request, reply) => {
+    const { headers, rejection } = await admitter.admit(request, request.url);
+    for (const header of headers) {
+      const [name] = header;
+      reply.header(name, appended(reply.getHeader(name), header));
+    }
+    // A string would get a charset, which problem documents do not have.
+    return rejection && reply.code(rejection.status).send(Buffer.from(rejection.body));
+  });
+  if (admitter.ownsClient) {
+    app.addHook("onClose", async () => admitter.client.close());
+  }
+}
+
+// The hooks are for the application that registers the plugin, as those of fastify-plugin.
+Object.assign(rateLimit, {
+  [Symbol.for("skip-override")]: true,
+  [Symbol.for("fastify.display-name")]: "rlaas",
+});

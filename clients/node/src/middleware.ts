@@ -1,0 +1,93 @@
+/** What the middleware of all frameworks does. */
+
+import { Client, type ClientOptions } from "./client.js";
+import { RlaasError } from "./error.js";
+import { type Header, type Rejection, limitHeaders, overLimit, problem } from "./headers.js";
+import { type HttpRequest, type KeyFunction, byAddress } from "./key.js";
+import type { RequestFields } from "./request.js";
+import type { Verdict } from "./verdict.js";
+
+/** No server would decide these requests. Allowing them would be a way past every limit. */
+const INVALID = ["INVALID_ARGUMENT", "FAILED_PRECONDITION"];
+
+/** Settings of a middleware: those of its own client, or a client that others use too; and the key. */
+export type RateLimitOptions<R> = (({ address: string } & ClientOptions) | { client: Client }) & {
+  /** What requests are limited by. By default the address of the peer: count your proxies, see `byAddress`. */
+  key?: KeyFunction<R>;
+};
+
+/** The headers to add to a response, and the rejection of the request if it is one. */
+export interface Admission {
+  headers: Header[];
+  rejection?: Rejection;
+}
+
+/** Decides requests by their keys. */
+export class Admitter<R extends HttpRequest> {
+  readonly client: Client;
+  /** True if the client is that of the middleware alone. */
+  readonly ownsClient: boolean;
+  readonly #key: KeyFunction<R>;
+
+  constructor(options: RateLimitOptions<R>) {
+    this.ownsClient = !("client" in options);
+    this.client = "client" in options ? options.client : new Client(options.address, options);
+    this.#key = options.key ?? byAddress();
+  }
+
+  /** Decides a request to a URL. An error of the key function is that of the application. */
+  async admit(request: R, url: string): Promise<Admission> {
+    let fields: RequestFields | undefined;
+    try {
+      const key = await this.#key(request);
+      if (key === null || key === undefined) {
+        return { headers: [] };
+      }
+      fields = typeof key === "string" ? { userId: key } : { ...key };
+      fields.resource ??= pathOf(url);
+      return toAdmission(await this.client.check(fields));
+    } catch (error) {
+      if (error instanceof RlaasError && INVALID.includes(error.code)) {
+        this.client.warn("invalid", `rlaas: request rejected: ${error.message}`);
+        return reject(problem(400, error.detail));
+      }
+      // For other mistakes of the program the policy decides: a wrong token does not take a site down.
+      if (error instanceof RlaasError && fields) {
+        return toAdmission(await this.client.byPolicy(fields, error));
+      }
+      throw error;
+    }
+  }
+}
+
+/** Returns the value of a header after that of others: lists of policies are appended to, the rest is replaced. */
+export function appended(before: unknown, [name, value]: Header): string {
+  return before !== undefined && name.startsWith("RateLimit") ? `${before}, ${value}` : value;
+}
+
+function toAdmission(verdict: Verdict): Admission {
+  if (verdict.allowed) {
+    return { headers: limitHeaders(verdict) };
+  }
+  if (verdict.answeredBy === "policy") {
+    return reject(problem(503, "rate limiter unavailable", {}, [["Retry-After", "1"]]));
+  }
+  if (verdict.reason === "NO_RULE") {
+    return reject(problem(403, "no rule matches", { reason: "NO_RULE" }));
+  }
+  return reject(overLimit(verdict));
+}
+
+function reject(rejection: Rejection): Admission {
+  return { headers: rejection.headers, rejection };
+}
+
+/** Returns the path that handlers see, so that no other spelling of it avoids a rule. */
+function pathOf(url: string): string {
+  const path = url.replace(/^\w+:\/\/[^/?#]*/, "").replace(/[?#].*$/s, "") || "/";
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}

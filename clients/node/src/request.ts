@@ -1,0 +1,67 @@
+/** Requests: their messages, and their keys in the cache of refusals. */
+
+import { RlaasError } from "./error.js";
+
+/** A request to be decided. The rules of the server match its parts. */
+export interface RequestFields {
+  /** The user or client: 1 to 1024 bytes. */
+  userId: string;
+  /** What the request is for, such as a path: up to 1024 bytes. */
+  resource?: string | undefined;
+  /** Further properties: up to 32. */
+  attributes?: Record<string, string> | undefined;
+  /** Units to take: 0 to 2^32 - 1, by default 1; 0 only looks. */
+  cost?: number | undefined;
+  /** Units to take from single rules, by name, in the place of `cost`. */
+  costs?: Record<string, number> | undefined;
+  /** Decides without taking units. */
+  dryRun?: boolean | undefined;
+  /** Idempotency key: the server takes the units of the same request with the same id once. */
+  requestId?: string | undefined;
+}
+
+/** A request, or the user id of one that has nothing else. */
+export type CheckRequest = RequestFields | string;
+
+/** A request whose cost is held, for `holdMs` at most: 100 ms to 24 h, by default the time of the rules. */
+export type ReserveRequest = (RequestFields & { holdMs?: number | undefined }) | string;
+
+/** Longer requests are not cached, which bounds the memory. */
+const MAX_KEY = 512;
+
+/**
+ * Returns the message of a request. What the encoder would change silently, such as -1 or half of a surrogate pair,
+ * is an error: it must not get the verdict of the policy.
+ */
+export function toMessage(request: CheckRequest): RequestFields {
+  const fields = typeof request === "string" ? { userId: request } : request;
+  const { userId, resource = "", attributes = {}, cost, costs = {}, dryRun = false, requestId = "" } = fields;
+  for (const text of [userId, resource, requestId, ...Object.keys(costs), ...Object.entries(attributes).flat()]) {
+    if (typeof text !== "string" || /\p{Surrogate}/u.test(text)) {
+      throw new RlaasError("INVALID_ARGUMENT", "the texts of a request must be strings of whole characters");
+    }
+  }
+  checkUnits(cost);
+  Object.values(costs).forEach(checkUnits);
+  return { userId, resource, attributes, cost, costs, dryRun, requestId };
+}
+
+/** Throws if these units are not a number that the server has. */
+export function checkUnits(units: number | undefined): void {
+  if (units !== undefined && !(Number.isInteger(units) && units >= 0 && units < 2 ** 32)) {
+    throw new RlaasError("INVALID_ARGUMENT", "costs and holdMs must be whole numbers of 0 to 2^32 - 1");
+  }
+}
+
+/** Returns the key of a request; undefined if a refusal of the past must not answer it. */
+export function refusalKey(message: RequestFields): string | undefined {
+  const { userId, resource, attributes = {}, cost = 1, costs = {}, dryRun, requestId } = message;
+  const takesNothing = dryRun || (cost === 0 && Object.keys(costs).length === 0);
+  // A request with an id may be a retry whose units were taken; one that takes nothing reads the current state.
+  if (requestId || takesNothing) {
+    return undefined;
+  }
+  const sorted = (map: object) => Object.entries(map).sort(([a], [b]) => (a < b ? -1 : 1));
+  const key = JSON.stringify([userId, resource, cost, sorted(attributes), sorted(costs)]);
+  return key.length <= MAX_KEY ? key : undefined;
+}

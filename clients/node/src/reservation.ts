@@ -1,0 +1,50 @@
+/** What is held for a request while its work is done. */
+
+import { checkUnits } from "./request.js";
+import type { Verdict } from "./verdict.js";
+
+/** The result of a reservation: that of the work, or a refusal without it. */
+export type Reserved<T> =
+  | { readonly allowed: true; readonly verdict: Verdict; readonly value: T }
+  | { readonly allowed: false; readonly verdict: Verdict; readonly value?: undefined };
+
+/** Settles a reservation. The result is false if the server does not answer. */
+export type Settle = (method: "Commit" | "Cancel", message: object) => Promise<boolean>;
+
+/** A reservation. Its first settlement counts. */
+export class Held {
+  #settlement: Promise<boolean> | undefined;
+
+  /** @internal */
+  constructor(
+    /** The verdict that allowed the work. */
+    readonly verdict: Verdict,
+    /** The id of the reservation. Empty if nothing is held: no rule holds, or the policy decided. */
+    readonly id: string,
+    private readonly settle: Settle,
+  ) {}
+
+  /**
+   * Charges the actual cost, by default what is held, and returns the rest. The result is false if nothing is held
+   * or the server does not answer; the hold then ends by itself.
+   */
+  commit(actual?: number): Promise<boolean> {
+    checkUnits(actual);
+    return this.end("Commit", { actual });
+  }
+
+  /** Returns all that is held. The result is that of `commit`. */
+  cancel(): Promise<boolean> {
+    return this.end("Cancel", {});
+  }
+
+  private end(method: "Commit" | "Cancel", message: object): Promise<boolean> {
+    if (!this.id) {
+      return Promise.resolve(false);
+    }
+    this.#settlement ??= this.settle(method, { reservationId: this.id, ...message });
+    // Work that does not wait for it leaves that to `reserve`.
+    this.#settlement.catch(() => {});
+    return this.#settlement;
+  }
+}

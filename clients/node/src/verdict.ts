@@ -1,0 +1,123 @@
+/** Verdicts, made from the messages of the server. */
+
+/** Why a request is allowed or refused. */
+export type Reason =
+  | "WITHIN_LIMIT"
+  | "OVER_LIMIT"
+  | "COST_ABOVE_LIMIT"
+  | "BANNED"
+  | "UNLIMITED"
+  | "STORE_UNAVAILABLE"
+  | "NO_RULE"
+  | "HELD";
+
+/** The state of a limit. Units are numbers, and `Infinity` if the rule has no limit. */
+export interface LimitState {
+  readonly allowed: boolean;
+  /** Name of the rule; empty if there is none. */
+  readonly rule: string;
+  readonly algorithm: string;
+  readonly reason: Reason;
+  /** Units per window. */
+  readonly limit: number;
+  /** Units left; below 0 is debt. */
+  readonly remaining: number;
+  readonly currentCount: number;
+  /** Time after which a refused request passes; null if it is allowed, or waiting does not help. */
+  readonly retryAfterMs: number | null;
+  /** Time until the whole limit is available again; null if it is not known. */
+  readonly resetAfterMs: number | null;
+}
+
+/** The decision of one rule; one in shadow mode never refuses a request. */
+export interface RuleDecision extends LimitState {
+  readonly shadow: boolean;
+}
+
+/** The outcome of a request, with the state of the rule that decided. */
+export interface Verdict extends LimitState {
+  /** The server, an earlier refusal that still holds, or the policy for requests without an answer. */
+  readonly answeredBy: "server" | "cache" | "policy";
+  /** The decisions of all rules that apply; those of a cached refusal only refuse. */
+  readonly decisions: readonly RuleDecision[];
+}
+
+/** google.protobuf.Duration. */
+interface Duration {
+  seconds: number;
+  nanos: number;
+}
+
+type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs"> & {
+  retryAfter: Duration | null;
+  resetAfter: Duration | null;
+};
+
+/** CheckResponse of the proto. */
+export type VerdictMessage = StateMessage & { decisions: (StateMessage & { shadow: boolean })[] };
+
+/** The same as that of a server without its store. */
+const RETRY_AFTER_NO_ANSWER_MS = 1000;
+
+export function fromMessage(message: VerdictMessage): Verdict {
+  const decisions = message.decisions.map((decision) => ({ ...state(decision), shadow: decision.shadow }));
+  return { ...state(message), answeredBy: "server", decisions };
+}
+
+/** Returns the verdict on a request that no rule matches, where the server refuses those. */
+export function noRule(): Verdict {
+  return { ...NO_STATE, allowed: false, reason: "NO_RULE", answeredBy: "server" };
+}
+
+/** Returns the verdict that a server without its store would give. */
+export function byPolicy(allowed: boolean): Verdict {
+  const retryAfterMs = allowed ? null : RETRY_AFTER_NO_ANSWER_MS;
+  return { ...NO_STATE, allowed, retryAfterMs, reason: "STORE_UNAVAILABLE", answeredBy: "policy" };
+}
+
+/** Returns a refusal as it reads later. */
+export function later(verdict: Verdict, elapsedMs: number): Verdict {
+  const shorten = (wait: number | null) => (wait === null ? null : Math.max(wait - elapsedMs, 0.001));
+  const shortened = <S extends LimitState>(state: S): S => ({
+    ...state,
+    retryAfterMs: shorten(state.retryAfterMs),
+    resetAfterMs: shorten(state.resetAfterMs),
+  });
+  // The rules that allowed the request may refuse it by now.
+  const decisions = verdict.decisions.filter((decision) => !decision.allowed).map(shortened);
+  return { ...shortened(verdict), answeredBy: "cache", decisions };
+}
+
+const NO_STATE = {
+  rule: "",
+  algorithm: "ALGORITHM_UNSPECIFIED",
+  limit: 0,
+  remaining: 0,
+  currentCount: 0,
+  retryAfterMs: null,
+  resetAfterMs: null,
+  decisions: [],
+};
+
+function state({ allowed, rule, algorithm, reason, ...message }: StateMessage): LimitState {
+  return {
+    allowed,
+    rule,
+    algorithm,
+    reason,
+    limit: units(message.limit),
+    remaining: units(message.remaining),
+    currentCount: message.currentCount,
+    retryAfterMs: milliseconds(message.retryAfter),
+    resetAfterMs: milliseconds(message.resetAfter),
+  };
+}
+
+/** The largest limit is 999,999,999,999,999: only the largest int64, of rules without a limit, is not exact. */
+function units(number: number): number {
+  return number > Number.MAX_SAFE_INTEGER ? Infinity : number;
+}
+
+function milliseconds(duration: Duration | null): number | null {
+  return duration && duration.seconds * 1000 + duration.nanos / 1e6;
+}

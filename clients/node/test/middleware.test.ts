@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import { type AddressInfo } from "node:net";
+import { after, test } from "node:test";
+
+import express from "express";
+import { type FastifyRequest, fastify } from "fastify";
+import { Client, type HttpRequest, type RateLimitOptions, byAddress, byHeader } from "rlaas";
+import { rateLimit } from "rlaas/express";
+import rateLimitPlugin from "rlaas/fastify";
+
+import { CASES, CLOSED, needs, newUser, serve } from "./servers.js";
+
+type Options = RateLimitOptions<HttpRequest & { method: string }>;
+
+/** Starts applications that limit all routes, whose responses have a policy of their own, and returns their URLs. */
+const frameworks: Record<string, (options: Options) => Promise<string>> = {
+  async express(options) {
+    // Without a log of the error that the key function throws.
+    const app = express().set("env", "test");
+    app.use((_, response, next) => {
+      response.set("RateLimit-Policy", '"own";q=1');
+      next();
+    });
+    app.use("/v1", rateLimit<express.Request>(options));
+    app.get("/v1/pay", (_, response) => void response.send("paid"));
+    const server = app.listen(0, "127.0.0.1");
+    after(() => server.close().closeAllConnections());
+    await new Promise((resolve) => server.once("listening", resolve));
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/pay`;
+  },
+  async fastify(options) {
+    const app = fastify({ forceCloseConnections: true });
+    app.addHook("onRequest", async (_, reply) => void reply.header("RateLimit-Policy", '"own";q=1'));
+    await app.register(rateLimitPlugin, options as RateLimitOptions<FastifyRequest>);
+    app.get("/v1/pay", async () => "paid");
+    after(() => app.close());
+    return `${await app.listen({ host: "127.0.0.1", port: 0 })}/v1/pay`;
+  },
+};
+
+const [real, table] = [needs("RLAAS_SERVER", "middleware with a real server"), needs("RLAAS_CASES", "its errors")];
+const address = real.skip ? "" : await serve();
+const client = { timeoutMs: 10_000, warn: () => {} };
+const quota = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+for (const [name, start] of Object.entries(frameworks)) {
+  test(`${name}: a request above a limit is refused with a problem document`, real, async () => {
+    const user = newUser();
+    const url = await start({ address, ...client, key: byHeader("X-User") });
+    const headers = { "x-user": user };
+    for (const left of [1, 0]) {
+      const response = await fetch(`${url}?a=1`, { headers });
+      assert.deepEqual([response.status, await response.text()], [200, "paid"]);
+      assert.equal(response.headers.get("ratelimit-policy"), '"own";q=1, "default";q=2');
+      assert.match(response.headers.get("ratelimit")!, new RegExp(`^"default";r=${left};t=[1-6]\\d$`));
+    }
+    for (const origin of ["server", "cache"]) {
+      const response = await fetch(url, { headers });
+      assert.equal(response.status, 429, origin);
+      assert.equal(response.headers.get("content-type"), "application/problem+json");
+      assert.equal(response.headers.get("ratelimit-policy"), '"own";q=1, "default";q=2');
+      const wait = response.headers.get("retry-after");
+      assert.ok(Number(wait) > 0 && Number(wait) <= 30, `${wait}`);
+      assert.equal(response.headers.get("ratelimit"), `"default";r=0;t=${wait}`);
+      const detail = `try again after ${wait} seconds`;
+      const document = {
+        type: quota,
+        title: "Quota Exceeded",
+        status: 429,
+        detail,
+        "violated-policies": ["default"],
+      };
+      assert.deepEqual(await response.json(), document);
+    }
+    const { status, headers: sent } = await fetch(url, { headers: { "x-user": "mallory" } });
+    assert.deepEqual([status, sent.get("ratelimit"), sent.get("retry-after")], [429, '"mallory";r=0', null]);
+    await assertProblem(await fetch(url), 400, "Bad Request", "header x-user must be present, in visible ASCII");
+  });
+
+  test(`${name}: the policy decides while the server is away`, async () => {
+    const allowing = await fetch(await start({ address: CLOSED, ...client }));
+    assert.deepEqual([allowing.status, allowing.headers.get("ratelimit")], [200, null]);
+    const denying = await fetch(await start({ address: CLOSED, ...client, onNoAnswer: "deny" }));
+    assert.equal(denying.headers.get("retry-after"), "1");
+    await assertProblem(denying, 503, "Service Unavailable", "rate limiter unavailable");
+  });
+
+  test(`${name}: a client behind a proxy can not choose its address`, real, async () => {
+    const [test, behindOne] = [newUser(), byAddress(1)];
+    const key = (request: HttpRequest) => `${test} ${behindOne(request)}`;
+    const url = await start({ address, ...client, key });
+    const from = async (forwarded: string) =>
+      (await fetch(url, { headers: { "x-forwarded-for": forwarded } })).headers.get("ratelimit")?.slice(10, 13);
+    assert.equal(await from("203.0.113.1, 198.51.100.7"), "r=1");
+    assert.equal(await from("203.0.113.2, 198.51.100.7:8080"), "r=0");
+    assert.equal(await from("198.51.100.8"), "r=1");
+  });
+
+  test(`${name}: mistakes get the verdict of the policy, invalid requests none`, table, async () => {
+    const shared = new Client(CASES!, client);
+    after(() => shared.close());
+    const key = (user: string) => () => (user ? `${user}@node-${newUser()}` : null);
+    const of = async (user: string, options: Options) => fetch(await start({ ...options, key: key(user) }));
+    assert.equal((await of("unauthenticated", { client: shared })).status, 200);
+    assert.equal(shared.unanswered, 1);
+    assert.equal((await of("unauthenticated", { address: CASES!, ...client, onNoAnswer: "deny" })).status, 503);
+    await assertProblem(await of("invalid", { client: shared }), 400, "Bad Request", "as the case says");
+    const noRule = await of("no-rule", { client: shared });
+    await assertProblem(noRule, 403, "Forbidden", "no rule matches", { reason: "NO_RULE" });
+    assert.equal((await of("", { client: shared })).headers.get("ratelimit"), null, "exempt");
+    const failing = await start({ client: shared, key: () => Promise.reject(new Error("no user")) });
+    assert.equal((await fetch(failing)).status, 500);
+  });
+}
+
+test("the resource is the path that handlers see", async () => {
+  for (const [name, start] of Object.entries(frameworks)) {
+    const paths: string[] = [];
+    const onNoAnswer = ({ resource = "" }) => paths.push(resource) > 0;
+    const url = await start({ address: CLOSED, ...client, onNoAnswer });
+    await fetch(`${url}?a=/b`);
+    await fetch(url.replace("pay", "p%61y"));
+    assert.deepEqual(paths, ["/v1/pay", "/v1/pay"], name);
+  }
+});
+
+test("keys by address", () => {
+  const PEER = "192.0.2.1";
+  const of = (proxies: number, forwarded?: string, remoteAddress: string | undefined = PEER) =>
+    byAddress(proxies)({ headers: { "x-forwarded-for": forwarded }, socket: { remoteAddress } });
+  const forged = "203.0.113.9, 198.51.100.7,10.0.0.2:8080";
+  assert.deepEqual(
+    [0, 1, 2, 4].map((proxies) => of(proxies, forged)),
+    [PEER, "10.0.0.2", "198.51.100.7", PEER],
+  );
+  assert.deepEqual(
+    ["unknown", "10.0.0.2,", "1.2.3", undefined].map((text) => of(1, text)),
+    Array(4).fill(PEER),
+  );
+  assert.equal(of(1, "[2001:db8::1]:443"), "2001:db8::/64");
+  assert.equal(of(0, "", "2001:DB8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+  assert.equal(of(0, "", "fe80::1%eth0"), "fe80::/64");
+  assert.equal(of(0, "", "::1"), "::/64");
+  assert.equal(of(0, "", "::ffff:198.51.100.7"), "198.51.100.7");
+  assert.throws(() => of(1, "", ""), /the peer has no address/);
+  assert.throws(() => byAddress(-1), TypeError);
+});
+
+async function assertProblem(
+  response: Response,
+  status: number,
+  title: string,
+  detail: string,
+  members: object = {},
+): Promise<void> {
+  assert.equal(response.headers.get("content-type"), "application/problem+json");
+  const document = { type: "about:blank", title, status, detail, ...members };
+  assert.deepEqual([response.status, await response.json()], [status, document]);
+}

@@ -1,0 +1,1 @@
+"""Messages, written by generate.sh."""

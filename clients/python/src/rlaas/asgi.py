@@ -1,0 +1,72 @@
+"""Middleware for ASGI: FastAPI, Starlette, Django, Quart.
+
+Usage: `app.add_middleware(RateLimit, address="127.0.0.1:50051")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from rlaas._base import ADDRESS
+from rlaas._http import Headers, Rejection, admit
+from rlaas.async_client import AsyncClient
+from rlaas.keys import PEER, KeyFunction, Request
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RateLimit:
+    """Limits the requests of an application by `key`, by default the address of the peer.
+
+    Asks `client`, or else one of its own of the server at `address`. Websockets are not limited.
+    """
+
+    def __init__(
+        self, app: App, client: AsyncClient | None = None, *, address: str = ADDRESS, key: KeyFunction = PEER
+    ) -> None:
+        """Wraps an application."""
+        self._app, self._key = app, key
+        self._is_own = client is None
+        self._client = client or AsyncClient(address)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a connection."""
+        if scope["type"] == "lifespan":
+            await self._client.connect()
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            if scope["type"] == "lifespan" and self._is_own:
+                await self._client.close()
+            return
+        admitted = await self._client._run(admit(self._client, self._key, _request(scope)))
+        if isinstance(admitted, Rejection):
+            start = {"type": "http.response.start", "status": admitted.status.value}
+            await send({**start, "headers": _encoded(admitted.headers)})
+            await send({"type": "http.response.body", "body": admitted.body})
+            return
+        headers = _encoded(admitted)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if headers else send)
+
+
+def _request(scope: Scope) -> Request:
+    def header_lines(name: str) -> list[str]:
+        searched = name.encode("latin-1")
+        return [value.decode("latin-1") for key, value in scope["headers"] if key == searched]
+
+    client = scope.get("client")
+    return Request(scope["method"], scope["path"], client[0] if client else None, header_lines, scope)
+
+
+def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers]

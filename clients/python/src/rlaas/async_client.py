@@ -1,0 +1,106 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from rlaas._base import Attributes, BaseClient, Error, Held, More, Steps, T
+from rlaas._channel import Channel, open_channel
+from rlaas.verdict import Verdict
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+AsyncHeld = Held[Coroutine[Any, Any, bool]]
+
+
+class AsyncClient(BaseClient):
+    """A client of the service, for asyncio. Its connection belongs to the event loop that makes the calls."""
+
+    _channel: Channel | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def check(
+        self, user_id: str, resource: str = "", attributes: Attributes = None, cost: int = 1, **more: Unpack[More]
+    ) -> Verdict:
+        """Decides one request. Raises `Error` if the server rejects it as invalid or without permission."""
+        return await self._run(self._check(self._request(user_id, resource, attributes, cost, **more)))
+
+    async def report(
+        self, user_id: str, resource: str = "", attributes: Attributes = None, cost: int = 1, **more: Unpack[More]
+    ) -> Verdict:
+        """Counts a cost that has arisen, whatever is left, in rules that have `post_paid` or `reservable`."""
+        return await self._run(self._report(self._request(user_id, resource, attributes, cost, **more)))
+
+    @asynccontextmanager
+    async def reserve(
+        self,
+        user_id: str,
+        resource: str = "",
+        attributes: Attributes = None,
+        cost: int = 1,
+        hold: float | None = None,
+        **more: Unpack[More],
+    ) -> AsyncIterator[AsyncHeld]:
+        """Holds a cost during the work, for `hold` seconds at most. Look at `allowed`: a refusal raises nothing.
+
+        The end of the block commits what is held, an exception cancels it, unless it was settled before.
+        """
+        request = self._request(user_id, resource, attributes, cost, **more)
+        held = AsyncHeld(self, self._run, await self._run(self._reserve(request, hold)), request)
+        try:
+            yield held
+        except BaseException:
+            # An error is logged. That of the work is the one to raise.
+            with suppress(Error):
+                if held.is_open:
+                    await held.cancel()
+            raise
+        if held.is_open:
+            await held.commit()
+
+    async def connect(self) -> None:
+        """Begins to connect, before the first call."""
+        self._open().channel.get_state(try_to_connect=True)
+
+    async def close(self) -> None:
+        """Closes the connection. A later call opens another."""
+        opened, self._channel = self._channel, None
+        if opened is not None and self._loop is asyncio.get_running_loop():
+            await opened.channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _open(self) -> Channel:
+        loop = asyncio.get_running_loop()
+        if self._channel is None or self._loop is not loop:
+            self._channel, self._loop = open_channel(grpc.aio, self._endpoint), loop
+            self._is_first = True
+        return self._channel
+
+    async def _run(self, steps: Steps[T]) -> T:
+        """Makes the calls of `steps`."""
+        try:
+            call = next(steps)
+            while True:
+                method = self._open().methods[call.method]
+                try:
+                    response = await method(call.request, timeout=call.timeout, metadata=self._metadata)
+                except grpc.RpcError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(response)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -1,0 +1,57 @@
+"""Servers of the tests. Tests without theirs are skipped.
+
+RLAAS_CASES is the address of the server that plays clients/cases.yaml, RLAAS_SERVER the path of the binary rlaas.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+RULES = """
+rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
+rules:
+  - { name: tokens, match: { resource: /tokens }, algorithm: gcra, limit: 100, window: 30d, reservable: true }
+"""
+CLOSED = "127.0.0.1:1"
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session")
+def cases_address() -> str:
+    return os.environ.get("RLAAS_CASES") or pytest.skip("RLAAS_CASES is unset")
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """Starts servers that allow each user two requests a minute, and 100 tokens of the resource /tokens."""
+    binary = os.environ.get("RLAAS_SERVER") or pytest.skip("RLAAS_SERVER is unset")
+    rules = tmp_path_factory.mktemp("rlaas") / "rules.yaml"
+    rules.write_text(RULES)
+    # The server would take our variables for settings.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RLAAS_")}
+
+    @contextmanager
+    def run(*settings: str) -> Iterator[str]:
+        listen = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0", *settings]
+        command = [binary, "serve", "--config", str(rules), *(f"--set={setting}" for setting in listen)]
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            line = server.stderr.readline()
+            try:
+                found = re.search(r"grpc=(\S+)", line)
+                assert found is not None, line
+                yield found[1]
+            finally:
+                server.terminate()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def address(serve: Serve) -> Iterator[str]:
+    with serve() as address:
+        yield address
