@@ -234,13 +234,13 @@ impl UsageRecorder {
                 self.0.keyring.forget_reports();
                 continue;
             }
-            let (totals, mut named) = raised.split_at(unwritten.len());
+            let (totals, mut of_names) = raised.split_at(unwritten.len());
             let done =
                 unwritten.into_iter().zip(&names).zip(totals).filter(|((_, name), total)| {
                     // A total without its name can't be found.
-                    let is_named = match (name, named) {
+                    let is_named = match (name, of_names) {
                         (Some(_), [first, rest @ ..]) => {
-                            named = rest;
+                            of_names = rest;
                             first.is_ok()
                         }
                         _ => name.is_none(),

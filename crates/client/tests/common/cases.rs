@@ -22,7 +22,7 @@ use proto::reservation_service_server::{ReservationService, ReservationServiceSe
 pub(crate) const TABLE: &str = include_str!("../../../../clients/cases.yaml");
 
 /// Time that a reservation stands.
-const HOLD: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_secs(90);
 
 /// What the server reads of the table.
 #[derive(Deserialize)]
