@@ -24,7 +24,7 @@ use crate::api::projects::ProjectId;
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
-use crate::rules::spec::Field;
+use crate::rules::spec::{self, Field};
 
 /// The settings and rules of the section.
 pub(super) struct Envoy {
@@ -87,14 +87,17 @@ const PROJECTS: Setting = Setting::new(
      request whose attributes are its entries; user_id and resource are the user and the resource.",
 );
 const PROJECT: Setting =
-    Setting::new("domain", "Id of the project that decides the domain of this name.");
+    Setting::new("domain", "Id of the project that decides the domain of this name.")
+        .example("shop");
 const PROJECT_ENTRY: Setting = Setting::new(
     "project-entry",
     "Name of the entry whose value is the id of the project, in requests of other domains. Who \
      may call Envoy's service may name any project. Unset: no entry does.",
-);
+)
+.example("tenant");
 
 pub(super) fn read(root: &mut Section<'_>) -> Envoy {
+    const VALID_PROJECT: &str = "must be the id of a project: 1 to 63 lower case letters, digits or -, beginning with a letter";
     const VALID_DEADLINE: &str = "must be a duration from 1ms to 1h, such as 15ms";
     let mut section = root.section(ENVOY);
     let folder = section.folder_of(FILES.key).unwrap_or_default();
@@ -110,16 +113,18 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
     let project_entry = section.optional(PROJECT_ENTRY, values::text);
     let mut of_projects = section.section(PROJECTS);
-    let mut projects = BTreeMap::new();
+    let (mut projects, mut wrong) = (BTreeMap::<String, ProjectId>::new(), Vec::new());
     for (domain, project) in of_projects.fields::<String>(PROJECT) {
-        match project {
-            Field::Set(id) => match ProjectId::try_from(id) {
-                Ok(id) => _ = projects.insert(domain, id),
-                Err(error) => of_projects.refuse(&domain, Invalid(error.to_string().into())),
-            },
-            Field::Unset | Field::Unreadable => {}
+        let id = match project {
+            Field::Set(id) => id.parse().ok(),
+            Field::Unset | Field::Unreadable => None,
+        };
+        match id {
+            Some(id) => _ = projects.insert(domain, id),
+            None => wrong.push(spec::Problem { field: domain, text: VALID_PROJECT.to_owned() }),
         }
     }
+    of_projects.refuse_fields(wrong);
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
