@@ -219,7 +219,7 @@ async fn wrong_settings_are_named() {
     let files = "domain: web\ndescriptors:\n  - { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
     let files = format!("files: {}", dir.write("envoy.yaml", files).display());
     for (settings, expected) in [
-        ("projects: { web: Shop }".to_owned(), "envoy.projects.web must be the id of a project"),
+        ("projects: { web: Shop }".to_owned(), "envoy.projects.web: must be the id of a project"),
         (format!("{files}, projects: {{ web: shop }}"), "must not be a domain of envoy.files"),
     ] {
         let file = dir.write("rlaas.yaml", &format!("envoy: {{ {settings} }}\n"));
