@@ -11,7 +11,8 @@ use rlaas_proto::ratelimit::v1::{
 };
 use tonic::{Response, Status};
 
-use super::{CheckError, Client, is_rejection, message, with_timeout, within};
+use super::retry::is_retryable;
+use super::{CheckError, Client, message, with_timeout, within};
 use crate::channel::ApiChannel;
 use crate::verdict::Verdict;
 
@@ -131,7 +132,7 @@ impl Reservation {
         Ok(settled.await?.into_inner().settlements)
     }
 
-    /// Calls, and once more without an answer.
+    /// Calls, and once more without an answer. A server that sheds load is not asked again.
     async fn settle<F, T>(
         &self,
         call: impl Fn(ReservationServiceClient<ApiChannel>, Duration) -> F,
@@ -141,7 +142,7 @@ impl Reservation {
     {
         let call = || call(self.client.reservations(), self.client.shared.timeout);
         let settled = match call().await {
-            Err(status) if !is_rejection(status.code()) => call().await,
+            Err(status) if is_retryable(status.code()) => call().await,
             settled => settled,
         };
         settled.map_err(CheckError::from_status)

@@ -10,6 +10,8 @@ use rlaas_core::clock::Deadline;
 use rlaas_core::rules::Request;
 use tonic::{Code, Status};
 
+use super::is_rejection;
+
 /// Most retries of a request: fewer than the server repeats a reply.
 pub(super) const MAX_RETRIES: u32 = 5;
 /// Mean wait before the first retry. It doubles with each further one.
@@ -71,9 +73,9 @@ impl Retries {
 
     /// Records the result of a call. Returns `true` if a call that has failed may be retried.
     pub(super) fn record(&self, failure: Option<&Status>) -> bool {
-        let changed = |tokens: u32| match failure {
-            None => (tokens + SUCCESS).min(FULL),
-            Some(_) => tokens.saturating_sub(FAILURE),
+        let is_answer = failure.is_none_or(|status| is_rejection(status.code()));
+        let changed = |tokens: u32| {
+            if is_answer { (tokens + SUCCESS).min(FULL) } else { tokens.saturating_sub(FAILURE) }
         };
         let change = |tokens| Some(changed(tokens));
         let before = self.tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
@@ -98,7 +100,7 @@ impl Retries {
 
 /// Returns `true` if the call may have a better result when it is repeated. A server that sheds
 /// load does not ask for more.
-fn is_retryable(code: Code) -> bool {
+pub(super) fn is_retryable(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
 }
 
@@ -116,6 +118,10 @@ mod tests {
             assert!(!retries.record(None));
         }
         assert!(retries.record(Some(&failure)), "the throttle is full again");
+        // A rejected request is answered.
+        let rejection = Status::invalid_argument("");
+        assert!((0..20).all(|_| !retries.record(Some(&rejection))));
+        assert!(retries.record(Some(&failure)), "the throttle is full still");
     }
 
     #[test]
