@@ -1,7 +1,7 @@
 //! Extracts the key by which a request is limited.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -64,7 +64,8 @@ impl KeyParts {
 }
 
 impl KeyExtractor {
-    /// Limits by the IP address of the peer, which `address` finds in the extensions of a request:
+    /// Limits by the IP address of the peer, an IPv6 address by its /64, since one site has that many. `address`
+    /// finds it in the extensions of a request:
     ///
     /// - axum: `|e| e.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())`
     /// - tonic: `|e| e.get::<TcpConnectInfo>()?.remote_addr().map(|address| address.ip())`
@@ -170,7 +171,7 @@ impl KeyReader {
             (KeySource::Custom(key), _) => key(parts),
             (KeySource::Peer(address), _) => {
                 let peer = address(&parts.extensions).ok_or_else(Rejection::no_peer)?;
-                Some(KeyParts::user(self.client(peer, &parts.headers).to_string()))
+                Some(KeyParts::user(site(self.client(peer, &parts.headers))))
             }
             (KeySource::Header(_), name) => {
                 let value = name.as_ref().and_then(|name| parts.headers.get(name));
@@ -194,6 +195,17 @@ impl KeyReader {
         let addresses: Vec<&str> = lines.flat_map(|line| line.split(',')).collect();
         let client = addresses.len().checked_sub(*count).and_then(|at| address(addresses[at]));
         client.unwrap_or(peer).to_canonical()
+    }
+}
+
+/// Returns the text of an address; of IPv6 that of its network of 64 bits, which one site has.
+fn site(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            format!("{}/64", Ipv6Addr::from(network))
+        }
     }
 }
 
@@ -245,7 +257,9 @@ mod tests {
         for (count, header) in [(4, forged), (1, &[]), (1, &["unknown"]), (1, &["10.0.0.2,"])] {
             assert_eq!(user(behind(count), header), PEER, "{count} of {header:?}");
         }
-        assert_eq!(user(behind(1), &["[2001:db8::1]:443"]), "2001:db8::1");
+        assert_eq!(user(behind(1), &["[2001:db8::1]:443"]), "2001:db8::/64");
+        assert_eq!(user(behind(1), &["2001:db8:0:1:2::3"]), "2001:db8:0:1::/64");
+        assert_eq!(user(behind(1), &["::ffff:192.0.2.1"]), "192.0.2.1");
         assert_eq!(user(behind(1), &["::ffff:198.51.100.7"]), "198.51.100.7");
     }
 }
