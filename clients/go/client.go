@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -51,7 +52,7 @@ type Request struct {
 	UserID string
 	// Resource is what the request is for, such as a path: up to 1024 bytes.
 	Resource string
-	// Attributes are further properties: up to 32.
+	// Attributes are further properties: up to 32, with names of 1 to 64 bytes and values of up to 1024.
 	Attributes map[string]string
 	// Cost is the number of units to take; nil is 1, and 0 only looks. See [Units].
 	Cost *uint64
@@ -59,7 +60,7 @@ type Request struct {
 	Costs map[string]uint64
 	// DryRun decides without taking units.
 	DryRun bool
-	// ID is the idempotency key: the server takes the units of the same request with the same id once.
+	// ID is the idempotency key, up to 64 bytes: the server takes the units of the same request with the same id once.
 	ID string
 	// Hold is the longest time of a reservation. Zero is that of the rules. Ignored by Check and Report.
 	Hold time.Duration
@@ -147,9 +148,11 @@ func (c *Client) check(ctx context.Context, request Request) (Verdict, error) {
 	return verdict, nil
 }
 
-// encode returns the message of a request, and its bytes, which are the same for the same request. Text that is
-// not UTF-8 can not be sent: it must not get the verdict of the policy.
+// encode returns the message of a request, and its bytes, which are the same for the same request.
 func encode(request Request) (*pb.CheckRequest, []byte, error) {
+	if err := checkTexts(request); err != nil {
+		return nil, nil, err
+	}
 	message := &pb.CheckRequest{
 		UserId:     request.UserID,
 		Resource:   request.Resource,
@@ -161,9 +164,37 @@ func encode(request Request) (*pb.CheckRequest, []byte, error) {
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
-		err = status.Error(codes.InvalidArgument, "the texts of a request must be UTF-8")
+		err = status.Error(codes.InvalidArgument, "costs must have names of UTF-8")
 	}
 	return message, encoded, err
+}
+
+// checkTexts returns the error of the server for a text that is not valid. Sent, a long one could be late, and one
+// that is not UTF-8 fails: they must not get the verdict of the policy.
+func checkTexts(request Request) error {
+	isText := func(text string, least, most int) bool {
+		return least <= len(text) && len(text) <= most && utf8.ValidString(text)
+	}
+	problem := ""
+	switch {
+	case !isText(request.UserID, 1, 1024):
+		problem = "user_id must be 1 to 1024 bytes of UTF-8"
+	case !isText(request.Resource, 0, 1024):
+		problem = "resource must be at most 1024 bytes of UTF-8"
+	case !isText(request.ID, 0, 64):
+		problem = "request_id must be at most 64 bytes of UTF-8"
+	case len(request.Attributes) > 32:
+		problem = "attributes must have at most 32 entries"
+	}
+	for name, value := range request.Attributes {
+		if !isText(name, 1, 64) || !isText(value, 0, 1024) {
+			problem = "attributes must have names of 1 to 64 and values of at most 1024 bytes of UTF-8"
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return status.Error(codes.InvalidArgument, problem)
 }
 
 // orPolicy returns the verdict of the policy in the place of an error that is no mistake of the program.

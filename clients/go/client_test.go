@@ -11,12 +11,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -60,6 +62,36 @@ func serve(t *testing.T, settings ...string) string {
 	}
 	t.Fatal("the server must start")
 	return ""
+}
+
+// fake starts a server that answers the calls of a method with its code, and returns its address and the methods of
+// its calls.
+func fake(t *testing.T, answers map[string]codes.Code) (string, <-chan string) {
+	t.Helper()
+	calls := make(chan string, 10)
+	allowed := &pb.CheckResponse{Allowed: true}
+	server := grpc.NewServer(grpc.UnaryInterceptor(
+		func(_ context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+			method := path.Base(info.FullMethod)
+			calls <- method
+			return map[string]any{
+				"Check": allowed, "Reserve": &pb.ReserveResponse{Verdict: allowed, ReservationId: "id"},
+				"Commit": &pb.CommitResponse{}, "Cancel": &pb.CancelResponse{},
+			}[method], status.Error(answers[method], "")
+		}))
+	pb.RegisterRateLimitServiceServer(server, pb.UnimplementedRateLimitServiceServer{})
+	pb.RegisterReservationServiceServer(server, pb.UnimplementedReservationServiceServer{})
+	return start(t, server), calls
+}
+
+// start serves until the end of the test, and returns the address.
+func start(t *testing.T, server *grpc.Server) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return listener.Addr().String()
 }
 
 // nobody is an address that nobody listens on.
@@ -154,6 +186,36 @@ func TestWorkIsChargedWhatItCosts(t *testing.T) {
 	}
 }
 
+func TestRejectedSettlements(t *testing.T) {
+	commit := func(ctx context.Context, held *Held) error { return held.Commit(ctx, 1) }
+	nothing := func(context.Context, *Held) error { return nil }
+	for _, c := range []struct {
+		answer, want codes.Code
+		calls        string
+		work         func(context.Context, *Held) error
+	}{
+		{codes.OK, codes.OK, "Reserve Commit", commit},
+		// Nothing is charged: the rest is not held until the reservation ends by itself.
+		{codes.InvalidArgument, codes.InvalidArgument, "Reserve Commit Cancel", commit},
+		{codes.NotFound, codes.NotFound, "Reserve Commit", commit},
+		{codes.NotFound, codes.OK, "Reserve Commit", nothing},
+		{codes.PermissionDenied, codes.PermissionDenied, "Reserve Commit", nothing},
+		{codes.Unavailable, codes.OK, "Reserve Commit Commit", commit},
+		{codes.ResourceExhausted, codes.OK, "Reserve Commit", commit},
+	} {
+		address, calls := fake(t, map[string]codes.Code{"Commit": c.answer})
+		client := connect(t, address, WithTimeout(longTimeout))
+		_, err := client.Reserve(t.Context(), Request{UserID: "alice"}, c.work)
+		seen := <-calls
+		for len(calls) > 0 {
+			seen += " " + <-calls
+		}
+		if status.Code(err) != c.want || seen != c.calls {
+			t.Errorf("%v: %v after %s", c.answer, err, seen)
+		}
+	}
+}
+
 func TestPolicyDecidesWithoutAServer(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -213,16 +275,40 @@ func TestContextEndsACallBeforeTheTimeout(t *testing.T) {
 	}
 }
 
-func TestTextThatCannotBeSentIsAMistake(t *testing.T) {
+func TestTextsThatAreNotValidAreMistakes(t *testing.T) {
 	client := connect(t, nobody)
-	if _, err := client.Check(t.Context(), Request{UserID: "\xff"}); status.Code(err) != codes.InvalidArgument {
-		t.Error(err)
+	long, many := strings.Repeat("a", 1024), map[string]string{}
+	for i := range 33 {
+		many[long[:i+1]] = ""
+	}
+	for want, requests := range map[string][]Request{
+		"":           {{UserID: long, Resource: long, ID: long[:64], Attributes: map[string]string{long[:64]: long}}},
+		"user_id":    {{}, {UserID: long + "a"}, {UserID: "\xff"}},
+		"resource":   {{UserID: "a", Resource: long + "a"}},
+		"request_id": {{UserID: "a", ID: long[:65]}},
+		"attributes": {
+			{UserID: "a", Attributes: many}, {UserID: "a", Attributes: map[string]string{"": "a"}},
+			{UserID: "a", Attributes: map[string]string{long[:65]: "a"}},
+			{UserID: "a", Attributes: map[string]string{"a": long + "a"}},
+		},
+		"costs": {{UserID: "a", Costs: map[string]uint64{"\xff": 1}}},
+	} {
+		for _, request := range requests {
+			_, err := client.Check(t.Context(), request)
+			field, _, _ := strings.Cut(status.Convert(err).Message(), " ")
+			if field != want || err != nil && status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v", want, err)
+			}
+		}
 	}
 }
 
 func TestSettingsAreValidated(t *testing.T) {
 	for _, address := range []string{"host:1", "http://host:1", "https://host:1/", "dns:///host:1", "unix:/path", "[::1]:1"} {
 		connect(t, address)
+	}
+	if sent := connect(t, nobody, WithToken(""), WithAPIKey("")).credentials; len(sent) > 0 {
+		t.Errorf("an empty credential is none: %v", sent)
 	}
 	for _, address := range []string{"", "host", ":1", "ftp://host:1", "http://host:1/path", "unix:"} {
 		if _, err := New(address); err == nil {

@@ -2,7 +2,6 @@ package rlaas
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -60,7 +59,6 @@ func overLimit(verdict Verdict) ([]header, *rejection) {
 			unit = "second"
 		}
 		rejected.detail = fmt.Sprintf("try again after %d %s", seconds, unit)
-		headers = append(headers, header{"Retry-After", strconv.FormatInt(seconds, 10)})
 	}
 	for _, decision := range limitingRules(verdict) {
 		if !decision.GetAllowed() {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -38,7 +40,7 @@ func (c *Client) Middleware(key KeyFunc) func(http.Handler) http.Handler {
 }
 
 // UnaryServerInterceptor limits calls by their keys. A call above a limit gets RESOURCE_EXHAUSTED, one that the
-// policy refuses UNAVAILABLE, both with a RetryInfo.
+// policy refuses UNAVAILABLE, both with a RetryInfo. Health checks and reflection are exempt.
 func (c *Client) UnaryServerInterceptor(key RPCKeyFunc) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		sent, err := c.admitRPC(ctx, key, info.FullMethod)
@@ -64,6 +66,10 @@ func (c *Client) StreamServerInterceptor(key RPCKeyFunc) grpc.StreamServerInterc
 }
 
 func (c *Client) admitRPC(ctx context.Context, key RPCKeyFunc, method string) (metadata.MD, error) {
+	// Probes have no key, and an outage of rlaas must not fail them.
+	if strings.HasPrefix(method, "/grpc.health.v1.Health/") || strings.HasPrefix(method, "/grpc.reflection.") {
+		return nil, nil
+	}
 	request, err := key(ctx, method)
 	headers, rejected := c.admit(ctx, request, err)
 	sent := metadata.MD{}
@@ -72,6 +78,9 @@ func (c *Client) admitRPC(ctx context.Context, key RPCKeyFunc, method string) (m
 	}
 	if rejected == nil {
 		return sent, nil
+	}
+	if rejected.retryAfter != nil {
+		sent.Set("retry-after", strconv.FormatInt(wholeSeconds(rejected.retryAfter), 10))
 	}
 	return sent, rejected.status().Err()
 }
@@ -88,6 +97,9 @@ func (c *Client) admit(ctx context.Context, request *Request, keyErr error) ([]h
 	case request == nil:
 		return nil, nil
 	}
+	// The server answers before the deadline that it is sent: a caller must not avoid the limits by a short one.
+	deadline, hasDeadline := ctx.Deadline()
+	isShort := hasDeadline && time.Until(deadline) < c.deadline()
 	verdict, err := c.check(ctx, *request)
 	switch code := status.Code(err); {
 	case err == nil && verdict.Allowed:
@@ -96,10 +108,10 @@ func (c *Client) admit(ctx context.Context, request *Request, keyErr error) ([]h
 		return nil, &rejection{kind: noRule, detail: "no rule matches"}
 	case err == nil:
 		return overLimit(verdict)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || isShort && !isRejection(err):
 		return nil, &rejection{kind: expired, detail: "deadline exceeded"}
 	// The server will never decide it. Allowing it would open a way past every limit.
-	case code == codes.InvalidArgument || code == codes.FailedPrecondition:
+	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.OutOfRange:
 		return nil, &rejection{kind: invalid, detail: status.Convert(err).Message()}
 	}
 	// The policy decides for a mistake of the program too: a wrong token does not take a site down.
@@ -154,7 +166,8 @@ func (r *rejection) write(w http.ResponseWriter) {
 		document.Title, document.Policies = "Quota Exceeded", r.policies
 	case noRule:
 		document.Reason = "NO_RULE"
-	case noAnswer:
+	}
+	if r.retryAfter != nil {
 		w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(r.retryAfter), 10))
 	}
 	w.Header().Set("Content-Type", "application/problem+json")

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"reflect"
 	"regexp"
 	"strings"
@@ -30,6 +30,8 @@ func get(client *Client, key KeyFunc, change func(*http.Request)) *http.Response
 	request := httptest.NewRequest("GET", "/a%20b", nil)
 	change(request)
 	recorder := httptest.NewRecorder()
+	// As of a handler before the middleware.
+	recorder.Header().Set("Retry-After", "99")
 	client.Middleware(key)(handler).ServeHTTP(recorder, request)
 	return recorder.Result()
 }
@@ -70,7 +72,7 @@ func TestHTTPRequestsAreLimited(t *testing.T) {
 	if other := get(client, ByAddress(1), withHeader(forwardedFor, "9.9.9.9, 198.51.100.7")); other.StatusCode != 200 {
 		t.Error(other.Status)
 	}
-	for _, value := range []string{"", "é", strings.Repeat("a", 1025), strings.Repeat("a", 300_000)} {
+	for _, value := range []string{"", "é", strings.Repeat("a", 1025), strings.Repeat("a", 900_000)} {
 		if invalid := get(client, ByHeader("X-API-Key"), withHeader("X-API-Key", value)); invalid.StatusCode != 400 {
 			t.Errorf("%.10q: %s", value, invalid.Status)
 		}
@@ -118,6 +120,45 @@ func TestPolicyDecidesHTTPRequestsWithoutAServer(t *testing.T) {
 		want := `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"rate limiter unavailable"}`
 		if denied.StatusCode != 503 || denied.Header.Get("Retry-After") != "1" || strings.TrimSpace(string(body)) != want {
 			t.Errorf("%s: %s %s", address, denied.Status, body)
+		}
+	}
+}
+
+func TestCallersDoNotAvoidTheLimits(t *testing.T) {
+	patient := func(*http.Request) {}
+	hasty := func(r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), longTimeout/2)
+		t.Cleanup(cancel)
+		*r = *r.WithContext(ctx)
+	}
+	for _, c := range []struct {
+		answer codes.Code
+		caller func(*http.Request)
+		want   int
+	}{
+		{codes.OutOfRange, patient, 400},
+		{codes.DeadlineExceeded, patient, 200},
+		// The server has answered in time.
+		{codes.DeadlineExceeded, hasty, 503},
+		{codes.Unauthenticated, hasty, 200},
+	} {
+		address, _ := fake(t, map[string]codes.Code{"Check": c.answer})
+		if got := get(connect(t, address, WithTimeout(longTimeout)), ByAddress(0), c.caller); got.StatusCode != c.want {
+			t.Errorf("%v: %s", c.answer, got.Status)
+		}
+	}
+}
+
+func TestProbesAreNotLimited(t *testing.T) {
+	limit := connect(t, nobody, WithOnNoAnswer(Deny)).UnaryServerInterceptor(ByMetadata("x-api-key"))
+	for method, want := range map[string]codes.Code{
+		"/grpc.health.v1.Health/Check":                              codes.OK,
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": codes.OK,
+		"/grpc.health.v1.HealthOfOthers/Check":                      codes.InvalidArgument,
+	} {
+		handler := func(context.Context, any) (any, error) { return nil, nil }
+		if _, err := limit(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: method}, handler); status.Code(err) != want {
+			t.Errorf("%s: %v", method, err)
 		}
 	}
 }
@@ -170,19 +211,20 @@ func TestPolicyDecidesCallsWithoutAServer(t *testing.T) {
 	}
 }
 
-// limitedService serves the health of nothing.
+// limitedService serves the health of nothing, as a service of another name, which is not exempt.
 func limitedService(t *testing.T, client *Client, key RPCKeyFunc) grpc_health_v1.HealthClient {
 	t.Helper()
+	unary, stream := client.UnaryServerInterceptor(key), client.StreamServerInterceptor(key)
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(client.UnaryServerInterceptor(key)),
-		grpc.StreamInterceptor(client.StreamServerInterceptor(key)),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			return unary(ctx, request, &grpc.UnaryServerInfo{FullMethod: "/limited/" + path.Base(info.FullMethod)}, next)
+		}),
+		grpc.StreamInterceptor(func(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return stream(server, s, &grpc.StreamServerInfo{FullMethod: "/limited/" + path.Base(info.FullMethod)}, next)
+		}),
 	)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(start(t, server), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return grpc_health_v1.NewHealthClient(conn)

@@ -26,7 +26,7 @@ type settings struct {
 	onNoAnswer    Policy
 	retries       int
 	maxAge        time.Duration
-	token, apiKey *string
+	token, apiKey string
 	tls           *tls.Config
 }
 
@@ -43,11 +43,11 @@ func WithRetries(most int) Option { return func(s *settings) { s.retries = most 
 // WithMaxAge sets the longest time for which a refusal is remembered, by default a second. Zero remembers none.
 func WithMaxAge(age time.Duration) Option { return func(s *settings) { s.maxAge = age } }
 
-// WithToken sends this bearer token with each call.
-func WithToken(token string) Option { return func(s *settings) { s.token = &token } }
+// WithToken sends this bearer token with each call. An empty one is not sent.
+func WithToken(token string) Option { return func(s *settings) { s.token = token } }
 
-// WithAPIKey sends this API key with each call. It names the project whose rules decide.
-func WithAPIKey(key string) Option { return func(s *settings) { s.apiKey = &key } }
+// WithAPIKey sends this API key with each call. It names the project whose rules decide. An empty one is not sent.
+func WithAPIKey(key string) Option { return func(s *settings) { s.apiKey = key } }
 
 // WithTLS sets the certificate authorities that are trusted, and a client certificate. Without it an address
 // with https:// trusts the authorities of the system.
@@ -152,11 +152,11 @@ func (s *settings) endpoint(address string) (string, credentials.TransportCreden
 // metadata returns the metadata of each call.
 func (s *settings) metadata() (metadata.MD, error) {
 	sent := metadata.MD{}
-	if s.token != nil {
-		sent.Set("authorization", "Bearer "+*s.token)
+	if s.token != "" {
+		sent.Set("authorization", "Bearer "+s.token)
 	}
-	if s.apiKey != nil {
-		sent.Set("x-api-key", *s.apiKey)
+	if s.apiKey != "" {
+		sent.Set("x-api-key", s.apiKey)
 	}
 	for name, values := range sent {
 		if !isVisibleASCII(values[0]) {

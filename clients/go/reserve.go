@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "rlaas.example/clients/go/ratelimitv1"
@@ -40,7 +42,12 @@ func (c *Client) Reserve(ctx context.Context, request Request, work func(ctx con
 	if err := work(ctx, held); err != nil {
 		return held.Verdict, err
 	}
-	return held.Verdict, held.commit(ctx, nil)
+	err = held.commit(ctx, nil)
+	// A server with its store in memory forgets reservations when it restarts: what the work has done is not lost.
+	if status.Code(err) == codes.NotFound {
+		err = nil
+	}
+	return held.Verdict, err
 }
 
 func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
@@ -68,8 +75,9 @@ func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
 	return held, nil
 }
 
-// Commit charges the actual cost and returns the rest. It has no effect if nothing is held, or it was settled.
-// Without an answer it is repeated once, and then logged: the reservation ends by itself, without a charge.
+// Commit charges the actual cost and returns the rest. If nothing is held, or it was settled, nothing is sent, and
+// the error is nil. Without an answer it is repeated once, and then logged: the reservation ends by itself, without
+// a charge. A cost that is not valid settles nothing.
 func (h *Held) Commit(ctx context.Context, actual uint64) error {
 	return h.commit(ctx, &actual)
 }
@@ -103,6 +111,9 @@ func (h *Held) settle(ctx context.Context, do func(context.Context) error) error
 	}
 	h.client.warn(&h.client.settleLogged, "reservation not settled", "error", err)
 	if isRejection(err) {
+		if status.Code(err) == codes.InvalidArgument {
+			h.settled.Store(false)
+		}
 		return err
 	}
 	return nil

@@ -45,9 +45,9 @@ func (c *Client) call(ctx context.Context, may attempts, do func(context.Context
 	}
 }
 
-// callTwice calls with the whole timeout, and once more without an answer.
+// callTwice calls with the whole timeout, and once more without an answer. A server that sheds load asks for no more.
 func (c *Client) callTwice(ctx context.Context, do func(context.Context) error) error {
-	isUnanswered := func(err error) bool { return !isRejection(err) }
+	isUnanswered := func(err error) bool { return !isRejection(err) && status.Code(err) != codes.ResourceExhausted }
 	return c.call(ctx, attempts{timeout: 2 * c.deadline(), retries: 1, mayRepeat: isUnanswered}, do)
 }
 

@@ -1,4 +1,4 @@
-// Limits calls of gRPC by the API keys of their clients. Run: go run ./examples/grpc
+// Limits calls of gRPC, here of channelz, by the API keys of their clients. Run: go run ./examples/grpc
 package main
 
 import (
@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -19,6 +20,8 @@ func main() {
 		grpc.UnaryInterceptor(limits.UnaryServerInterceptor(key)),
 		grpc.StreamInterceptor(limits.StreamServerInterceptor(key)),
 	)
+	channelz.RegisterChannelzServiceToServer(server)
+	// Probes are not limited.
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	listener, err := net.Listen("tcp", "127.0.0.1:8001")
 	if err != nil {
