@@ -3,13 +3,20 @@
 RLAAS_CASES is the address of the server that plays clients/cases.yaml, RLAAS_SERVER the path of the binary rlaas.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 
+import grpc
 import pytest
+from google.protobuf.message import Message
+
+from rlaas import CheckResponse
 
 RULES = """
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
@@ -18,6 +25,33 @@ rules:
 """
 CLOSED = "127.0.0.1:1"
 Serve = Callable[..., AbstractContextManager[str]]
+
+
+class Answering(grpc.GenericRpcHandler):
+    """A server that answers each method with a code, or else a message."""
+
+    def __init__(self, **answers: grpc.StatusCode | Message) -> None:
+        self.answers, self.calls = answers, list[str]()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        method = details.method.rsplit("/", 1)[1]
+
+        def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+            self.calls.append(method)
+            answer = self.answers.get(method, CheckResponse())
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "no")
+            return answer.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        server = grpc.server(ThreadPoolExecutor(1), [self])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
 
 
 @pytest.fixture(scope="session")

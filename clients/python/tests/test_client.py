@@ -28,7 +28,15 @@ def test_addresses() -> None:
         target, tls = endpoint(address, None, None, None)
         assert target == "dns:///a:1" and (tls is not None) == address.startswith("https")
     assert endpoint("unix:/run/a.sock", None, None, None) == ("unix:/run/a.sock", None)
-    assert endpoint("[::1]:1", b"ca", None, None) == ("dns:///[::1]:1", (b"ca", None, None))
+    assert endpoint("[::1]:1", None, None, None) == ("dns:///[::1]:1", None)
+
+
+async def coroutine_function(request: CheckRequest, error: Error) -> bool:
+    return False
+
+
+class CoroutineFunction:
+    __call__ = staticmethod(coroutine_function)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,11 @@ def test_addresses() -> None:
         {"token": "a\nb"},
         {"retries": 6},
         {"on_no_answer": "fail"},
+        {"on_no_answer": coroutine_function},
+        {"on_no_answer": CoroutineFunction()},
+        {"ca": b"garbage"},
+        {"ca": b""},
+        {"certificate": b"-----BEGIN CERTIFICATE-----", "private_key": b"key"},
     ],
 )
 def test_invalid_setting_is_an_error(settings: dict[str, Any]) -> None:
@@ -56,16 +69,20 @@ def test_refusals_count_down_and_are_limited(monkeypatch: pytest.MonkeyPatch) ->
     response.decisions.add(rule="hour", allowed=True)
     response.decisions.add(rule="minute").retry_after.FromSeconds(30)
     refusals = Refusals(max_age=1.0)
-    refusals.insert("alice", now, from_response(response))
+    refusals.insert(b"alice", now, from_response(response))
     now = 100.5
-    refusal = refusals.get("alice")
+    refusal = refusals.get(b"alice")
     assert refusal is not None and refusal.answered_by == "cache" and refusal.retry_after == 29.5
     assert [decision.rule for decision in refusal.response.decisions] == ["minute"]
-    for number in range(MAX_REFUSALS):
-        refusals.insert(number, now, from_response(response))
-    assert refusals.get("alice") is None and refusals.get(0) is not None
+    for number in range(2 * MAX_REFUSALS):
+        refusals.insert(b"%d" % number, now, from_response(response))
+    assert refusals.get(b"alice") is None and refusals.get(b"%d" % number) is not None
     now = 101.5
-    assert refusals.get(0) is None
+    assert refusals.get(b"%d" % number) is None
+    for _ in range(2):
+        refusals.insert(b"bob", now, from_response(response))
+        now += 1
+    assert len({**refusals._young, **refusals._old}) == 1, "what has ended is dropped"
 
 
 def test_limit_is_exact_for_threads(address: str) -> None:
@@ -77,6 +94,9 @@ def test_limit_is_exact_for_threads(address: str) -> None:
         assert (refused.allowed, refused.rule, refused.answered_by) == (False, "default", "cache")
         for other in ({"cost": 2}, {"costs": {"default": 1}}, {"request_id": "own"}):
             assert client.check(user, "/path", {"plan": "free"}, **other).answered_by == "server"
+        for _ in range(2):
+            long = client.check(user, "/path", {"plan": "free", "long": "x" * 500})
+            assert (long.allowed, long.answered_by) == (False, "server"), "long requests are not remembered"
 
 
 def test_reservation_is_charged_by_its_end(address: str) -> None:
@@ -88,7 +108,7 @@ def test_reservation_is_charged_by_its_end(address: str) -> None:
 
         with client.reserve(user, "/tokens", cost=10, hold=30) as held:
             assert held.allowed and left() == 90
-            assert held.commit(3)
+            assert held.commit(3) and not held.commit(50) and not held.cancel()
         assert left() == 97
         with client.reserve(user, "/tokens", cost=10):
             pass
@@ -153,6 +173,12 @@ def test_policy_decides_without_an_answer(caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.records) == 1, "one line a second"
 
 
+@pytest.mark.parametrize("answer", [None, 0, 1, "yes"])
+def test_truth_of_what_a_policy_returns_counts(answer: Any) -> None:
+    with Client(CLOSED, on_no_answer=lambda *_: answer) as client:
+        assert client.check("alice").allowed is bool(answer)
+
+
 def test_only_the_first_call_waits_for_the_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, Client(f"127.0.0.1:{silent.getsockname()[1]}") as client:
         for least, most in ((0.9, 1.5), (0, 0.5)):
@@ -188,5 +214,6 @@ def test_tls_with_client_certificate(serve: Serve, tmp_path: Path) -> None:
     with serve(*(f"server.tls.{name}={path}" for name, path in files.items())) as address:
         with Client(address, timeout=5, ca=pem, certificate=pem, private_key=key.read_bytes()) as client:
             assert client.check("alice").answered_by == "server"
-        with Client(address, timeout=5, ca=pem) as client:
-            assert client.check("alice").answered_by == "policy"
+        for pair in ((None, None), (pem, b"garbage")):
+            with Client(address, timeout=5, ca=pem, certificate=pair[0], private_key=pair[1]) as client:
+                assert client.check("alice").answered_by == "policy"

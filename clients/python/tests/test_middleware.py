@@ -7,15 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
-from conftest import CLOSED
+from conftest import CLOSED, Answering
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from flask import Flask
 
 from rlaas import AsyncClient, CheckResponse, Client, asgi, keys, wsgi
-from rlaas._http import Rejection, outcome
+from rlaas._http import Rejection, admit, outcome
 from rlaas._proto.ratelimit_pb2 import CONCURRENCY
 from rlaas.verdict import from_response
 
@@ -91,6 +92,28 @@ def test_key_behind_a_proxy(build: Build, address: str) -> None:
         headers = {"x-forwarded-for": f"203.0.113.{number}, {client}::{number}"}
         assert http.get("/", headers=headers).status_code == status
     assert http.get("/", headers={"x-forwarded-for": f"{client}::1, 2001:db8:1::1"}).status_code == 200
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.FAILED_PRECONDITION])
+def test_request_that_the_server_rejects_is_refused(build: Build, code: grpc.StatusCode) -> None:
+    with Answering(Check=code).serve() as address:
+        assert build(address).get("/").status_code == 400
+
+
+@pytest.mark.parametrize("user", ["", "k" * 1025, "\ud800", 5, b"bytes"])
+def test_key_that_cannot_be_sent_is_refused(build: Build, user: Any) -> None:
+    response = build(CLOSED, lambda _: user).get("/")
+    assert response.status_code == 400 and response.json()["detail"].startswith("user_id must be text")
+
+
+@pytest.mark.parametrize("proxies", [0, 1])
+def test_peer_without_an_address_is_refused(proxies: int, caplog: pytest.LogCaptureFixture) -> None:
+    request = keys.Request("GET", "/", None, lambda _: [], {})
+    with Client(CLOSED) as client:
+        for _ in range(2):
+            rejection = client._run(admit(client, keys.address(proxies), request))
+            assert isinstance(rejection, Rejection) and rejection.status == 500
+    assert len(caplog.records) == 1 and "the peer has no address" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ The work is written as generators. They yield the calls to make, and get the res
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
@@ -20,7 +21,8 @@ from google.rpc.status_pb2 import Status
 from rlaas._channel import endpoint
 from rlaas._proto.ratelimit_pb2 import CheckRequest, CheckResponse, ReportRequest
 from rlaas._proto.reservation_pb2 import CancelRequest, CommitRequest, ReserveRequest
-from rlaas._refusals import Refusals
+from rlaas._refusals import MAX_KEY, Refusals
+from rlaas._request import Costs, Error, check_costs, check_units, new_request
 from rlaas.verdict import Verdict, by_policy, from_response
 
 ADDRESS = "127.0.0.1:50051"
@@ -28,6 +30,9 @@ ADDRESS = "127.0.0.1:50051"
 FIRST_TIMEOUT = 1.0
 # Fewer than the server repeats a reply.
 MAX_RETRIES = 5
+# A call without an answer takes one, another returns a tenth. Checks are repeated while more than half are left.
+# Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs".
+MAX_TOKENS = 10.0
 
 _LOG = logging.getLogger("rlaas")
 _Code = grpc.StatusCode
@@ -45,14 +50,6 @@ _REJECTIONS = {
 }
 
 
-class Error(Exception):
-    """The server rejected a call; or, as an argument of a policy, did not answer it."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message = code, message
-
-
 class Call(NamedTuple):
     """A call to make."""
 
@@ -64,8 +61,6 @@ class Call(NamedTuple):
 T = TypeVar("T")
 R = TypeVar("R")
 Steps = Generator[Call, Any, T]
-Attributes = Mapping[str, str] | None
-Costs = Mapping[str, int] | None
 OnNoAnswer = Literal["allow", "deny"] | Callable[[CheckRequest, Error], bool]
 
 
@@ -98,6 +93,8 @@ class BaseClient:
             raise ValueError(f"timeout must be longer than zero, and retries 0 to {MAX_RETRIES}")
         if not callable(on_no_answer) and on_no_answer not in ("allow", "deny"):
             raise ValueError("on_no_answer must be allow, deny or a function")
+        if any(map(inspect.iscoroutinefunction, (on_no_answer, type(on_no_answer).__call__))):
+            raise ValueError("on_no_answer must not be a coroutine function")
         if not all(secret.isascii() and secret.isprintable() for secret in (token or "", api_key or "")):
             raise ValueError("token and api_key must be one line of visible ASCII characters")
         self._endpoint = endpoint(address, ca, certificate, private_key)
@@ -106,6 +103,7 @@ class BaseClient:
         self._timeout, self._on_no_answer, self._retries = timeout, on_no_answer, retries
         self._refusals = Refusals(max_age)
         self._is_first = True
+        self._tokens = MAX_TOKENS
         self._lock = threading.Lock()
         self._unanswered = 0
         self._warned_at: dict[str, float] = {}
@@ -115,13 +113,7 @@ class BaseClient:
         """Number of requests that the policy decided."""
         return self._unanswered
 
-    @staticmethod
-    def _request(
-        user_id: str, resource: str, attributes: Attributes, cost: int, costs: Costs = None, request_id: str = ""
-    ) -> CheckRequest:
-        request = CheckRequest(user_id=user_id, resource=resource, attributes=attributes, cost=cost, costs=costs)
-        request.request_id = request_id
-        return request
+    _request = staticmethod(new_request)
 
     def _check(self, request: CheckRequest) -> Steps[Verdict]:
         key = self._refusal_key(request)
@@ -131,7 +123,7 @@ class BaseClient:
         if self._retries and not request.request_id:
             request.request_id = uuid.uuid4().hex
         try:
-            response = yield from self._call("Check", request, self._retries, self._deadline(), _RETRYABLE)
+            response = yield from self._call("Check", request, self._retries, self._deadline())
         except grpc.RpcError as error:
             return self._verdict_without_response(request, error)
         verdict = from_response(response)
@@ -169,31 +161,35 @@ class BaseClient:
         """Makes a call, and again without an answer, each time within the whole deadline."""
         return self._call(method, request, 1, 2 * self._deadline())
 
-    def _call(
-        self, method: str, request: Any, retries: int, deadline: float, codes: set[grpc.StatusCode] | None = None
-    ) -> Steps[Any]:
-        """Makes a call, and again after one of these codes. Each attempt has an equal part of the time left."""
+    def _call(self, method: str, request: Any, retries: int, deadline: float) -> Steps[Any]:
+        """Makes a call, and again without an answer. Each attempt has an equal part of the time left."""
         until = time.monotonic() + deadline
         for left in range(retries, -1, -1):
+            gained = 0.0
             try:
-                return (yield Call(method, request, (until - time.monotonic()) / (1 + left)))
+                response = yield Call(method, request, (until - time.monotonic()) / (1 + left))
+                gained = 0.1
+                return response
             except grpc.RpcError as error:
                 code = error.code()
-                if left == 0 or code in _REJECTIONS or (codes is not None and code not in codes):
+                gained = 0.1 if code in _REJECTIONS else -1.0
+                is_throttled = method == "Check" and self._tokens + gained <= MAX_TOKENS / 2
+                if left == 0 or code not in _RETRYABLE or is_throttled:
                     raise
             finally:
                 self._is_first = False
+                self._tokens = min(max(self._tokens + gained, 0.0), MAX_TOKENS)
 
     def _deadline(self) -> float:
         return max(self._timeout, FIRST_TIMEOUT) if self._is_first else self._timeout
 
-    def _refusal_key(self, request: CheckRequest) -> Hashable:
+    def _refusal_key(self, request: CheckRequest) -> bytes | None:
         """Returns the key of a request in the cache; None if a refusal must not answer it."""
         # A request with an id may be a retry whose units were taken. One that takes nothing reads the current state.
         if request.request_id or request.cost == 0 or self._refusals.max_age <= 0:
             return None
-        maps = frozenset(request.attributes.items()), frozenset(request.costs.items())
-        return request.user_id, request.resource, request.cost, maps
+        key = request.SerializeToString(deterministic=True)
+        return key if len(key) <= MAX_KEY else None
 
     def _verdict_without_response(self, request: CheckRequest, error: grpc.RpcError) -> Verdict:
         """Returns the verdict of the policy, or raises the error of a call that the server rejected."""
@@ -207,7 +203,7 @@ class BaseClient:
         with self._lock:
             self._unanswered += 1
         policy = self._on_no_answer
-        allowed = policy(request, error) if callable(policy) else policy == "allow"
+        allowed = bool(policy(request, error)) if callable(policy) else policy == "allow"
         outcome = "allowed" if allowed else "denied"
         self._warn("check", "check failed, request %s (%d so far): %s", outcome, self._unanswered, error)
         return by_policy(allowed=allowed)
@@ -234,14 +230,18 @@ class Held(Generic[R]):
         self.verdict, self.reservation_id = reserved
         self.allowed = self.verdict.allowed
         self._client, self._run, self._request = client, run, request
-        # True until it is settled.
+        # True until a settlement is sent.
         self.is_open = bool(self.reservation_id)
 
     def commit(self, actual: int | None = None, actuals: Costs = None) -> R:
         """Charges the actual cost, by default what is held, and returns the rest.
 
-        The result is False if nothing is held or the server does not answer; the hold then ends by itself.
+        The result is False if nothing is held, such as after a settlement, or the server does not answer; the hold
+        then ends by itself. Raises `Error` if it is rejected.
         """
+        if actual is not None:
+            check_units("actual", actual)
+        check_costs("actuals", actuals)
         # With the request, work that lasted longer than the hold is charged all the same.
         request = CommitRequest(
             reservation_id=self.reservation_id, actual=actual, actuals=actuals, request=self._request
@@ -253,10 +253,15 @@ class Held(Generic[R]):
         return self._run(self._settle("Cancel", CancelRequest(reservation_id=self.reservation_id)))
 
     def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
-        self.is_open = False
-        if not self.reservation_id:
+        if not self.is_open:
             return False
-        return (yield from self._client._settle(method, request))
+        self.is_open = False
+        try:
+            return (yield from self._client._settle(method, request))
+        except Error as error:
+            # Nothing was charged.
+            self.is_open = error.code == "INVALID_ARGUMENT"
+            raise
 
 
 def _to_error(error: grpc.RpcError) -> Error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ _OPTIONS: list[tuple[str, Any]] = [
     # Detects a server that disappeared without closing the connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # By default a server that was away for long is tried again after two minutes.
+    # By default a name is asked again after 30 seconds at the earliest, and a server after two minutes at the latest.
+    ("grpc.dns_min_time_between_resolutions_ms", 2_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
@@ -51,6 +53,12 @@ def endpoint(address: str, ca: bytes | None, certificate: bytes | None, private_
         raise ValueError("address must be host:port, http(s)://host:port, dns:///name:port or unix:/path")
     if has_certificates and (form[1] == "http" or form[3]):
         raise ValueError("address must begin with https:// if certificates are set")
+    for name, pem in (("ca", ca), ("certificate", certificate)):
+        try:
+            if pem is not None:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii", "ignore"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{name} must be certificates in PEM") from error
     tls = (ca, private_key, certificate) if form[1] == "https" or has_certificates else None
     return Endpoint(form[3] or "dns:///" + form[2], tls)
 

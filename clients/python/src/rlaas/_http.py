@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from rlaas._base import BaseClient, Error, Steps
+from rlaas._base import BaseClient, Steps
 from rlaas._proto.ratelimit_pb2 import CONCURRENCY, CheckResponse, RuleDecision
-from rlaas.keys import Key, KeyFunction, NoKey, Request
+from rlaas._request import Error
+from rlaas.keys import Key, KeyFunction, NoKey, NoPeer, Request
 from rlaas.verdict import Verdict, seconds
 
 Headers = list[tuple[str, str]]
@@ -33,17 +34,20 @@ def admit(client: BaseClient, key_function: KeyFunction, request: Request) -> St
         key = key_function(request)
     except NoKey as error:
         return _problem(HTTPStatus.BAD_REQUEST, str(error))
+    except NoPeer as error:
+        client._warn("peer", "request rejected: %s", error)
+        return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
     if key is None:
         return []
-    key = Key(key) if isinstance(key, str) else key
+    key = key if isinstance(key, Key) else Key(key)
     resource = request.path if key.resource is None else key.resource
-    message = client._request(key.user_id, resource, key.attributes, key.cost)
     try:
+        message = client._request(key.user_id, resource, key.attributes, key.cost)
         verdict = yield from client._check(message)
     except Error as error:
         # What no server would decide is refused: an allowing policy would be a way past every limit. For a mistake
         # of the program, such as a wrong token, the policy decides.
-        if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+        if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"):
             client._warn("invalid", "request rejected: %s", error)
             return _problem(HTTPStatus.BAD_REQUEST, error.message)
         verdict = client._by_policy(message, error)

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from rlaas._base import Attributes, BaseClient, Error, Held, More, Steps, T
+from rlaas._base import FIRST_TIMEOUT, BaseClient, Held, More, Steps, T
 from rlaas._channel import Channel, open_channel
+from rlaas._request import Attributes, Error
 from rlaas.verdict import Verdict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 AsyncHeld = Held[Coroutine[Any, Any, bool]]
+
+# Event loops refer to their tasks weakly.
+_TASKS: set[asyncio.Task[Any]] = set()
 
 
 class AsyncClient(BaseClient):
@@ -53,27 +57,26 @@ class AsyncClient(BaseClient):
         The end of the block commits what is held, an exception cancels it, unless it was settled before.
         """
         request = self._request(user_id, resource, attributes, cost, **more)
-        held = AsyncHeld(self, self._run, await self._run(self._reserve(request, hold)), request)
+        held = AsyncHeld(self, self._run_to_the_end, await self._run(self._reserve(request, hold)), request)
+        settle = held.cancel
         try:
             yield held
-        except BaseException:
-            # An error is logged. That of the work is the one to raise.
+            settle = held.commit
+        finally:
+            # An error is logged. What the work returned or raised is not lost.
             with suppress(Error):
-                if held.is_open:
-                    await held.cancel()
-            raise
-        if held.is_open:
-            await held.commit()
+                await settle()
 
     async def connect(self) -> None:
         """Begins to connect, before the first call."""
         self._open().channel.get_state(try_to_connect=True)
 
     async def close(self) -> None:
-        """Closes the connection. A later call opens another."""
+        """Closes the connection, after the calls that have begun. A later call opens another."""
         opened, self._channel = self._channel, None
         if opened is not None and self._loop is asyncio.get_running_loop():
-            await opened.channel.close()
+            # The most that a call takes that is repeated once.
+            await opened.channel.close(2 * max(self._timeout, FIRST_TIMEOUT))
 
     async def __aenter__(self) -> AsyncClient:
         await self.connect()
@@ -88,6 +91,13 @@ class AsyncClient(BaseClient):
             self._channel, self._loop = open_channel(grpc.aio, self._endpoint), loop
             self._is_first = True
         return self._channel
+
+    async def _run_to_the_end(self, steps: Steps[T]) -> T:
+        """Makes the calls of `steps`, even if the caller is cancelled."""
+        task = asyncio.create_task(self._run(steps))
+        _TASKS.add(task)
+        task.add_done_callback(_TASKS.discard)
+        return await asyncio.shield(task)
 
     async def _run(self, steps: Steps[T]) -> T:
         """Makes the calls of `steps`."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from rlaas._base import Attributes, BaseClient, Error, Held, More, Steps, T
+from rlaas._base import BaseClient, Held, More, Steps, T
 from rlaas._channel import Channel, open_channel
+from rlaas._request import Attributes, Error
 from rlaas.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -52,16 +53,14 @@ class Client(BaseClient):
         """
         request = self._request(user_id, resource, attributes, cost, **more)
         held = Held(self, self._run, self._run(self._reserve(request, hold)), request)
+        settle = held.cancel
         try:
             yield held
-        except BaseException:
-            # An error is logged. That of the work is the one to raise.
+            settle = held.commit
+        finally:
+            # An error is logged. What the work returned or raised is not lost.
             with suppress(Error):
-                if held.is_open:
-                    held.cancel()
-            raise
-        if held.is_open:
-            held.commit()
+                settle()
 
     def close(self) -> None:
         """Closes the connection. A later call opens another."""

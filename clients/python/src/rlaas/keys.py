@@ -44,6 +44,10 @@ class NoKey(Exception):
     """A request lacks what has the key. It is refused as invalid."""
 
 
+class NoPeer(Exception):
+    """A request has no address to limit by: its connection has ended, or the server listens on a Unix socket."""
+
+
 def address(proxies: int = 0, forwarded_header: str = "x-forwarded-for") -> KeyFunction:
     """Limits by the address of the client; an IPv6 address by its /64, which is one site.
 
@@ -57,7 +61,7 @@ def address(proxies: int = 0, forwarded_header: str = "x-forwarded-for") -> KeyF
         client = _ip(entries[-proxies].strip()) if 0 < proxies <= len(entries) else None
         if client is None:
             if not request.peer:
-                raise RuntimeError("the peer has no address: set proxies, or limit by another key")
+                raise NoPeer("the peer has no address: set proxies, or limit by another key")
             client = _ip(request.peer)
         # A server may have names for peers, as those of tests have.
         return _network(client) if client is not None else str(request.peer)
