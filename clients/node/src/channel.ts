@@ -1,5 +1,7 @@
 /** The channel to the server: its address, credentials, and calls without retries. */
 
+import { createSecureContext } from "node:tls";
+
 import {
   Client as GrpcClient,
   type ChannelCredentials,
@@ -58,6 +60,8 @@ const GRPC_OPTIONS = {
   // By default a server that was away for long is tried again after two minutes only.
   "grpc.initial_reconnect_backoff_ms": 100,
   "grpc.max_reconnect_backoff_ms": 2_000,
+  // By default the name of a server that moved is resolved again after 30 seconds only.
+  "grpc.dns_min_time_between_resolutions_ms": 2_000,
 };
 
 /** A channel, which connects at once and reconnects by itself. */
@@ -80,8 +84,8 @@ export class Channel {
   }
 
   call<T>(method: string, message: object, timeoutMs: number): Promise<T> {
-    const { path, requestSerialize, responseDeserialize } = methods[method]!;
-    const decode = responseDeserialize as (bytes: Buffer) => T;
+    const { path, requestSerialize } = methods[method]!;
+    const decode = (bytes: Buffer) => decodeResponse<T>(method, bytes);
     const options = { deadline: Date.now() + timeoutMs };
     return new Promise((resolve, reject) => {
       const done = (error: ServiceError | null, response?: T) => (error ? reject(error) : resolve(response!));
@@ -92,6 +96,11 @@ export class Channel {
   close(): void {
     this.#client.close();
   }
+}
+
+/** Returns the response of a method that has these bytes. */
+export function decodeResponse<T>(method: string, bytes: Buffer): T {
+  return methods[method]!.responseDeserialize(bytes) as T;
 }
 
 /** Returns the details of a status that are a google.rpc.ErrorInfo. */
@@ -124,6 +133,13 @@ function endpoint(address: string, tls?: TlsOptions): [string, ChannelCredential
   if (!tls && scheme !== "https://") {
     return [`dns:///${host}`, credentials.createInsecure()];
   }
-  const [ca, key, certificate] = [tls?.ca, tls?.privateKey, tls?.certificate].map((pem) => pem && Buffer.from(pem));
-  return [`dns:///${host}`, credentials.createSsl(ca || null, key || null, certificate || null)];
+  const pems = [tls?.ca, tls?.privateKey, tls?.certificate];
+  const [ca = null, key = null, certificate = null] = pems.map((pem) => (pem === undefined ? pem : Buffer.from(pem)));
+  try {
+    // As `ca`, Node.js ignores what is no certificate.
+    createSecureContext({ cert: ca ?? undefined });
+    return [`dns:///${host}`, credentials.createSsl(ca, key, certificate)];
+  } catch (cause) {
+    throw new TypeError(`tls must have certificates and keys in PEM: ${cause}`, { cause });
+  }
 }

@@ -27,7 +27,7 @@ export interface ClientOptions extends ChannelOptions {
   timeoutMs?: number;
   /** Policy for requests without an answer, by default to allow them. */
   onNoAnswer?: Policy;
-  /** Retries of a check without an answer, within its timeout: 0, the default, to 5. */
+  /** Retries of a check without an answer, within its timeout: 0, the default, to 5; none while many calls fail. */
   retries?: number;
   /** Longest time for which a refusal is remembered, by default 1000; 0 remembers none. */
   maxAgeMs?: number;
@@ -39,6 +39,9 @@ export interface ClientOptions extends ChannelOptions {
 const MAX_RETRIES = 5;
 const FIRST_TIMEOUT_MS = 1000;
 const WARNING_INTERVAL_MS = 1000;
+/** A check is repeated while more than half of these are left, so that a server that fails gets few calls more. */
+const MAX_RETRY_TOKENS = 10;
+const TOKENS_PER_SUCCESS = 0.1;
 /** A server that sheds load does not ask for more. */
 const RETRYABLE = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"];
 
@@ -53,6 +56,8 @@ export class Client {
   readonly #warnedAt = new Map<string, number>();
   /** Once a call has ended later ones need no time to connect. */
   #hasCalled = false;
+  /** Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs". */
+  #retryTokens = MAX_RETRY_TOKENS;
   #unanswered = 0;
 
   /**
@@ -96,8 +101,11 @@ export class Client {
     }
     const askedAt = performance.now();
     try {
-      const mayRetry = (error: RlaasError) => RETRYABLE.includes(error.code);
-      const response = this.#call<VerdictMessage>("Check", message, this.#deadlineMs(), this.#retries, mayRetry);
+      const hasTokens = () => this.#retryTokens > MAX_RETRY_TOKENS / 2;
+      const mayRetry = (error: RlaasError) => RETRYABLE.includes(error.code) && hasTokens();
+      // A call that is not to be repeated has the whole timeout.
+      const retries = hasTokens() ? this.#retries : 0;
+      const response = this.#call<VerdictMessage>("Check", message, this.#deadlineMs(), retries, mayRetry);
       const verdict = fromMessage(await response);
       if (key) {
         this.#refusals.insert(key, askedAt, verdict);
@@ -217,7 +225,8 @@ export class Client {
 
   /** Calls with the whole timeout, and once more without an answer. */
   #callTwice<T>(method: string, message: object): Promise<T> {
-    return this.#call(method, message, 2 * this.#deadlineMs(), 1, (error) => !isRejection(error));
+    const mayRetry = (error: RlaasError) => !isRejection(error) && error.code !== "RESOURCE_EXHAUSTED";
+    return this.#call(method, message, 2 * this.#deadlineMs(), 1, mayRetry);
   }
 
   /** Calls, and again as `mayRetry` allows it. The attempts share the time that is left equally. */
@@ -231,9 +240,12 @@ export class Client {
     const until = performance.now() + timeoutMs;
     for (let left = retries; ; left--) {
       try {
-        return await this.#channel.call<T>(method, message, (until - performance.now()) / (1 + left));
+        const response = await this.#channel.call<T>(method, message, (until - performance.now()) / (1 + left));
+        this.#retryTokens = Math.min(this.#retryTokens + TOKENS_PER_SUCCESS, MAX_RETRY_TOKENS);
+        return response;
       } catch (cause) {
         const error = fromServiceError(cause as ServiceError);
+        this.#retryTokens = Math.max(this.#retryTokens - (isRejection(error) ? 0 : 1), 0);
         if (left === 0 || !mayRetry(error)) {
           throw error;
         }

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 
-import { Admitter, type RateLimitOptions, appended } from "./middleware.js";
+import { Admitter, type RateLimitOptions, appended, pathOf } from "./middleware.js";
 
 /** Middleware with the types of node:http, which those of Express extend. */
 export type Middleware<R> = (request: R, response: ServerResponse, next: (error?: unknown) => void) => void;
@@ -14,9 +14,7 @@ export type Middleware<R> = (request: R, response: ServerResponse, next: (error?
 export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: RateLimitOptions<R>): Middleware<R> {
   const admitter = new Admitter(options);
   return (request, response, next) => {
-    // Express cuts the path at which a router is mounted off `url`.
-    const { originalUrl } = request as { originalUrl?: string };
-    admitter.admit(request, originalUrl ?? request.url ?? "").then(({ headers, rejection }) => {
+    admitter.admit(request, routedPath(request)).then(({ headers, rejection }) => {
       // Another middleware may have answered, such as one for timeouts.
       if (response.headersSent) {
         return;
@@ -33,4 +31,14 @@ export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: 
       }
     }, next);
   };
+}
+
+type Routed = IncomingMessage & { originalUrl?: string; app?: { enabled?(setting: string): boolean } };
+
+/** Returns the path of a request, in one spelling if Express finds the same route for several. */
+function routedPath({ originalUrl, url = "", app }: Routed): string {
+  // Express cuts the path at which a router is mounted off `url`.
+  const path = pathOf(originalUrl ?? url);
+  const cased = app?.enabled?.("case sensitive routing") === false ? path.toLowerCase() : path;
+  return app?.enabled?.("strict routing") === false ? cased.replace(/(?<!^)\/$/, "") : cased;
 }

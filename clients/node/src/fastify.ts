@@ -2,10 +2,10 @@
 
 import type { FastifyInstance, FastifyRequest } from "fastify";
 
-import { Admitter, type RateLimitOptions, appended } from "./middleware.js";
+import { Admitter, type RateLimitOptions, appended, pathOf } from "./middleware.js";
 
 /**
- * Limits the requests of routes that are added after it, as the middleware of Express does, in the hook `onRequest`.
+ * Limits all requests of the application, as the middleware of Express does, in the hook `onRequest`.
  * Closes its own client with the application.
  */
 export default async function rateLimit(
@@ -15,7 +15,7 @@ export default async function rateLimit(
   const warn = (message: string) => app.log.warn(message);
   const admitter = new Admitter<FastifyRequest>({ warn, ...options });
   app.addHook("onRequest", async (request, reply) => {
-    const { headers, rejection } = await admitter.admit(request, request.url);
+    const { headers, rejection } = await admitter.admit(request, pathOf(request.url));
     for (const header of headers) {
       const [name] = header;
       reply.header(name, appended(reply.getHeader(name), header));

@@ -31,7 +31,8 @@ export function byAddress(proxies = 0): (request: HttpRequest) => string {
     const entries = proxies > 0 ? [headers["x-forwarded-for"]].join().split(",") : [];
     const client = network(entries.at(-proxies)) ?? network(socket.remoteAddress);
     if (client === undefined) {
-      throw new Error("the peer has no address: count the proxies, or limit by another key");
+      // It was reset, or is at a Unix socket: count the proxies, or limit by another key.
+      throw new RlaasError("INTERNAL", "the peer has no address");
     }
     return client;
   };

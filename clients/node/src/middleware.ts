@@ -8,7 +8,7 @@ import type { RequestFields } from "./request.js";
 import type { Verdict } from "./verdict.js";
 
 /** No server would decide these requests. Allowing them would be a way past every limit. */
-const INVALID = ["INVALID_ARGUMENT", "FAILED_PRECONDITION"];
+const INVALID = ["INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"];
 
 /** Settings of a middleware: those of its own client, or a client that others use too; and the key. */
 export type RateLimitOptions<R> = (({ address: string } & ClientOptions) | { client: Client }) & {
@@ -35,8 +35,8 @@ export class Admitter<R extends HttpRequest> {
     this.#key = options.key ?? byAddress();
   }
 
-  /** Decides a request to a URL. An error of the key function is that of the application. */
-  async admit(request: R, url: string): Promise<Admission> {
+  /** Decides a request to a path. An error of the key function is that of the application. */
+  async admit(request: R, path: string): Promise<Admission> {
     let fields: RequestFields | undefined;
     try {
       const key = await this.#key(request);
@@ -44,12 +44,13 @@ export class Admitter<R extends HttpRequest> {
         return { headers: [] };
       }
       fields = typeof key === "string" ? { userId: key } : { ...key };
-      fields.resource ??= pathOf(url);
+      fields.resource ??= path;
       return toAdmission(await this.client.check(fields));
     } catch (error) {
-      if (error instanceof RlaasError && INVALID.includes(error.code)) {
-        this.client.warn("invalid", `rlaas: request rejected: ${error.message}`);
-        return reject(problem(400, error.detail));
+      // Only `byAddress` throws INTERNAL: no call rejects with it.
+      if (error instanceof RlaasError && [...INVALID, "INTERNAL"].includes(error.code)) {
+        this.client.warn(error.code, `rlaas: request rejected: ${error.message}`);
+        return reject(problem(error.code === "INTERNAL" ? 500 : 400, error.detail));
       }
       // For other mistakes of the program the policy decides: a wrong token does not take a site down.
       if (error instanceof RlaasError && fields) {
@@ -82,8 +83,8 @@ function reject(rejection: Rejection): Admission {
   return { headers: rejection.headers, rejection };
 }
 
-/** Returns the path that handlers see, so that no other spelling of it avoids a rule. */
-function pathOf(url: string): string {
+/** Returns the path of a URL, decoded: an absolute URL, a query and percent-encoding avoid no rule. */
+export function pathOf(url: string): string {
   const path = url.replace(/^\w+:\/\/[^/?#]*/, "").replace(/[?#].*$/s, "") || "/";
   try {
     return decodeURIComponent(path);

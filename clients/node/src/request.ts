@@ -8,7 +8,7 @@ export interface RequestFields {
   userId: string;
   /** What the request is for, such as a path: up to 1024 bytes. */
   resource?: string | undefined;
-  /** Further properties: up to 32. */
+  /** Further properties: up to 32, with names of 1 to 64 bytes and values of up to 1024. */
   attributes?: Record<string, string> | undefined;
   /** Units to take: 0 to 2^32 - 1, by default 1; 0 only looks. */
   cost?: number | undefined;
@@ -16,7 +16,7 @@ export interface RequestFields {
   costs?: Record<string, number> | undefined;
   /** Decides without taking units. */
   dryRun?: boolean | undefined;
-  /** Idempotency key: the server takes the units of the same request with the same id once. */
+  /** Idempotency key, up to 64 bytes: the server takes the units of the same request with the same id once. */
   requestId?: string | undefined;
 }
 
@@ -30,20 +30,34 @@ export type ReserveRequest = (RequestFields & { holdMs?: number | undefined }) |
 const MAX_KEY = 512;
 
 /**
- * Returns the message of a request. What the encoder would change silently, such as -1 or half of a surrogate pair,
- * is an error: it must not get the verdict of the policy.
+ * Returns the message of a request. What the server rejects, or the encoder would change silently, such as -1 or
+ * half of a surrogate pair, is an error: it must not get the verdict of the policy.
  */
 export function toMessage(request: CheckRequest): RequestFields {
   const fields = typeof request === "string" ? { userId: request } : request;
   const { userId, resource = "", attributes = {}, cost, costs = {}, dryRun = false, requestId = "" } = fields;
-  for (const text of [userId, resource, requestId, ...Object.keys(costs), ...Object.entries(attributes).flat()]) {
-    if (typeof text !== "string" || /\p{Surrogate}/u.test(text)) {
-      throw new RlaasError("INVALID_ARGUMENT", "the texts of a request must be strings of whole characters");
-    }
+  checkTexts("userId", [userId], 1, 1024);
+  checkTexts("resource", [resource], 0, 1024);
+  checkTexts("requestId", [requestId], 0, 64);
+  if (Object.keys(attributes).length > 32) {
+    throw new RlaasError("INVALID_ARGUMENT", "attributes must be at most 32");
   }
+  checkTexts("names of attributes", Object.keys(attributes), 1, 64);
+  checkTexts("values of attributes", Object.values(attributes), 0, 1024);
+  checkTexts("names of costs", Object.keys(costs));
   checkUnits(cost);
   Object.values(costs).forEach(checkUnits);
   return { userId, resource, attributes, cost, costs, dryRun, requestId };
+}
+
+/** Throws unless all these texts are strings of whole characters, with so many bytes. */
+function checkTexts(field: string, texts: unknown[], min = 0, max = Infinity): void {
+  for (const text of texts) {
+    const isText = typeof text === "string" && !/\p{Surrogate}/u.test(text);
+    if (!isText || Buffer.byteLength(text) < min || Buffer.byteLength(text) > max) {
+      throw new RlaasError("INVALID_ARGUMENT", `${field} must be ${min} to ${max} bytes of UTF-8`);
+    }
+  }
 }
 
 /** Throws if these units are not a number that the server has. */

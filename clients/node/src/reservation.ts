@@ -25,8 +25,8 @@ export class Held {
   ) {}
 
   /**
-   * Charges the actual cost, by default what is held, and returns the rest. The result is false if nothing is held
-   * or the server does not answer; the hold then ends by itself.
+   * Charges the actual cost, by default what is held, and returns the rest. The result is false if nothing is held,
+   * as after another settlement, or the server does not answer; the hold then ends by itself.
    */
   commit(actual?: number): Promise<boolean> {
     checkUnits(actual);
@@ -39,11 +39,12 @@ export class Held {
   }
 
   private end(method: "Commit" | "Cancel", message: object): Promise<boolean> {
-    if (!this.id) {
-      return Promise.resolve(false);
+    // Nothing is held, or no longer. Work that does not wait for its settlement leaves that to `reserve`.
+    const ended = this.id ? this.#settlement?.catch(() => {}) : Promise.resolve();
+    if (ended) {
+      return ended.then(() => false);
     }
-    this.#settlement ??= this.settle(method, { reservationId: this.id, ...message });
-    // Work that does not wait for it leaves that to `reserve`.
+    this.#settlement = this.settle(method, { reservationId: this.id, ...message });
     this.#settlement.catch(() => {});
     return this.#settlement;
   }

@@ -1,5 +1,7 @@
 /** Verdicts, made from the messages of the server. */
 
+import { decodeResponse } from "./channel.js";
+
 /** Why a request is allowed or refused. */
 export type Reason =
   | "WITHIN_LIMIT"
@@ -27,6 +29,10 @@ export interface LimitState {
   readonly retryAfterMs: number | null;
   /** Time until the whole limit is available again; null if it is not known. */
   readonly resetAfterMs: number | null;
+  /** Time to hold an allowed request back, for an even pace; null if the rule has none. */
+  readonly delayMs: number | null;
+  /** True if the units in use are at or above the `near_limit` share of the rule. */
+  readonly nearLimit: boolean;
 }
 
 /** The decision of one rule; one in shadow mode never refuses a request. */
@@ -38,6 +44,8 @@ export interface RuleDecision extends LimitState {
 export interface Verdict extends LimitState {
   /** The server, an earlier refusal that still holds, or the policy for requests without an answer. */
   readonly answeredBy: "server" | "cache" | "policy";
+  /** True if this repeats the response to an earlier request with the same id: nothing was taken now. */
+  readonly replayed: boolean;
   /** The decisions of all rules that apply; those of a cached refusal only refuse. */
   readonly decisions: readonly RuleDecision[];
 }
@@ -48,25 +56,23 @@ interface Duration {
   nanos: number;
 }
 
-type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs"> & {
-  retryAfter: Duration | null;
-  resetAfter: Duration | null;
-};
+type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs" | "delayMs"> &
+  Record<"retryAfter" | "resetAfter" | "delay", Duration | null>;
 
 /** CheckResponse of the proto. */
-export type VerdictMessage = StateMessage & { decisions: (StateMessage & { shadow: boolean })[] };
+export type VerdictMessage = StateMessage & { replayed: boolean; decisions: (StateMessage & { shadow: boolean })[] };
 
 /** The same as that of a server without its store. */
 const RETRY_AFTER_NO_ANSWER_MS = 1000;
 
 export function fromMessage(message: VerdictMessage): Verdict {
   const decisions = message.decisions.map((decision) => ({ ...state(decision), shadow: decision.shadow }));
-  return { ...state(message), answeredBy: "server", decisions };
+  return { ...state(message), answeredBy: "server", replayed: message.replayed, decisions };
 }
 
 /** Returns the verdict on a request that no rule matches, where the server refuses those. */
 export function noRule(): Verdict {
-  return { ...NO_STATE, allowed: false, reason: "NO_RULE", answeredBy: "server" };
+  return { ...NO_STATE, reason: "NO_RULE" };
 }
 
 /** Returns the verdict that a server without its store would give. */
@@ -88,28 +94,21 @@ export function later(verdict: Verdict, elapsedMs: number): Verdict {
   return { ...shortened(verdict), answeredBy: "cache", decisions };
 }
 
-const NO_STATE = {
-  rule: "",
-  algorithm: "ALGORITHM_UNSPECIFIED",
-  limit: 0,
-  remaining: 0,
-  currentCount: 0,
-  retryAfterMs: null,
-  resetAfterMs: null,
-  decisions: [],
-};
+const NO_STATE = fromMessage(decodeResponse("Check", Buffer.alloc(0)));
 
-function state({ allowed, rule, algorithm, reason, ...message }: StateMessage): LimitState {
+function state({ allowed, rule, algorithm, reason, nearLimit, ...message }: StateMessage): LimitState {
   return {
     allowed,
     rule,
     algorithm,
     reason,
+    nearLimit,
     limit: units(message.limit),
     remaining: units(message.remaining),
     currentCount: message.currentCount,
     retryAfterMs: milliseconds(message.retryAfter),
     resetAfterMs: milliseconds(message.resetAfter),
+    delayMs: milliseconds(message.delay),
   };
 }
 

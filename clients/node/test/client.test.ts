@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers/promises";
 
 import { Client, type ClientOptions } from "rlaas";
 
-import { CLOSED, needs, newUser, serve, silent, stop } from "./servers.js";
+import { CLOSED, broken, needs, newUser, serve, silent, stop } from "./servers.js";
 
 const WARN = () => {};
 const real = needs("RLAAS_SERVER", "the client with a real server");
@@ -44,6 +44,18 @@ test("the policy decides without an answer, counted and with one warning a secon
   assert.equal(warnings.length, 1, String(warnings));
 });
 
+test("a server that fails gets few retries, and one that sheds load none", async () => {
+  let [calls, status] = [0, 14];
+  const client = connect(await broken(() => (++calls, status)), { retries: 5 });
+  for (let checks = 0; checks < 20; checks++) {
+    await client.check("alice");
+  }
+  await client.report("alice");
+  status = 8;
+  await client.report("alice");
+  assert.equal(calls, 5 + 19 + 2 + 1, "four retries of a check, one of a report, and none if load is shed");
+});
+
 test("only the first call has time to connect", async () => {
   const client = new Client(await silent(), { warn: WARN });
   const elapsed: number[] = [];
@@ -65,12 +77,23 @@ test("mistakes are errors, and not the decision of the policy", async () => {
   ]) {
     await assert.rejects(client.check(request), { code: "INVALID_ARGUMENT" });
   }
+  for (const [field, request] of [
+    ["userId", { userId: "é".repeat(513) }],
+    ["resource", { userId: "alice", resource: "/".repeat(1025) }],
+    ["requestId", { userId: "alice", requestId: "1".repeat(65) }],
+    ["attributes", { userId: "alice", attributes: Object.fromEntries(Array<string>(33).entries()) }],
+    ["names of attributes", { userId: "alice", attributes: { "": "free" } }],
+    ["values of attributes", { userId: "alice", attributes: { plan: "x".repeat(1025) } }],
+  ] as const) {
+    await assert.rejects(client.check(request), { code: "INVALID_ARGUMENT", detail: new RegExp(`^${field} must`) });
+  }
   const closed = (options: object, address = CLOSED) => assert.throws(() => new Client(address, options), TypeError);
   [{ timeoutMs: 0 }, { retries: 6 }, { onNoAnswer: "Deny" }, { maxAgeMs: -1 }, { token: "a\nb" }].forEach((options) =>
     closed(options),
   );
   ["localhost", "localhost:", ":1", "ftp://a:1", "unix:", "::1:50051"].forEach((address) => closed({}, address));
   closed({ tls: {} }, "http://a:1");
+  [{ ca: "no PEM" }, { ca: "" }, { certificate: "no PEM", privateKey: "" }].forEach((tls) => closed({ tls }));
   for (const address of ["[::1]:1", "http://a:1/", "https://a:1", "dns:///a:1", "unix:///s", "unix:s"]) {
     new Client(address).close();
   }
@@ -81,11 +104,12 @@ test("a verdict has the state of the rule", real, async () => {
   const [user, resource] = [newUser(), "/"];
   const first = await client.check({ userId: user, resource, attributes: { plan: "free" } });
   assert.deepEqual([first.allowed, first.rule, first.limit, first.remaining], [true, "default", 2, 1]);
-  assert.equal(first.resetAfterMs, 30_000);
+  assert.deepEqual([first.resetAfterMs, first.delayMs, first.nearLimit], [30_000, null, false]);
   assert.deepEqual([first.reason, first.decisions.length], ["WITHIN_LIMIT", 1]);
   const id = { userId: user, resource, requestId: newUser() };
   for (const attempt of ["first", "repeated"]) {
-    assert.equal((await client.check(id)).remaining, 0, attempt);
+    const { remaining, replayed } = await client.check(id);
+    assert.deepEqual([remaining, replayed], [0, attempt === "repeated"]);
   }
   const refused = await client.check({ userId: user, cost: 2 });
   const cached = await client.check({ userId: user, cost: 2 });
@@ -112,6 +136,8 @@ test("a reservation ends with its work", real, async () => {
   );
   await client.reserve({ ...tokens, cost: 10 }, async (held) => void held.commit(3));
   assert.equal(await left(), 77, "its settlement is waited for");
+  const twice = await client.reserve(tokens, (held) => Promise.all([held.commit(0), held.commit(9)]));
+  assert.deepEqual(twice.value, [true, false], "the first settlement counts");
   const failure = new Error("the work fails");
   const failing = client.reserve({ ...tokens, cost: 10 }, () => Promise.reject(failure));
   await assert.rejects(failing, failure);

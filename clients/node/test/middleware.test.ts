@@ -75,6 +75,8 @@ for (const [name, start] of Object.entries(frameworks)) {
     const { status, headers: sent } = await fetch(url, { headers: { "x-user": "mallory" } });
     assert.deepEqual([status, sent.get("ratelimit"), sent.get("retry-after")], [429, '"mallory";r=0', null]);
     await assertProblem(await fetch(url), 400, "Bad Request", "header x-user must be present, in visible ASCII");
+    const large = { userId: user, costs: { ["x".repeat(2 ** 19)]: 1 } };
+    assert.equal((await fetch(await start({ address, ...client, key: () => large }))).status, 400, "OUT_OF_RANGE");
   });
 
   test(`${name}: the policy decides while the server is away`, async () => {
@@ -83,6 +85,16 @@ for (const [name, start] of Object.entries(frameworks)) {
     const denying = await fetch(await start({ address: CLOSED, ...client, onNoAnswer: "deny" }));
     assert.equal(denying.headers.get("retry-after"), "1");
     await assertProblem(denying, 503, "Service Unavailable", "rate limiter unavailable");
+  });
+
+  test(`${name}: a connection that was reset is rejected with one warning`, async () => {
+    const warnings: string[] = [];
+    const warn = (message: string) => void warnings.push(message);
+    const url = await start({ address: CLOSED, warn, key: () => byAddress()({ headers: {}, socket: {} }) });
+    for (const response of await Promise.all([fetch(url), fetch(url)])) {
+      await assertProblem(response, 500, "Internal Server Error", "the peer has no address");
+    }
+    assert.deepEqual(warnings, ["rlaas: request rejected: INTERNAL: the peer has no address"]);
   });
 
   test(`${name}: a client behind a proxy can not choose its address`, real, async () => {
@@ -120,7 +132,9 @@ test("the resource is the path that handlers see", async () => {
     const url = await start({ address: CLOSED, ...client, onNoAnswer });
     await fetch(`${url}?a=/b`);
     await fetch(url.replace("pay", "p%61y"));
-    assert.deepEqual(paths, ["/v1/pay", "/v1/pay"], name);
+    await fetch(url.replace("pay", "PAY/"));
+    // Express finds the route for this spelling too.
+    assert.deepEqual(paths, ["/v1/pay", "/v1/pay", name === "express" ? "/v1/pay" : "/v1/PAY/"], name);
   }
 });
 

@@ -4,7 +4,8 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
+import http2 from "node:http2";
+import { type AddressInfo, type Server, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -62,9 +63,21 @@ export async function serve(...settings: string[]): Promise<string> {
 
 /** Returns the address of a server that accepts connections and never answers. */
 export async function silent(): Promise<string> {
-  const server = createServer((socket) => after(() => socket.destroy())).listen(0, "127.0.0.1");
+  return listen(createServer((socket) => after(() => socket.destroy())));
+}
+
+/** Returns the address of a server that calls a function for each call, and answers with the status it returns. */
+export async function broken(statusOf: () => number): Promise<string> {
+  const server = http2.createServer().on("session", (session) => session.unref());
+  server.on("stream", (stream) =>
+    stream.respond({ "content-type": "application/grpc", "grpc-status": statusOf() }, { endStream: true }),
+  );
+  return listen(server);
+}
+
+async function listen(server: Server): Promise<string> {
   after(() => server.close());
-  await once(server, "listening");
+  await once(server.listen(0, "127.0.0.1"), "listening");
   return `127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
