@@ -11,10 +11,13 @@ import re
 import subprocess
 import sys
 
-TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"]
+TARGETS = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl", "aarch64-apple-darwin"]
 LICENSE_FILE = re.compile(r"(licen[cs]e|copying|copyright|notice|unlicense)([-._].*)?", re.IGNORECASE)
-# Sources of others in this repository that are part of the program, with their license.
-VENDORED = {"uPlot 1.6.32 (MIT), which draws charts": "crates/simulation/assets/uplot/LICENSE"}
+# What else is part of the program, with its license.
+VENDORED = {
+    "uPlot 1.6.32 (MIT), which draws charts": "crates/simulation/assets/uplot/LICENSE",
+    "musl 1.2.5 (MIT), the C library of the programs for Linux": "scripts/musl-copyright.txt",
+}
 HEAD = """Third-party notices
 
 The program `rlaas` contains the crates and scripts that this file lists. Each text stands once, below the crates that

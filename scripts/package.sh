@@ -1,34 +1,58 @@
 #!/usr/bin/env bash
-# Makes what a release offers for this machine, in target/package:
+# Makes the archives of a release in target/package, for the targets of Rust that are named, else for this machine:
 #
-#   rlaas-VERSION-TARGET.tar.gz           the program, licenses, notices, an example of each configuration
+#   scripts/package.sh [TARGET...]
+#
+#   rlaas-VERSION-TARGET.tar.gz           the program, its man page, licenses, notices, an example of each
+#                                         configuration, the unit of systemd
 #   rlaas-VERSION-TARGET.cdx.json         the SBOM: every crate of the program, as CycloneDX
 #   rlaas-VERSION-TARGET.sha256           the checksums of both
 #
+# For Linux the program is static, with musl. zig compiles C and links, for other processors too.
 # PROFILE (default: dist) is the profile of cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${PROFILE:-dist}
-target=$(rustc -vV | sed -n 's/^host: //p')
-cargo build --locked --profile "$profile" --package rlaas --bin rlaas
-folder=${CARGO_TARGET_DIR:-target}/$profile
-[ "$profile" != dev ] || folder=${folder%dev}debug
-version=$("$folder/rlaas" --version | cut -d " " -f 2)
-name=rlaas-$version-$target
+version=$(cargo pkgid --locked --package rlaas)
+version=${version##*[#@]}
 out=target/package
 rm -rf "$out"
-mkdir -p "$out/$name"
+mkdir -p "$out"
 
-cp "$folder/rlaas" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt "$out/$name"
-cp -R config "$out/$name/config"
-tar -C "$out" -czf "$out/$name.tar.gz" "$name"
-rm -r "${out:?}/$name"
-
-scripts/tool.sh cargo-cyclonedx --manifest-path Cargo.toml --format json --target "$target" \
-  --override-filename sbom --quiet
-mv sbom.json "$out/$name.cdx.json"
-rm -f crates/*/sbom.json
+build() { # TARGET
+  local options=(--locked --profile "$profile" --package rlaas --bin rlaas --target "$1")
+  [ -d "$(rustc --print sysroot)/lib/rustlib/$1" ] || rustup target add "$1"
+  case $1 in
+    *-musl) scripts/tool.sh cargo-zigbuild zigbuild "${options[@]}" ;;
+    *) cargo build "${options[@]}" ;;
+  esac
+}
 
 sum() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
-(cd "$out" && sum "$name.tar.gz" "$name.cdx.json" >"$name.sha256")
+
+package() { # TARGET
+  local name=rlaas-$version-$1 folder=${CARGO_TARGET_DIR:-target}/$1/$profile
+  [ "$profile" != dev ] || folder=${folder%dev}debug
+  build "$1"
+  mkdir "$out/$name"
+  cp "$folder/rlaas" docs/man/rlaas.1 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt \
+    "$out/$name"
+  cp -R config "$out/$name/config"
+  tar -C "$out" -czf "$out/$name.tar.gz" "$name"
+  rm -r "${out:?}/$name"
+
+  scripts/tool.sh cargo-cyclonedx --manifest-path Cargo.toml --format json --target "$1" \
+    --override-filename sbom --quiet
+  mv sbom.json "$out/$name.cdx.json"
+  rm -f crates/*/sbom.json
+  (cd "$out" && sum "$name.tar.gz" "$name.cdx.json" >"$name.sha256")
+}
+
+if [ $# = 0 ]; then
+  host=$(rustc -vV | sed -n 's/^host: //p')
+  set -- "${host/%-linux-gnu/-linux-musl}"
+fi
+for target in "$@"; do
+  package "$target"
+done
 ls -l "$out"
