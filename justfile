@@ -43,3 +43,7 @@ notices:
 # Builds the image and tries it
 image:
     scripts/image.sh
+
+# Makes every artefact of a release, or some steps, and tries it; publishes nothing
+release-dry-run *steps:
+    scripts/release.sh {{ steps }}

