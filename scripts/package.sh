@@ -43,8 +43,9 @@ package() { # TARGET
 
   scripts/tool.sh cargo-cyclonedx --manifest-path Cargo.toml --format json --target "$1" \
     --override-filename sbom --quiet
-  mv sbom.json "$out/$name.cdx.json"
-  rm -f crates/*/sbom.json
+  # Without the folder of this machine.
+  sed "s|file://$PWD|file:///rlaas|g" sbom.json >"$out/$name.cdx.json"
+  rm -f sbom.json crates/*/sbom.json
   (cd "$out" && sum "$name.tar.gz" "$name.cdx.json" >"$name.sha256")
 }
 

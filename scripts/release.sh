@@ -33,7 +33,7 @@ eventually() { # COMMAND...
   local tries=0
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 300 ] || { echo "still fails after 30 s: $*" >&2; "$@"; }
+    [ $tries -lt 300 ] || { echo "still fails after 30 s: $*"; cat "$work"/*.log; "$@"; } >&2
     sleep 0.1
   done
 }
@@ -103,12 +103,16 @@ install() {
 unit_and_man_page() {
   local unit=$work/rlaas.service folder
   folder=$(dirname "$(program $amd64)")
-  groff -man -Tutf8 -ww "$folder/rlaas.1" | head -4
+  if has groff; then
+    if groff -man -Tutf8 -ww -z "$folder/rlaas.1" 2>&1 | grep .; then return 1; fi
+  else
+    skipped "the man page: there is no groff"
+  fi
   if has systemd-analyze; then
     # Of this machine, where nothing is installed.
     sed "s|/usr/local/bin/rlaas|$folder/rlaas|" "$folder/config/systemd/rlaas.service" >"$unit"
     systemd-analyze verify --man=no "$unit"
-    # 10 is a unit without any protection; the threshold is ten times as much.
+    # In tenths: a unit is rated from 0 to 10, and 10 is no protection at all.
     systemd-analyze security --offline=yes --threshold=15 --no-pager "$unit" | tail -1
   else
     skipped "the unit of systemd: there is no systemd-analyze"
@@ -117,16 +121,15 @@ unit_and_man_page() {
 
 # --- Image ----------------------------------------------------------------------------------------
 
-# Layers and containers are in the folder of this run, without overlay: no root is needed, nothing is left behind.
-buildah() {
-  command buildah --root "$work/containers" --runroot "$work/containers-run" --storage-driver vfs "$@"
-}
-
 make_image() {
   if ! has buildah; then
     skipped "the image: there is no buildah (buildah of Debian)"
     return
   fi
+  # Layers and containers are in the folder of this run, without overlay: no root is needed, nothing is left behind.
+  export CONTAINERS_STORAGE_CONF=$work/storage.conf
+  printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/containers" "$work/containers-run" \
+    >"$CONTAINERS_STORAGE_CONF"
   image_of amd64 $amd64
   image_of arm64 $arm64
   try_image
@@ -163,7 +166,8 @@ image_of() { # ARCHITECTURE TARGET
 # The authorities of Debian's package, not those of this machine, which may have more.
 ca_bundle() { # FOLDER
   if [ ! -d "$work/ca" ]; then
-    (cd "$work" && apt-get -qq download ca-certificates && dpkg-deb --extract ca-certificates_*.deb ca)
+    (cd "$work" && apt-get -qq -o "APT::Sandbox::User=$(id -un)" download ca-certificates \
+      && dpkg-deb --extract ca-certificates_*.deb ca)
   fi
   cat "$work"/ca/usr/share/ca-certificates/mozilla/*.crt >"$1/etc/ssl/certs/ca-certificates.crt"
   cp "$work/ca/usr/share/doc/ca-certificates/copyright" "$1/usr/share/doc/ca-certificates"
@@ -178,7 +182,7 @@ try_image() {
   redis-server --port "$redis" --bind 127.0.0.1 --save "" >"$work/redis.log" &
   running+=($!)
   eventually redis-cli -p "$redis" ping
-  container=$(buildah from "oci-archive:$out/image/rlaas-image-$version-linux-amd64.tar")
+  container=$(buildah from --quiet "oci-archive:$out/image/rlaas-image-$version-linux-amd64.tar")
   command=$(buildah inspect --format \
     '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' "$container")
   # shellcheck disable=SC2086 # several words
@@ -191,7 +195,7 @@ try_image() {
   buildah run "${user[@]}" "$container" -- rlaas check --addr "$grpc" alice
   redis-cli -p "$redis" keys '*alice*' | grep alice
   folder=$(buildah mount "$container")
-  find "$folder/var/lib/rlaas" -type f -user 65532 | grep .
+  find "$folder/var/lib/rlaas" -type f -user 65532 -printf '/var/lib/rlaas/%P\n' | grep .
   end
 }
 
@@ -267,14 +271,15 @@ import (
 )
 
 func main() {
-	fmt.Println(rlaas.MustNew(os.Args[1]).Check(context.Background(), rlaas.Request{UserID: "go"}))
+	verdict, err := rlaas.MustNew(os.Args[1]).Check(context.Background(), rlaas.Request{UserID: "go"})
+	fmt.Println(verdict.Allowed, verdict.AnsweredBy, err)
 }
 PROGRAM
   go mod init program
   go mod edit -replace="rlaas.example/clients/go=$work/copy/clients/go"
   go mod tidy
   serve "$(program $amd64)"
-  go run . "$grpc" | tee /dev/stderr | grep server
+  go run . "$grpc" | grep 'true server <nil>'
   cd "$root"
   end
 }
