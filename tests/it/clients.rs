@@ -12,14 +12,13 @@ use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
+use crate::examples::workbench::copy;
+
 /// Longest time of a `test.sh`, downloads included, in seconds.
 const TIMEOUT: &str = "900";
 
 /// The folder of a package for what it downloads. The copy keeps it, so that later runs download less.
 const CACHE: &str = ".cache";
-
-/// Folders of build outputs, which are not copied.
-const BUILD_OUTPUTS: [&str; 5] = [CACHE, "__pycache__", "build", "dist", "node_modules"];
 
 #[tokio::test]
 async fn go_package_passes_its_tests() {
@@ -71,25 +70,10 @@ fn copied(language: &str) -> PathBuf {
         removed.expect("a copy that can be deleted");
     }
     fs::write(clients.join("cases.yaml"), server::TABLE).expect("a file below target");
-    copy(&sources.join(language), &folder);
+    copy(&sources.join(language), &folder, &mut String::new());
     // Generated code is compared with what the protos give.
-    copy(&project.join("proto"), &root.join("proto"));
+    copy(&project.join("proto"), &root.join("proto"), &mut String::new());
     folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a folder below target");
-    for path in entries(from) {
-        let copied = to.join(path.file_name().expect("a name"));
-        if BUILD_OUTPUTS.iter().any(|name| path.ends_with(name)) {
-            continue;
-        }
-        if path.is_dir() {
-            copy(&path, &copied);
-        } else {
-            fs::copy(&path, copied).expect("a file below target");
-        }
-    }
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

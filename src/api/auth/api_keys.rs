@@ -109,7 +109,7 @@ impl ApiKeys {
         self.settings.mode != ApiKeyMode::Off
     }
 
-    /// Returns `true` if nobody asks for keys or projects, or those in force are known, or will soon be known to be none;
+    /// Returns `true` if neither keys nor projects are used, or those in force are known, or will soon be known to be none;
     /// `false` while the store may not know the projects in force, or its journal is damaged.
     pub fn are_ready(&self) -> bool {
         let needs_projects = self.are_on() || self.are_projects_named;

@@ -251,19 +251,11 @@ impl Keyring {
 
     /// Returns the counters of the keys with which this instance has had requests.
     pub(crate) fn requests(&self) -> Vec<KeyRequests> {
-        let mut requests = Vec::new();
-        for shard in &self.0.shards {
-            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            for (id, of_id) in shard.iter() {
-                let counted = of_id.iter().filter_map(|held| {
-                    let counters = Arc::clone(held.holder.requests.get()?);
-                    let project = held.holder.project.clone();
-                    Some(KeyRequests { project, key: id.clone(), counters })
-                });
-                requests.extend(counted);
-            }
-        }
-        requests
+        self.of_each(|id, held| {
+            let counters = Arc::clone(held.holder.requests.get()?);
+            let project = held.holder.project.clone();
+            Some(KeyRequests { project, key: id.into(), counters })
+        })
     }
 
     /// Returns the last uses of the keys of a project by this instance.
@@ -279,18 +271,22 @@ impl Keyring {
 
     /// Returns the last uses by this instance that were not reported.
     pub fn unreported_uses(&self) -> Vec<KeyUse> {
-        let mut uses = Vec::new();
+        self.of_each(|id, held| {
+            let last = held.last_use(id)?;
+            (last.hour > held.reported_hour.load(Ordering::Relaxed)).then_some(last)
+        })
+    }
+
+    /// Returns what `read` finds of each key, given its id.
+    fn of_each<T>(&self, read: impl Fn(&str, &HeldKey) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
         for shard in &self.0.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
             for (id, of_id) in shard.iter() {
-                let last = of_id.iter().filter_map(|held| {
-                    let last = held.last_use(id)?;
-                    (last.hour > held.reported_hour.load(Ordering::Relaxed)).then_some(last)
-                });
-                uses.extend(last);
+                found.extend(of_id.iter().filter_map(|held| read(id, held)));
             }
         }
-        uses
+        found
     }
 
     /// Records that a use was reported.

@@ -1,6 +1,5 @@
 //! Listing the usage of projects.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use rlaas_limiter::fleet::RegisterValues;
@@ -88,21 +87,12 @@ struct OwnTotals {
 }
 
 impl UsagePlace {
-    /// Returns `true` if a row with this name is after the place.
-    fn is_before(&self, project: &ProjectId, day: Day, name: &str) -> bool {
+    /// Returns `true` if a name of a day, or the end of the day, is after the place.
+    fn is_before(&self, project: &ProjectId, day: Day, name: Option<&str>) -> bool {
         let Self(of_project, of_day, of_name) = self;
-        let is_after = || of_name.as_ref().is_some_and(|last| name > last.as_str());
-        match (of_project, of_day).cmp(&(project, &day)) {
-            Ordering::Equal => is_after(),
-            order => order.is_lt(),
-        }
-    }
-
-    /// Returns `true` if rows of a day may be after the place.
-    fn may_be_before(&self, project: &ProjectId, day: Day) -> bool {
-        let Self(of_project, of_day, of_name) = self;
-        let order = (of_project, of_day).cmp(&(project, &day));
-        order.is_lt() || order.is_eq() && of_name.is_some()
+        // The end comes after all names.
+        let of_name = of_name.as_deref();
+        (of_project, *of_day, of_name.is_none(), of_name) < (project, day, name.is_none(), name)
     }
 }
 
@@ -131,7 +121,7 @@ impl UsageRecorder {
             first.up_to(last).map(move |day| (project.clone(), day, Part::Whole))
         });
         let mut places = places.filter(|(project, day, _)| {
-            after.is_none_or(|after| after.may_be_before(project, *day))
+            after.is_none_or(|after| after.is_before(project, *day, None))
         });
         let complete_from = self.first_preliminary(today, deadline).await?;
         let (mut page, mut scanned) = (UsagePage::default(), 0);
@@ -151,7 +141,7 @@ impl UsageRecorder {
                 scanned += named.len();
                 let is_preliminary = day >= complete_from;
                 let rows = named.into_iter().filter(|(name, usage)| {
-                    let is_after = |after: &UsagePlace| after.is_before(&project, day, name);
+                    let is_after = |after: &UsagePlace| after.is_before(&project, day, Some(name));
                     *usage != RequestUsage::default() && after.is_none_or(is_after)
                 });
                 page.rows.extend(rows.map(|(name, usage)| DailyUsage {

@@ -47,7 +47,7 @@ pub(in crate::telemetry) struct CandidateSeries(RuleTable);
 impl RuleTable {
     /// Most retired rules that are kept while nobody reads the totals.
     const MAX_RETIRED: usize = 1_000;
-    /// Most dropped rules whose totals are kept while nobody asks for them.
+    /// Most dropped rules whose totals are kept until they are read.
     const MAX_DROPPED: usize = 100_000;
 
     /// Returns the counters of a rule: those that it has, if it is in force.

@@ -118,7 +118,7 @@ async fn entry_names_the_project() {
         // One descriptor names it for all.
         ("edge: tenant=blog; user_id=alice", "OK [OK | OK 2/HOUR left 0"),
         ("edge: tenant=blog; tenant=acme", "INVALID_ARGUMENT descriptors[1].entries must name"),
-        // Nobody passes by a name that he made up.
+        // An invented name lets nothing pass.
         ("edge: tenant=nobody,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: tenant=A%2F..,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: tenant=,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),

@@ -4,7 +4,7 @@
 mod client;
 mod gateway;
 mod generated;
-mod workbench;
+pub(crate) mod workbench;
 
 use self::client::{assert_conforms, assert_hedges, assert_retries};
 use self::workbench::Workbench;

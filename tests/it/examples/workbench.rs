@@ -6,8 +6,9 @@ use std::process::Command;
 
 use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 
-/// Build outputs, which are not copied.
-const BUILD_OUTPUTS: [&str; 4] = [".venv", "bin", "node_modules", "target"];
+/// Build outputs and downloads, which are not copied.
+const BUILD_OUTPUTS: [&str; 8] =
+    [".cache", ".venv", "__pycache__", "bin", "build", "dist", "node_modules", "target"];
 
 /// A copy of the folder of a client, and of the folder of protos.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Workbench {
 }
 
 /// Copies the files of a folder, and appends their texts to `sources`.
-fn copy(from: &Path, to: &Path, sources: &mut String) {
+pub(crate) fn copy(from: &Path, to: &Path, sources: &mut String) {
     fs::create_dir_all(to).expect("a folder below target");
     let entries = fs::read_dir(from).expect("a folder of the project");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -97,7 +98,7 @@ fn copy(from: &Path, to: &Path, sources: &mut String) {
             copy(&path, &copied, sources);
         } else if let Ok(text) = fs::read_to_string(&path) {
             sources.push_str(&text);
-            fs::write(copied, text).expect("a file below target");
+            fs::copy(path, copied).expect("a file below target");
         }
     }
 }

@@ -95,22 +95,15 @@ impl Descriptors {
     /// Returns the units of a request: the largest cost of its descriptors, which describe the same
     /// request. A request whose hits are all post-paid decides nothing.
     fn units(&self, hits: &[Hit]) -> RequestUnits {
-        let (mut cost, mut reported, mut decides) = (Cost::NONE, Cost::NONE, hits.is_empty());
+        let mut units = RequestSums::NONE;
         for hit in hits {
             let taken = match hit.action {
                 Action::Take(cost) | Action::Report(cost) => cost,
                 _ => Cost::NONE,
             };
-            let is_report = taken != Cost::NONE && self.is_post_paid(hit.rule);
-            let largest = if is_report { &mut reported } else { &mut cost };
-            *largest = (*largest).max(taken);
-            decides |= !is_report;
+            units.add(taken, taken != Cost::NONE && self.is_post_paid(hit.rule));
         }
-        if decides {
-            RequestUnits::Decide { cost, reported }
-        } else {
-            RequestUnits::Report(reported)
-        }
+        units.of_request()
     }
 
     fn is_post_paid(&self, rule: RuleIndex) -> bool {
@@ -173,12 +166,16 @@ impl RuleSet {
     ) -> Result<DescriptorPlan, InvalidDescriptor> {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
         let (mut statuses, mut candidates) = (SmallVec::new(), Vec::new());
-        let (mut is_unmatched, mut units) = (true, EntryUnits::NONE);
+        let (mut is_unmatched, mut units) = (true, RequestSums::NONE);
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             if descriptor.limit.is_some() {
                 return Err(InvalidDescriptor::LimitInProject { index });
             }
             let (of, before) = (descriptor.request(request.project()), hits.len());
+            let taken = match descriptor.hits {
+                HitsAddend::Take(cost) => cost,
+                HitsAddend::Credit(_) => Cost::NONE,
+            };
             let mut can_credit = true;
             let has_parts = |rule: &Rule| has_parts(rule, &of);
             is_unmatched &= !self.for_each_match_of(&of, has_parts, |position, rule| {
@@ -187,7 +184,8 @@ impl RuleSet {
                 }
                 can_credit &=
                     rule.algorithm != Algorithm::SlidingWindowLog && !rule.algorithm.has_slots();
-                let action = units.action(descriptor.hits, rule, &of);
+                let action = action_in_project(descriptor.hits, rule, &of);
+                units.add(taken, matches!(action, Action::Report(_)));
                 let mut hit = Hit::of_rule(self, position, rule, &of, self.hashing(), action);
                 let is_taken = |other: &Hit| takes(other) && other.key == hit.key;
                 if action == Action::Peek(Cost::ONE) && hits.iter().any(is_taken) {
@@ -212,7 +210,7 @@ impl RuleSet {
             candidates,
             coupling: Coupling::AllOrNothing,
             is_unmatched,
-            units: units.of_request(hits.is_empty()),
+            units: units.of_request(),
             hits,
             once: None,
             reservation: None,
@@ -239,43 +237,38 @@ impl RuleSet {
     }
 }
 
-/// The units of a request by descriptors in a project, while it is planned.
-#[derive(Debug)]
-struct EntryUnits {
-    cost: Cost,
-    reported: Cost,
-    decides: bool,
+/// Returns the action of a rule of a project for a descriptor.
+fn action_in_project(hits: HitsAddend, rule: &Rule, request: &Request<'_>) -> Action {
+    match hits {
+        HitsAddend::Credit(cost) => Action::Credit(cost),
+        HitsAddend::Take(Cost::NONE) => Action::Peek(Cost::ONE),
+        HitsAddend::Take(_) if rule.is_post_paid => Action::Report(rule.cost_for(request)),
+        HitsAddend::Take(_) => Action::Take(rule.cost_for(request)),
+    }
 }
 
-impl EntryUnits {
-    const NONE: Self = Self { cost: Cost::NONE, reported: Cost::NONE, decides: false };
+/// The units of a request by descriptors, while its hits are added up.
+#[derive(Debug)]
+struct RequestSums {
+    cost: Cost,
+    reported: Cost,
+    /// `None` without a hit.
+    decides: Option<bool>,
+}
 
-    /// Returns the action of a rule for a descriptor.
-    fn action(&mut self, hits: HitsAddend, rule: &Rule, request: &Request<'_>) -> Action {
-        match hits {
-            HitsAddend::Credit(cost) => {
-                self.decides = true;
-                Action::Credit(cost)
-            }
-            HitsAddend::Take(Cost::NONE) => {
-                self.decides = true;
-                Action::Peek(Cost::ONE)
-            }
-            HitsAddend::Take(cost) if rule.is_post_paid => {
-                self.reported = self.reported.max(cost);
-                Action::Report(rule.cost_for(request))
-            }
-            HitsAddend::Take(cost) => {
-                self.decides = true;
-                self.cost = self.cost.max(cost);
-                Action::Take(rule.cost_for(request))
-            }
-        }
+impl RequestSums {
+    const NONE: Self = Self { cost: Cost::NONE, reported: Cost::NONE, decides: None };
+
+    /// Adds a hit, of which the descriptor has this cost.
+    fn add(&mut self, cost: Cost, is_report: bool) {
+        let largest = if is_report { &mut self.reported } else { &mut self.cost };
+        *largest = (*largest).max(cost);
+        self.decides = Some(self.decides.unwrap_or(false) || !is_report);
     }
 
-    fn of_request(&self, is_without_hits: bool) -> RequestUnits {
-        let Self { cost, reported, decides } = *self;
-        if decides || is_without_hits {
+    fn of_request(self) -> RequestUnits {
+        let Self { cost, reported, decides } = self;
+        if decides.unwrap_or(true) {
             RequestUnits::Decide { cost, reported }
         } else {
             RequestUnits::Report(reported)

@@ -218,7 +218,7 @@ impl Limiter {
     }
 
     /// Prepares a plan for the store. Fails if the request is in a project, no rule of which matches, and its
-    /// policy for that is to deny.
+    /// policy for that is not to allow.
     fn admit_descriptors(
         &self,
         snapshot: &Snapshot,
