@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::links::links;
 use super::markdown::{Document, readme_and_book};
 
-const MAX_README_LINES: usize = 160;
+const MAX_README_LINES: usize = 120;
 const MAX_README_WIDTH: usize = 100;
 
 #[test]
@@ -34,4 +34,24 @@ fn every_page_is_once_in_the_table_of_contents() {
     let paths = pages.iter().map(|page| page.path.as_path());
     let book = paths.filter(|path| path.starts_with("docs") && !path.ends_with("SUMMARY.md"));
     assert_eq!(listed, book.collect());
+}
+
+#[test]
+fn every_decision_has_a_number_and_is_once_in_their_index() {
+    let pages = readme_and_book();
+    let folder = Path::new("docs/decisions");
+    let index = pages.iter().find(|page| page.path == folder.join("README.md"));
+    let mut listed: Vec<PathBuf> =
+        links(index.expect("the index")).into_iter().map(|link| folder.join(link.target)).collect();
+    listed.sort();
+    let decisions = pages.iter().filter(|page| page.path.starts_with(folder));
+    let decisions: Vec<&Document> =
+        decisions.filter(|page| !page.path.ends_with("README.md")).collect();
+    let paths: Vec<PathBuf> = decisions.iter().map(|page| page.path.clone()).collect();
+    assert_eq!(listed, paths);
+    for (decision, number) in decisions.into_iter().zip(1..) {
+        let path = decision.path.display().to_string();
+        assert!(path.contains(&format!("/{number:04}-")), "{path} is not number {number}");
+        assert!(decision.text.starts_with(&format!("# {number}. ")), "{path}: its title");
+    }
 }
