@@ -6,6 +6,9 @@
 #   scripts/release.sh STEP...   a part: archives image chart crates wheel npm go
 #
 # The steps after archives use the program in its archive. A line that begins with SKIPPED names what was not tried.
+#
+#   PROFILE=dev scripts/release.sh archives image chart
+#                                the same of a debug program, for x86-64 alone: the part `release` of tests/run.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -15,6 +18,8 @@ version=$(cargo pkgid --locked --package rlaas)
 version=${version##*[#@]}
 amd64=x86_64-unknown-linux-musl
 arm64=aarch64-unknown-linux-musl
+targets=("$amd64")
+[ "${PROFILE:-dist}" = dev ] || targets+=("$arm64")
 
 work=$(mktemp -d)
 running=() # the processes to end
@@ -65,13 +70,19 @@ serve() { # COMMAND...
 # --- Archives and what is in them -----------------------------------------------------------------
 
 make_archives() {
-  scripts/package.sh $amd64 $arm64
+  if ! scripts/tool.sh cargo-zigbuild --version >/dev/null; then
+    skipped "the release: there is no cargo-zigbuild, with zig, and PyPI has not given them"
+    exit 0
+  fi
+  scripts/package.sh "${targets[@]}"
   cp target/package/* "$out/archives"
   install
   serve "$work/installed/bin/rlaas"
   "$work/installed/bin/rlaas" check --addr "$grpc" alice
   end
-  if has qemu-aarch64-static; then
+  if [ ${#targets[@]} = 1 ]; then
+    :
+  elif has qemu-aarch64-static; then
     serve qemu-aarch64-static "$(program $arm64)"
     end
   else
@@ -122,16 +133,22 @@ unit_and_man_page() {
 # --- Image ----------------------------------------------------------------------------------------
 
 make_image() {
-  if ! has buildah; then
-    skipped "the image: there is no buildah (buildah of Debian)"
+  local tool
+  for tool in buildah redis-server npm; do
+    has $tool && continue
+    skipped "the image: there is no $tool"
+    return
+  done
+  if [ "$(id -u)" != 0 ]; then
+    skipped "the image: its files have owners, for which buildah needs root"
     return
   fi
-  # Layers and containers are in the folder of this run, without overlay: no root is needed, nothing is left behind.
+  # Layers and containers are in the folder of this run, without overlay: nothing is left behind.
   export CONTAINERS_STORAGE_CONF=$work/storage.conf
   printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' "$work/containers" "$work/containers-run" \
     >"$CONTAINERS_STORAGE_CONF"
   image_of amd64 $amd64
-  image_of arm64 $arm64
+  [ ${#targets[@]} = 1 ] || image_of arm64 $arm64
   try_image
 }
 
@@ -173,30 +190,90 @@ ca_bundle() { # FOLDER
   cp "$work/ca/usr/share/doc/ca-certificates/copyright" "$1/usr/share/doc/ca-certificates"
 }
 
-# Runs the image as its user: health, decisions in Redis, files in the folder of state.
+# Runs the image as its user: health, decisions in Redis over TLS, tokens of an issuer, files in the folder of state.
+# The authority of Redis is given by a setting, that of the issuer is added to the bundle.
 try_image() {
-  local container redis command folder user=(--isolation chroot)
-  redis=$(free_port)
+  local container redis issuer command folder user=(--isolation chroot)
+  start_redis
+  start_issuer
   grpc=127.0.0.1:$(free_port)
   http=127.0.0.1:$(free_port)
-  redis-server --port "$redis" --bind 127.0.0.1 --save "" >"$work/redis.log" &
-  running+=($!)
-  eventually redis-cli -p "$redis" ping
   container=$(buildah from --quiet "oci-archive:$out/image/rlaas-image-$version-linux-amd64.tar")
+  folder=$(buildah mount "$container")
+  cat "$work/issuer-authority.pem" >>"$folder/etc/ssl/certs/ca-certificates.crt"
+  cp "$work/redis-authority.pem" "$folder/etc/rlaas/redis.pem"
   command=$(buildah inspect --format \
     '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' "$container")
   # shellcheck disable=SC2086 # several words
-  buildah run "${user[@]}" --env "REDIS_URL=redis://127.0.0.1:$redis" --env RLAAS_STATE_DIR=/var/lib/rlaas \
+  buildah run "${user[@]}" --env "REDIS_URL=rediss://localhost:$redis" \
+    --env RLAAS_STORE__REDIS__TLS__CA=/etc/rlaas/redis.pem \
+    --env "RLAAS_AUTH__OIDC__ISSUER=$issuer" --env RLAAS_AUTH__OIDC__AUDIENCE=rlaas \
+    --env RLAAS_STATE_DIR=/var/lib/rlaas \
     --env "RLAAS_SERVER__LISTEN=$grpc" --env "RLAAS_SERVER__HTTP=$http" "$container" -- $command \
     >"$work/serve.log" 2>&1 &
   running+=($!)
   eventually curl -sf "http://$http/readyz"
   buildah run "${user[@]}" "$container" -- rlaas health --addr "$grpc"
-  buildah run "${user[@]}" "$container" -- rlaas check --addr "$grpc" alice
-  redis-cli -p "$redis" keys '*alice*' | grep alice
-  folder=$(buildah mount "$container")
+  try_tokens
+  redis-cli --tls --cacert "$work/redis-authority.pem" -p "$redis" keys '*alice*' | grep alice
   find "$folder/var/lib/rlaas" -type f -user 65532 -printf '/var/lib/rlaas/%P\n' | grep .
   end
+}
+
+try_tokens() {
+  local token
+  token=$(curl -sf --cacert "$work/issuer-authority.pem" --user shop:secret-of-shop \
+    --data grant_type=client_credentials --data resource=urn:rlaas:RS256 "$issuer/token" \
+    | sed 's/.*"access_token":"\([^"]*\)".*/\1/')
+  # 503 until the keys of the issuer are there.
+  eventually status_is 200 "$token"
+  buildah run "${user[@]}" --env "RLAAS_TOKEN=$token" "$container" -- rlaas check --addr "$grpc" alice
+  # The same token with another signature, and none.
+  status_is 401 "${token%.*}.$(printf '%0342d' 0)"
+  status_is 401 ""
+}
+
+status_is() { # STATUS TOKEN
+  local status
+  status=$(curl -s -o "$work/response.log" -w '%{http_code}' ${2:+-H "authorization: Bearer $2"} \
+    -d '{"userId":"curl"}' "http://$http/v1/check")
+  [ "$status" = "$1" ] || { echo "$status, not $1"; return 1; } >&2
+}
+
+# Sets $redis, its port.
+start_redis() {
+  certificate redis
+  redis=$(free_port)
+  redis-server --port 0 --tls-port "$redis" --bind 127.0.0.1 --save "" --tls-auth-clients no \
+    --tls-cert-file "$work/redis.pem" --tls-key-file "$work/redis.key" \
+    --tls-ca-cert-file "$work/redis-authority.pem" >"$work/redis.log" &
+  running+=($!)
+  eventually redis-cli --tls --cacert "$work/redis-authority.pem" -p "$redis" ping
+}
+
+# Sets $issuer, its URL.
+start_issuer() {
+  certificate issuer
+  copy tests/issuer
+  cd "$work/copy/tests/issuer"
+  npm ci --silent
+  node issuer.js '{ "port": 0, "keys": [{ "kid": "release", "alg": "RS256" }],
+    "clients": { "shop": { "roles": ["check"] } }, "cert": "'"$work"'/issuer.pem", "key": "'"$work"'/issuer.key" }' \
+    >"$work/issuer.log" 2>&1 &
+  running+=($!)
+  cd "$root"
+  eventually grep ^https: "$work/issuer.log"
+  issuer=$(grep ^https: "$work/issuer.log")
+}
+
+# A certificate for localhost and an authority that signs it alone: NAME.pem with NAME.key, NAME-authority.pem.
+certificate() { # NAME
+  local new=(openssl req -x509 -config "$root/crates/testkit/src/openssl.conf" -newkey ec
+    -pkeyopt ec_paramgen_curve:P-256 -noenc -days 1)
+  "${new[@]}" -extensions authority -subj "/CN=$1-authority" -keyout "$work/$1-authority.key" \
+    -out "$work/$1-authority.pem" 2>>"$work/openssl.log"
+  "${new[@]}" -extensions server -subj "/CN=$1" -CA "$work/$1-authority.pem" -CAkey "$work/$1-authority.key" \
+    -keyout "$work/$1.key" -out "$work/$1.pem" 2>>"$work/openssl.log"
 }
 
 # --- Packages -------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 # (Debian and Ubuntu), then checks format and lints, and runs the tests and the documentation.
 #
 #   tests/run.sh                   the gate
-#   tests/run.sh STEP...           some steps: format lint test doc, and beside the gate valkey and nightly
+#   tests/run.sh STEP...           some steps: format lint test doc, and beside the gate valkey, release and nightly
 #   tests/run.sh --install         only installs
 #   tests/run.sh --no-install      only prints what is missing and how to get it, for other systems too;
 #                                  exit code 1 if something is missing
@@ -42,7 +42,7 @@ miss() { # NAME, then how to get it: Debian, macOS, Fedora
 }
 look() {
   local program
-  if [[ " ${steps[*]} " =~ \ (test|valkey|nightly)\  ]]; then
+  if [[ " ${steps[*]} " =~ \ (test|valkey|release|nightly)\  ]]; then
     if ! has redis-server || ! has redis-cli; then
       unpacked+=(redis-server)
       miss "redis-server and redis-cli, 6.2 or newer" "sudo apt-get install redis-server" \
@@ -184,17 +184,17 @@ changed() {
 }
 
 run_test() {
-  local part tests files test left_out=() valkey=
+  local part tests files test left_out=() more=()
   while IFS='|' read -r part tests files; do
     # shellcheck disable=SC2086 # several words
     if [[ $part != \#* ]] && ! changed $files; then
       for test in $tests; do left_out+=(--skip "$test"); done
-    elif [ "${part% }" = valkey ]; then
-      valkey=1
+    elif [[ $part != \#* && -z ${tests// /} ]]; then
+      more+=("run_${part% }")
     fi
   done <tests/nightly.parts
   step cargo test --workspace --locked -- "${left_out[@]}"
-  [ -z "$valkey" ] || run_valkey
+  for part in "${more[@]}"; do "$part"; done
 }
 
 run_nightly() {
@@ -202,6 +202,7 @@ run_nightly() {
   step cargo test --workspace --locked
   [ -z "${SOAK:-}" ] || DIFFERENTIAL_CASES=10000 step cargo test --locked --test it differential::
   run_valkey
+  run_release
   if git diff --quiet HEAD; then
     git rev-parse HEAD >tests/nightly-passed
   else
@@ -237,6 +238,13 @@ run_valkey() {
   fi
 }
 
+# A release of a debug program. The packages in `clients` have tests of their own, the part `packages`.
+run_release() {
+  local steps=(archives image chart)
+  if changed Cargo.toml 'crates/*/Cargo.toml'; then steps+=(crates); fi
+  PROFILE=dev step scripts/release.sh "${steps[@]}"
+}
+
 run_doc() {
   RUSTDOCFLAGS="--deny warnings" step cargo doc --workspace --locked --no-deps --quiet
 }
@@ -251,7 +259,7 @@ steps=()
 for argument in "$@"; do
   case $argument in
     --no-install | --install) mode=$argument ;;
-    format | lint | test | valkey | doc | nightly) steps+=("$argument") ;;
+    format | lint | test | valkey | release | doc | nightly) steps+=("$argument") ;;
     *)
       sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
       exit 64
