@@ -134,7 +134,7 @@ unit_and_man_page() {
 
 make_image() {
   local tool
-  for tool in buildah redis-server npm; do
+  for tool in buildah redis-server npm apt-get; do
     has $tool && continue
     skipped "the image: there is no $tool"
     return
@@ -279,6 +279,10 @@ certificate() { # NAME
 # --- Packages -------------------------------------------------------------------------------------
 
 make_chart() {
+  if ! scripts/tool.sh helm version >/dev/null; then
+    skipped "the chart: there is no helm, and go has not built it"
+    return
+  fi
   scripts/tool.sh helm package --destination "$out/chart" charts/rlaas
   mkdir "$work/chart"
   cd "$work/chart"

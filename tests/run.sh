@@ -12,8 +12,8 @@
 #   NO_SKIP=1 tests/run.sh         fails where Valkey or a tool of another language is missing; else a
 #                                  line that begins with SKIPPED names what was not run
 #
-# `nightly` runs the tests whole, with what tests/nightly.parts names, and again on Valkey; nothing may be
-# skipped. It takes half an hour on two cores. Where all passes, it writes the commit to tests/nightly-passed.
+# `nightly` runs the tests whole, with what tests/nightly.parts names, again on Valkey, and `release`; of tests nothing
+# may be skipped. It takes half an hour on two cores. Where all passes, it writes the commit to tests/nightly-passed.
 #
 # redis-server and prometheus are unpacked below target/tools, so that neither runs as a service; so is
 # Rust where there is no cargo. Only compilers and the like (gcc, curl, openssl) are installed as packages.
@@ -240,6 +240,10 @@ run_valkey() {
 
 # A release of a debug program. The packages in `clients` have tests of their own, the part `packages`.
 run_release() {
+  if [ "$(uname -sm)" != "Linux x86_64" ]; then
+    skipped "the release: it is for Linux on x86-64"
+    return
+  fi
   local steps=(archives image chart)
   if changed Cargo.toml 'crates/*/Cargo.toml'; then steps+=(crates); fi
   PROFILE=dev step scripts/release.sh "${steps[@]}"
