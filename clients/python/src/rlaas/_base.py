@@ -30,6 +30,8 @@ ADDRESS = "127.0.0.1:50051"
 FIRST_TIMEOUT = 1.0
 # Fewer than the server repeats a reply.
 MAX_RETRIES = 5
+# Pause before a retry. Without it that may still find the connection that broke.
+BACKOFF = 0.002
 # A call without an answer takes one, another returns a tenth. Checks are repeated while more than half are left.
 # Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs".
 MAX_TOKENS = 10.0
@@ -56,6 +58,8 @@ class Call(NamedTuple):
     method: str
     request: Any
     timeout: float
+    # Time to wait before it.
+    pause: float
 
 
 T = TypeVar("T")
@@ -164,10 +168,11 @@ class BaseClient:
     def _call(self, method: str, request: Any, retries: int, deadline: float) -> Steps[Any]:
         """Makes a call, and again without an answer. Each attempt has an equal part of the time left."""
         until = time.monotonic() + deadline
+        pause = 0.0
         for left in range(retries, -1, -1):
             gained = 0.0
             try:
-                response = yield Call(method, request, (until - time.monotonic()) / (1 + left))
+                response = yield Call(method, request, (until - time.monotonic() - pause) / (1 + left), pause)
                 gained = 0.1
                 return response
             except grpc.RpcError as error:
@@ -177,6 +182,7 @@ class BaseClient:
                 if left == 0 or code not in _RETRYABLE or is_throttled:
                     raise
             finally:
+                pause = BACKOFF
                 self._is_first = False
                 self._tokens = min(max(self._tokens + gained, 0.0), MAX_TOKENS)
 

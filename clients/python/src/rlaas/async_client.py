@@ -104,6 +104,8 @@ class AsyncClient(BaseClient):
         try:
             call = next(steps)
             while True:
+                if call.pause:
+                    await asyncio.sleep(call.pause)
                 method = self._open().methods[call.method]
                 try:
                     response = await method(call.request, timeout=call.timeout, metadata=self._metadata)

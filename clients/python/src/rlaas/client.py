@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -85,6 +86,8 @@ class Client(BaseClient):
         try:
             call = next(steps)
             while True:
+                if call.pause:
+                    time.sleep(call.pause)
                 method = (self._channel or self._open()).methods[call.method]
                 try:
                     response = method(call.request, timeout=call.timeout, metadata=self._metadata)
