@@ -13,7 +13,7 @@ const SECONDS: &str = "3";
 
 #[test]
 fn gateway_overspends_only_without_reservations() {
-    let bench = Workbench::new("gateway");
+    let bench = Workbench::new("examples/gateway");
     let packages = bench.packages().display().to_string();
     let install = "python3 -m pip install -q --disable-pip-version-check --retries 1 --upgrade -r \
                    requirements.txt --target";

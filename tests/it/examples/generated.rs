@@ -14,7 +14,7 @@ use rlaas_testkit::process::Rlaas;
 async fn generated_go_code_matches_the_proto() {
     let kept = FileDescriptorProto::decode(&*descriptor_in_go()).expect("a descriptor");
     let served = served_descriptor().await;
-    assert_eq!(kept, served, "generate the code again, see examples/go/README.md");
+    assert_eq!(kept, served, "generate the code again, see clients/go/README.md");
 }
 
 /// Returns the descriptor that the server reflects, without comments.
@@ -39,7 +39,7 @@ async fn served_descriptor() -> FileDescriptorProto {
 
 /// Returns the descriptor that the Go code has as a string literal of several lines.
 fn descriptor_in_go() -> Vec<u8> {
-    let code = include_str!("../../../examples/go/ratelimitv1/ratelimit.pb.go");
+    let code = include_str!("../../../clients/go/ratelimitv1/ratelimit.pb.go");
     let (_, text) = code.split_once("rawDesc = \"\" +\n").expect("a descriptor");
     let (text, _) = text.split_once("\n\n").expect("an end");
     let mut bytes = Vec::new();

@@ -10,31 +10,31 @@ use rlaas_testkit::tools::{cache_dir, fetch, finish, skipped};
 const BUILD_OUTPUTS: [&str; 8] =
     [".cache", ".venv", "__pycache__", "bin", "build", "dist", "node_modules", "target"];
 
-/// A copy of the folder of a client, and of the folder of protos.
+/// A copy of a folder of the project, and of the folder of protos.
 #[derive(Debug)]
 pub(super) struct Workbench {
-    language: &'static str,
+    folder: &'static str,
     root: PathBuf,
     /// The text of all copied files: as long as it is the same, the build is up to date.
     sources: String,
 }
 
 impl Workbench {
-    /// Copies the sources of a client.
-    pub(super) fn new(language: &'static str) -> Self {
-        let root = cache_dir("examples").join(language);
+    /// Copies the sources of a folder.
+    pub(super) fn new(folder: &'static str) -> Self {
+        let root = cache_dir("examples").join(folder);
         let project = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut sources = String::new();
-        for part in ["proto".to_owned(), format!("examples/{language}")] {
-            copy(&project.join(&part), &root.join(&part), &mut sources);
+        for part in ["proto", folder] {
+            copy(&project.join(part), &root.join(part), &mut sources);
         }
-        Self { language, root, sources }
+        Self { folder, root, sources }
     }
 
     /// Returns a command that runs in the folder of the client, with caches below `target`.
     pub(super) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(self.folder());
+        command.args(arguments).current_dir(self.root.join(self.folder));
         command.envs([("GOFLAGS", "-modcacherw"), ("GOTOOLCHAIN", "local")]);
         command.env("GOMODCACHE", self.cache()).env("GOCACHE", self.cache().join("build"));
         command.env("npm_config_cache", self.cache());
@@ -56,13 +56,13 @@ impl Workbench {
         for step in to_fetch {
             if let Err(why) = fetch(&self.command(step[0], &step[1..])) {
                 assert!(!why.contains("COMPILATION ERROR"), "{why}");
-                skipped(&format!("examples/{}", self.language), &why);
+                skipped(self.folder, &why);
                 return false;
             }
         }
         for step in to_build {
             let built = finish(&mut self.command(step[0], &step[1..]));
-            built.unwrap_or_else(|why| panic!("{}: {why}", self.language));
+            built.unwrap_or_else(|why| panic!("{}: {why}", self.folder));
         }
         fs::write(stamp, &self.sources).expect("a file below target");
         true
@@ -76,10 +76,6 @@ impl Workbench {
     /// Returns the folder of Python packages.
     pub(super) fn packages(&self) -> PathBuf {
         self.root.join("packages")
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.root.join("examples").join(self.language)
     }
 }
 
