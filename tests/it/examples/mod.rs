@@ -5,6 +5,7 @@ mod client;
 mod gateway;
 mod generated;
 mod packages;
+mod restarts;
 pub(crate) mod workbench;
 
 use self::client::{assert_conforms, assert_hedges, assert_retries};
