@@ -7,7 +7,7 @@ use rlaas_core::clock::Deadline;
 use rlaas_core::rules::Request;
 use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
 use rlaas_proto::ratelimit::v1::{
-    CancelRequest, CommitRequest, ExtendRequest, ReserveRequest, Settlement,
+    CancelRequest, CheckRequest, CommitRequest, ExtendRequest, ReserveRequest, Settlement,
 };
 use tonic::{Response, Status};
 
@@ -20,6 +20,7 @@ use crate::verdict::Verdict;
 #[derive(Clone, Debug)]
 pub struct Reservation {
     client: Client,
+    request: CheckRequest,
     id: String,
     expires_at: prost_types::Timestamp,
 }
@@ -39,11 +40,12 @@ impl Client {
         deadline: Deadline,
     ) -> Result<(Verdict, Option<Reservation>), CheckError> {
         let request_id = request.request_id().unwrap_or_default().to_owned();
-        let request = Some(message(request, request_id));
-        let request = ReserveRequest { request, ttl: hold_for.map(duration) };
+        let request = message(request, request_id);
+        let message =
+            ReserveRequest { request: Some(request.clone()), ttl: hold_for.map(duration) };
         let left = deadline.or_within(self.shared.timeout).remaining();
         let mut service = self.reservations();
-        let reserved = within(left, service.reserve(with_timeout(request, left))).await;
+        let reserved = within(left, service.reserve(with_timeout(message, left))).await;
         let reserved = match reserved {
             Ok(response) => response,
             Err(status) => return self.without_response(status).map(|verdict| (verdict, None)),
@@ -53,7 +55,7 @@ impl Client {
         let verdict = Verdict::of_server(Response::from_parts(metadata, verdict, extensions));
         let (id, client) = (reserved.reservation_id, self.clone());
         let expires_at = reserved.expires_at.unwrap_or_default();
-        let reservation = (!id.is_empty()).then(|| Reservation { client, id, expires_at });
+        let reservation = (!id.is_empty()).then(|| Reservation { client, request, id, expires_at });
         Ok((verdict, reservation))
     }
 
@@ -100,7 +102,7 @@ impl Reservation {
     }
 
     /// Ends it: charges `actual`, by default what is held, and returns the rest. Asks again once: however
-    /// often it is called, it charges once.
+    /// often it is called, it charges once. Work that took longer than the hold is charged all the same.
     ///
     /// # Errors
     ///
@@ -109,6 +111,7 @@ impl Reservation {
         let request = CommitRequest {
             reservation_id: self.id.clone(),
             actual: actual.map(Cost::units),
+            request: Some(self.request.clone()),
             ..CommitRequest::default()
         };
         let settled = self.settle(|mut service, left| {
