@@ -133,7 +133,11 @@ func (c *Client) check(ctx context.Context, request Request) (Verdict, error) {
 	}
 	askedAt := c.refusals.now()
 	var response *pb.CheckResponse
-	may := attempts{timeout: c.deadline(), retries: c.retries, mayRepeat: c.throttle.mayRepeat}
+	may := attempts{timeout: c.deadline(), mayRepeat: c.throttle.mayRepeat}
+	// A call that is not to be repeated has the whole timeout.
+	if c.throttle.hasTokens() {
+		may.retries = c.retries
+	}
 	err = c.call(ctx, may, func(ctx context.Context) (err error) {
 		response, err = c.limits.Check(ctx, message)
 		return err

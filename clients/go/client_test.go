@@ -369,3 +369,21 @@ func TestRetriesStopWhenMostCallsFail(t *testing.T) {
 		t.Errorf("%d repeats", repeats)
 	}
 }
+
+func TestCallThatIsNotRepeatedHasTheWholeTimeout(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	server := grpc.NewServer(grpc.UnaryInterceptor(
+		func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+			until, _ := ctx.Deadline()
+			left <- time.Until(until)
+			return &pb.CheckResponse{Allowed: true}, nil
+		}))
+	pb.RegisterRateLimitServiceServer(server, pb.UnimplementedRateLimitServiceServer{})
+	client := connect(t, start(t, server), WithTimeout(longTimeout), WithRetries(1))
+	client.throttle.missing.Store(fullThrottle)
+	_, err := client.Check(t.Context(), Request{UserID: "alice"})
+	check(t, err)
+	if got := <-left; got <= longTimeout/2 {
+		t.Errorf("%v of %v", got, longTimeout)
+	}
+}

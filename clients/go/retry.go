@@ -85,7 +85,10 @@ func (t *throttle) record(err error) {
 func (t *throttle) mayRepeat(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
-		return t.missing.Load() < fullThrottle/2
+		return t.hasTokens()
 	}
 	return false
 }
+
+// hasTokens returns true if more than half are left.
+func (t *throttle) hasTokens() bool { return t.missing.Load() < fullThrottle/2 }

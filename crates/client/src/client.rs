@@ -156,13 +156,13 @@ impl Client {
         until: Deadline,
     ) -> Result<Response<CheckResponse>, Status> {
         let retries = &self.shared.retries;
-        let request_id = retries.request_id(request);
+        let (max, request_id) = (retries.max(), retries.request_id(request));
         for attempt in 0.. {
-            let left = until.remaining() / (1 + retries.max() - attempt);
+            let left = until.remaining() / (1 + max - attempt);
             let call = with_timeout(message(request, request_id.clone()), left);
             let mut service = RateLimitServiceClient::new(self.channel.clone());
             let result = within(left, service.check(call)).await;
-            let may_retry = retries.record(result.as_ref().err()) && attempt < retries.max();
+            let may_retry = retries.record(result.as_ref().err()) && attempt < max;
             if !may_retry || !retries.wait(attempt, until).await {
                 return result;
             }

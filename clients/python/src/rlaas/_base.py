@@ -127,7 +127,9 @@ class BaseClient:
         if self._retries and not request.request_id:
             request.request_id = uuid.uuid4().hex
         try:
-            response = yield from self._call("Check", request, self._retries, self._deadline())
+            # A call that is not to be repeated has the whole timeout.
+            retries = self._retries if self._tokens > MAX_TOKENS / 2 else 0
+            response = yield from self._call("Check", request, retries, self._deadline())
         except grpc.RpcError as error:
             return self._verdict_without_response(request, error)
         verdict = from_response(response)

@@ -48,9 +48,10 @@ impl Retries {
         }
     }
 
-    /// Returns the number of retries that a request may have.
+    /// Returns the number of retries that a request may have now. One that is not to be repeated has the
+    /// whole timeout for its only attempt.
     pub(super) fn max(&self) -> u32 {
-        self.max
+        if self.tokens.load(Ordering::Relaxed) > FULL / 2 { self.max } else { 0 }
     }
 
     /// Returns the request id to send: that of the request, or a new one if it may be retried.
@@ -114,10 +115,12 @@ mod tests {
         let failure = Status::unavailable("");
         let allowed = (0..20).filter(|_| retries.record(Some(&failure))).count();
         assert_eq!(allowed, 4, "more than half of 10 tokens are left");
+        assert_eq!(retries.max(), 0);
         for _ in 0..200 {
             assert!(!retries.record(None));
         }
         assert!(retries.record(Some(&failure)), "the throttle is full again");
+        assert_eq!(retries.max(), 1);
         // A rejected request is answered.
         let rejection = Status::invalid_argument("");
         assert!((0..20).all(|_| !retries.record(Some(&rejection))));
