@@ -162,6 +162,18 @@ func TestWorkIsChargedWhatItCosts(t *testing.T) {
 		if inner.Allowed || inner.Reason != pb.CheckResponse_HELD {
 			t.Errorf("%+v", inner)
 		}
+		before := held.ExpiresAt
+		for cost, allowed := range map[uint64]bool{30: true, 90: false} {
+			more, err := held.Extend(ctx, cost, time.Minute)
+			check(t, err)
+			if more.Allowed != allowed {
+				t.Errorf("%d: %+v", cost, more)
+			}
+		}
+		if held.ExpiresAt.Before(before) {
+			t.Errorf("%v, before it was %v", held.ExpiresAt, before)
+		}
+		left(10)
 		return errors.Join(err, held.Commit(ctx, 20), held.Commit(ctx, 50))
 	})
 	check(t, err)

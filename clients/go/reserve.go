@@ -82,6 +82,29 @@ func (h *Held) Commit(ctx context.Context, actual uint64) error {
 	return h.commit(ctx, &actual)
 }
 
+// Extend holds more units, or until hold from now on; zero leaves either as it is. A refusal leaves what is held as it
+// was. Without an answer it returns an error whatever the policy is, and is not repeated: that might add twice. If
+// nothing is held, nothing is sent.
+func (h *Held) Extend(ctx context.Context, cost uint64, hold time.Duration) (Verdict, error) {
+	if h.ID == "" {
+		return h.Verdict, nil
+	}
+	extend := &pb.ExtendRequest{ReservationId: h.ID, Cost: &cost}
+	if hold > 0 {
+		extend.Ttl = durationpb.New(hold)
+	}
+	var response *pb.ExtendResponse
+	err := h.client.call(ctx, attempts{timeout: h.client.deadline()}, func(ctx context.Context) (err error) {
+		response, err = h.client.reservations.Extend(ctx, extend)
+		return err
+	})
+	if err != nil {
+		return Verdict{}, err
+	}
+	h.ExpiresAt = response.GetExpiresAt().AsTime()
+	return newVerdict(response.GetVerdict(), Server), nil
+}
+
 // Cancel returns all that is held. It is repeated as Commit is.
 func (h *Held) Cancel(ctx context.Context) error {
 	return h.settle(ctx, func(ctx context.Context) error {

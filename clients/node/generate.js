@@ -12,8 +12,8 @@ const errorInfo = "message ErrorInfo { string reason = 1; string domain = 2; }";
 protobuf.parse(`syntax = "proto3"; package google.rpc; ${errorInfo}`, root);
 // The rules of GetConfig, which this client does not call.
 const { nested } = root.lookup("ratelimit.v1").toJSON();
-const used = /^(Check(Request|Response)|Report|Reserve|Commit|Cancel|Settlement|RuleDecision|Algorithm)/;
-const methods = /^(Check|Report|Reserve|Commit|Cancel)$/;
+const used = /^(Check(Request|Response)|Report|Reserve|Extend|Commit|Cancel|Settlement|RuleDecision|Algorithm)/;
+const methods = /^(Check|Report|Reserve|Extend|Commit|Cancel)$/;
 const kept = Object.entries(nested).filter(([name]) => used.test(name));
 for (const name of ["RateLimitService", "ReservationService"]) {
   const calls = Object.entries(nested[name].methods).filter(([method]) => methods.test(method));

@@ -15,7 +15,7 @@ import {
   refusalKey,
   toMessage,
 } from "./request.js";
-import { Held, type Reserved, type Settle } from "./reservation.js";
+import { type Extension, Held, type Reserved, type Settle } from "./reservation.js";
 import { type Verdict, type VerdictMessage, byPolicy, fromMessage, noRule } from "./verdict.js";
 
 /** Decides a request that the server has not answered: a function returns true to allow it. */
@@ -178,17 +178,20 @@ export class Client {
     const message = toMessage(request);
     const { holdMs } = typeof request === "string" ? {} : request;
     checkUnits(holdMs);
-    const ttl =
-      holdMs === undefined ? undefined : { seconds: Math.floor(holdMs / 1000), nanos: (holdMs % 1000) * 1e6 };
     // With the request, work that lasted longer than the hold is charged all the same.
     const settle: Settle = (method, fields) =>
       this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields);
+    const send = (method: string, fields: object) =>
+      this.#call<{ verdict: VerdictMessage; reservationId: string }>(method, fields, this.#deadlineMs());
+    let reservationId = "";
+    const extend = async ({ cost, holdMs }: Extension) =>
+      fromMessage((await send("Extend", { reservationId, cost, ttl: duration(holdMs) })).verdict);
     try {
-      type Response = { verdict: VerdictMessage; reservationId: string };
-      const response = await this.#call<Response>("Reserve", { request: message, ttl }, this.#deadlineMs());
-      return new Held(fromMessage(response.verdict), response.reservationId, settle);
+      const response = await send("Reserve", { request: message, ttl: duration(holdMs) });
+      reservationId = response.reservationId;
+      return new Held(fromMessage(response.verdict), reservationId, settle, extend);
     } catch (error) {
-      return new Held(await this.#withoutResponse(message, error), "", settle);
+      return new Held(await this.#withoutResponse(message, error), "", settle, extend);
     }
   }
 
@@ -254,4 +257,9 @@ export class Client {
       }
     }
   }
+}
+
+/** Returns a google.protobuf.Duration. */
+function duration(ms: number | undefined): object | undefined {
+  return ms === undefined ? undefined : { seconds: Math.floor(ms / 1000), nanos: (ms % 1000) * 1e6 };
 }

@@ -6,5 +6,5 @@ export { RlaasError } from "./error.js";
 export { type HttpRequest, type Key, type KeyFunction, byAddress, byHeader } from "./key.js";
 export type { RateLimitOptions } from "./middleware.js";
 export type { CheckRequest, RequestFields, ReserveRequest } from "./request.js";
-export type { Held, Reserved } from "./reservation.js";
+export type { Extension, Held, Reserved } from "./reservation.js";
 export type { LimitState, Reason, RuleDecision, Verdict } from "./verdict.js";

@@ -11,6 +11,13 @@ export type Reserved<T> =
 /** Settles a reservation. The result is false if the server does not answer. */
 export type Settle = (method: "Commit" | "Cancel", message: object) => Promise<boolean>;
 
+/** Units and time to add to a reservation; those that are not set leave it as it is. */
+export interface Extension {
+  cost?: number | undefined;
+  /** From now on. */
+  holdMs?: number | undefined;
+}
+
 /** A reservation. Its first settlement counts. */
 export class Held {
   #settlement: Promise<boolean> | undefined;
@@ -22,6 +29,7 @@ export class Held {
     /** The id of the reservation. Empty if nothing is held: no rule holds, or the policy decided. */
     readonly id: string,
     private readonly settle: Settle,
+    private readonly sendExtension: (extension: Extension) => Promise<Verdict>,
   ) {}
 
   /**
@@ -31,6 +39,17 @@ export class Held {
   commit(actual?: number): Promise<boolean> {
     checkUnits(actual);
     return this.end("Commit", { actual });
+  }
+
+  /**
+   * Holds more units, or for longer, or both. A refusal leaves what is held as it was. Rejects without an answer,
+   * whatever the policy is, and is not repeated, as that might add twice. If nothing is held nothing is sent, and the
+   * result is the verdict on the request.
+   */
+  async extend(extension: Extension): Promise<Verdict> {
+    checkUnits(extension.cost);
+    checkUnits(extension.holdMs);
+    return this.id ? this.sendExtension(extension) : this.verdict;
   }
 
   /** Returns all that is held. The result is that of `commit`. */

@@ -138,6 +138,13 @@ test("a reservation ends with its work", real, async () => {
   assert.equal(await left(), 77, "its settlement is waited for");
   const twice = await client.reserve(tokens, (held) => Promise.all([held.commit(0), held.commit(9)]));
   assert.deepEqual(twice.value, [true, false], "the first settlement counts");
+  const extended = await client.reserve({ ...tokens, cost: 10 }, async (held) => {
+    const verdicts = [await held.extend({ cost: 20, holdMs: 5000 }), await held.extend({ cost: 90 })];
+    const remaining = await left();
+    await held.commit(0);
+    return [...verdicts.map((verdict) => verdict.allowed), remaining];
+  });
+  assert.deepEqual(extended.value, [true, false, 47]);
   const failure = new Error("the work fails");
   const failing = client.reserve({ ...tokens, cost: 10 }, () => Promise.reject(failure));
   await assert.rejects(failing, failure);

@@ -108,6 +108,7 @@ def test_reservation_is_charged_by_its_end(address: str) -> None:
 
         with client.reserve(user, "/tokens", cost=10, hold=30) as held:
             assert held.allowed and left() == 90
+            assert held.extend(20, hold=40).allowed and not held.extend(90).allowed and left() == 70
             assert held.commit(3) and not held.commit(50) and not held.cancel()
         assert left() == 97
         with client.reserve(user, "/tokens", cost=10):
@@ -132,6 +133,7 @@ def test_async_reservation_of_a_cancelled_task_is_cancelled(address: str) -> Non
     async def run() -> int:
         async with AsyncClient(address, timeout=5) as client:
             async with client.reserve(user, "/tokens", cost=10) as held:
+                assert (await held.extend(5)).remaining == 85
                 assert await held.commit(3)
             async with client.reserve(user, "/tokens", cost=10):
                 pass

@@ -20,7 +20,7 @@ from google.rpc.status_pb2 import Status
 
 from rlaas._channel import endpoint
 from rlaas._proto.ratelimit_pb2 import CheckRequest, CheckResponse, ReportRequest
-from rlaas._proto.reservation_pb2 import CancelRequest, CommitRequest, ReserveRequest
+from rlaas._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest, ReserveRequest
 from rlaas._refusals import MAX_KEY, Refusals
 from rlaas._request import Costs, Error, check_costs, check_units, new_request
 from rlaas.verdict import Verdict, by_policy, from_response
@@ -64,6 +64,7 @@ class Call(NamedTuple):
 
 T = TypeVar("T")
 R = TypeVar("R")
+V = TypeVar("V")
 Steps = Generator[Call, Any, T]
 OnNoAnswer = Literal["allow", "deny"] | Callable[[CheckRequest, Error], bool]
 
@@ -153,6 +154,13 @@ class BaseClient:
             return self._verdict_without_response(request, error), ""
         return from_response(response.verdict), response.reservation_id
 
+    def _extend(self, request: ExtendRequest) -> Steps[Verdict]:
+        try:
+            response = yield from self._call("Extend", request, 0, self._deadline())
+        except grpc.RpcError as error:
+            raise _to_error(error) from error
+        return from_response(response.verdict)
+
     def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
         try:
             yield from self._call_twice(method, request)
@@ -224,20 +232,22 @@ class BaseClient:
             _LOG.warning(message, *args)
 
 
-class Held(Generic[R]):
+class Held(Generic[R, V]):
     """A reservation, or the verdict on a request that holds nothing. Those of an AsyncClient are awaited."""
 
     def __init__(
         self,
         client: BaseClient,
         run: Callable[[Steps[bool]], R],
+        run_extension: Callable[[Steps[Verdict]], V],
         reserved: tuple[Verdict, str],
         request: CheckRequest,
     ) -> None:
         # The id is empty if nothing is held: refused, decided by the policy, or no rule that holds.
         self.verdict, self.reservation_id = reserved
         self.allowed = self.verdict.allowed
-        self._client, self._run, self._request = client, run, request
+        self._client, self._request = client, request
+        self._run, self._run_extension = run, run_extension
         # True until a settlement is sent.
         self.is_open = bool(self.reservation_id)
 
@@ -256,9 +266,26 @@ class Held(Generic[R]):
         )
         return self._run(self._settle("Commit", request))
 
+    def extend(self, cost: int = 0, hold: float | None = None, costs: Costs = None) -> V:
+        """Holds more units, or for `hold` seconds from now on, or both. A refusal leaves what is held as it was.
+
+        Raises `Error` without an answer, whatever the policy is. It is not repeated, as that might add twice. If
+        nothing is held, nothing is sent, and the result is the verdict on the request.
+        """
+        check_units("cost", cost)
+        check_costs("costs", costs)
+        ttl = None if hold is None else timedelta(seconds=hold)
+        request = ExtendRequest(reservation_id=self.reservation_id, cost=cost, costs=costs, ttl=ttl)
+        return self._run_extension(self._extend(request))
+
     def cancel(self) -> R:
         """Returns all that is held. The result is that of `commit`."""
         return self._run(self._settle("Cancel", CancelRequest(reservation_id=self.reservation_id)))
+
+    def _extend(self, request: ExtendRequest) -> Steps[Verdict]:
+        if not self.reservation_id:
+            return self.verdict
+        return (yield from self._client._extend(request))
 
     def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
         if not self.is_open:

@@ -18,7 +18,7 @@ from rlaas.verdict import Verdict
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-AsyncHeld = Held[Coroutine[Any, Any, bool]]
+AsyncHeld = Held[Coroutine[Any, Any, bool], Coroutine[Any, Any, Verdict]]
 
 # Event loops refer to their tasks weakly.
 _TASKS: set[asyncio.Task[Any]] = set()
@@ -57,7 +57,8 @@ class AsyncClient(BaseClient):
         The end of the block commits what is held, an exception cancels it, unless it was settled before.
         """
         request = self._request(user_id, resource, attributes, cost, **more)
-        held = AsyncHeld(self, self._run_to_the_end, await self._run(self._reserve(request, hold)), request)
+        reserved = await self._run(self._reserve(request, hold))
+        held = AsyncHeld(self, self._run_to_the_end, self._run, reserved, request)
         settle = held.cancel
         try:
             yield held

@@ -47,13 +47,13 @@ class Client(BaseClient):
         cost: int = 1,
         hold: float | None = None,
         **more: Unpack[More],
-    ) -> Iterator[Held[bool]]:
+    ) -> Iterator[Held[bool, Verdict]]:
         """Holds a cost during the work, for `hold` seconds at most. Look at `allowed`: a refusal raises nothing.
 
         The end of the block commits what is held, an exception cancels it, unless it was settled before.
         """
         request = self._request(user_id, resource, attributes, cost, **more)
-        held = Held(self, self._run, self._run(self._reserve(request, hold)), request)
+        held = Held(self, self._run, self._run, self._run(self._reserve(request, hold)), request)
         settle = held.cancel
         try:
             yield held
