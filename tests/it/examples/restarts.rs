@@ -152,11 +152,11 @@ fn left(outcome: &str) -> Option<i64> {
 struct LoadClient {
     answers: Arc<AtomicUsize>,
     is_finished: Arc<AtomicBool>,
-    thread: JoinHandle<Calls>,
+    thread: JoinHandle<CallResults>,
 }
 
 #[derive(Default)]
-struct Calls {
+struct CallResults {
     /// What each answer says is left.
     answers: Vec<i64>,
     unanswered: usize,
@@ -169,7 +169,7 @@ impl LoadClient {
         let is_finished = Arc::new(AtomicBool::new(false));
         let (counter, finished) = (Arc::clone(&answers), Arc::clone(&is_finished));
         let thread = std::thread::spawn(move || {
-            let mut calls = Calls::default();
+            let mut calls = CallResults::default();
             while !finished.load(Ordering::Relaxed) {
                 if let Some(left) = check() {
                     calls.answers.push(left);
@@ -184,7 +184,7 @@ impl LoadClient {
         Self { answers, is_finished, thread }
     }
 
-    fn finish(self) -> Calls {
+    fn finish(self) -> CallResults {
         self.is_finished.store(true, Ordering::Relaxed);
         self.thread.join().expect("a client that does not fail")
     }
