@@ -15,7 +15,7 @@
 # `nightly` runs the tests whole, with what tests/nightly.parts names, again on Valkey, and `release`; of tests nothing
 # may be skipped. It takes half an hour on two cores. Where all passes, it writes the commit to tests/nightly-passed.
 #
-# redis-server and prometheus are unpacked below target/tools, so that neither runs as a service; so is
+# redis-server, prometheus and nginx are unpacked below target/tools, so that none runs as a service; so is
 # Rust where there is no cargo. Only compilers and the like (gcc, curl, openssl) are installed as packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,6 +52,10 @@ look() {
       unpacked+=(prometheus)
       miss "prometheus and promtool" "sudo apt-get install prometheus" \
         "brew install prometheus" "sudo dnf install /usr/bin/prometheus /usr/bin/promtool"
+    fi
+    if [[ " ${steps[*]} " == *" nightly "* ]] && ! has nginx; then
+      unpacked+=(nginx)
+      miss nginx "sudo apt-get install nginx" "brew install nginx" "sudo dnf install nginx"
     fi
     for program in openssl curl; do
       has $program && continue
@@ -111,11 +115,11 @@ unpack() {
   done
   local libraries
   libraries=$(find "$home/root" -name '*.so*' -printf '%h\n' | sort -u | paste -sd :)
-  for program in redis-server redis-cli prometheus promtool; do
-    [ -e "$home/root/usr/bin/$program" ] || continue
+  for program in bin/redis-server bin/redis-cli bin/prometheus bin/promtool sbin/nginx; do
+    [ -e "$home/root/usr/$program" ] || continue
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$libraries" \
-      "$home/root/usr/bin/$program" >"$home/bin/$program"
-    chmod +x "$home/bin/$program"
+      "$home/root/usr/$program" >"$home/bin/${program##*/}"
+    chmod +x "$home/bin/${program##*/}"
   done
 }
 

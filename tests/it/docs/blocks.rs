@@ -6,30 +6,38 @@
 //!   it `…` stands for any text, and a time such as `59.8s` for any time. With `numbers=vary` a number
 //!   stands for any number.
 //! - `yaml`: `rlaas check-config` accepts it. `file=NAME` names the file for later commands.
+//! - another language with `file=NAME`: the file, for later commands.
 //! - `needs=TOOL`: runs where the tool can be had, and is SKIPPED otherwise.
 //! - `notrun=REASON`: does not run. The test lists these.
+//!
+//! Recipes are run by [`recipes`](super::recipes). In them 8000 stands for the port of a program, and there are also:
+//!
+//! - `sh,installs`: downloads and builds packages; without them the rest of the page is SKIPPED.
+//! - `sh,serves`: one command, a program that listens on port 8000. It goes on until the next one.
+//! - `console,server=killed`: the server is killed before the commands.
 
 use std::io::Write;
 
 use rlaas_testkit::tools::skipped;
 
 use super::markdown::{Block, readme_and_book};
+use super::recipes;
 use super::session::Session;
 
 /// Blocks that do not run, at most: a new one wants a reason why it can't.
 const MAX_NOT_RUN: usize = 10;
 
 #[derive(Default)]
-struct Report {
-    ran: usize,
+pub(super) struct Report {
+    pub(super) ran: usize,
     not_run: Vec<String>,
-    failed: Vec<String>,
+    pub(super) failed: Vec<String>,
 }
 
 #[test]
 fn every_block_of_readme_and_book_does_what_it_says() {
     let mut report = Report::default();
-    for page in readme_and_book() {
+    for page in readme_and_book().iter().filter(|page| !page.path.starts_with(recipes::FOLDER)) {
         let path = page.path.display().to_string();
         let mut session = Session::new();
         for block in page.blocks() {
@@ -45,11 +53,12 @@ fn every_block_of_readme_and_book_does_what_it_says() {
     assert!(not_run.len() <= MAX_NOT_RUN, "more than {MAX_NOT_RUN} do not run:\n  {list}");
 }
 
-fn try_block(session: &mut Session, place: &str, block: &Block, report: &mut Report) {
+pub(super) fn try_block(session: &mut Session, place: &str, block: &Block, report: &mut Report) {
     let run = match block.language.as_str() {
         "sh" => run_script,
         "console" => run_console,
         "yaml" => check_yaml,
+        _ if block.option("file").is_some() => write_file,
         _ => return,
     };
     if let Some(reason) = block.option("notrun") {
@@ -74,7 +83,12 @@ fn try_block(session: &mut Session, place: &str, block: &Block, report: &mut Rep
 fn run_script(session: &mut Session, block: &Block) -> Result<(), String> {
     let is_one_command = block.text.trim().lines().count() == 1;
     let strict = if is_one_command { "" } else { "set -euo pipefail\n" };
-    let printed = session.run(&format!("{strict}{}", block.text));
+    let script = format!("{strict}{}", block.text);
+    let printed = if block.option("serves").is_some() {
+        session.start_program(&script)
+    } else {
+        session.run(&script)
+    };
     match printed.code {
         0 => Ok(()),
         code => Err(format!("exit code {code}\n{}", printed.text)),
@@ -83,6 +97,9 @@ fn run_script(session: &mut Session, block: &Block) -> Result<(), String> {
 
 fn run_console(session: &mut Session, block: &Block) -> Result<(), String> {
     let commands = commands(&block.text)?;
+    if block.option("server") == Some("killed") {
+        session.kill_server();
+    }
     let numbers_vary = block.option("numbers") == Some("vary");
     for (command, expected) in commands {
         let printed = session.run(&command);
@@ -126,6 +143,11 @@ fn check_yaml(session: &mut Session, block: &Block) -> Result<(), String> {
         0 => Ok(()),
         code => Err(format!("rlaas check-config: exit code {code}\n{}", printed.text)),
     }
+}
+
+fn write_file(session: &mut Session, block: &Block) -> Result<(), String> {
+    session.write(block.option("file").expect("a name"), &block.text);
+    Ok(())
 }
 
 /// Replaces times, and with `numbers_vary` numbers too, by a word that is the same for all of them.

@@ -5,5 +5,6 @@ mod blocks;
 mod links;
 mod markdown;
 mod page;
+mod recipes;
 mod references;
 mod session;

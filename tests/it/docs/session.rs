@@ -1,19 +1,23 @@
 //! One page's surroundings: a folder, servers on free ports, and a shell that finds the program.
 
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::{Rlaas, program};
-use rlaas_testkit::redis::RedisServer;
-use rlaas_testkit::tools::{cache_dir, fetch};
+use rlaas_testkit::process::{Rlaas, program, signal};
+use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::tools::{cache_dir, fetch, finish};
 
 use super::markdown::root;
+use crate::examples::workbench::copy;
 
 /// Entries at the top of the repository that a page does not see.
 const HIDDEN: [&str; 2] = ["target", ".git"];
 /// The longest that a command may take, in seconds.
 const MAX_SECONDS: &str = "60";
+/// The longest that downloads and builds of a recipe may take, and that its program runs, in seconds.
+const MAX_SECONDS_OF_PACKAGES: &str = "900";
 /// The version of grpcurl that is run.
 const GRPCURL: &str = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3";
 
@@ -23,7 +27,20 @@ pub(super) struct Session {
     pub(super) dir: TempDir,
     server: Option<Rlaas>,
     redis: Option<RedisServer>,
+    program: Option<Program>,
+    /// The port that stands for 8000 in a recipe.
+    program_port: Option<u16>,
     tools: String,
+}
+
+/// A program that serves, beside the server; it ends when this is dropped.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        signal(self.0.id(), "TERM");
+        let _status = self.0.wait();
+    }
 }
 
 /// What a command has printed, errors included.
@@ -33,18 +50,34 @@ pub(super) struct Printed {
     pub(super) text: String,
 }
 
+impl Printed {
+    fn by(mut command: Command) -> Self {
+        let output = command.stdin(Stdio::null()).output().expect("bash");
+        let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+        Self { code: output.status.code().unwrap_or(-1), text }
+    }
+}
+
 impl Session {
     pub(super) fn new() -> Self {
-        let dir = TempDir::new();
-        for entry in std::fs::read_dir(root()).expect("the repository") {
+        let session = Self { program_port: None, ..Self::of_recipe() };
+        for entry in fs::read_dir(root()).expect("the repository") {
             let name = entry.expect("an entry").file_name();
             if !HIDDEN.iter().any(|hidden| name == *hidden) {
-                let link = dir.path(".").join(&name);
+                let link = session.dir.path(".").join(&name);
                 std::os::unix::fs::symlink(root().join(&name), link).expect("a link");
             }
         }
+        session
+    }
+
+    /// An empty folder, for the programs of a recipe.
+    pub(super) fn of_recipe() -> Self {
+        let dir = TempDir::new();
         dir.write(".curlrc", "silent\nshow-error\n");
-        Self { dir, server: None, redis: None, tools: String::new() }
+        let tools = String::new();
+        let program_port = Some(free_port());
+        Self { dir, server: None, redis: None, program: None, program_port, tools }
     }
 
     /// Makes a tool available that is not part of the machine's setup.
@@ -53,6 +86,9 @@ impl Session {
     ///
     /// Why it can't be had.
     pub(super) fn need(&mut self, tool: &str) -> Result<(), String> {
+        if tool == "nginx" {
+            return finish(Command::new(tool).arg("-v")).map(drop);
+        }
         assert_eq!(tool, "grpcurl", "nothing fetches {tool}");
         let bin = cache_dir("grpcurl");
         if !bin.join(tool).exists() {
@@ -77,16 +113,55 @@ impl Session {
         if self.server.is_none() {
             self.server = Some(Rlaas::start(&[]));
         }
-        let mut command = self.in_folder("timeout");
-        let script_with_errors = format!("exec 2>&1\n{}", self.with_ports(&script));
-        command.args([MAX_SECONDS, "bash", "-c", &script_with_errors]);
+        let mut command = self.bash(MAX_SECONDS, &script);
         // The commands that ask look here; those that show the configuration would show it.
         if let Some(server) = self.server.as_ref().filter(|_| !script.contains("config")) {
             command.env("RLAAS_SERVER__LISTEN", server.grpc());
         }
-        let output = command.stdin(Stdio::null()).output().expect("bash");
-        let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-        Printed { code: output.status.code().unwrap_or(-1), text }
+        Printed::by(command)
+    }
+
+    /// Runs a script that installs the packages of the repository, of which `CHECKOUT` has a copy, and others.
+    pub(super) fn install(&mut self, script: &str) -> Printed {
+        copy(&root().join("clients"), &self.dir.path("checkout/clients"), &mut String::new());
+        let mut command = self.bash(MAX_SECONDS_OF_PACKAGES, script);
+        let cache = cache_dir("recipes");
+        for (variable, name) in [
+            ("PIP_CACHE_DIR", "pip"),
+            ("npm_config_cache", "npm"),
+            ("GOMODCACHE", "go-modules"),
+            ("GOCACHE", "go-build"),
+        ] {
+            command.env(variable, cache.join(name));
+        }
+        // Else Go's cache is read-only, and `target` can't be deleted.
+        command.envs([("GOFLAGS", "-modcacherw"), ("GOTOOLCHAIN", "local")]);
+        Printed::by(command)
+    }
+
+    /// Starts a program that serves on the port 8000 of the text, until the next one or the end of the page.
+    pub(super) fn start_program(&mut self, script: &str) -> Printed {
+        // Its port is free again before the next one needs it.
+        self.program = None;
+        let log = self.dir.path("program.log");
+        let command = format!("exec {}", script.trim());
+        let mut command = self.bash(MAX_SECONDS_OF_PACKAGES, &command);
+        command.stdout(File::create(&log).expect("a file")).stdin(Stdio::null());
+        let program = command.spawn().expect("bash");
+        let (id, port) = (program.id(), self.program_port.expect("the port of a recipe"));
+        self.program = Some(Program(program));
+        let listens = format!("until (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null; do");
+        let waits = format!("{listens} kill -0 {id} || break; sleep 0.05; done; kill -0 {id}");
+        let Printed { code, text } = Printed::by(self.bash(MAX_SECONDS, &waits));
+        let log = fs::read_to_string(log).expect("a log");
+        Printed { code, text: format!("{text}{log}") }
+    }
+
+    /// Kills the server. Its addresses stay those of the text.
+    pub(super) fn kill_server(&mut self) {
+        let server = self.server.as_mut().expect("a server");
+        server.signal("KILL");
+        server.wait();
     }
 
     fn serve(&mut self, script: &str) {
@@ -102,6 +177,9 @@ impl Session {
     /// Replaces the ports of the text by those of the servers.
     fn with_ports(&self, script: &str) -> String {
         let mut script = script.to_owned();
+        if let Some(port) = self.program_port {
+            script = script.replace("8000", &port.to_string());
+        }
         if let Some(server) = &self.server {
             script = script.replace(":50051", &format!(":{}", port(server.grpc())));
             script = script.replace(":8080", &format!(":{}", port(server.http())));
@@ -111,6 +189,14 @@ impl Session {
             script = script.replace("-p 6379", &format!("-p {}", redis.port()));
         }
         script
+    }
+
+    /// A script with the ports of the servers, which prints errors too, and ends after `seconds`.
+    fn bash(&self, seconds: &str, script: &str) -> Command {
+        let mut command = self.in_folder("timeout");
+        let script = format!("exec 2>&1\n{}", self.with_ports(script));
+        command.args(["--kill-after=10", seconds, "bash", "-c", &script]);
+        command
     }
 
     /// A command in the page's folder, which finds the program and the tools.
@@ -123,6 +209,7 @@ impl Session {
             .current_dir(self.dir.path("."))
             .env("PATH", format!("{}{bin}:{path}", self.tools))
             .env("CURL_HOME", self.dir.path("."))
+            .env("CHECKOUT", self.dir.path("checkout"))
             .env_remove("REDIS_URL")
             .env_remove("RUST_LOG")
             .env_remove("RLAAS_TOKEN")
@@ -136,6 +223,8 @@ impl Session {
             self.redis.get_or_insert_with(RedisServer::start);
         }
         assert!(!Path::new(name).is_absolute(), "{name} is outside of the page's folder");
+        let folder = self.dir.path(name).parent().expect("a folder").to_owned();
+        fs::create_dir_all(folder).expect("a folder of the page");
         self.dir.write(name, &self.with_ports(text));
     }
 }
