@@ -13,8 +13,9 @@ pub(super) const FOLDER: &str = "docs/recipes";
 /// A client gives a call 50 ms, which is too short at times on a machine that runs all tests at once.
 const TRIES: usize = 2;
 
-/// A test for each page, so that they run side by side.
-const PAGES: [&str; 7] = ["README", "go", "jobs", "login", "node", "proxies", "python"];
+/// The pages. Each has a test here, so that they run side by side, but for `README`, which has no commands, and `rust`,
+/// whose program `http::embedded` runs.
+const PAGES: [&str; 8] = ["README", "go", "jobs", "login", "node", "proxies", "python", "rust"];
 
 #[test]
 fn go() {
