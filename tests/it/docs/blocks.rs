@@ -145,6 +145,7 @@ fn check_yaml(session: &mut Session, block: &Block) -> Result<(), String> {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as every kind of block")]
 fn write_file(session: &mut Session, block: &Block) -> Result<(), String> {
     session.write(block.option("file").expect("a name"), &block.text);
     Ok(())
