@@ -64,6 +64,8 @@ pub struct RoleScope {
 pub struct StoreInfo {
     /// Id of the instance.
     pub instance: String,
+    /// Name of the cluster for people, such as `production`; may be empty.
+    pub cluster: String,
     /// Kind of the store.
     pub kind: &'static str,
     /// Whether it does not answer.
@@ -251,7 +253,12 @@ pub(super) mod tests {
             services: Services::new(refused),
             form_secret: FormSecret::new("secret"),
             has_session: false,
-            store: StoreInfo { instance: "host-1".to_owned(), kind: "redis", is_away: true },
+            store: StoreInfo {
+                instance: "host-1".to_owned(),
+                cluster: String::new(),
+                kind: "redis",
+                is_away: true,
+            },
             host: Arc::new(NoHost),
         }
     }

@@ -306,6 +306,13 @@ impl AdminService for Service {
             stats_responses::Reader { administrator: self.administrator.clone(), access, selected };
         Ok(Response::new(stats_responses::responses(watch, query, reader).await))
     }
+
+    async fn ban_key(
+        &self,
+        _request: Request<proto::BanKeyRequest>,
+    ) -> Result<Response<proto::BanKeyResponse>, Status> {
+        Err(Status::unimplemented("not yet"))
+    }
 }
 
 /// Warning of an override in a store that may lose it.

@@ -145,6 +145,7 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     streaming(route("WatchDecisions", SHOW, Verb::Get, "/v1/admin/decisions")),
     route("SetMode", CHANGE, Verb::Post, "/v1/admin/mode"),
     streaming(route("WatchStats", SHOW, Verb::Get, "/v1/admin/stats")),
+    route("BanKey", CHANGE, Verb::Post, "/v1/admin/keys:ban"),
 ];
 
 const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {

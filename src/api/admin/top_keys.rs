@@ -52,6 +52,7 @@ impl Service {
             key: Some(key(rules, query.rule, &counter.key, &view)),
             count: counter.least.saturating_add(summary.error()),
             error: summary.error(),
+            ..proto::TopKey::default()
         };
         let mut response = Response::new(proto::TopKeysResponse {
             keys: summary.counters().iter().take(max_keys).map(top_key).collect(),
@@ -60,6 +61,7 @@ impl Service {
                 instances: instances.into_iter().collect(),
                 missing: missing.into_iter().collect(),
             }),
+            ..proto::TopKeysResponse::default()
         });
         let warning = problem.map(|error| format!("counts of some instances alone: {error}"));
         if let Some(Ok(warning)) = warning.map(MetadataValue::try_from) {

@@ -357,7 +357,7 @@ impl ProjectService for Projects {
         &self,
         request: Request<proto::ListKeysRequest>,
     ) -> Result<Response<proto::ListKeysResponse>, Status> {
-        let proto::ListKeysRequest { project_id, page_size, page_token } = request.get_ref();
+        let proto::ListKeysRequest { project_id, page_size, page_token, .. } = request.get_ref();
         let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
         let (state, now) = (self.project(&id)?, self.clock.now());
         let (keys, next_page_token) = lists::keys(&state.project, *page_size, page_token, now)?;
