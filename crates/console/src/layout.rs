@@ -1,11 +1,11 @@
 //! The frame of every page: head, navigation, notices, foot.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::assets::{ICON, LIVE, SCRIPT, STYLES};
 use super::fields::Link;
 use super::pages::page_of;
-use super::text::foreign;
+use super::text::{foreign, visible};
 use super::visit::Visitor;
 
 /// The field with the secret of the visitor's forms.
@@ -26,7 +26,8 @@ impl Frame {
     pub(super) fn page(&self, title: &str, content: &Markup) -> Markup {
         let body = html! {
             header.top {
-                a.brand href="." { "rlaas" }
+                a.brand href="." { (mark()) "rlaas" }
+                @if !self.cluster().is_empty() { span.badge title="The cluster" { (foreign(self.cluster())) } }
                 nav aria-label="Pages" { ul { (self.links()) } }
                 div.visitor {
                     span {
@@ -60,7 +61,13 @@ impl Frame {
                 }
             }
         };
-        document(title, &body)
+        let cluster = Some(visible(self.cluster())).filter(|cluster| !cluster.is_empty());
+        let of_cluster = cluster.map(|cluster| format!("{title} · {cluster}"));
+        document(of_cluster.as_deref().unwrap_or(title), &body)
+    }
+
+    fn cluster(&self) -> &str {
+        &self.visitor.store.cluster
     }
 
     /// Returns the hidden field that every form of the visitor has.
@@ -104,7 +111,7 @@ impl Frame {
 fn bare(title: &str, content: &Markup) -> Markup {
     let body = html! {
         main.narrow #content tabindex="-1" {
-            p.brand { "rlaas" }
+            p.brand { (mark()) "rlaas" }
             h1 { (title) }
             (content)
         }
@@ -178,6 +185,16 @@ pub(super) fn failure(problem: &str) -> Markup {
     }
 }
 
+/// Returns what a page shows in place of a list that is empty.
+pub(super) fn empty(content: &Markup) -> Markup {
+    html! { div.empty { (mark()) p { (content) } } }
+}
+
+/// Returns the mark of the console, which is its icon.
+fn mark() -> Markup {
+    html! { span.mark aria-hidden="true" { (PreEscaped(include_str!("../assets/icon.svg"))) } }
+}
+
 fn document(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -219,5 +236,22 @@ mod tests {
             assert!(all.contains(text) && !own.contains(text), "{text}: {own}");
         }
         assert!(own.contains("changes are refused") && own.contains("Not signed in: "), "{own}");
+    }
+
+    #[test]
+    fn the_name_of_the_cluster_is_in_the_head_and_in_the_title() {
+        let html = |cluster: &str| {
+            let mut visitor = visitor();
+            cluster.clone_into(&mut visitor.store.cluster);
+            let frame = Frame { page: "now", visitor, outcome: None };
+            frame.page("Now", &html! {}).into_string()
+        };
+        let named = html("production");
+        assert!(named.contains("<title>Now · production · rlaas</title>"), "{named}");
+        assert!(named.contains("<bdi class=\"foreign\">production</bdi>"), "{named}");
+        let unnamed = html("");
+        assert!(unnamed.contains("<title>Now · rlaas</title>") && !unnamed.contains("badge"));
+        let hostile = html("<script>\u{202e}");
+        assert!(!hostile.contains("<script>") && !hostile.contains('\u{202e}'), "{hostile}");
     }
 }

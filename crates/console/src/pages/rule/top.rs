@@ -56,6 +56,7 @@ impl ShownTop {
             kind: self.kind.into(),
             window: Some(Duration { seconds: self.window, nanos: 0 }),
             max_keys: MAX_KEYS,
+            ..TopKeysRequest::default()
         };
         Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
     }
