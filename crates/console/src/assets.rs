@@ -57,6 +57,9 @@ pub(super) static CHART: LazyLock<Asset> = LazyLock::new(|| {
 /// The script that checks rules while they are typed.
 pub(super) static CHANGE: LazyLock<Asset> =
     LazyLock::new(|| Asset::script("change.js", include_str!("../assets/change.js")));
+/// The script that finds rules while their name is typed.
+pub(super) static RULES: LazyLock<Asset> =
+    LazyLock::new(|| Asset::script("rules.js", include_str!("../assets/rules.js")));
 /// The icon.
 pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")));
@@ -96,7 +99,7 @@ pub(super) async fn respond(
     request: HeaderMap,
 ) -> Response {
     let found = console.blocking(move || {
-        let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHART, &*CHANGE, &*ICON];
+        let all = [&*STYLES, &*SCRIPT, &*LIVE, &*CHART, &*CHANGE, &*RULES, &*ICON];
         all.into_iter().find(|asset| asset.path.strip_prefix("assets/") == Some(&*name))
     });
     let Some(asset) = found.await else { return internal_error() };

@@ -147,6 +147,11 @@ pub(super) fn mismatch(mismatch: &Mismatch) -> Markup {
     }
 }
 
+/// Shows the project of a rule by its id, which is empty for rules of files.
+pub(super) fn project_name(id: &str) -> Markup {
+    html! { @if id.is_empty() { span.muted { "none" } } @else { (foreign(id)) } }
+}
+
 /// Shows the name of a rule as a link to its page. The project is empty for rules of files.
 pub(super) fn rule_link(project: &str, rule: &str) -> Markup {
     let project = if project.is_empty() { UNNAMED } else { project };

@@ -1,57 +1,117 @@
-//! The rules in force, by project and name.
+//! The rules in force, by project, each with its traffic.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, Rule, RuleMode, RuleOrigin, UnmatchedPolicy};
 
+use super::now::share_refused;
 use super::projects;
-use crate::calls::{configuration, field_of, id_of};
-use crate::fields::{FormFields, Link, search_form};
-use crate::layout::{Frame, failure};
+use crate::assets::RULES;
+use crate::calls::{EVERY_PROJECT, configuration, field_of, id_of};
+use crate::chart::{per_second, rate_text};
+use crate::decisions::{DecisionSum, Interval, SPAN, SPAN_NAME, history, interval, range};
+use crate::fields::{FormFields, Link, search_input};
+use crate::layout::{Frame, empty, failure};
 use crate::page_error::PageError;
-use crate::rule_words;
+use crate::rule_words::{self, project_name};
 use crate::table::Table;
 use crate::text::{foreign, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Rules of a page.
 const PAGE_SIZE: usize = 100;
+/// Bars of a spark line.
+const BARS: usize = 30;
 
-/// The rules of a search on one page, each with its project.
-#[derive(Debug, Default)]
+/// The order of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleOrder {
+    /// By project and name.
+    Name,
+    /// Those that refuse most first.
+    Refused,
+    /// The busiest first.
+    Rate,
+}
+
+/// The orders, with their fields and names. The first is the default.
+const ORDERS: [(RuleOrder, &str, &str); 3] = [
+    (RuleOrder::Name, "", "By project and name"),
+    (RuleOrder::Refused, "refused", "Most refused first"),
+    (RuleOrder::Rate, "rate", "Busiest first"),
+];
+
+/// A rule with its project and its traffic.
+type ListedRule = (String, Rule, RuleTraffic);
+
+/// The rules of a search on one page.
+#[derive(Debug)]
 struct ListedRules {
-    rules: Vec<(String, Rule)>,
+    rules: Vec<ListedRule>,
     /// Number of rules that fit.
     found: usize,
     /// Number of the page, from 1.
     page: usize,
+    order: RuleOrder,
+    /// Time that was counted.
+    counted: Interval,
+    /// Why the traffic is not known, if so.
+    problem: Option<PageError>,
+}
+
+/// The decisions of a rule in the last 15 minutes.
+#[derive(Clone, Debug, Default)]
+struct RuleTraffic {
+    total: DecisionSum,
+    /// Decisions, and those that refused, of each bar.
+    bars: [(u64, u64); BARS],
 }
 
 /// Shows the rules that a visitor looks for.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("rules");
-    let Visit { console, visitor, fields } = visit;
-    let listed = console.in_background(list(visitor, fields.clone())).await;
+    let listed = gather(&visit).await;
+    let Visit { console, fields, .. } = visit;
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     console.page(status, move || render(&frame, &fields, &listed)).await
 }
 
-/// Returns the rules that a visitor may see: of all projects, or of the one that they ask for, with a part
-/// of the name in upper or lower case.
-async fn list(visitor: Visitor, search: FormFields) -> Result<ListedRules, PageError> {
-    search.check()?;
-    let (project, page) = (search.get("project"), search.page()?);
-    let mut ids: Vec<String> = if project.is_empty() {
+/// Returns the rules that a visitor may see, with their traffic. Without it they are listed, too.
+async fn gather(visit: &Visit) -> Result<ListedRules, PageError> {
+    let Visit { console, visitor, fields } = visit;
+    fields.check()?;
+    let (project, page, field) = (fields.get("project"), fields.page()?, fields.get("sort"));
+    let order = ORDERS.into_iter().find(|(_, of, _)| *of == field);
+    let (order, ..) =
+        order.ok_or_else(|| PageError::invalid("sort must be empty, refused or rate"))?;
+    let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
+    let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
+    let rules = console.in_background(list(visitor.clone(), fields.clone()));
+    let (rules, points) = tokio::join!(rules, history(console, visitor, request));
+    let (points, problem) = points.map_or_else(|error| (Vec::new(), Some(error)), |of| (of, None));
+    let rules = rules?;
+    let listed =
+        async move { Ok(ListedRules { problem, ..ListedRules::new(rules, &points, page, order) }) };
+    console.in_background(listed).await
+}
+
+/// Returns the rules of all projects of a visitor, or of the one that they ask for, with a part of the name
+/// in upper or lower case.
+async fn list(visitor: Visitor, search: FormFields) -> Result<Vec<(String, Rule)>, PageError> {
+    let project = search.get("project");
+    let ids: Vec<String> = if project.is_empty() {
         projects::list(&visitor).await?.into_iter().map(|project| project.id).collect()
     } else {
         vec![id_of(project).to_owned()]
     };
-    ids.sort_unstable();
-    let shown = (page - 1) * PAGE_SIZE..page * PAGE_SIZE;
     let wanted = search.get("name").to_lowercase();
-    let mut listed = ListedRules { page, ..ListedRules::default() };
+    let mut rules = Vec::new();
     for id in ids {
         let config = match configuration(&visitor, &id, GetConfigRequest::default()).await {
             // It was deleted meanwhile.
@@ -60,54 +120,109 @@ async fn list(visitor: Visitor, search: FormFields) -> Result<ListedRules, PageE
         };
         // The default rule does not decide unless it is the policy.
         let skipped = usize::from(config.unmatched() != UnmatchedPolicy::DefaultRule);
-        for rule in config.rules.into_iter().skip(skipped) {
-            if !rule.name.to_lowercase().contains(&wanted) {
-                continue;
-            }
-            if shown.contains(&listed.found) {
-                listed.rules.push((id.clone(), rule));
-            }
-            listed.found += 1;
+        let found = config.rules.into_iter().skip(skipped);
+        let found = found.filter(|rule| rule.name.to_lowercase().contains(&wanted));
+        rules.extend(found.map(|rule| (id.clone(), rule)));
+    }
+    Ok(rules)
+}
+
+/// Returns the traffic of each rule, by project and name.
+fn traffic(points: &[WatchStatsResponse]) -> HashMap<(&str, &str), RuleTraffic> {
+    let intervals: Vec<_> = points.iter().map(interval).collect();
+    let (from, _) = range(&intervals);
+    let mut rules = HashMap::<_, RuleTraffic>::new();
+    for (point, (since, _)) in points.iter().zip(&intervals) {
+        let seconds = usize::try_from(since.seconds - from.seconds).unwrap_or_default();
+        let bar = (seconds * BARS / SPAN.unsigned_abs() as usize).min(BARS - 1);
+        for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+            let counts = DecisionSum::from(stats);
+            let traffic = rules.entry((&*stats.project_id, &*stats.rule)).or_default();
+            traffic.total.add(&counts);
+            let (all, refused) = &mut traffic.bars[bar];
+            *all = all.saturating_add(counts.decisions());
+            *refused = refused.saturating_add(counts.denied);
         }
     }
-    Ok(listed)
+    rules
 }
 
 fn render(frame: &Frame, search: &FormFields, listed: &Result<ListedRules, PageError>) -> Markup {
-    let inputs = [
-        ("name", "Part of the name", "text", search.get("name")),
-        ("project", "Project (_ for none)", "text", search.get("project")),
-    ];
     let content = html! {
-        (search_form("rules", &inputs, &html! {}))
-        @match listed {
-            Err(error) => (failure(&error.problem)),
-            Ok(listed) => (listed.render(search))
+        form #search.row method="get" action="rules" {
+            (search_input(("name", "Part of the name", "search", search.get("name"))))
+            (search_input(("project", "Project (_ for none)", "text", search.get("project"))))
+            input type="hidden" name="sort" value=(search.get("sort"));
+            button.primary { "Show" }
         }
+        div #found aria-live="polite" {
+            @match listed {
+                Err(error) => (failure(&error.problem)),
+                Ok(listed) => (listed.render(&frame.visitor, search))
+            }
+        }
+        script type="module" src=(RULES.path()) {}
     };
     frame.page("Rules", &content)
 }
 
 impl ListedRules {
-    fn render(&self, search: &FormFields) -> Markup {
-        let Self { rules, found, page } = self;
+    /// Sorts all rules, and takes those of a page.
+    fn new(
+        rules: Vec<(String, Rule)>,
+        points: &[WatchStatsResponse],
+        page: usize,
+        order: RuleOrder,
+    ) -> Self {
+        let traffic = traffic(points);
+        let of = |project: &str, rule: &Rule| {
+            traffic.get(&(project, &*rule.name)).cloned().unwrap_or_default()
+        };
+        let mut rules = rules;
+        rules.sort_by_cached_key(|(project, rule)| {
+            let total = of(project, rule).total;
+            let rank = match order {
+                RuleOrder::Name => (0, 0),
+                RuleOrder::Refused => (total.denied, total.decisions()),
+                RuleOrder::Rate => (total.decisions(), total.denied),
+            };
+            (Reverse(rank), project.clone(), rule.name.clone())
+        });
+        let found = rules.len();
+        let shown = rules.into_iter().skip((page - 1) * PAGE_SIZE).take(PAGE_SIZE);
+        let rules = shown.map(|(project, rule)| {
+            let traffic = of(&project, &rule);
+            (project, rule, traffic)
+        });
+        let ends = (points.first().map(interval), points.last().map(interval));
+        let counted = match ends {
+            (Some((since, _)), Some((_, until))) => (since, until),
+            _ => Interval::default(),
+        };
+        Self { rules: rules.collect(), found, page, order, counted, problem: None }
+    }
+
+    fn render(&self, visitor: &Visitor, search: &FormFields) -> Markup {
+        let Self { rules, found, page, .. } = self;
         let first = (page - 1) * PAGE_SIZE;
         let last = first + rules.len();
         let link = |page: usize| {
             let page = if page == 1 { String::new() } else { page.to_string() };
-            Link::like("rules", search, &["project", "name"]).with("page", &page)
+            Link::like("rules", search, &["project", "name", "sort"]).with("page", &page)
         };
         html! {
+            (self.orders(search))
             @if rules.is_empty() {
-                p.notice {
-                    @if *found == 0 { "No rule fits." } @else { "There are no more rules." }
-                }
+                (empty(&html! { @if *found == 0 { "No rule fits." } @else { "There are no more rules." } }))
             } @else {
                 p.hint.as-of {
                     (number(first as u64 + 1)) " to " (number(last as u64)) " of "
                     (number(*found as u64)) @if *found == 1 { " rule" } @else { " rules" }
+                    @if let Some(problem) = &self.problem { ". Traffic is not known: " (foreign(&problem.problem)) }
                 }
-                (table(rules))
+                @if self.order == RuleOrder::Name {
+                    @for group in rules.chunk_by(|(one, ..), (other, ..)| one == other) { (self.group(visitor, group)) }
+                } @else { (self.table(visitor, "rules", rules)) }
             }
             @if *page > 1 || *found > last {
                 nav.pages aria-label="Pages of rules" {
@@ -117,19 +232,82 @@ impl ListedRules {
             }
         }
     }
+
+    fn orders(&self, search: &FormFields) -> Markup {
+        let link =
+            |order: &str| Link::like("rules", search, &["project", "name"]).with("sort", order);
+        html! {
+            nav.tabs aria-label="Order" {
+                ul {
+                    @for (order, field, name) in ORDERS {
+                        li { a href=(link(field)) aria-current=[(order == self.order).then_some("true")] { (name) } }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Shows the rules of one project.
+    fn group(&self, visitor: &Visitor, rules: &[ListedRule]) -> Markup {
+        let id = rules.first().map(|(project, ..)| &**project).unwrap_or_default();
+        let of_project = |page: &str, field: &str| Link::to(page).with(field, field_of(id));
+        let name =
+            if id.is_empty() { "rules of files".to_owned() } else { format!("rules of {id}") };
+        html! {
+            div.group {
+                h2 {
+                    @if id.is_empty() { "Rules of files" }
+                    @else { a href=(of_project("project", "id")) { (foreign(id)) } }
+                }
+                @if !id.is_empty() { a href=(of_project("change", "project")) { "Edit all as YAML" } }
+            }
+            (self.table(visitor, &name, rules))
+        }
+    }
+
+    fn table(&self, visitor: &Visitor, name: &str, rules: &[ListedRule]) -> Markup {
+        let rate = |count| rate_text(per_second(count, self.counted));
+        let caption = format!("Rules, with their decisions of the last {SPAN_NAME}");
+        let mut table = Table::<ListedRule>::new(name, &caption)
+            .text("Rule", |(project, rule, _)| rule_words::rule_link(project, &rule.name));
+        if self.order != RuleOrder::Name {
+            table = table.text("Project", |(project, ..)| project_name(project));
+        }
+        let table = table
+            .text("Limit", |(_, rule, _)| html! { (rule_words::rule_grant(rule)) })
+            .text("Mode", |(_, rule, _)| mode(rule))
+            .right("Per second", |(_, _, traffic)| html! { (rate(traffic.total.decisions())) })
+            .right("Refused", |(_, _, traffic)| number(traffic.total.denied))
+            .right("Share refused", |(_, _, traffic)| share_refused(&traffic.total))
+            .text("In time", |(_, _, traffic)| traffic.spark())
+            .text("Algorithm", |(_, rule, _)| html! { (rule_words::algorithm(rule.algorithm())) })
+            .text("From", |(project, rule, _)| from(visitor, project, rule));
+        table.rows(rules)
+    }
 }
 
-fn table(rules: &[(String, Rule)]) -> Markup {
-    let table = Table::<(String, Rule)>::new("rules", "Rules by project and name")
-        .text("Rule", |(project, rule)| rule_words::rule_link(project, &rule.name))
-        .text("Project", |(project, _)| {
-            html! { @if project.is_empty() { span.muted { "none" } } @else { (foreign(project)) } }
-        })
-        .text("Limit", |(_, rule)| html! { (rule_words::rule_grant(rule)) })
-        .text("Algorithm", |(_, rule)| html! { (rule_words::algorithm(rule.algorithm())) })
-        .text("Mode", |(_, rule)| mode(rule))
-        .text("From", |(project, rule)| source(project, rule.origin.as_ref()));
-    table.rows(rules)
+impl RuleTraffic {
+    /// Draws the decisions in time, and those that refused as a part of them. The highest bar has the full
+    /// height.
+    fn spark(&self) -> Markup {
+        let highest = u128::from(self.bars.iter().map(|(all, _)| *all).max().unwrap_or_default());
+        let path = |of: fn(&(u64, u64)) -> u64| {
+            let bars = self.bars.iter().enumerate().filter(|(_, bar)| of(bar) > 0);
+            let path = bars.map(|(at, bar)| {
+                let height = (u128::from(of(bar)) * 20).div_ceil(highest);
+                format!("M{} 20v-{height}h3v{height}", at * 4)
+            });
+            path.collect::<String>()
+        };
+        html! {
+            @if highest > 0 {
+                svg.spark viewBox="0 0 120 20" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+                    path.all d=(path(|(all, _)| *all)) {}
+                    @if self.total.denied > 0 { path.part d=(path(|(_, refused)| *refused)) {} }
+                }
+            } @else { span.muted { "none" } }
+        }
+    }
 }
 
 fn mode(rule: &Rule) -> Markup {
@@ -139,6 +317,18 @@ fn mode(rule: &Rule) -> Markup {
         @if rule.mode_ends_at.is_some() {
             br; span.muted { "set until " (time(rule.mode_ends_at.as_ref())) }
         }
+    }
+}
+
+/// Shows where a rule of a list comes from, with a link to its form for those who may change it.
+fn from(visitor: &Visitor, project: &str, rule: &Rule) -> Markup {
+    let origin = rule.origin.as_ref();
+    let is_changed_here = origin.is_some_and(|of| of.kind() == Kind::RunTime);
+    let page = Link::to("rule").with("project", field_of(project)).with("name", &rule.name);
+    html! {
+        @if is_changed_here {
+            "run time" @if visitor.is_admin(project) { ", " a href={ (page) "#change" } { "change" } }
+        } @else { (source(project, origin)) }
     }
 }
 
@@ -154,5 +344,74 @@ pub(super) fn source(project: &str, origin: Option<&RuleOrigin>) -> Markup {
             _ if origin.source.is_empty() => "the configuration",
             _ => (foreign(&origin.source)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Timestamp;
+    use rlaas_proto::ratelimit::admin::v1::RuleStats;
+
+    use super::*;
+    use crate::visit::tests::visitor;
+
+    fn listed(order: RuleOrder, page: usize) -> ListedRules {
+        let at = |seconds: i64| Some(Timestamp { seconds: 9_000 + seconds, nanos: 0 });
+        let stats = |rule: &str, allowed, denied| RuleStats {
+            project_id: "shop".to_owned(),
+            rule: rule.to_owned(),
+            allowed,
+            denied,
+            ..RuleStats::default()
+        };
+        let point = |seconds, rules| WatchStatsResponse {
+            since: at(seconds),
+            until: at(seconds + 10),
+            rules,
+            ..WatchStatsResponse::default()
+        };
+        let busy = stats("busy", 1_000, 1);
+        let candidate = RuleStats { candidate: 1, ..stats("busy", 1_000, 1_000) };
+        let points = [point(0, vec![busy, candidate]), point(90, vec![stats("strict", 20, 5)])];
+        let rule =
+            |name: &str| ("shop".to_owned(), Rule { name: name.to_owned(), ..Rule::default() });
+        let of_file = (String::new(), Rule { name: "of-file".to_owned(), ..Rule::default() });
+        let mut rules = vec![rule("strict"), rule("idle"), rule("busy"), of_file];
+        rules.extend((0..PAGE_SIZE).map(|number| rule(&format!("z{number:03}"))));
+        ListedRules::new(rules, &points, page, order)
+    }
+
+    #[test]
+    fn rules_are_in_the_order_that_was_chosen() {
+        let names = |order| {
+            let listed = listed(order, 1);
+            listed.rules.into_iter().take(4).map(|(_, rule, _)| rule.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(RuleOrder::Name), ["of-file", "busy", "idle", "strict"]);
+        assert_eq!(names(RuleOrder::Refused), ["strict", "busy", "of-file", "idle"]);
+        assert_eq!(names(RuleOrder::Rate), ["busy", "strict", "of-file", "idle"]);
+        let last = listed(RuleOrder::Name, 2);
+        assert_eq!((last.rules.len(), last.found), (4, PAGE_SIZE + 4));
+        assert!(listed(RuleOrder::Name, 3).rules.is_empty());
+    }
+
+    #[test]
+    fn traffic_is_a_rate_a_share_and_bars() {
+        let shown = listed(RuleOrder::Name, 1);
+        let html = shown.render(&visitor(), &FormFields::default()).into_string();
+        // 1,001 and 25 decisions in 100 s.
+        assert!(
+            html.contains(">10<") && html.contains(">0.25<") && html.contains("20 %"),
+            "{html}"
+        );
+        assert_eq!(html.matches("class=\"spark\"").count(), 2, "{html}");
+        assert!(html.contains("<path class=\"all\" d=\"M116 20v-20h3v20\""), "{html}");
+        assert!(html.contains("<path class=\"part\" d=\"M116 20v-4h3v4\""), "{html}");
+        assert!(
+            html.contains("Table of rules of shop") && html.contains("Table of rules of files")
+        );
+        let (empty, search) = (visitor(), FormFields::default());
+        let none = ListedRules { rules: Vec::new(), found: 0, ..shown };
+        assert!(none.render(&empty, &search).into_string().contains("No rule fits."));
     }
 }

@@ -1,16 +1,19 @@
 //! Decisions of now: the page that an operator opens first.
 
+mod refused;
 mod render;
 mod tables;
 
-pub(super) use tables::percent;
+pub(super) use tables::{percent, share_refused};
 
 use std::collections::HashMap;
 
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
-use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    Instance, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
+};
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
@@ -42,6 +45,8 @@ struct NowPage {
     frame: Frame,
     query: NowQuery,
     traffic: Traffic,
+    /// The keys that are refused most.
+    refused: Result<TopKeysResponse, PageError>,
     /// The instances, or why they are not known; `None` if the visitor may not see them.
     instances: Option<Result<Vec<Instance>, PageError>>,
 }
@@ -72,13 +77,17 @@ async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
         this_instance: of_instance,
         ..WatchStatsRequest::default()
     };
-    let points = history(console, visitor, request).await?;
-    let instances = if visitor.sees_instances() {
+    let instances = async {
+        if !visitor.sees_instances() {
+            return None;
+        }
         Some(instances::list(visitor).await.map(|(instances, _)| instances))
-    } else {
-        None
     };
-    Ok(NowPage { frame: visit.frame("now"), query, traffic: Traffic::new(&points), instances })
+    let points = history(console, visitor, request);
+    let (points, refused, instances) =
+        tokio::join!(points, refused::read(visitor, project), instances);
+    let traffic = Traffic::new(&points?);
+    Ok(NowPage { frame: visit.frame("now"), query, traffic, refused, instances })
 }
 
 impl NowQuery {
@@ -96,11 +105,11 @@ struct Traffic {
     counts: Vec<DecisionSum>,
     /// All decisions.
     total: DecisionSum,
-    /// By project and name, busiest first.
+    /// By project and name: those that refuse most, then the busiest.
     rules: Vec<((String, String), DecisionSum)>,
     /// All other rules together.
     other_rules: Option<DecisionSum>,
-    /// Busiest first; empty is that of the rules in files.
+    /// In the same order; empty is that of the rules in files.
     projects: Vec<(String, DecisionSum)>,
     /// All other projects together, and the rules that are not known by themselves.
     other_projects: Option<DecisionSum>,
@@ -138,7 +147,7 @@ impl Traffic {
     }
 }
 
-/// Returns the busiest of these, and the sum of all others.
+/// Returns those that refuse most, then the busiest of these, and the sum of all others.
 fn busiest<K: Ord>(
     all: HashMap<K, DecisionSum>,
     most: usize,
@@ -146,7 +155,8 @@ fn busiest<K: Ord>(
 ) -> (Vec<(K, DecisionSum)>, Option<DecisionSum>) {
     let mut all: Vec<_> = all.into_iter().collect();
     all.sort_unstable_by(|(one, a), (other, b)| {
-        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+        let order = |counts: &DecisionSum| (counts.denied, counts.decisions());
+        order(b).cmp(&order(a)).then_with(|| one.cmp(other))
     });
     let mut others = others;
     for (_, counts) in all.drain(all.len().min(most)..) {

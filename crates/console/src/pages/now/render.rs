@@ -5,17 +5,17 @@ use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
 use super::tables::{instances, projects, rules};
-use super::{NowPage, NowQuery, Traffic, tables};
+use super::{NowPage, NowQuery, Traffic, refused, tables};
 use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
 use crate::decisions::{DecisionSum, Interval, SPAN_NAME, Shown, range};
 use crate::fields::UNNAMED;
-use crate::layout::Frame;
+use crate::layout::{Frame, empty};
 use crate::text::{foreign, number, span};
 
 impl NowPage {
     /// Returns what the page shows.
     pub(super) fn render(&self) -> Markup {
-        let Self { frame, query, traffic, instances: listed } = self;
+        let Self { frame, query, traffic, refused: top, instances: listed } = self;
         let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
         let shown = Shown {
             visitor: &frame.visitor,
@@ -40,6 +40,7 @@ impl NowPage {
                     @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
                 @if traffic.total.decisions() == 0 { (self.empty()) } @else { (charts(traffic)) }
+                (refused::render(&frame.visitor, top))
                 (rules(traffic))
                 (projects(query, traffic))
                 @match listed {
@@ -52,13 +53,11 @@ impl NowPage {
     }
 
     fn empty(&self) -> Markup {
-        html! {
-            p.notice {
-                "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
-                @if self.frame.visitor.sees_instances() { "; for one, run " code { "rlaas check alice" } }
-                "."
-            }
-        }
+        empty(&html! {
+            "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
+            @if self.frame.visitor.sees_instances() { "; for one, run " code { "rlaas check alice" } }
+            "."
+        })
     }
 }
 
@@ -87,13 +86,15 @@ fn charts(traffic: &Traffic) -> Markup {
 fn decided(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = |count| rate_text(per_second(count, interval));
-    let during = |counts: u64| html! { (number(counts)) " in " (SPAN_NAME) };
+    let during = |all: fn(&DecisionSum) -> u64| {
+        html! { (number(all(&traffic.total))) " in " (SPAN_NAME) (change(traffic, all)) }
+    };
     html! {
-        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(traffic.total.decisions())))
+        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(DecisionSum::decisions)))
         (tile(
             "Refused",
             &html! { (tables::percent(last.denied, last.decisions())) },
-            &html! { (rate(last.denied)) "/s; " (during(traffic.total.denied)) },
+            &html! { (rate(last.denied)) "/s; " (during(|counts| counts.denied)) },
         ))
     }
 }
@@ -110,6 +111,25 @@ fn without_store(traffic: &Traffic) -> Markup {
             (number(traffic.total.fail_open)) " of them allowed (fail-open)"
         },
     )
+}
+
+/// Compares a count of the last minute with that of the minute before; nothing if neither has any.
+fn change(traffic: &Traffic, of: fn(&DecisionSum) -> u64) -> Markup {
+    let until = traffic.points.last().map_or(0, |(_, until)| until.seconds);
+    let minute = |ago: i64| {
+        let counts = traffic.points.iter().zip(&traffic.counts);
+        let counts = counts.filter(|((_, end), _)| (until - end.seconds) / 60 == ago);
+        counts.map(|(_, counts)| of(counts)).fold(0, u64::saturating_add)
+    };
+    let (last, before) = (minute(0), minute(1));
+    html! {
+        @match (last, before) {
+            (0, 0) => {},
+            (_, 0) => "; none in the minute before",
+            _ if last >= before => { "; +" (tables::percent(last - before, before)) " on the minute before" },
+            _ => { "; −" (tables::percent(before - last, before)) " on the minute before" },
+        }
+    }
 }
 
 /// Returns the newest interval, and its decisions.

@@ -9,34 +9,35 @@ use rlaas_proto::ratelimit::admin::v1::{Coverage, Instance};
 use super::{MAX_PROJECTS, MAX_RULES, NowQuery, Traffic};
 use crate::calls::field_of;
 use crate::decisions::{DecisionSum, SPAN_NAME};
-use crate::rule_words::rule_link;
+use crate::rule_words::{project_name, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number, span, time};
 
 /// Most instances on the page.
 const MAX_INSTANCES: usize = 50;
 
-/// Shows the busiest rules.
+/// Shows rules: those that refuse most, then the busiest.
 pub(super) fn rules(traffic: &Traffic) -> Markup {
     type Row<'a> = (Option<&'a (String, String)>, &'a DecisionSum);
     let caption = format!(
-        "Decisions of the last {SPAN_NAME}, busiest rules first (at most {MAX_RULES}). A request counts once for \
-         each rule that it meets."
+        "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_RULES} rules). A request counts \
+         once for each rule that it meets."
     );
     let busiest = traffic.rules.iter().map(|(rule, counts)| (Some(rule), counts));
     let rows: Vec<Row<'_>> =
         busiest.chain(traffic.other_rules.iter().map(|others| (None, others))).collect();
-    let table = Table::<Row<'_>>::new("rules", &caption)
-        .text("Rule", |(rule, _)| {
-            let others = || html! { "All other rules" };
-            rule.map_or_else(others, |(project, name)| rule_link(project, name))
+    let table = Table::<Row<'_>>::new("rules", &caption).text("Rule", |(rule, _)| {
+        let others = || html! { "All other rules" };
+        rule.map_or_else(others, |(project, name)| rule_link(project, name))
+    });
+    let table = if traffic.rules.iter().all(|((project, _), _)| project.is_empty()) {
+        table
+    } else {
+        table.text("Project", |(rule, _)| {
+            html! { @if let Some((project, _)) = rule { (project_name(project)) } }
         })
-        .text("Project", |(rule, _)| match rule {
-            Some((project, _)) if project.is_empty() => html! { span.muted { "none" } },
-            Some((project, _)) => foreign(project),
-            None => html! {},
-        });
-    let table = with_counts(table, |(_, counts)| **counts);
+    };
+    let table = with_counts(table, &traffic.total, |(_, counts)| **counts);
     html! {
         @if !rows.is_empty() {
             h2 { "Rules" }
@@ -45,13 +46,13 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
     }
 }
 
-/// Shows the busiest projects, unless all rules are of one.
+/// Shows projects, unless all rules are of one.
 pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
     type Row<'a> = (Option<&'a String>, &'a DecisionSum);
     let is_shown =
         query.project.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
-        "Decisions of the last {SPAN_NAME}, busiest projects first (at most {MAX_PROJECTS})"
+        "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_PROJECTS} projects)"
     );
     let busiest = traffic.projects.iter().map(|(project, counts)| (Some(project), counts));
     let rows: Vec<Row<'_>> =
@@ -66,7 +67,7 @@ pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
             }
         }
     });
-    let table = with_counts(table, |(_, counts)| **counts);
+    let table = with_counts(table, &traffic.total, |(_, counts)| **counts);
     html! {
         @if is_shown {
             h2 { "Projects" }
@@ -75,24 +76,32 @@ pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
     }
 }
 
-/// Adds the columns of counts, for rows that have them.
+/// Adds the columns of counts, for rows that have them. Of the unusual ones those that some row has.
 fn with_counts<'a, T>(
     table: Table<'a, T>,
+    total: &DecisionSum,
     of: impl Fn(&T) -> DecisionSum + Copy + 'a,
 ) -> Table<'a, T> {
-    table
+    let mut table = table
         .right("Decisions", move |row| number(of(row).decisions()))
-        .right("Near the limit", move |row| number(of(row).near_limit))
         .right("Refused", move |row| number(of(row).denied))
-        .right("Share refused", move |row| share_refused(&of(row)))
-        .right("Refused in shadow mode", move |row| number(of(row).shadow_denied))
-        .right("Without the store", move |row| {
+        .right("Share refused", move |row| share_refused(&of(row)));
+    if total.near_limit > 0 {
+        table = table.right("Near the limit", move |row| number(of(row).near_limit));
+    }
+    if total.shadow_denied > 0 {
+        table = table.right("Refused in shadow mode", move |row| number(of(row).shadow_denied));
+    }
+    if total.degraded > 0 {
+        table = table.right("Without the store", move |row| {
             let degraded = of(row).degraded;
             html! { @if degraded > 0 { span.bad { (number(degraded)) } } @else { "0" } }
-        })
+        });
+    }
+    table
 }
 
-fn share_refused(counts: &DecisionSum) -> Markup {
+pub(in crate::pages) fn share_refused(counts: &DecisionSum) -> Markup {
     let decisions = counts.decisions();
     let (denied, whole) = (u128::from(counts.denied), u128::from(decisions.max(1)));
     // A little is seen, too.

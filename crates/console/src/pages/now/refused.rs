@@ -1,0 +1,133 @@
+//! The keys that are refused most, over all rules: in clear with the role `operate`, else hashed.
+
+use maud::{Markup, html};
+use prost_types::Duration;
+use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
+
+use crate::calls::{field_of, within};
+use crate::decisions::{SPAN, SPAN_NAME};
+use crate::fields::Link;
+use crate::layout::empty;
+use crate::page_error::PageError;
+use crate::rule_words::{key_parts, project_name, rule_link};
+use crate::table::Table;
+use crate::text::{foreign, number};
+use crate::visit::Visitor;
+
+/// Longest wait for the store and for other instances.
+const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
+/// Most keys.
+const MAX_KEYS: i32 = 10;
+/// The part of a key that names a user.
+const USER_ID: &str = "user_id";
+
+/// Counts the keys of a project, or of all projects of the visitor.
+pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<TopKeysResponse, PageError> {
+    let request = TopKeysRequest {
+        project_id: project.to_owned(),
+        kind: TopKind::Denied.into(),
+        window: Some(Duration { seconds: SPAN, nanos: 0 }),
+        max_keys: MAX_KEYS,
+        ..TopKeysRequest::default()
+    };
+    Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+}
+
+/// Shows the keys.
+pub(super) fn render(visitor: &Visitor, top: &Result<TopKeysResponse, PageError>) -> Markup {
+    html! {
+        h2 #refused { "Who is refused" }
+        @match top {
+            Err(_) if !visitor.sees_instances() => (empty(&html! { "Keys are not known." })),
+            Err(error) => (empty(&html! { "Keys are not known: " (foreign(&error.problem)) "." })),
+            Ok(top) if top.keys.is_empty() => {
+                (empty(&html! { "No key was refused in the last " (SPAN_NAME) "." }))
+            }
+            Ok(top) => (table(visitor, top)),
+        }
+    }
+}
+
+fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
+    let error = top.keys.iter().map(|key| key.error).max().unwrap_or_default();
+    let missing = top.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
+    let exact = match error {
+        0 => "which are exact".to_owned(),
+        _ => format!("which are at most {error} too high"),
+    };
+    let counted = match missing {
+        1.. if visitor.sees_instances() => format!(". Instances missing: {missing}"),
+        _ => String::new(),
+    };
+    let caption = format!("Keys with the most refusals in {SPAN_NAME}, {exact}{counted}");
+    let table = Table::<TopKey>::new("refused keys", &caption)
+        .text("Key", |key| key_link(visitor, key))
+        .right("Refused", |key| number(key.count))
+        .text("Rule", |key| rule_link(&key.project_id, &key.rule));
+    let table = if top.keys.iter().any(|key| !key.project_id.is_empty()) {
+        table.text("Project", |key| project_name(&key.project_id))
+    } else {
+        table
+    };
+    table.rows(&top.keys)
+}
+
+/// Shows a key; as a link to all that its user has used, or to its state, for those who may see it.
+fn key_link(visitor: &Visitor, key: &TopKey) -> Markup {
+    let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
+    let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
+    let user = parts.iter().find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
+    let link = match user {
+        Some(user) => Link::to("key").with("user_id", user),
+        None => {
+            let link = Link::to("key").with("project", field_of(&key.project_id));
+            link.with("rule", &key.rule).with("id", &id)
+        }
+    };
+    html! {
+        // A long key has no parts, and can't be found by its id.
+        @if visitor.is_operator(&key.project_id) && !parts.is_empty() { a href=(link) { (text) } }
+        @else { (text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::KeyPart;
+
+    use super::*;
+    use crate::visit::tests::visitor;
+
+    fn top_key(project: &str, parts: &[(&str, &str)]) -> TopKey {
+        let part = |(name, value): &(&str, &str)| KeyPart {
+            name: (*name).to_owned(),
+            value: Some((*value).to_owned()),
+        };
+        let parts = parts.iter().map(part).collect();
+        let key = Some(KeyRef { parts, id: "a:b".to_owned(), ..KeyRef::default() });
+        let (project_id, rule) = (project.to_owned(), "pay".to_owned());
+        TopKey { key, count: 7, error: 0, project_id, rule }
+    }
+
+    #[test]
+    fn keys_are_links_for_those_who_may_see_them() {
+        let mut visitor = visitor();
+        visitor.operate.projects.insert("shop".to_owned());
+        let keys = vec![
+            top_key("shop", &[("user_id", "<script>\u{202e}"), ("resource", "/")]),
+            top_key("shop", &[("attributes.ip", "1.2.3.4")]),
+            top_key("blog", &[("user_id", "#5f3a")]),
+            top_key("shop", &[]),
+        ];
+        let top = TopKeysResponse { keys, ..TopKeysResponse::default() };
+        let html = render(&visitor, &Ok(top)).into_string();
+        assert!(html.contains("href=\"key?user_id=%3Cscript%3E"), "{html}");
+        assert!(html.contains("href=\"key?project=shop&amp;rule=pay&amp;id=a%3Ab\""), "{html}");
+        assert_eq!(html.matches("href=\"key?").count(), 2, "{html}");
+        assert!(!html.contains("<script>") && html.contains("U+202E"), "{html}");
+        let none = render(&visitor, &Ok(TopKeysResponse::default())).into_string();
+        assert!(none.contains("No key was refused"), "{none}");
+        let unknown = render(&visitor, &Err(PageError::invalid("why"))).into_string();
+        assert!(unknown.contains("Keys are not known.") && !unknown.contains("why"), "{unknown}");
+    }
+}
