@@ -12,7 +12,7 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 
 use super::dashboard::{dashboard, queries};
-use rlaas_testkit::process::{Rlaas, request};
+use rlaas_testkit::process::{Rlaas, request, rlaas};
 use rlaas_testkit::prometheus::Prometheus;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The metric that only servers with certificates have.
 const CERTIFICATE_METRIC: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
 
-/// A rule for each policy, a shadow rule, and an authorized caller.
+/// A rule for each policy, one of them with a candidate, a shadow rule, and an authorized caller.
 const RULES: &str = "
 auth:
   tokens:
@@ -30,11 +30,14 @@ auth:
       sha256: 3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0
       roles: [check]
 rules:
-  - {name: open, endpoint: /open, limit: 5, window: 1s, on-store-failure: allow}
+  - {name: open, endpoint: /open, limit: 5, window: 1s, on-store-failure: allow, candidates: [{limit: 9}]}
   - {name: closed, endpoint: /closed, limit: 5, window: 1s, on-store-failure: deny}
   - {name: alone, endpoint: /alone, limit: 5, window: 1s, on-store-failure: local}
   - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}
 ";
+
+/// A project, which has its own series.
+const PROJECT: &str = "{project: shop, rules: [{name: cart, limit: 5, window: 1s}]}";
 
 /// A client that sends requests for every rule, invalid requests and unauthorized requests.
 struct MixedLoad(Arc<AtomicBool>, JoinSet<()>);
@@ -111,7 +114,10 @@ async fn queries_return_data_under_load_and_after_an_outage() {
     let mut redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
     let settings = ["store.backend=redis", &url, "store.redis.timeout=100ms"];
-    let server = Rlaas::start_from(&file, &settings);
+    let project = dir.write("shop.yaml", PROJECT);
+    let mut command = rlaas(&["serve"]);
+    command.arg("--config").arg(&file).arg("--config").arg(&project);
+    let server = Rlaas::start_with(command, &settings);
     let load = MixedLoad::start(&server).await;
     let prometheus = Prometheus::start(server.http());
     let sees = async |query: &str, wanted: f64| {

@@ -28,6 +28,8 @@ use crate::visit::{Visit, Visitor};
 const PAGE_SIZE: usize = 100;
 /// Bars of a spark line.
 const BARS: usize = 30;
+/// Time of a bar.
+const BAR_SECONDS: i64 = SPAN / 30;
 
 /// The order of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +135,8 @@ fn traffic(points: &[WatchStatsResponse]) -> HashMap<(&str, &str), RuleTraffic> 
     let (from, _) = range(&intervals);
     let mut rules = HashMap::<_, RuleTraffic>::new();
     for (point, (since, _)) in points.iter().zip(&intervals) {
-        let seconds = usize::try_from(since.seconds - from.seconds).unwrap_or_default();
-        let bar = (seconds * BARS / SPAN.unsigned_abs() as usize).min(BARS - 1);
+        let bar = usize::try_from((since.seconds - from.seconds) / BAR_SECONDS);
+        let bar = bar.unwrap_or_default().min(BARS - 1);
         for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
             let counts = DecisionSum::from(stats);
             let traffic = rules.entry((&*stats.project_id, &*stats.rule)).or_default();

@@ -77,12 +77,11 @@ fn key_link(visitor: &Visitor, key: &TopKey) -> Markup {
     let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
     let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
     let user = parts.iter().find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
-    let link = match user {
-        Some(user) => Link::to("key").with("user_id", user),
-        None => {
-            let link = Link::to("key").with("project", field_of(&key.project_id));
-            link.with("rule", &key.rule).with("id", &id)
-        }
+    let link = if let Some(user) = user {
+        Link::to("key").with("user_id", user)
+    } else {
+        let link = Link::to("key").with("project", field_of(&key.project_id));
+        link.with("rule", &key.rule).with("id", &id)
     };
     html! {
         // A long key has no parts, and can't be found by its id.
