@@ -99,6 +99,9 @@ await run({
     await page.locator('.as-of', { hasText: '101 to 200 of' }).waitFor();
     const wanted = ruleOf(LAST, rulesOfOne - 1);
     await page.getByLabel('Part of the name').fill(wanted.toUpperCase());
+    // It is found while its name is typed, and by the button.
+    await page.locator('.as-of', { hasText: '1 to 1 of 1 rule' }).waitFor();
+    assert.ok(page.url().endsWith(`rules?name=${wanted.toUpperCase()}`), page.url());
     await page.getByRole('button', { name: 'Show' }).click();
     await page.locator('.as-of', { hasText: '1 to 1 of 1 rule' }).waitFor();
     await page.getByRole('link', { name: wanted }).click();

@@ -193,3 +193,55 @@ if (source) {
   addEventListener("pageshow", begin);
   begin();
 }
+
+// Shows refusals while their details are open and the tab is seen: only then they are watched.
+const refusals = document.querySelector("#refusals");
+const MAX_REFUSALS = 100;
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+if (refusals) {
+  const state = refusals.querySelector("[role=status]");
+  const rows = refusals.querySelector("tbody");
+  let events = null;
+
+  function element(name, text, link) {
+    const one = document.createElement(name);
+    one.textContent = text;
+    if (link) one.href = link;
+    return one;
+  }
+
+  function add(refused) {
+    for (const [at, key, link, rule, project] of refused) {
+      const row = rows.insertRow(0);
+      const head = document.createElement("th");
+      head.scope = "row";
+      head.append(element("time", at ? clock.format(new Date(at)) : "unknown"));
+      row.append(head);
+      for (const shown of [element(link ? "a" : "bdi", key, link), element("bdi", rule), element("bdi", project || "none")]) {
+        shown.classList.add("foreign");
+        row.insertCell().append(shown);
+      }
+    }
+    while (rows.rows.length > MAX_REFUSALS) rows.deleteRow(-1);
+  }
+
+  function watch() {
+    events?.close();
+    events = null;
+    if (!refusals.open || document.hidden) return;
+    state.textContent = "Connecting.";
+    events = new EventSource(refusals.dataset.events);
+    events.onopen = () => (state.textContent = "Live.");
+    events.onerror = () => (state.textContent = "Not live: the server is away, or as many watch as may.");
+    events.addEventListener("refused", ({ data }) => add(JSON.parse(data)));
+    events.addEventListener("end", () => {
+      events.close();
+      state.textContent = "Not live: your session has ended, or your roles have changed.";
+    });
+  }
+
+  refusals.addEventListener("toggle", watch);
+  document.addEventListener("visibilitychange", watch);
+  watch();
+}

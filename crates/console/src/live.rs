@@ -2,11 +2,11 @@
 //! script of the page loads it again.
 //!
 //! An event has no data of decisions, so that one stream serves all tabs of a browser, whatever they
-//! show. The streams of one visitor are bounded, so that nobody takes all streams of the instance.
+//! show. A stream that shows refusals is another one: the newest of this instance, each second. The streams of one visitor are bounded, so that nobody takes all streams of the instance.
 //!
 //! **Source:** WHATWG HTML, "Server-sent events".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +14,17 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::OptionFuture;
 use futures_util::stream;
-use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    DecisionEvent, Outcome, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsRequest,
+    WatchStatsResponse,
+};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Status, Streaming};
 
-use super::calls::EVERY_PROJECT;
+use super::calls::{EVERY_PROJECT, id_of};
+use super::pages::now::refusal;
 use super::visit::{EndOfVisit, Visit, Visitor};
 
 /// The path of the stream.
@@ -34,6 +39,8 @@ const NEW: &str = "event: new\ndata: 1\n\n";
 
 /// Most streams of one visitor.
 const MAX_OF_ACTOR: usize = 16;
+/// Most refusals of one event: a page shows no more of a flood.
+const MAX_REFUSALS: usize = 20;
 
 /// Returns `true` if a script asks for what is new. Its visitor may be away: the session does not count
 /// as used.
@@ -42,9 +49,10 @@ pub fn is_watching(path: &str, headers: &HeaderMap) -> bool {
 }
 
 /// Responds with a stream of events: `new` if the page shows something else by now, `end` if its visitor
-/// may not see it any more, with the reason `session` or `roles`.
+/// may not see it any more, with the reason `session` or `roles`. With the field `refusals`, which is a
+/// project, also `refused`, with the newest refusals.
 pub(super) async fn events(headers: HeaderMap, visit: Visit) -> Response {
-    let Visit { console, visitor, .. } = visit;
+    let Visit { console, visitor, fields } = visit;
     // Pages of others could take all streams.
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if matches!(site, Some(b"cross-site" | b"same-site")) {
@@ -55,19 +63,22 @@ pub(super) async fn events(headers: HeaderMap, visit: Visit) -> Response {
         let text = format!("you have {MAX_OF_ACTOR} streams already: close other tabs");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
-    let points = match watch(&visitor).await {
-        Ok(points) => points,
+    let watched = match watch(&visitor, fields.get("refusals")).await {
+        Ok(watched) => watched,
         Err(status) => {
             let text = status.message().to_owned();
             return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
         }
     };
-    let events = LiveEvents::new(visitor, points, permit);
+    let events = LiveEvents::new(visitor, watched, permit);
     let body = stream::unfold((events, Step::Open), |(mut events, step)| async move {
         let (event, next) = match step {
             Step::Open => (OPENED.to_owned(), Step::Wait),
             Step::Wait => match events.next().await? {
                 LiveEvent::New => (NEW.to_owned(), Step::Wait),
+                LiveEvent::Refused(what) => {
+                    (format!("event: refused\ndata: {what}\n\n"), Step::Wait)
+                }
                 LiveEvent::End(why) => (format!("event: end\ndata: {why}\n\n"), Step::End),
             },
             Step::End => return None,
@@ -82,12 +93,25 @@ pub(super) async fn events(headers: HeaderMap, visit: Visit) -> Response {
     (headers, Body::from_stream(body)).into_response()
 }
 
-/// Returns a stream with a point each 10 s, of as few counters as there may be.
-async fn watch(visitor: &Visitor) -> Result<Streaming<WatchStatsResponse>, Status> {
+/// A point each 10 s, and refusals if they are shown.
+type Watched = (Streaming<WatchStatsResponse>, Option<Streaming<WatchDecisionsResponse>>);
+
+/// Watches points of as few counters as there may be, and the refusals of a project, unless it is empty.
+async fn watch(visitor: &Visitor, refusals: &str) -> Result<Watched, Status> {
     let project_id = visitor.first_project().filter(|_| !visitor.sees_instances());
     let project_id = project_id.unwrap_or_else(|| EVERY_PROJECT.to_owned());
     let request = WatchStatsRequest { project_id, max_rules: 1, ..WatchStatsRequest::default() };
-    Ok(visitor.admin().watch_stats(request).await?.into_inner())
+    let points = visitor.admin().watch_stats(request).await?.into_inner();
+    if refusals.is_empty() {
+        return Ok((points, None));
+    }
+    let request = WatchDecisionsRequest {
+        project_id: id_of(refusals).to_owned(),
+        outcomes: vec![Outcome::Denied.into()],
+        ..WatchDecisionsRequest::default()
+    };
+    let decisions = visitor.admin().watch_decisions(request).await?.into_inner();
+    Ok((points, Some(decisions)))
 }
 
 enum Step {
@@ -98,33 +122,43 @@ enum Step {
 
 enum LiveEvent {
     New,
+    /// Refusals as JSON.
+    Refused(String),
     End(&'static str),
 }
 
 /// The events of one browser.
 struct LiveEvents {
     visitor: Visitor,
-    /// A point each 10 s.
-    points: Streaming<WatchStatsResponse>,
+    watched: Watched,
+    /// Refusals since the last event, oldest first.
+    refusals: VecDeque<DecisionEvent>,
     _permit: StreamPermit,
     is_store_away: bool,
     checks: Interval,
 }
 
 impl LiveEvents {
-    fn new(visitor: Visitor, points: Streaming<WatchStatsResponse>, permit: StreamPermit) -> Self {
+    fn new(visitor: Visitor, watched: Watched, permit: StreamPermit) -> Self {
         let is_store_away = visitor.store.is_away;
         let mut checks = interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { visitor, points, _permit: permit, is_store_away, checks }
+        let refusals = VecDeque::new();
+        Self { visitor, watched, refusals, _permit: permit, is_store_away, checks }
     }
 
     /// Waits for the next event. `None` if the server drains: the browser connects to another.
     async fn next(&mut self) -> Option<LiveEvent> {
         loop {
+            let (points, decisions) = &mut self.watched;
+            let refused = OptionFuture::from(decisions.as_mut().map(Streaming::message));
             tokio::select! {
-                point = self.points.message() => {
+                point = points.message() => {
                     return point.ok().flatten().map(|_| LiveEvent::New);
+                }
+                Some(refused) = refused => {
+                    self.refusals.extend(refused.ok().flatten()?.events);
+                    self.refusals.drain(..self.refusals.len().saturating_sub(MAX_REFUSALS));
                 }
                 _ = self.checks.tick() => match self.visitor.host.check() {
                     Err(EndOfVisit::Session) => return Some(LiveEvent::End("session")),
@@ -132,6 +166,10 @@ impl LiveEvents {
                     Ok(is_away) if is_away != self.is_store_away => {
                         self.is_store_away = is_away;
                         return Some(LiveEvent::New);
+                    }
+                    Ok(_) if !self.refusals.is_empty() => {
+                        let shown = self.refusals.drain(..).map(|event| refusal(&self.visitor, event));
+                        return Some(LiveEvent::Refused(serde_json::Value::from_iter(shown).to_string()));
                     }
                     Ok(_) => {}
                 }

@@ -10,6 +10,8 @@ const HEIGHT = 220;
 const number = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, notation: "compact" });
 const text = (value) => (value == null ? "–" : number.format(value));
 const plots = new Map();
+// The times that the reader looks at, by chart, if not all: they stay when the page has new content.
+const zooms = new Map();
 
 // Returns the times, and the values of each series. A value holds until the end of its interval; what was
 // not counted is a gap.
@@ -29,8 +31,10 @@ function columnsOf({ chart, per }, rows, series) {
   return lines[0].map((_, column) => lines.map((line) => line[column]));
 }
 
-function options({ chart, range, zone }, series, values) {
+function options({ id, dataset: { chart, range, zone } }, series, at, values) {
   const [from, until] = range.split(" ").map(Number);
+  // Without a pointer the legend has the newest values.
+  const newest = values[0].findLastIndex((value) => value !== null);
   const timeZone = zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
   const time = { hour: "numeric", minute: "2-digit", second: until - from < 600 ? "2-digit" : undefined };
   const day = { month: "short", day: "numeric" };
@@ -38,20 +42,27 @@ function options({ chart, range, zone }, series, values) {
   const short = new Intl.DateTimeFormat(undefined, { ...(until - from > 172_800 ? day : time), timeZone });
   const styles = getComputedStyle(document.documentElement);
   const color = (tone) => styles.getPropertyValue(`--${tone}`);
-  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false } };
+  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), size: 5 } };
   const counts = { ...axis, size: 60, values: (_plot, ticks) => ticks.map(text) };
   const fromZero = { range: (_plot, _lowest, highest) => [0, highest > 0 ? highest * 1.05 : 1] };
-  const times = { label: "Time", value: (_plot, at) => (at == null ? "–" : exact.format(at * 1_000)) };
+  const times = { label: "Time", value: (_plot, pointed) => exact.format((pointed ?? at[newest]) * 1_000) };
   const lines = series.map(({ label, tone, scale }, index) => ({
     label, scale, width: 2, stroke: color(tone), points: { show: false },
     paths: chart === "bars" ? uPlot.paths.bars({ align: 1, size: [0.8] }) : uPlot.paths.stepped({ align: 1 }),
     fill: chart === "lines" ? undefined : color(tone),
     // The second line of a tone is dashed.
     dash: series.findIndex((one) => one.tone === tone) < index ? [6, 4] : undefined,
-    value: (_plot, _value, _series, row) => text(values[index][row]),
+    value: (_plot, _value, _series, row) => text(values[index][row ?? newest]),
   }));
+  // A selection is the range of the times; a double click brings all of them back.
+  const zoomed = ({ scales: { x: { min, max } } }, scale) => {
+    if (scale !== "x") return;
+    if (min === from && max === until) zooms.delete(id);
+    else zooms.set(id, { min, max });
+  };
   return {
-    height: HEIGHT, padding: [8, 32, 0, 0], cursor: { drag: { x: false } }, series: [times, ...lines],
+    height: HEIGHT, padding: [8, 32, 0, 0], series: [times, ...lines], hooks: { setScale: [zoomed] },
+    cursor: { drag: { x: true, y: false } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), timeZone),
     scales: { x: { range: [from, until] }, left: fromZero, right: fromZero },
     axes: [
@@ -69,7 +80,7 @@ function draw(figure) {
     return { column, tone, scale, label: heads[column].textContent };
   });
   const [at, ...values] = columnsOf(figure.dataset, figure.querySelectorAll("tr[data-at]"), series);
-  const settings = { ...options(figure.dataset, series, values), width: table.clientWidth };
+  const settings = { ...options(figure, series, at, values), width: table.clientWidth };
   let drawn = values;
   if (figure.dataset.chart !== "lines") {
     // Parts are drawn as sums: the highest first, and those below cover it.
@@ -79,10 +90,12 @@ function draw(figure) {
     settings.series = [settings.series[0], ...settings.series.slice(1).reverse()];
   }
   const plot = new uPlot(settings, [at, ...drawn]);
+  if (zooms.has(figure.id)) plot.setScale("x", zooms.get(figure.id));
   table.before(plot.root);
   const highest = series.map(({ label }, index) => `${label}: at most ${text(Math.max(...values[index]))}.`);
   const picture = plot.root.querySelector(".u-wrap");
   picture.setAttribute("role", "img");
+  picture.title = "Drag to zoom, double-click to see all";
   picture.setAttribute("aria-label", `${figure.querySelector("figcaption").textContent}. ${highest.join(" ")}`);
   plots.set(table, plot);
   resized.observe(table);

@@ -95,6 +95,12 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
     assert!(!html.contains("<script>") && !html.contains('\u{202e}'), "{html}");
     let used = browser.get(&format!("{PAY}&top=used&window=15m&of=instance")).await.body;
     assert_eq!(row(&used, ">bob<").expect("a key")[0], "1", "{used}");
+    let (rules, now) =
+        (browser.get("rules?sort=refused").await.body, browser.get("now").await.body);
+    assert_eq!(row(&rules, ">pay<").expect("a rule")[1..], ["2", "28.5 %"], "{rules}");
+    assert!(rules.find(">pay<") < rules.find(">trial<") && rules.contains("path class=\"part\""));
+    assert_eq!(row(&now, "U+202E").expect("a key"), ["2"], "{now}");
+    assert!(now.contains("href=\"key?user_id=%3Cscript%3E"), "{now}");
     let trial = browser.get("rule?project=_&name=trial").await.body;
     assert!(trial.contains("shadow: refuses nothing") && !trial.contains("id=\"beside\""));
 
@@ -294,7 +300,10 @@ async fn keys_modes_and_projects_follow_the_roles() {
     let operator = Browser::signed_in(&server, OPERATE).await;
     let (all, own) = (admin.get("rules").await.body, operator.get("rules").await.body);
     assert!(all.contains("of-blog") && all.contains(">pay<"), "{all}");
-    assert!(all.contains("run time, <a href=\"change?project=blog\">change</a>"), "{all}");
+    assert!(
+        all.contains("run time, <a href=\"rule?project=blog&amp;name=of-blog#change\">change</a>"),
+        "{all}"
+    );
     assert!(own.contains("of-shop") && !own.contains("of-blog") && !own.contains(">pay<"), "{own}");
     for (page, status) in [
         ("rule?project=shop&name=of-shop", 200),
@@ -361,6 +370,7 @@ async fn ten_thousand_rules_and_a_thousand_projects_are_found() {
         ("name=none", 200, "No rule fits."),
         ("page=112", 200, "There are no more rules."),
         ("page=0", 400, "page must be a number from 1"),
+        ("sort=limit", 400, "sort must be empty, refused or rate"),
         ("page=x", 400, "page must be a number from 1"),
         ("project=none", 404, "no such project"),
         (&*format!("name={}", encoded("<script>\u{202e}\0")), 200, "No rule fits."),

@@ -4,6 +4,7 @@ mod refused;
 mod render;
 mod tables;
 
+pub(crate) use refused::refusal;
 pub(super) use tables::{percent, share_refused};
 
 use std::collections::HashMap;
@@ -58,7 +59,7 @@ pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("now");
     let render = move || {
         let content = match gathered {
-            Ok(page) => html! { (page.render()) (chart::script()) },
+            Ok(page) => html! { (page.render()) (page.live_refusals()) (chart::script()) },
             Err(error) => failure(&error.problem),
         };
         frame.page("Now", &content)

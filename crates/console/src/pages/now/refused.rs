@@ -2,16 +2,20 @@
 
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
+use rlaas_proto::ratelimit::admin::v1::{
+    DecisionEvent, KeyPart, KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind,
+};
+use serde_json::{Value, json};
 
-use crate::calls::{field_of, within};
+use super::NowPage;
+use crate::calls::{EVERY_PROJECT, field_of, within};
 use crate::decisions::{SPAN, SPAN_NAME};
 use crate::fields::Link;
 use crate::layout::empty;
 use crate::page_error::PageError;
 use crate::rule_words::{key_parts, project_name, rule_link};
-use crate::table::Table;
-use crate::text::{foreign, number};
+use crate::table::{Table, table_with_rows};
+use crate::text::{foreign, number, visible};
 use crate::visit::Visitor;
 
 /// Longest wait for the store and for other instances.
@@ -72,27 +76,64 @@ fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
     table.rows(&top.keys)
 }
 
-/// Shows a key; as a link to all that its user has used, or to its state, for those who may see it.
-fn key_link(visitor: &Visitor, key: &TopKey) -> Markup {
-    let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
-    let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
-    let user = parts.iter().find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
-    let link = if let Some(user) = user {
-        Link::to("key").with("user_id", user)
-    } else {
-        let link = Link::to("key").with("project", field_of(&key.project_id));
-        link.with("rule", &key.rule).with("id", &id)
-    };
+/// Shows a key.
+fn key_link(visitor: &Visitor, TopKey { key, project_id, rule, .. }: &TopKey) -> Markup {
+    let key = key.clone().unwrap_or_default();
+    let text =
+        html! { @if key.parts.is_empty() { (foreign(&key.id)) } @else { (key_parts(&key.parts)) } };
     html! {
-        // A long key has no parts, and can't be found by its id.
-        @if visitor.is_operator(&key.project_id) && !parts.is_empty() { a href=(link) { (text) } }
+        @if let Some(link) = link(visitor, project_id, rule, &key) { a href=(link) { (text) } }
         @else { (text) }
+    }
+}
+
+/// Returns the link to all that the user of a key has used, or to its state, for those who may see it.
+fn link(visitor: &Visitor, project: &str, rule: &str, key: &KeyRef) -> Option<Link> {
+    let KeyRef { parts, id, .. } = key;
+    // A long key has no parts, and can't be found by its id.
+    if parts.is_empty() || !visitor.is_operator(project) {
+        return None;
+    }
+    let user = parts.iter().find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
+    let of_rule = Link::to("key").with("project", field_of(project)).with("rule", rule);
+    Some(user.map_or_else(|| of_rule.with("id", id), |user| Link::to("key").with("user_id", user)))
+}
+
+/// Returns a refusal as the script shows it: when, the key, its link, the rule and the project.
+pub(crate) fn refusal(visitor: &Visitor, event: DecisionEvent) -> Value {
+    let key = event.key.unwrap_or_default();
+    let rule = event.verdict.unwrap_or_default().rule;
+    let link = link(visitor, &event.project_id, &rule, &key);
+    let part =
+        |part: &KeyPart| format!("{} = {}", part.name, part.value.as_deref().unwrap_or("none"));
+    let parts: Vec<_> = key.parts.iter().map(part).collect();
+    let text = if parts.is_empty() { key.id } else { parts.join(", ") };
+    let at = event.decided_at.map(|at| at.to_string());
+    let link = link.as_ref().map(Link::as_str);
+    json!([at, visible(&text), link, visible(&rule), visible(&event.project_id)])
+}
+
+impl NowPage {
+    /// Shows refusals as they happen, once the reader opens them: few may watch at a time.
+    pub(super) fn live_refusals(&self) -> Markup {
+        let project = Some(&*self.query.project).filter(|project| !project.is_empty());
+        let events = Link::to("now-events").with("refusals", project.unwrap_or(EVERY_PROJECT));
+        let columns = [("Time", false), ("Key", false), ("Rule", false), ("Project", false)];
+        let part = if self.frame.visitor.sees_instances() { "of this instance" } else { "not all" };
+        let caption = format!("Refusals, newest first: at most 20 a second, {part}");
+        html! {
+            details #refusals data-events=(events) {
+                summary { "Live refusals" }
+                p.hint role="status" { "They need scripts; without them, run " code { "rlaas tail --outcome denied" } "." }
+                (table_with_rows(("live refusals", &caption), &columns, &html! {}))
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::KeyPart;
+    use rlaas_proto::ratelimit::v1::CheckResponse;
 
     use super::*;
     use crate::visit::tests::visitor;
@@ -126,6 +167,13 @@ mod tests {
         assert!(!html.contains("<script>") && html.contains("U+202E"), "{html}");
         let none = render(&visitor, &Ok(TopKeysResponse::default())).into_string();
         assert!(none.contains("No key was refused"), "{none}");
+        let verdict = Some(CheckResponse { rule: "pay".to_owned(), ..CheckResponse::default() });
+        let key = top.keys.first().and_then(|top| top.key.clone());
+        let project_id = "shop".to_owned();
+        let event = DecisionEvent { key, project_id, verdict, ..DecisionEvent::default() };
+        let json = refusal(&visitor, event).to_string();
+        assert!(json.contains("user_id = <script>U+202E, resource = /"), "{json}");
+        assert!(json.contains("\"key?user_id=%3Cscript%3E"), "{json}");
         let unknown = render(&visitor, &Err(PageError::invalid("why"))).into_string();
         assert!(unknown.contains("Keys are not known.") && !unknown.contains("why"), "{unknown}");
     }
