@@ -169,7 +169,7 @@ impl LiveEvents {
                     }
                     Ok(_) if !self.refusals.is_empty() => {
                         let shown = self.refusals.drain(..).map(|event| refusal(&self.visitor, event));
-                        return Some(LiveEvent::Refused(serde_json::Value::from_iter(shown).to_string()));
+                        return Some(LiveEvent::Refused(shown.collect::<serde_json::Value>().to_string()));
                     }
                     Ok(_) => {}
                 }

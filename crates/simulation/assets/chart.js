@@ -36,16 +36,19 @@ function options({ id, dataset: { chart, range, zone } }, series, at, values) {
   // Without a pointer the legend has the newest values.
   const newest = values[0].findLastIndex((value) => value !== null);
   const timeZone = zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const time = { hour: "numeric", minute: "2-digit", second: until - from < 600 ? "2-digit" : undefined };
+  const format = (of) => new Intl.DateTimeFormat(undefined, { ...of, timeZone });
   const day = { month: "short", day: "numeric" };
-  const exact = new Intl.DateTimeFormat(undefined, { ...day, ...(chart === "bars" ? {} : time), timeZone });
-  const short = new Intl.DateTimeFormat(undefined, { ...(until - from > 172_800 ? day : time), timeZone });
+  const time = { hour: "numeric", minute: "2-digit" };
+  const seconds = { ...time, second: "2-digit" };
+  const [days, minutes, all] = [day, time, seconds].map(format);
+  const exact = format(chart === "bars" ? day : { ...day, ...seconds });
+  const short = ({ min, max }) => (max - min > 172_800 ? days : max - min < 600 ? all : minutes);
   const styles = getComputedStyle(document.documentElement);
   const color = (tone) => styles.getPropertyValue(`--${tone}`);
   const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), size: 5 } };
   const counts = { ...axis, size: 60, values: (_plot, ticks) => ticks.map(text) };
   const fromZero = { range: (_plot, _lowest, highest) => [0, highest > 0 ? highest * 1.05 : 1] };
-  const times = { label: "Time", value: (_plot, pointed) => exact.format((pointed ?? at[newest]) * 1_000) };
+  const pointed = { label: "Time", value: (_plot, time) => exact.format((time ?? at[newest]) * 1_000) };
   const lines = series.map(({ label, tone, scale }, index) => ({
     label, scale, width: 2, stroke: color(tone), points: { show: false },
     paths: chart === "bars" ? uPlot.paths.bars({ align: 1, size: [0.8] }) : uPlot.paths.stepped({ align: 1 }),
@@ -54,19 +57,20 @@ function options({ id, dataset: { chart, range, zone } }, series, at, values) {
     dash: series.findIndex((one) => one.tone === tone) < index ? [6, 4] : undefined,
     value: (_plot, _value, _series, row) => text(values[index][row ?? newest]),
   }));
-  // A selection is the range of the times; a double click brings all of them back.
+  // A selection is the range of the times; a double click asks for all that have values.
+  const times = (_plot, low, high) => (low === at[0] && high === at.at(-1) ? [from, until] : [low, high]);
   const zoomed = ({ scales: { x: { min, max } } }, scale) => {
     if (scale !== "x") return;
     if (min === from && max === until) zooms.delete(id);
     else zooms.set(id, { min, max });
   };
   return {
-    height: HEIGHT, padding: [8, 32, 0, 0], series: [times, ...lines], hooks: { setScale: [zoomed] },
+    height: HEIGHT, padding: [8, 32, 0, 0], series: [pointed, ...lines], hooks: { setScale: [zoomed] },
     cursor: { drag: { x: true, y: false } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), timeZone),
-    scales: { x: { range: [from, until] }, left: fromZero, right: fromZero },
+    scales: { x: { range: times }, left: fromZero, right: fromZero },
     axes: [
-      { ...axis, space: 90, size: 32, values: (_plot, ticks) => ticks.map((at) => short.format(at * 1_000)) },
+      { ...axis, space: 90, size: 32, values: ({ scales }, ticks) => ticks.map((at) => short(scales.x).format(at * 1_000)) },
       { ...counts, scale: "left" },
       { ...counts, scale: "right", side: 1, grid: {}, show: series.some((one) => one.scale === "right") },
     ],

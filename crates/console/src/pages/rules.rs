@@ -277,12 +277,11 @@ impl ListedRules {
         }
         let table = table
             .text("Limit", |(_, rule, _)| html! { (rule_words::rule_grant(rule)) })
-            .text("Mode", |(_, rule, _)| mode(rule))
             .right("Per second", |(_, _, traffic)| html! { (rate(traffic.total.decisions())) })
             .right("Refused", |(_, _, traffic)| number(traffic.total.denied))
             .right("Share refused", |(_, _, traffic)| share_refused(&traffic.total))
             .text("In time", |(_, _, traffic)| traffic.spark())
-            .text("Algorithm", |(_, rule, _)| html! { (rule_words::algorithm(rule.algorithm())) })
+            .text("Mode", |(_, rule, _)| mode(rule))
             .text("From", |(project, rule, _)| from(visitor, project, rule));
         table.rows(rules)
     }

@@ -159,6 +159,7 @@ mod tests {
             top_key("blog", &[("user_id", "#5f3a")]),
             top_key("shop", &[]),
         ];
+        let key = keys.first().and_then(|top: &TopKey| top.key.clone());
         let top = TopKeysResponse { keys, ..TopKeysResponse::default() };
         let html = render(&visitor, &Ok(top)).into_string();
         assert!(html.contains("href=\"key?user_id=%3Cscript%3E"), "{html}");
@@ -168,7 +169,6 @@ mod tests {
         let none = render(&visitor, &Ok(TopKeysResponse::default())).into_string();
         assert!(none.contains("No key was refused"), "{none}");
         let verdict = Some(CheckResponse { rule: "pay".to_owned(), ..CheckResponse::default() });
-        let key = top.keys.first().and_then(|top| top.key.clone());
         let project_id = "shop".to_owned();
         let event = DecisionEvent { key, project_id, verdict, ..DecisionEvent::default() };
         let json = refusal(&visitor, event).to_string();
