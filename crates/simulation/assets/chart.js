@@ -58,7 +58,8 @@ function options({ id, dataset: { chart, range, zone } }, series, at, values) {
     value: (_plot, _value, _series, row) => text(values[index][row ?? newest]),
   }));
   // A selection is the range of the times; a double click asks for all that have values.
-  const times = (_plot, low, high) => (low === at[0] && high === at.at(-1) ? [from, until] : [low, high]);
+  const isAll = (low, high) => at.length === 1 || (low === at[0] && high === at.at(-1));
+  const times = (_plot, low, high) => (isAll(low, high) ? [from, until] : [low, high]);
   const zoomed = ({ scales: { x: { min, max } } }, scale) => {
     if (scale !== "x") return;
     if (min === from && max === until) zooms.delete(id);
