@@ -1,6 +1,8 @@
 // Writes times as the reader does. Everything works without it.
 const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+const span = new Intl.RelativeTimeFormat(undefined, { numeric: "always" });
+
 // Times in the sentence that says what was done.
 const UTC = /(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)/;
 
@@ -17,6 +19,13 @@ function markTimes(root) {
   }
 }
 
+function fromNow(at) {
+  const minutes = Math.round((at - Date.now()) / 60_000);
+  if (Math.abs(minutes) < 100) return span.format(minutes, "minute");
+  if (Math.abs(minutes) < 48 * 60) return span.format(Math.round(minutes / 60), "hour");
+  return span.format(Math.round(minutes / (24 * 60)), "day");
+}
+
 function localize(root) {
   markTimes(root);
   for (const element of root.querySelectorAll("time[datetime]")) {
@@ -24,6 +33,7 @@ function localize(root) {
     if (!Number.isNaN(at.getTime())) {
       element.title = element.textContent;
       element.textContent = time.format(at);
+      if (element.closest(".until")) element.textContent += `, ${fromNow(at)}`;
     }
   }
 }

@@ -77,6 +77,14 @@ impl FormFields {
         self
     }
 
+    /// Returns the fields with another value of one.
+    #[must_use]
+    pub(super) fn with(self, name: &str, value: &str) -> Self {
+        let mut fields = self.without(name);
+        fields.0.push((name.to_owned(), value.to_owned()));
+        fields
+    }
+
     /// Returns the number of a page of a list, from 1.
     ///
     /// # Errors

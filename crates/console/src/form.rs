@@ -72,6 +72,8 @@ pub(super) enum FieldKind {
     Limit(u64),
     /// One of a list.
     Choice(&'static [FieldChoice]),
+    /// A box with the value `on`.
+    Check,
 }
 
 /// A value of a list: in the form, in words, and in the JSON of the message.
@@ -151,7 +153,9 @@ impl Field {
             number.ok_or_else(|| must_be(&format!("must be 1 to {max}")))
         };
         Ok(match self.kind {
-            FieldKind::Hidden | FieldKind::RequestId | FieldKind::Text => Some(json!(text)),
+            FieldKind::Hidden | FieldKind::RequestId | FieldKind::Text | FieldKind::Check => {
+                Some(json!(text))
+            }
             FieldKind::Project => Some(json!(id_of(text))),
             FieldKind::HiddenNumber => {
                 let number = text.parse::<u64>().ok();
@@ -196,6 +200,14 @@ impl Field {
             FieldKind::Hidden | FieldKind::HiddenNumber | FieldKind::Project => {
                 // Of a refused form, too: its visitor has seen the state of now.
                 return html! { input type="hidden" name=(self.name) value=(place.first(self.name)); };
+            }
+            FieldKind::Check => {
+                return html! {
+                    label.check {
+                        input type="checkbox" name=(self.name) value="on" checked[value == "on"];
+                        (self.label)
+                    }
+                };
             }
             FieldKind::Choice(all) => html! {
                 select id=(id) name=(self.name) aria-invalid=[invalid] aria-describedby=[described] {
@@ -249,6 +261,11 @@ impl Form {
 
     pub(super) const fn hint(self, hint: &'static str) -> Self {
         Self { hint, ..self }
+    }
+
+    /// Leaves out the last field.
+    pub(super) fn without_last(self) -> Self {
+        Self { fields: self.fields.split_last().map_or(self.fields, |(_, others)| others), ..self }
     }
 
     /// Sets the class of the button.

@@ -96,7 +96,7 @@ impl Frame {
         let has_audit = admin.everywhere || !admin.projects.is_empty();
         let shown = super::pages::ALL.into_iter().filter(|(page, name)| match *page {
             "instances" => self.visitor.sees_instances(),
-            "audit" => has_audit,
+            "audit" | "exceptions" => has_audit,
             _ => !name.is_empty(),
         });
         html! {

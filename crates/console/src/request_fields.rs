@@ -39,6 +39,13 @@ pub(super) fn request(fields: &FormFields) -> Result<CheckRequest, PageError> {
 pub(super) fn request_inputs(fields: &FormFields) -> Markup {
     html! {
         (search_input(("user_id", "User id", "text", fields.get("user_id"))))
+        (further_inputs(fields))
+    }
+}
+
+/// Shows the inputs but for the user id.
+pub(super) fn further_inputs(fields: &FormFields) -> Markup {
+    html! {
         (search_input(("resource", "Resource", "text", fields.get("resource"))))
         div {
             label for="attributes" { "Attributes (name=value)" }

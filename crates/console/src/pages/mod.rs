@@ -2,6 +2,7 @@
 
 pub(super) mod audit;
 pub(super) mod change;
+pub(super) mod exceptions;
 pub(super) mod history;
 pub(super) mod instances;
 pub(super) mod key;
@@ -15,12 +16,13 @@ pub(super) mod rules;
 pub const HOME: &str = "now";
 /// Every page that a sign-in may lead to, with its name in the navigation; empty for those that other
 /// pages lead to.
-pub(super) const ALL: [(&str, &str); 10] = [
+pub(super) const ALL: [(&str, &str); 11] = [
     (HOME, "Now"),
     ("instances", "Instances"),
     ("rules", "Rules"),
     ("rule", ""),
-    ("key", "Key"),
+    ("key", "Look up"),
+    ("exceptions", "Exceptions"),
     ("projects", "Projects"),
     ("project", ""),
     ("change", ""),

@@ -3,8 +3,8 @@
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    Change, ClearOverrideRequest, KeyState, OverrideKind, RefundRequest, ResetRequest,
-    SetOverrideRequest,
+    BanKeyRequest, BanKeyResponse, Change, ClearOverrideRequest, InspectRequest, KeyState,
+    OverrideKind, RefundRequest, ResetRequest, SetOverrideRequest,
 };
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -12,9 +12,9 @@ use tonic::metadata::MetadataMap;
 
 use super::render::KeyPage;
 use super::{FoundKeys, MetKey, link, page, selector};
-use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
+use crate::calls::{CHANGE_TIME, READ_TIME, everywhere, id_of, replayed, warning, within};
 use crate::fields::FormFields;
-use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
+use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::page_error::PageError;
 use crate::text::{grouped, time_text};
 use crate::visit::{Visit, Visitor};
@@ -25,6 +25,10 @@ const MAX_UNITS: u64 = 999_999_999_999_999;
 const SEARCH: Field = Field::new("search", "", FieldKind::Hidden);
 const RULE: Field = Field::new("of_rule", "", FieldKind::Hidden);
 const KIND: &str = "change";
+const BAN_ON_ALL: &str = "ban-project";
+const SET_LIMIT: &str = "set-limit";
+/// Most names of rules in a sentence.
+const MAX_NAMED: usize = 5;
 const UNITS: Field =
     Field::new("units", "units", FieldKind::Units(u32::MAX as u64)).labelled("Units").example("10");
 const LIMIT: Field = Field::new("limit", "grant.limit", FieldKind::Limit(MAX_UNITS))
@@ -32,8 +36,14 @@ const LIMIT: Field = Field::new("limit", "grant.limit", FieldKind::Limit(MAX_UNI
     .example("500");
 const BURST: Field = Field::new("burst", "grant.burst", FieldKind::OptionalUnits(MAX_UNITS))
     .labelled("Most at once, if another number");
+/// Usual times until the end, the first of which is preselected.
+const LASTS: [FieldChoice; 3] =
+    [("1h", "1 hour", ""), ("15m", "15 minutes", ""), ("1d", "1 day", "")];
+const LAST: Field = Field::new("lasts", "", FieldKind::Choice(&LASTS)).labelled("Ends after");
 const TTL: Field =
-    Field::new("ttl", "ttl", FieldKind::Ttl(366)).labelled("Ends after").example("12h");
+    Field::new("ttl", "ttl", FieldKind::Ttl(366)).labelled("Another time, instead").example("12h");
+const REFILL: Field =
+    Field::new("refill", "", FieldKind::Check).labelled("and give back what was used");
 const REASON: Field = Field::NEEDED_REASON;
 const REQUEST_ID: Field = Field::REQUEST_ID;
 
@@ -45,7 +55,7 @@ struct KeyChange {
 }
 
 /// All changes: their names, titles, messages, fields, buttons and hints.
-static ALL: [KeyChange; 6] = [
+static ALL: [KeyChange; 7] = [
     KeyChange::new(
         ("reset", "Reset", "ResetRequest"),
         &[SEARCH, RULE, REQUEST_ID, REASON],
@@ -60,9 +70,17 @@ static ALL: [KeyChange; 6] = [
     ),
     KeyChange::new(
         ("ban", "Ban", "SetOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, TTL, REASON],
+        &[SEARCH, RULE, REQUEST_ID, LAST, TTL, REASON],
         "Ban this key",
         "Refuses every request of this key until the end.",
+    )
+    .danger(),
+    KeyChange::new(
+        (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
+        &[SEARCH, RULE, LAST, TTL, REASON],
+        "Ban on all rules",
+        "On each rule with `overridable: true` that is keyed by these parts. Rules that are made later are \
+         not covered.",
     )
     .danger(),
     KeyChange::new(
@@ -72,10 +90,10 @@ static ALL: [KeyChange; 6] = [
         "Requests count again from now on.",
     ),
     KeyChange::new(
-        ("set-limit", "Another limit", "SetOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, TTL, REASON],
+        (SET_LIMIT, "Raise the limit", "SetOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
         "Set the limit",
-        "For this key alone, in the window of the rule, until the end.",
+        "Or lower it: for this key alone, in the window of the rule, until the end.",
     ),
     KeyChange::new(
         ("clear-limit", "End the other limit", "ClearOverrideRequest"),
@@ -145,12 +163,85 @@ async fn make(
     if rule.is_empty() || fields.get(REQUEST_ID.name).is_empty() {
         return Err(PageError::invalid("the form must be that of a key: load the page again"));
     }
+    fields.check()?;
+    let is_typed = !fields.get(TTL.name).trim().is_empty();
+    let with_end = fields.clone().with(TTL.name, fields.get(LAST.name));
+    let fields = if is_typed { fields } else { &with_end };
+    if of.name == BAN_ON_ALL {
+        return ban_on_all(visitor, fields, search, of).await;
+    }
     let (changed, warning) = send(visitor, fields, search, of).await?;
     // A long answer is repeated without its keys.
     if changed.before.is_empty() && !changed.replayed {
         return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
     }
-    Ok(outcome(of.name, rule, &changed) + &warning)
+    let refill = if of.name == SET_LIMIT && fields.get(REFILL.name) == "on" {
+        match refill(visitor, fields, search).await {
+            Ok(()) => " What was used is given back.".to_owned(),
+            Err(error) => format!(
+                " But what was used is not given back: {} Reset the key for that.",
+                error.sentence()
+            ),
+        }
+    } else {
+        String::new()
+    };
+    Ok(outcome(of.name, rule, &changed) + &refill + &warning)
+}
+
+/// Resets the key of a form that has set its limit.
+async fn refill(
+    visitor: &Visitor,
+    fields: &FormFields,
+    search: &FormFields,
+) -> Result<(), PageError> {
+    let request = ResetRequest {
+        selector: Some(selector(search, fields.get(RULE.name))?),
+        reason: fields.get(REASON.name).to_owned(),
+        request_id: format!("{}-reset", fields.get(REQUEST_ID.name)),
+    };
+    visitor.admin().reset(within(CHANGE_TIME, request)).await?;
+    Ok(())
+}
+
+/// Bans the key of a form on all rules of its project that are keyed as the one of the form.
+async fn ban_on_all(
+    visitor: &Visitor,
+    fields: &FormFields,
+    search: &FormFields,
+    of: &KeyChange,
+) -> Result<String, PageError> {
+    let typed: BanKeyRequest = of.form.message(fields)?;
+    let inspect = InspectRequest { selector: Some(selector(search, fields.get(RULE.name))?) };
+    let keys = visitor.admin().inspect(within(READ_TIME, inspect)).await?.into_inner().keys;
+    let key = keys.into_iter().next().and_then(|state| state.key);
+    let parts = key.unwrap_or_default().parts;
+    let project_id = id_of(search.get("project")).to_owned();
+    let request = BanKeyRequest { project_id, parts, ..typed };
+    let banned = visitor.admin().ban_key(within(CHANGE_TIME, request)).await?;
+    let warning = warning(visitor, banned.metadata());
+    Ok(ban_outcome(banned.get_ref()) + &warning)
+}
+
+/// Returns what became of each rule of a project.
+fn ban_outcome(banned: &BanKeyResponse) -> String {
+    let parts = [
+        ("The key is banned on", &banned.banned),
+        ("It was banned before on", &banned.banned_before),
+        ("Not banned, since they are not overridable:", &banned.not_overridable),
+        ("Keyed otherwise, so not looked at:", &banned.keyed_otherwise),
+    ];
+    let parts = parts.iter().filter(|(_, rules)| !rules.is_empty()).map(|(what, rules)| {
+        let named = rules[..rules.len().min(MAX_NAMED)].join(", ");
+        let more = rules.len().saturating_sub(MAX_NAMED);
+        let more =
+            if more > 0 { format!(" and {} more", grouped(more as u64)) } else { String::new() };
+        format!("{what} {named}{more}. ")
+    });
+    let none = if banned.banned.is_empty() { "No ban was set. " } else { "" };
+    let everywhere = everywhere(banned.everywhere_by.as_ref());
+    let parts: String = parts.collect();
+    format!("{none}{parts}Rules that are made later are not covered.{everywhere}")
 }
 
 /// Sends the change of a form. Returns its effect, and what the service warns of.
@@ -176,7 +267,7 @@ async fn send(
             let made_by = client.refund(within(CHANGE_TIME, request)).await?;
             made(made_by.metadata(), made_by.get_ref().change.clone())
         }
-        "ban" | "set-limit" => {
+        "ban" | SET_LIMIT => {
             let typed: SetOverrideRequest = of.form.message(fields)?;
             let banned = Grant { kind: Some(Kind::Banned(true)), burst: 0 };
             let grant = Some(typed.grant.unwrap_or(banned));
@@ -206,7 +297,7 @@ fn outcome(name: &str, rule: &str, change: &Change) -> String {
         "refund" => format!("Units of the key of rule {rule} are refunded{used}."),
         "ban" => format!("The key of rule {rule} is banned{}.", until(change, true)),
         "unban" => format!("The key of rule {rule} is not banned any more."),
-        "set-limit" => {
+        SET_LIMIT => {
             format!("The key of rule {rule} has another limit{}.", until(change, false))
         }
         _ => format!("The key of rule {rule} has the limit of the rule again."),
@@ -237,7 +328,9 @@ impl KeyPage {
             })
         };
         let may_override = is_admin && met.rule.overridable;
+        let parts = met.met.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
         let shown = ALL.iter().filter(|of| match of.name {
+            BAN_ON_ALL => may_override && is_operator && !parts.is_empty(),
             "unban" => may_override && has(true),
             "clear-limit" => may_override && has(false),
             _ if of.needs_admin() => may_override,
@@ -245,7 +338,7 @@ impl KeyPage {
         });
         html! {
             @if is_operator || may_override {
-                div.changes { @for of in shown { (self.form(position, met, of)) } }
+                div.changes { @for of in shown { (self.form(position, met, of, found)) } }
             }
             @if is_admin && !may_override {
                 p.hint { "Bans and other limits need a rule with " code { "overridable: true" } "." }
@@ -253,18 +346,21 @@ impl KeyPage {
         }
     }
 
-    fn form(&self, position: usize, met: &MetKey, of: &KeyChange) -> Markup {
+    fn form(&self, position: usize, met: &MetKey, of: &KeyChange, found: &FoundKeys) -> Markup {
         let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&of.form));
         let refused = refused.filter(is_of_rule);
         let prefix = format!("{}-{position}-", of.name);
-        let link = link(&self.search);
+        let link = link(&self.asked);
+        // Giving back is for another role than the limit.
+        let is_alone = of.name == SET_LIMIT && !found.is_operator;
+        let form = if is_alone { of.form.without_last() } else { of.form };
         let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
         let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
         html! {
             details id={ (prefix) "form" } open[refused.is_some()] {
                 summary { (of.title) }
-                (of.form.render("", &place))
+                (form.render("", &place))
             }
         }
     }

@@ -1,13 +1,17 @@
-//! Keys: what one id has used of each rule that it meets, and changes of that.
+//! Look up: what refuses one id, what it has used of each rule that it meets, and changes of that.
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `render` | the page |
+//! | `choices` | the form of a search |
+//! | `lately` | the keys of a user id that were refused in the last hour |
 //! | `change` | the forms of changes, and from a form to the change |
 //!
-//! An id is looked for by a request that has it, or by the id of a key: the fields of the query.
+//! An id is looked for by itself, by a request that has it, or by the id of a key: the fields of the query.
 
 mod change;
+pub(super) mod choices;
+mod lately;
 mod render;
 
 pub(crate) use change::change;
@@ -47,27 +51,48 @@ async fn page(
     search: Result<FormFields, PageError>,
     refused: Option<RefusedForm>,
 ) -> Response {
-    let (search, found) = match search {
-        Err(error) => (FormFields::default(), Some(Err(error))),
-        Ok(search) if is_given(&search) => {
-            let found = find(&visit.visitor, &search).await;
-            (search, Some(found))
-        }
+    let (search, invalid) = match search {
         Ok(search) => (search, None),
+        Err(error) => (FormFields::default(), Some(error)),
     };
+    let (visitor, asked) = (&visit.visitor, asked(&visit.visitor, &search));
+    let found = async {
+        match invalid {
+            Some(error) => Some(Err(error)),
+            None if is_given(&search) => Some(find(visitor, &asked).await),
+            None => None,
+        }
+    };
+    let lately = async {
+        let is_of_user = !search.get("user_id").is_empty() && search.get("id").is_empty();
+        if is_of_user { Some(lately::read(visitor, &search).await) } else { None }
+    };
+    let choices = choices::read(visit, search.get("project"));
+    let (found, lately, choices) = tokio::join!(found, lately, choices);
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
         (None, Some(Err(error))) => error.status,
         (None, Some(Ok(found))) if found.store_problem.is_some() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
     };
-    let page = render::KeyPage { frame: visit.frame("key"), search, found, refused };
+    let frame = visit.frame("key");
+    let page = render::KeyPage { frame, search, choices, lately, asked, found, refused };
     visit.console.page(status, move || page.render()).await
 }
 
 /// Returns `true` if there is something to look for.
 fn is_given(search: &FormFields) -> bool {
     REQUEST_FIELDS.iter().chain(&["id"]).any(|name| !search.get(name).is_empty())
+}
+
+/// Returns the search with the project of its request: without a choice the unnamed one, or else a project
+/// of the visitor.
+fn asked(visitor: &Visitor, search: &FormFields) -> FormFields {
+    let own = visitor.first_project().filter(|_| !visitor.sees_instances());
+    match own {
+        Some(own) if search.get("project").is_empty() => search.clone().with("project", &own),
+        _ => search.clone(),
+    }
 }
 
 /// Returns the keys that are looked for: of one rule, or of every rule that the request meets.

@@ -7,13 +7,14 @@ use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
+use super::choices::Choices;
+use super::lately::Lately;
 use super::{FoundKeys, MetKey, link};
-use crate::fields::{FormFields, search_form, search_input};
+use crate::fields::FormFields;
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::pages::audit;
-use crate::request_fields::request_inputs;
 use crate::rule_words;
 use crate::text::{foreign, number, time, wait};
 
@@ -22,6 +23,11 @@ use crate::text::{foreign, number, time, wait};
 pub(super) struct KeyPage {
     pub(super) frame: Frame,
     pub(super) search: FormFields,
+    pub(super) choices: Choices,
+    /// The keys of the user id that were refused lately; `None` without one.
+    pub(super) lately: Option<Result<Lately, PageError>>,
+    /// The search with the project of its request.
+    pub(super) asked: FormFields,
     /// `None` before a search.
     pub(super) found: Option<Result<FoundKeys, PageError>>,
     /// The change that was refused.
@@ -33,10 +39,11 @@ impl KeyPage {
         let content = html! {
             @if let Some(refused) = &self.refused { (refused.notice()) }
             (self.search_form())
+            (self.lately())
             @match &self.found {
                 None => p.notice {
-                    "Type the user id of a request, and its resource and attributes if rules use them. \
-                     You see every rule that it meets, and what is used and left. Nothing is counted."
+                    "Type the user id. You see every rule that has refused it in the last hour, what is used \
+                     and left, and what a request would get. Nothing is counted."
                 },
                 Some(Err(error)) => @if self.refused.as_ref().is_none_or(|refused| refused.error != *error) {
                     (failure(&error.problem))
@@ -44,24 +51,19 @@ impl KeyPage {
                 Some(Ok(found)) => (self.found(found)),
             }
         };
-        self.frame.page("Key", &content)
+        self.frame.page("Look up", &content)
     }
 
-    fn search_form(&self) -> Markup {
-        let (search, visitor) = (&self.search, &self.frame.visitor);
-        let first = visitor.first_project().filter(|_| !visitor.sees_instances());
-        let project = match (search.get("project"), self.found.is_some()) {
-            ("", false) => first.unwrap_or_default(),
-            (project, _) => project.to_owned(),
-        };
-        let more = html! {
-            (request_inputs(search))
-            (search_input(("rule", "Only this rule", "text", search.get("rule"))))
-            @if !search.get("id").is_empty() {
-                (search_input(("id", "Id of its key", "text", search.get("id"))))
+    fn lately(&self) -> Markup {
+        let Some(lately) = &self.lately else { return html! {} };
+        html! {
+            h2 { "Refused or near the limit in the last hour" }
+            @match lately {
+                Ok(lately) => (lately.render(self.search.get("user_id"))),
+                Err(_) if !self.frame.visitor.sees_instances() => p.notice { "Not known." },
+                Err(error) => p.notice { "Not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
             }
-        };
-        search_form("key", &[("project", "Project (_ for none)", "text", &project)], &more)
+        }
     }
 
     fn found(&self, found: &FoundKeys) -> Markup {
@@ -70,7 +72,7 @@ impl KeyPage {
                 p.problem role="alert" {
                     "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
                      Bans and other limits that were set for the key are not known. "
-                    a href=(link(&self.search)) { "Try again" }
+                    a href=(link(&self.asked)) { "Try again" }
                 }
             }
             @if let Some(outlook) = &found.outlook {
@@ -80,11 +82,19 @@ impl KeyPage {
                     Checked::Error(_) => (false, ""),
                 };
                 p.summary {
-                    "A request would be "
+                    "A request "
+                    @if self.search.get("project").is_empty() && self.lately.is_some() {
+                        @match &*found.project {
+                            "" => "without an API key ",
+                            project => { "of the project " (foreign(project)) " " }
+                        }
+                    }
+                    @if self.asked.get("resource").is_empty() { "without resource " }
+                    "would be "
                     @if is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
                     @if rule.is_empty() { ": no rule is enforced for it." }
                     @else { " by rule " (rule_link(found, rule)) "." }
-                    " " a href=(link(&self.search)) { "Reload" }
+                    " " a href=(link(&self.asked)) { "Reload" }
                 }
             }
             @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }

@@ -69,7 +69,7 @@ impl ProjectPage {
         let table = Table::<ApiKey>::new("API keys", caption)
             .text("Key", |key| {
                 html! {
-                    (foreign(&key.id))
+                    span id={ "key-" (key.id) } { (foreign(&key.id)) }
                     @if !key.display_name.is_empty() { br; span.muted.remark { (foreign(&key.display_name)) } }
                 }
             })
@@ -103,7 +103,8 @@ impl ProjectPage {
                 &FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused },
             )
         };
-        let is_open = refused(&ROTATE_KEY).is_some() || refused(&REVOKE_KEY).is_some();
+        let is_refused = refused(&ROTATE_KEY).is_some() || refused(&REVOKE_KEY).is_some();
+        let is_open = is_refused || self.shown_key == key.id;
         html! {
             @if key.state() == State::Active {
                 details id={ "change-" (key.id) } open[is_open] {

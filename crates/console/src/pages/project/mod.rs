@@ -43,6 +43,8 @@ struct ProjectPage {
     /// Whether the visitor may change the project.
     is_admin: bool,
     refused: Option<RefusedForm>,
+    /// Id of the API key that the visitor looks for; empty without one.
+    shown_key: String,
 }
 
 /// Shows a project.
@@ -65,7 +67,8 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
         Err(error) => return console.refuse(error).await,
     };
     let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
-    let page = ProjectPage { frame, project, keys, by, usage, is_admin, refused };
+    let shown_key = visit.fields.get("key").to_owned();
+    let page = ProjectPage { frame, project, keys, by, usage, is_admin, refused, shown_key };
     let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
     console.page(status, move || page.render()).await
 }

@@ -17,9 +17,7 @@ pub(crate) use mode::set_mode;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{
-    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
-};
+use rlaas_proto::ratelimit::admin::v1::{GetRuleRequest, ProjectRule, WatchStatsRequest};
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
@@ -50,7 +48,7 @@ struct RulePage {
     written: Option<ProjectRule>,
     numbers: RuleNumbers,
     shown_top: top::ShownTop,
-    top: Result<TopKeysResponse, PageError>,
+    top: Result<top::CountedKeys, PageError>,
     /// The mode that was refused.
     refused: Option<RefusedForm>,
     /// Whether the visitor may try requests.

@@ -1,5 +1,7 @@
 //! The keys of a rule with the highest counts: in clear with the role `operate`, else hashed.
 
+use std::collections::HashSet;
+
 use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
@@ -8,6 +10,7 @@ use super::{RulePage, link_with};
 use crate::calls::within;
 use crate::fields::{FormFields, Link};
 use crate::page_error::PageError;
+use crate::pages::exceptions;
 use crate::pages::now::percent;
 use crate::rule_words::key_parts;
 use crate::table::Table;
@@ -37,6 +40,13 @@ pub(super) struct ShownTop {
     window: i64,
 }
 
+/// The keys with the highest counts, and the ids of those that are banned, as far as the visitor may know.
+#[derive(Debug)]
+pub(super) struct CountedKeys {
+    top: TopKeysResponse,
+    banned: HashSet<String>,
+}
+
 impl ShownTop {
     pub(super) fn parse(query: &FormFields) -> Result<Self, PageError> {
         let kind = chosen(&KINDS, query, "top")?;
@@ -49,7 +59,7 @@ impl ShownTop {
         visitor: &Visitor,
         project: &str,
         rule: &str,
-    ) -> Result<TopKeysResponse, PageError> {
+    ) -> Result<CountedKeys, PageError> {
         let request = TopKeysRequest {
             project_id: project.to_owned(),
             rule: rule.to_owned(),
@@ -58,7 +68,14 @@ impl ShownTop {
             max_keys: MAX_KEYS,
             ..TopKeysRequest::default()
         };
-        Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+        let mut client = visitor.admin();
+        let bans = async {
+            let read = tokio::time::timeout(MAX_TIME, exceptions::bans(visitor, project, rule));
+            if visitor.is_admin(project) { read.await.ok()?.ok() } else { None }
+        };
+        let (top, bans) = tokio::join!(client.top_keys(within(MAX_TIME, request)), bans);
+        let banned = bans.into_iter().flatten().filter_map(|ban| Some(ban.key?.id)).collect();
+        Ok(CountedKeys { top: top?.into_inner(), banned })
     }
 }
 
@@ -101,15 +118,15 @@ impl RulePage {
             @match &self.top {
                 Err(_) if !self.frame.visitor.sees_instances() => p.notice { "Keys are not known." },
                 Err(error) => p.notice { "Keys are not known: " (foreign(&error.problem)) "." },
-                Ok(top) => {
-                    (self.keys(top))
-                    @if self.frame.visitor.sees_instances() { (coverage(top)) }
+                Ok(counted) => {
+                    (self.keys(counted))
+                    @if self.frame.visitor.sees_instances() { (coverage(&counted.top)) }
                 }
             }
         }
     }
 
-    fn keys(&self, top: &TopKeysResponse) -> Markup {
+    fn keys(&self, CountedKeys { top, banned }: &CountedKeys) -> Markup {
         let count = match self.shown_top.kind {
             TopKind::NearLimit => "Allowed near the limit",
             TopKind::Used => "Units taken",
@@ -122,7 +139,10 @@ impl RulePage {
             }
         };
         let table = Table::<TopKey>::new("keys", &caption)
-            .text("Key", |key| self.key(key))
+            .text("Key", |key| {
+                let is_banned = key.key.as_ref().is_some_and(|key| banned.contains(&key.id));
+                html! { (self.key(key)) @if is_banned { " " span.bad { "banned" } } }
+            })
             .right(count, |key| number(key.count))
             .right("Share", |key| html! { (percent(key.count.min(top.total), top.total)) });
         html! {

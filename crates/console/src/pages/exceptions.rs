@@ -1,0 +1,371 @@
+//! Exceptions: the bans and other limits of keys in force, and their end.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::{
+    ClearOverrideRequest, KeyOverride, KeyRef, ListOverridesRequest, OverrideKind, Selector,
+};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+
+use super::key::choices::{self, Choices};
+use crate::calls::{
+    CHANGE_TIME, EVERY_PROJECT, READ_TIME, everywhere, field_of, id_of, warning, within,
+};
+use crate::fields::{FormFields, Link};
+use crate::form::{Field, Form, FormPlace, RefusedForm};
+use crate::layout::{Frame, failure};
+use crate::page_error::PageError;
+use crate::rule_words::{key_parts, rule_link};
+use crate::table::Table;
+use crate::text::{foreign, grouped, number, time};
+use crate::visit::{Visit, Visitor};
+
+/// Overrides after which a page ends.
+const PAGE_SIZE: usize = 100;
+/// Most calls for a page.
+const MAX_CALLS: usize = 20;
+/// The fields of a search. Empty ones limit nothing.
+const SEARCH: [&str; 2] = ["project", "kind"];
+const BAN: &str = "ban";
+const GRANT: &str = "limit";
+/// The button of an exception, whose value names it.
+const END_IT: &str = "end";
+const REASON: Field = Field::NEEDED_REASON;
+static END: Form = Form::new(("exceptions", "ClearOverrideRequest"), &[REASON], "");
+
+/// An override, or the bans of one key on several rules of a project.
+type Exception = Vec<KeyOverride>;
+
+/// A page of exceptions, and the token of the next one.
+struct Exceptions {
+    frame: Frame,
+    search: FormFields,
+    choices: Choices,
+    found: Result<(Vec<Exception>, String), PageError>,
+    refused: Option<RefusedForm>,
+}
+
+/// Shows the exceptions that a visitor looks for.
+pub(crate) async fn show(visit: Visit) -> Response {
+    let search = visit.fields.clone();
+    respond(&visit, search, None).await
+}
+
+/// Ends an exception.
+pub(crate) async fn end(visit: Visit) -> Response {
+    let Visit { visitor, fields, .. } = &visit;
+    let search = FormFields::parse(fields.get("search").as_bytes()).unwrap_or_default();
+    match try_end(visitor, fields).await {
+        Ok(outcome) => visitor.done(Link::like("exceptions", &search, &SEARCH), &outcome),
+        Err(error) => {
+            let refused = END.refused(fields.clone(), error);
+            respond(&visit, search, Some(refused)).await
+        }
+    }
+}
+
+async fn respond(visit: &Visit, search: FormFields, refused: Option<RefusedForm>) -> Response {
+    let choices = choices::read(visit, "");
+    let (choices, found) = tokio::join!(choices, list(&visit.visitor, &search));
+    let problem = refused.as_ref().map(|refused| &refused.error).or(found.as_ref().err());
+    let status = problem.map_or(StatusCode::OK, |error| error.status);
+    let frame = visit.frame("exceptions");
+    let page = Exceptions { frame, search, choices, found, refused };
+    visit.console.page(status, move || page.render()).await
+}
+
+async fn list(
+    visitor: &Visitor,
+    search: &FormFields,
+) -> Result<(Vec<Exception>, String), PageError> {
+    search.check()?;
+    if !visitor.is_admin_of_all() && visitor.admin.projects.is_empty() {
+        return Err(PageError::forbidden("admin"));
+    }
+    let kind = match search.get("kind") {
+        "" => OverrideKind::Unspecified,
+        BAN => OverrideKind::Ban,
+        GRANT => OverrideKind::Grant,
+        _ => return Err(PageError::invalid(format!("kind must be {BAN} or {GRANT}"))),
+    };
+    let project = search.get("project");
+    let request = ListOverridesRequest {
+        project_id: if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned(),
+        page_size: i32::try_from(PAGE_SIZE).unwrap_or_default(),
+        page_token: search.get("page").to_owned(),
+        kind: kind.into(),
+        ..ListOverridesRequest::default()
+    };
+    let (found, next) = read(visitor, request, PAGE_SIZE).await?;
+    Ok((by_key(found), next))
+}
+
+/// Reads overrides until there are enough: pages of the service may be empty. Returns the token of the
+/// next page too.
+async fn read(
+    visitor: &Visitor,
+    mut request: ListOverridesRequest,
+    enough: usize,
+) -> Result<(Vec<KeyOverride>, String), PageError> {
+    let mut found = Vec::new();
+    for _ in 0..MAX_CALLS {
+        let page = visitor.admin().list_overrides(within(READ_TIME, request.clone())).await?;
+        let page = page.into_inner();
+        found.extend(page.overrides);
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() || found.len() >= enough {
+            break;
+        }
+    }
+    Ok((found, request.page_token))
+}
+
+/// Returns the bans of a project: of one rule, or of all.
+pub(super) async fn bans(
+    visitor: &Visitor,
+    project: &str,
+    rule: &str,
+) -> Result<Vec<KeyOverride>, PageError> {
+    let request = ListOverridesRequest {
+        project_id: project.to_owned(),
+        page_size: 1_000,
+        rule: rule.to_owned(),
+        kind: OverrideKind::Ban.into(),
+        ..ListOverridesRequest::default()
+    };
+    Ok(read(visitor, request, usize::MAX).await?.0)
+}
+
+/// Returns overrides by project and key, the bans of one key together.
+fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
+    let mut exceptions = BTreeMap::<_, Exception>::new();
+    for one in found {
+        let parts = parts(&one);
+        let is_alone = !is_ban(&one) || parts.is_empty();
+        let alone = is_alone.then(|| (one.rule.clone(), id(&one).to_owned(), is_ban(&one)));
+        exceptions.entry((one.project_id.clone(), parts, alone)).or_default().push(one);
+    }
+    for bans in exceptions.values_mut() {
+        bans.sort_by(|a, b| a.rule.cmp(&b.rule));
+    }
+    exceptions.into_values().collect()
+}
+
+/// Returns the parts of a key by name: rules may have them in another order.
+fn parts(one: &KeyOverride) -> Vec<(String, Option<String>)> {
+    let parts = one.key.iter().flat_map(|key| &key.parts);
+    let mut parts: Vec<_> = parts.map(|part| (part.name.clone(), part.value.clone())).collect();
+    parts.sort_unstable();
+    parts
+}
+
+fn id(one: &KeyOverride) -> &str {
+    one.key.as_ref().map_or("", |key| &key.id)
+}
+
+fn is_ban(one: &KeyOverride) -> bool {
+    matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
+}
+
+/// Ends the exception of a button, on each of its rules, and returns what was done.
+async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
+    let of = FormFields::parse(fields.get(END_IT).as_bytes())?;
+    let project = visitor.admin_in(&of)?;
+    let typed: ClearOverrideRequest = END.message(fields)?;
+    let kind = if of.get("kind") == BAN { OverrideKind::Ban } else { OverrideKind::Grant };
+    let (rule, key) = (of.get("rule"), of.get("id"));
+    let mut keys = vec![(rule.to_owned(), key.to_owned())];
+    if !of.get("all").is_empty() {
+        // By rule, since one call for all has a bound, and is for rules without the ban too.
+        let all = by_key(bans(visitor, project, "").await?);
+        let same =
+            all.into_iter().find(|bans| bans.iter().any(|one| one.rule == rule && id(one) == key));
+        let gone = || PageError::not_found("the ban has ended by now: look at the list again");
+        let same = same.ok_or_else(gone)?;
+        keys = same.iter().map(|one| (one.rule.clone(), id(one).to_owned())).collect();
+    }
+    let (mut said, mut failed, all) = (String::new(), None, keys.len());
+    let mut ended = 0_usize;
+    for (rule, id) in keys {
+        let whose = Some(Whose::Key(KeyRef { id, ..KeyRef::default() }));
+        let selector = Some(Selector { whose, rule, project_id: project.to_owned() });
+        let request = ClearOverrideRequest { selector, kind: kind.into(), ..typed.clone() };
+        match visitor.admin().clear_override(within(CHANGE_TIME, request)).await {
+            Ok(cleared) => {
+                ended += 1;
+                let change = cleared.get_ref().change.as_ref();
+                let by = everywhere(change.and_then(|change| change.everywhere_by.as_ref()));
+                said = by + &warning(visitor, cleared.metadata());
+            }
+            Err(status) => failed = Some(PageError::from(status)),
+        }
+    }
+    match failed {
+        None if all == 1 => Ok(format!("The exception of rule {rule} is ended.{said}")),
+        None => Ok(format!("The bans on {} rules are ended.{said}", grouped(all as u64))),
+        Some(error) if ended == 0 => Err(error),
+        Some(error) => {
+            Ok(format!("{ended} of {all} bans are ended; the others are not: {}", error.sentence()))
+        }
+    }
+}
+
+impl Exceptions {
+    fn render(&self) -> Markup {
+        let kinds = [("", "Bans and other limits"), (BAN, "Bans"), (GRANT, "Other limits")];
+        let link = |page: &str| Link::like("exceptions", &self.search, &SEARCH).with("page", page);
+        let content = html! {
+            @if let Some(refused) = &self.refused { (refused.notice()) }
+            form.row method="get" action="exceptions" role="search" {
+                (self.choices.project(self.search.get("project")))
+                div {
+                    label for="kind" { "Kind" }
+                    select id="kind" name="kind" {
+                        @for (value, text) in kinds {
+                            option value=(value) selected[value == self.search.get("kind")] { (text) }
+                        }
+                    }
+                }
+                button.primary { "Show" }
+            }
+            @match &self.found {
+                Err(error) => (failure(&error.sentence())),
+                Ok((found, next)) => {
+                    @if found.is_empty() {
+                        p.notice { @if next.is_empty() { "No ban or other limit is in force." } @else { "None on this page." } }
+                    } @else { (self.form(found)) }
+                    @if !next.is_empty() { p { a rel="next" href=(link(next)) { "More exceptions" } } }
+                    @if !self.search.get("page").is_empty() { p { a href=(link("")) { "First page" } } }
+                }
+            }
+        };
+        self.frame.page("Exceptions", &content)
+    }
+
+    /// Shows the table in the form of its buttons: one reason for whichever is used.
+    fn form(&self, found: &[Exception]) -> Markup {
+        let link = Link::like("exceptions", &self.search, &SEARCH);
+        let values = [(REASON.name, "ended in the console")];
+        let refused = self.refused.as_ref();
+        let place = FormPlace { frame: &self.frame, prefix: "end-", values: &values, refused };
+        html! {
+            form.stack method="post" action="exceptions" {
+                (self.frame.secret())
+                input type="hidden" name="search" value=(link.query());
+                div.narrow-form { (REASON.render(&place)) }
+                (table(found))
+            }
+        }
+    }
+}
+
+fn table(found: &[Exception]) -> Markup {
+    let latest = |of: &Exception| {
+        let ends = |one: &&KeyOverride| one.expires_at.map(|at| (at.seconds, at.nanos));
+        of.iter().max_by_key(ends).cloned().unwrap_or_default()
+    };
+    let caption = "Bans and other limits in force, by project and key";
+    let table = Table::<Exception>::new("exceptions", caption)
+        .text("Key", |of| key_link(&of[0]))
+        .text("Rule", rules)
+        .text("Project", |of| foreign(field_of(&of[0].project_id)))
+        .text("What", |of| what(&of[0]))
+        .text("Ends", |of| html! { span.until { (time(latest(of).expires_at.as_ref())) } })
+        .wide("Why", |of| foreign(&latest(of).reason))
+        .text("Who", |of| foreign(&latest(of).actor))
+        .text("End", end_button);
+    table.rows(found)
+}
+
+fn key_link(one: &KeyOverride) -> Markup {
+    let parts = one.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
+    let link = Link::to("key").with("project", field_of(&one.project_id));
+    html! {
+        a href=(link.with("rule", &one.rule).with("id", id(one))) {
+            @if parts.is_empty() { (foreign(id(one))) } @else { (key_parts(parts)) }
+        }
+    }
+}
+
+fn rules(of: &Exception) -> Markup {
+    let link = |one: &KeyOverride| rule_link(&one.project_id, &one.rule);
+    html! {
+        @if let [one] = &**of { (link(one)) } @else {
+            details {
+                summary { (number(of.len() as u64)) " rules" }
+                @for one in of { div { (link(one)) " until " (time(one.expires_at.as_ref())) } }
+            }
+        }
+    }
+}
+
+fn what(one: &KeyOverride) -> Markup {
+    let grant = one.grant.unwrap_or_default();
+    let units = |units: i64| number(u64::try_from(units).unwrap_or_default());
+    html! {
+        @match grant.kind {
+            Some(Kind::Limit(limit)) => {
+                "limit " (units(limit))
+                @if grant.burst > 0 && grant.burst != limit { ", at most " (units(grant.burst)) " at once" }
+            },
+            Some(Kind::Unlimited(_)) => "unlimited",
+            Some(Kind::Banned(_)) | None => span.bad { "banned" },
+        }
+    }
+}
+
+fn end_button(of: &Exception) -> Markup {
+    let (one, is_group) = (&of[0], of.len() > 1);
+    let kind = if is_ban(one) { BAN } else { GRANT };
+    let value = Link::to("").with("project", field_of(&one.project_id)).with("rule", &one.rule);
+    let value = value.with("id", id(one)).with("kind", kind);
+    let value = value.with("all", if is_group { "1" } else { "" });
+    html! {
+        button name=(END_IT) value=(value.query()) {
+            @if is_group { "End all" } @else { "End it" }
+            span.hidden-text { " of key " (foreign(id(one))) " on rule " (foreign(&one.rule)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::KeyPart;
+    use rlaas_proto::ratelimit::v1::Grant;
+
+    use super::*;
+
+    fn one(rule: &str, kind: Kind, names: &[&str]) -> KeyOverride {
+        let part = |name: &&str| KeyPart { name: (*name).to_owned(), value: Some("v".to_owned()) };
+        let parts = names.iter().map(part).collect();
+        KeyOverride {
+            rule: rule.to_owned(),
+            key: Some(KeyRef { parts, id: names.concat(), ..KeyRef::default() }),
+            grant: Some(Grant { kind: Some(kind), burst: 0 }),
+            ..KeyOverride::default()
+        }
+    }
+
+    #[test]
+    fn bans_of_one_key_are_together_and_all_else_is_alone() {
+        let (ban, limit) = (Kind::Banned(true), Kind::Limit(5));
+        let elsewhere = KeyOverride { project_id: "shop".to_owned(), ..one("a", ban, &["x", "y"]) };
+        let found = by_key(vec![
+            one("b", ban, &["y", "x"]),
+            one("a", ban, &["x", "y"]),
+            one("c", limit, &["x", "y"]),
+            one("d", limit, &["x", "y"]),
+            one("e", ban, &["x"]),
+            one("f", ban, &[]),
+            one("g", ban, &[]),
+            elsewhere,
+        ]);
+        let rules =
+            found.iter().map(|of| of.iter().map(|one| &*one.rule).collect::<Vec<_>>().concat());
+        assert_eq!(rules.collect::<Vec<_>>(), ["f", "g", "e", "ab", "c", "d", "a"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! The form of a search: the user id first, then projects and rules to choose from.
+
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::v1::GetConfigRequest;
+
+use super::render::KeyPage;
+use crate::calls::{configuration, field_of, id_of};
+use crate::fields::{UNNAMED, search_input};
+use crate::pages::projects;
+use crate::request_fields::{REQUEST_FIELDS, further_inputs};
+use crate::text::visible;
+use crate::visit::Visit;
+
+/// Most projects or rules in a list: of more the name is typed.
+const MAX_LISTED: usize = 200;
+
+/// The projects of a visitor, and the rules of the chosen one. `None` if they are typed.
+#[derive(Debug, Default)]
+pub(in crate::pages) struct Choices {
+    projects: Option<Vec<String>>,
+    rules: Option<Vec<String>>,
+}
+
+/// Reads what there is to choose from. The project is empty if none is chosen.
+pub(in crate::pages) async fn read(visit: &Visit, project: &str) -> Choices {
+    let (visitor, project) = (visit.visitor.clone(), project.to_owned());
+    let read = async move {
+        let projects = projects::list(&visitor).await?;
+        let projects = projects.iter().map(|project| field_of(&project.id).to_owned()).collect();
+        if project.is_empty() {
+            return Ok(Choices { projects: listed(projects), rules: None });
+        }
+        let page_size = i32::try_from(MAX_LISTED + 1).unwrap_or_default();
+        let config = GetConfigRequest { page_size, ..GetConfigRequest::default() };
+        // A project that does not exist is said below the form.
+        let config = configuration(&visitor, id_of(&project), config).await.unwrap_or_default();
+        let rules = config.rules.into_iter().map(|rule| rule.name).collect();
+        Ok(Choices { projects: listed(projects), rules: listed(rules) })
+    };
+    visit.console.in_background(read).await.unwrap_or_default()
+}
+
+fn listed(mut names: Vec<String>) -> Option<Vec<String>> {
+    names.sort_unstable();
+    (names.len() <= MAX_LISTED).then_some(names)
+}
+
+impl Choices {
+    /// Shows the projects to choose from.
+    pub(in crate::pages) fn project(&self, chosen: &str) -> Markup {
+        choice(("project", "Project", "All projects"), self.projects.as_deref(), chosen)
+    }
+}
+
+impl KeyPage {
+    pub(super) fn search_form(&self) -> Markup {
+        let search = &self.search;
+        // The form begins another search: a key, and its rule, are not kept.
+        let is_of_key = !search.get("id").is_empty();
+        let rule = if is_of_key { "" } else { search.get("rule") };
+        let has_more = REQUEST_FIELDS[1..].iter().any(|name| !search.get(name).is_empty());
+        html! {
+            form.row method="get" action="key" role="search" {
+                (search_input(("user_id", "User id", "text", search.get("user_id"))))
+                (self.choices.project(search.get("project")))
+                @if !search.get("project").is_empty() || !rule.is_empty() {
+                    (choice(("rule", "Rule", "All rules"), self.choices.rules.as_deref(), rule))
+                }
+                button.primary { "Look up" }
+                details id="more" open[has_more] {
+                    summary { "More of the request" }
+                    div.row { (further_inputs(search)) }
+                }
+            }
+        }
+    }
+}
+
+/// Shows a list with its name, its label and the words for all; without options an input.
+fn choice(
+    (name, label, all): (&str, &str, &str),
+    options: Option<&[String]>,
+    chosen: &str,
+) -> Markup {
+    let Some(options) = options else {
+        return search_input((
+            name,
+            &format!("{label} (empty: {})", all.to_lowercase()),
+            "text",
+            chosen,
+        ));
+    };
+    let is_unknown = !chosen.is_empty() && !options.iter().any(|option| option == chosen);
+    html! {
+        div {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                option value="" { (all) }
+                @if is_unknown { option value=(chosen) selected { (visible(chosen)) } }
+                @for option in options {
+                    option value=(option) selected[option == chosen] {
+                        (visible(option)) @if option == UNNAMED { " (without an API key)" }
+                    }
+                }
+            }
+        }
+    }
+}
