@@ -140,7 +140,7 @@ pub(super) async fn bans(
     Ok(read(visitor, request, usize::MAX).await?.0)
 }
 
-/// Returns overrides by project and key, the bans of one key together.
+/// Returns overrides by project and key, the bans of one key together, that which ends last first.
 fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
     let mut exceptions = BTreeMap::<_, Exception>::new();
     for one in found {
@@ -150,7 +150,8 @@ fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
         exceptions.entry((one.project_id.clone(), parts, alone)).or_default().push(one);
     }
     for bans in exceptions.values_mut() {
-        bans.sort_by(|a, b| a.rule.cmp(&b.rule));
+        let end = |one: &KeyOverride| one.expires_at.map(|at| at.seconds);
+        bans.sort_by(|a, b| end(b).cmp(&end(a)).then_with(|| a.rule.cmp(&b.rule)));
     }
     exceptions.into_values().collect()
 }
@@ -167,7 +168,7 @@ fn id(one: &KeyOverride) -> &str {
     one.key.as_ref().map_or("", |key| &key.id)
 }
 
-fn is_ban(one: &KeyOverride) -> bool {
+pub(super) fn is_ban(one: &KeyOverride) -> bool {
     matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
 }
 
@@ -264,19 +265,15 @@ impl Exceptions {
 }
 
 fn table(found: &[Exception]) -> Markup {
-    let latest = |of: &Exception| {
-        let ends = |one: &&KeyOverride| one.expires_at.map(|at| (at.seconds, at.nanos));
-        of.iter().max_by_key(ends).cloned().unwrap_or_default()
-    };
     let caption = "Bans and other limits in force, by project and key";
     let table = Table::<Exception>::new("exceptions", caption)
         .text("Key", |of| key_link(&of[0]))
         .text("Rule", rules)
         .text("Project", |of| foreign(field_of(&of[0].project_id)))
         .text("What", |of| what(&of[0]))
-        .text("Ends", |of| html! { span.until { (time(latest(of).expires_at.as_ref())) } })
-        .wide("Why", |of| foreign(&latest(of).reason))
-        .text("Who", |of| foreign(&latest(of).actor))
+        .text("Ends", |of| html! { span.until { (time(of[0].expires_at.as_ref())) } })
+        .wide("Why", |of| foreign(&of[0].reason))
+        .text("Who", |of| foreign(&of[0].actor))
         .text("End", end_button);
     table.rows(found)
 }

@@ -338,7 +338,7 @@ impl KeyPage {
         });
         html! {
             @if is_operator || may_override {
-                div.changes { @for of in shown { (self.form(position, met, of, found)) } }
+                div.changes { @for of in shown { (self.form(position, met, of)) } }
             }
             @if is_admin && !may_override {
                 p.hint { "Bans and other limits need a rule with " code { "overridable: true" } "." }
@@ -346,14 +346,15 @@ impl KeyPage {
         }
     }
 
-    fn form(&self, position: usize, met: &MetKey, of: &KeyChange, found: &FoundKeys) -> Markup {
+    fn form(&self, position: usize, met: &MetKey, of: &KeyChange) -> Markup {
         let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&of.form));
         let refused = refused.filter(is_of_rule);
         let prefix = format!("{}-{position}-", of.name);
         let link = link(&self.asked);
         // Giving back is for another role than the limit.
-        let is_alone = of.name == SET_LIMIT && !found.is_operator;
+        let is_operator = self.frame.visitor.is_operator(id_of(self.asked.get("project")));
+        let is_alone = of.name == SET_LIMIT && !is_operator;
         let form = if is_alone { of.form.without_last() } else { of.form };
         let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
         let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };

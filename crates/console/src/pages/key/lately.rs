@@ -6,14 +6,13 @@ use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{
-    InspectRequest, KeyRef, KeyState, RuleRef, Selector, TopKey, TopKeysRequest, TopKeysResponse,
-    TopKind,
+    InspectRequest, KeyRef, KeyState, Selector, TopKey, TopKeysRequest, TopKeysResponse, TopKind,
 };
-use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use crate::calls::{EVERY_PROJECT, field_of, id_of, within};
 use crate::fields::{FormFields, Link};
 use crate::page_error::PageError;
+use crate::pages::exceptions::is_ban;
 use crate::rule_words::{key_parts, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number, time, wait};
@@ -35,12 +34,8 @@ pub(super) struct Lately {
     left_out: usize,
     /// Most by which a count may be too high.
     error: u64,
-    /// Instances that were not counted.
-    missing: usize,
-    /// Rules that do not know users.
-    keyed_otherwise: Vec<RuleRef>,
-    /// Number of further ones.
-    rules_left_out: u32,
+    /// The answer of those that were refused, without its keys.
+    denied: TopKeysResponse,
 }
 
 /// A key with what happened in the time, and its state.
@@ -83,17 +78,9 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Latel
 
 impl Lately {
     /// Merges the counts of keys: of one rule, or of all if its name is empty.
-    fn new(denied: TopKeysResponse, near: TopKeysResponse, rule: &str) -> Self {
-        let coverage = denied.coverage.unwrap_or_default();
-        let mut lately = Self {
-            keys: Vec::new(),
-            left_out: 0,
-            error: 0,
-            missing: coverage.missing.len(),
-            keyed_otherwise: denied.keyed_otherwise,
-            rules_left_out: denied.keyed_otherwise_left_out,
-        };
-        let refused = denied.keys.into_iter().map(|key| (key, true));
+    fn new(mut denied: TopKeysResponse, near: TopKeysResponse, rule: &str) -> Self {
+        let refused = std::mem::take(&mut denied.keys).into_iter().map(|key| (key, true));
+        let mut lately = Self { keys: Vec::new(), left_out: 0, error: 0, denied };
         for (key, is_refused) in refused.chain(near.keys.into_iter().map(|key| (key, false))) {
             if rule.is_empty() || key.rule == rule {
                 lately.error = lately.error.max(key.error);
@@ -121,11 +108,14 @@ impl Lately {
     }
 
     pub(super) fn render(&self, user_id: &str) -> Markup {
-        let exact = match self.error {
-            0 => String::new(),
-            error => format!(". Counts are at most {error} too high"),
-        };
-        let caption = format!("Last hour, over all instances. Follow a key to change it{exact}");
+        let TopKeysResponse { coverage, keyed_otherwise, keyed_otherwise_left_out, .. } =
+            &self.denied;
+        let missing = coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
+        let left_out = u64::from(*keyed_otherwise_left_out);
+        let caption = format!(
+            "Follow a key to change it. Counts are those of all instances but {missing}, and at most {} too high",
+            self.error
+        );
         let table = Table::<LatelyKey>::new("keys of the id", &caption)
             .text("Rule", |key| rule_link(&key.project, &key.rule))
             .text("Project", |key| foreign(field_of(&key.project)))
@@ -141,20 +131,17 @@ impl Lately {
                 }
             } @else { (table.rows(&self.keys)) }
             @if self.left_out > 0 { p.hint { "And " (number(self.left_out as u64)) " more keys with lower counts." } }
-            @if self.missing > 0 {
-                p.hint { strong.bad { (number(self.missing as u64)) } " instances were not counted." }
-            }
-            @if !self.keyed_otherwise.is_empty() {
+            @if !keyed_otherwise.is_empty() {
                 details id="keyed-otherwise" {
                     summary {
                         "Rules that do not know users: not looked at ("
-                        (number(self.keyed_otherwise.len() as u64 + u64::from(self.rules_left_out))) ")"
+                        (number(keyed_otherwise.len() as u64 + left_out)) ")"
                     }
                     ul {
-                        @for of in &self.keyed_otherwise {
+                        @for of in keyed_otherwise {
                             li { (rule_link(&of.project_id, &of.rule)) " of " (foreign(field_of(&of.project_id))) }
                         }
-                        @if self.rules_left_out > 0 { li.muted { "and " (number(self.rules_left_out.into())) " more" } }
+                        @if left_out > 0 { li.muted { "and " (number(left_out)) " more" } }
                     }
                 }
             }
@@ -186,8 +173,7 @@ impl LatelyKey {
 
     fn now(&self) -> Markup {
         let Some(state) = &self.state else { return html! { span.muted { "not known" } } };
-        let is_ban = |kind| matches!(kind, Some(Kind::Banned(_)));
-        let ban = state.overrides.iter().find(|one| is_ban(one.grant.and_then(|grant| grant.kind)));
+        let ban = state.overrides.iter().find(|one| is_ban(one));
         let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
         html! {
             @if let Some(ban) = ban {
