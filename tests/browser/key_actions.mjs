@@ -53,7 +53,7 @@ export const KEY_ACTIONS = [
   {
     name: 'ban a key, and end the ban',
     async act(page, way) {
-      assert.match(await changeKey(page, way, 'Ban', { 'Ends after': '2h' }), /is banned until/);
+      assert.match(await changeKey(page, way, 'Ban', { 'Another time, instead': '2h' }), /is banned until/);
       await eventually('the other instance refuses', async () => (await pay(way, 1)) === 429);
       await seenBeside(way, 'from a ban of this key');
       assert.match(await changeKey(page, way, 'End the ban', {}), /not banned any more/);
@@ -64,8 +64,8 @@ export const KEY_ACTIONS = [
   {
     name: 'set another limit, and end it',
     async act(page, way) {
-      const fields = { 'Limit, or "unlimited"': '500', 'Ends after': '7d' };
-      assert.match(await changeKey(page, way, 'Another limit', fields), /has another limit until/);
+      const fields = { 'Limit, or "unlimited"': '500', 'Another time, instead': '7d' };
+      assert.match(await changeKey(page, way, 'Raise the limit', fields), /has another limit until/);
       await seenBeside(way, '500 per 1 h');
       assert.match(await changeKey(page, way, 'End the other limit', {}), /has the limit of the rule again/);
       await seenBeside(way, 'set for this key', false);
@@ -77,11 +77,11 @@ export const KEY_ACTIONS = [
       await page.goto(consoleUrl() + keyPath(way));
       await page.locator('summary', { hasText: /^Ban$/ }).click();
       const form = page.locator('details[open]');
-      await form.getByLabel('Ends after').fill('tomorrow');
+      await form.getByLabel('Another time').fill('tomorrow');
       await form.getByLabel('Why').fill('typed');
       await form.getByRole('button').click();
-      await page.locator('p.problem', { hasText: 'Ends after must be' }).waitFor();
-      const field = page.locator('details[open] .field', { hasText: 'Ends after must be' });
+      await page.locator('p.problem', { hasText: 'Another time must be' }).waitFor();
+      const field = page.locator('details[open] .field', { hasText: 'Another time must be' });
       assert.equal(await field.locator('input').getAttribute('aria-invalid'), 'true', 'beside the field');
       assert.equal(await page.locator('details[open]').getByLabel('Why').inputValue(), 'typed');
       if (way.hasScripts) await way.look(page, 'key-refused');

@@ -1,6 +1,6 @@
 //! The page of keys: what an id has used, and changes of it.
 
-use super::browser::{Browser, encoded, form, secret_of};
+use super::browser::{Browser, encoded, form, row, secret_of};
 use super::{ADMIN, CONSOLE, OPERATE, auth};
 use crate::http::client::{HttpResponse, send_with};
 use rlaas_testkit::process::Rlaas;
@@ -113,6 +113,53 @@ async fn every_change_is_made_once_and_reported() {
 }
 
 #[tokio::test]
+async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
+    let server = start(&["telemetry.top-keys=true"]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    for _ in 0..5 {
+        check(&server, "alice").await;
+        check(&server, "bob").await;
+    }
+    let mut page = String::new();
+    eventually("the refusals are counted", TIMEOUT, async || {
+        page = browser.get("key?user_id=alice").await.body;
+        row(&page, ">pay<").is_some()
+    })
+    .await;
+    assert_eq!(row(&page, ">pay<").expect("a rule")[0], "2", "{page}");
+    let card = "key?project=_&user_id=alice&rule=pay&id=alice";
+    let link = card.replace('&', "&amp;");
+    for text in [&*link, "passes in", "without resource in the project", "All projects"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("bob"), "{page}");
+    let nobody = browser.get("key?user_id=nobody").await;
+    assert!(nobody.status == 200 && nobody.body.contains("No rule that knows users"), "{nobody:?}");
+
+    let fields = "reason=vip&lasts=1h&ttl=&limit=500&burst=&refill=on";
+    let raised = send(&browser, card, "set-limit", fields).await.body;
+    for text in ["has another limit until 20", "What was used is given back.", "0</data> used"] {
+        assert!(raised.contains(text), "{text}: {raised}");
+    }
+    let banned = send(&browser, card, "ban-project", "reason=flood&lasts=15m&ttl=").await.body;
+    for text in [
+        "The key is banned on pay.",
+        "Not banned, since they are not overridable: ",
+        "plain",
+        "Rules that are made later are not covered.",
+    ] {
+        assert!(banned.contains(text), "{text}: {banned}");
+    }
+    assert_eq!(check(&server, "alice").await["allowed"], false);
+    let again = send(&browser, card, "ban-project", "reason=flood&lasts=15m").await.body;
+    assert!(again.contains("No ban was set. It was banned before on pay."), "{again}");
+    let rule = browser.get("rule?project=_&name=pay").await.body;
+    assert_eq!(rule.matches(">banned</span>").count(), 1, "alice, not bob: {rule}");
+    let page = browser.get("key?user_id=alice").await.body;
+    assert!(page.contains(">banned</span> until"), "{page}");
+}
+
+#[tokio::test]
 async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
     let server = start(&[]);
     let browser = Browser::signed_in(&server, ADMIN).await;
@@ -123,8 +170,8 @@ async fn a_form_that_is_not_valid_changes_nothing_and_keeps_its_fields() {
         ("reset", &*format!("reason={}", "a".repeat(1025)), "Why must be 1 to 1024 bytes"),
         ("refund", "reason=typed&units=0", "Units must be 1 to"),
         ("refund", "reason=typed&units=%3Cscript%3E", "Units must be 1 to"),
-        ("ban", "reason=typed&ttl=", "Ends after must be 1s to 366d"),
-        ("ban", "reason=typed&ttl=400d", "Ends after must be 1s to 366d"),
+        ("ban", "reason=typed&ttl=", "Another time must be 1s to 366d"),
+        ("ban", "reason=typed&ttl=400d", "Another time must be 1s to 366d"),
         ("set-limit", "reason=typed&ttl=1h&limit=0", "Limit must be 1 to"),
         ("set-limit", "reason=typed&ttl=1h&limit=5000000000", "Limit must be 1 to"),
         ("set-limit", "reason=typed&ttl=1h&limit=7&burst=x", "Most at once must be 1 to"),
@@ -228,7 +275,8 @@ async fn roles_are_those_of_the_api() {
     assert!(admin.get(ALICE).await.body.contains("SetOverride"), "the audit is shown");
     let operator = Browser::signed_in(&server, OPERATE).await;
     let own = operator.get("key").await.body;
-    assert!(own.contains("value=\"shop\"") && own.contains("href=\"key\""), "{own}");
+    assert!(own.contains("All projects") && own.contains("href=\"key\""), "{own}");
+    assert!(!own.contains("href=\"exceptions\""), "{own}");
     for project in ["_", "", "blog", "shop"] {
         // The project shop does not exist either.
         let page = operator.get(&format!("{ALICE}&project={project}")).await;

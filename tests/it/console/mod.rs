@@ -4,6 +4,7 @@ mod audit;
 mod browser;
 mod change;
 mod change_plan;
+mod exceptions;
 mod forms;
 mod headers;
 mod instances;

@@ -10,6 +10,7 @@ use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 use super::choices::Choices;
 use super::lately::Lately;
 use super::{FoundKeys, MetKey, link};
+use crate::calls::field_of;
 use crate::fields::FormFields;
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
@@ -83,13 +84,10 @@ impl KeyPage {
                 };
                 p.summary {
                     "A request "
-                    @if self.search.get("project").is_empty() && self.lately.is_some() {
-                        @match &*found.project {
-                            "" => "without an API key ",
-                            project => { "of the project " (foreign(project)) " " }
-                        }
-                    }
                     @if self.asked.get("resource").is_empty() { "without resource " }
+                    @if self.search.get("project").is_empty() && self.lately.is_some() {
+                        "in the project " (foreign(field_of(&found.project))) " "
+                    }
                     "would be "
                     @if is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
                     @if rule.is_empty() { ": no rule is enforced for it." }
