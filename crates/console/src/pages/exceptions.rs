@@ -254,8 +254,10 @@ impl Exceptions {
         let refused = self.refused.as_ref();
         let place = FormPlace { frame: &self.frame, prefix: "end-", values: &values, refused };
         html! {
-            form.stack method="post" action="exceptions" {
+            form method="post" action="exceptions" {
                 (self.frame.secret())
+                // The return key in the field must not use the first button of the table.
+                button disabled hidden {}
                 input type="hidden" name="search" value=(link.query());
                 div.narrow-form { (REASON.render(&place)) }
                 (table(found))
@@ -322,7 +324,7 @@ fn end_button(of: &Exception) -> Markup {
     let value = value.with("id", id(one)).with("kind", kind);
     let value = value.with("all", if is_group { "1" } else { "" });
     html! {
-        button name=(END_IT) value=(value.query()) {
+        button.nowrap name=(END_IT) value=(value.query()) {
             @if is_group { "End all" } @else { "End it" }
             span.hidden-text { " of key " (foreign(id(one))) " on rule " (foreign(&one.rule)) }
         }

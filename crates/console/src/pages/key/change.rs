@@ -79,8 +79,7 @@ static ALL: [KeyChange; 7] = [
         (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
         &[SEARCH, RULE, LAST, TTL, REASON],
         "Ban on all rules",
-        "On each rule with `overridable: true` that is keyed by these parts. Rules that are made later are \
-         not covered.",
+        "On each overridable rule that is keyed by these parts. Rules that are made later are not covered.",
     )
     .danger(),
     KeyChange::new(

@@ -112,10 +112,14 @@ impl Lately {
             &self.denied;
         let missing = coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
         let left_out = u64::from(*keyed_otherwise_left_out);
-        let caption = format!(
-            "Follow a key to change it. Counts are those of all instances but {missing}, and at most {} too high",
-            self.error
-        );
+        let mut caption = vec!["Follow a key to change it".to_owned()];
+        if missing > 0 {
+            caption.push(format!("{missing} instances were not counted"));
+        }
+        if self.error > 0 {
+            caption.push(format!("Counts are at most {} too high", self.error));
+        }
+        let caption = caption.join(". ");
         let table = Table::<LatelyKey>::new("keys of the id", &caption)
             .text("Rule", |key| rule_link(&key.project, &key.rule))
             .text("Project", |key| foreign(field_of(&key.project)))
