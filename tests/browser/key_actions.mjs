@@ -62,6 +62,19 @@ export const KEY_ACTIONS = [
     },
   },
   {
+    name: 'ban a key on all rules, and end that among the exceptions',
+    async act(page, way) {
+      assert.match(await changeKey(page, way, 'Ban on all rules of the project', {}), /is banned on .*pay/);
+      await eventually('the other instance refuses', async () => (await pay(way, 1)) === 429);
+      await page.goto(`${consoleUrl()}exceptions`);
+      const row = page.locator('tr', { hasText: user(way) });
+      if (way.hasScripts) await way.look(page, 'exceptions-banned');
+      await row.getByRole('button', { name: /^End/ }).click();
+      await page.locator('p.done', { hasText: 'ended' }).waitFor();
+      await eventually('the other instance allows', async () => (await pay(way, 1)) === 200);
+    },
+  },
+  {
     name: 'set another limit, and end it',
     async act(page, way) {
       const fields = { 'Limit, or "unlimited"': '500', 'Another time, instead': '7d' };

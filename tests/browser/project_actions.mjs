@@ -87,7 +87,12 @@ export const PROJECT_ACTIONS = [
       await keyGets(second, 403);
       await keyGets(first, 401);
 
-      form = await openKey(page);
+      await page.goto(`${consoleUrl()}projects`);
+      await page.getByLabel('Find an API key').fill(second);
+      await page.getByRole('button', { name: 'Find' }).click();
+      await page.waitForURL(/project\?/);
+      assert.ok(!page.url().includes(second));
+      form = page.locator('details[open]', { hasText: 'Replace or revoke' });
       await form.getByRole('button', { name: 'Revoke' }).click();
       await page.locator('p.done', { hasText: 'was revoked' }).waitFor();
       await keyGets(second, 401);

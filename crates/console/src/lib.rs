@@ -103,7 +103,7 @@ impl Console {
             .route("/console/exceptions", get(pages::exceptions::show).post(pages::exceptions::end))
             .route("/console/audit", get(pages::audit::show))
             .route("/console/projects", get(pages::projects::show).post(pages::projects::create))
-            .route("/console/key-find", post(pages::projects::find_key))
+            .route("/console/key-find", post(pages::find_key::find))
             .route("/console/project", get(pages::project::show))
             .route("/console/project-update", post(pages::project::update))
             .route("/console/project-delete", post(pages::project::delete))

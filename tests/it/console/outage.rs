@@ -14,13 +14,14 @@ const KEY: &str = "key?project=shop&user_id=alice&resource=%2Fpay";
 const PROJECT: &str = "project?id=shop";
 
 /// Forms: the page, a part of the form, its route and fields.
-const FORMS: [(&str, &str, &str, &str); 13] = [
+const FORMS: [(&str, &str, &str, &str); 14] = [
     (KEY, "value=\"reset\"", "key", "change=reset"),
     (KEY, "value=\"refund\"", "key", "change=refund&units=7"),
     (KEY, "value=\"ban\"", "key", "change=ban&ttl=2h"),
     (KEY, "value=\"unban\"", "key", "change=unban"),
     (KEY, "value=\"set-limit\"", "key", "change=set-limit&ttl=2h&limit=9&burst="),
     (KEY, "value=\"clear-limit\"", "key", "change=clear-limit"),
+    (KEY, "value=\"ban-project\"", "key", "change=ban-project&lasts=1h"),
     ("projects", "id=\"new-id\"", "projects", "id=market&name=&unmatched=deny"),
     (PROJECT, "\"project-update\"", "project-update", "name=Renamed&unmatched=allow"),
     (PROJECT, "\"project-delete\"", "project-delete", "confirm=shop"),

@@ -3,14 +3,14 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{ApiKey, ListKeysRequest, ListProjectsRequest, Project};
+use rlaas_proto::ratelimit::admin::v1::{ListProjectsRequest, Project};
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
-use crate::calls::{CHANGE_TIME, EVERY_PROJECT, READ_TIME, every, field_of, within};
+use super::find_key;
+use crate::calls::{CHANGE_TIME, READ_TIME, every, field_of, within};
 use crate::fields::{FormFields, Link};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
-use crate::layout::{Frame, failure};
-use crate::moved_to;
+use crate::layout::failure;
 use crate::page_error::PageError;
 use crate::table::Table;
 use crate::text::{foreign, number, time};
@@ -46,9 +46,6 @@ const CREATE: Form = Form::new(
     "Create project",
 )
 .tone("primary");
-
-/// Characters of the id of an API key.
-const KEY_ID_LEN: usize = 8;
 
 /// A page of the projects that fit a search.
 struct ListedProjects {
@@ -86,87 +83,6 @@ pub(crate) async fn create(visit: Visit) -> Response {
     }
 }
 
-/// Leads to the project of an API key. The form is no query: it may have the secret, which must not be in
-/// the address of a page.
-pub(crate) async fn find_key(visit: Visit) -> Response {
-    let found = keys_with_id(&visit.visitor, &visit.fields).await;
-    if let Ok(keys) = &found
-        && let [key] = &**keys
-    {
-        let link = key_link(key);
-        return moved_to(&link);
-    }
-    let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    let frame = visit.frame("projects");
-    let render = move || {
-        let content = html! {
-            (find_key_form(&frame))
-            @match &found {
-                Err(error) => (failure(&error.sentence())),
-                Ok(keys) => {
-                    p.notice { "Keys of " (number(keys.len() as u64)) " projects have this id." }
-                    ul { @for key in keys { li { a href=(key_link(key)) { (foreign(&key.id)) " of " (foreign(&key.project_id)) } } } }
-                }
-            }
-            p { a href="projects" { "All projects" } }
-        };
-        frame.page("Find an API key", &content)
-    };
-    visit.console.page(status, render).await
-}
-
-/// Returns the API keys, at least one, with the id in a form. Neither an error nor a call has more of what
-/// was typed.
-async fn keys_with_id(visitor: &Visitor, fields: &FormFields) -> Result<Vec<ApiKey>, PageError> {
-    fields.check()?;
-    let invalid = || {
-        PageError::invalid(
-            "an API key is found by its secret, or by the first 8 characters after its environment",
-        )
-    };
-    let id = key_id(fields.get("api_key")).ok_or_else(invalid)?.to_owned();
-    let listed = every(|page_size, page_token| {
-        let (mut client, key_id) = (visitor.projects(), id.clone());
-        let project_id = EVERY_PROJECT.to_owned();
-        let request = ListKeysRequest { project_id, page_size, page_token, key_id };
-        async move {
-            let page = client.list_keys(within(READ_TIME, request)).await?.into_inner();
-            Ok((page.keys, page.next_page_token))
-        }
-    });
-    let keys = listed.await?;
-    let unknown =
-        || PageError::not_found(format!("no project that you have a role for has an API key {id}"));
-    if keys.is_empty() { Err(unknown()) } else { Ok(keys) }
-}
-
-/// Returns the id of an API key, given by its secret, the beginning of that, or the id.
-fn key_id(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let random = text.strip_prefix("rlaas_").and_then(|rest| rest.split_once('_'));
-    let id = random.map_or(text, |(_, random)| random).get(..KEY_ID_LEN)?;
-    id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
-}
-
-/// Returns the link to an API key in the page of its project, with its forms open.
-fn key_link(key: &ApiKey) -> String {
-    let link = Link::to("project").with("id", field_of(&key.project_id)).with("key", &key.id);
-    format!("{link}#key-{}", key.id)
-}
-
-fn find_key_form(frame: &Frame) -> Markup {
-    html! {
-        form.row method="post" action="key-find" {
-            (frame.secret())
-            div {
-                label for="api_key" { "Find an API key: its prefix or secret" }
-                input id="api_key" name="api_key" autocomplete="off" spellcheck="false" maxlength="128";
-            }
-            button { "Find" }
-        }
-    }
-}
-
 /// Creates the project of a form, and returns its id.
 async fn try_create(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
     let request = within(CHANGE_TIME, CREATE.message(fields)?);
@@ -192,7 +108,7 @@ async fn respond(visit: Visit, refused: Option<RefusedForm>) -> Response {
             @if let Some(refused) = &refused { (refused.notice()) }
             @match &listed {
                 Ok(listed) => {
-                    (find_key_form(&frame))
+                    (find_key::form(&frame))
                     (listed.render(may_create))
                 }
                 Err(error) => (failure(&error.sentence())),
@@ -319,28 +235,4 @@ pub(super) fn typed_policy_text(value: &str) -> &'static str {
 /// Returns the value of a policy in forms.
 pub(super) fn policy_value(of: UnmatchedPolicy) -> &'static str {
     policy(of).map_or("", |(value, _)| value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_of_api_keys_are_cut_out_of_their_secrets() {
-        for text in ["AbCd1234", " rlaas_live_AbCd1234\n", "rlaas_t2_AbCd1234xyz_9", "AbCd1234xyz"]
-        {
-            assert_eq!(key_id(text), Some("AbCd1234"), "{text}");
-        }
-        for text in [
-            "",
-            "rlaas_live_",
-            "rlaas_live_AbC",
-            "rlaas_AbCd1234",
-            "<script>1",
-            "éééé",
-            "a b c d e",
-        ] {
-            assert_eq!(key_id(text), None, "{text}");
-        }
-    }
 }
