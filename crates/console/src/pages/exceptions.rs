@@ -202,7 +202,14 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
                 let by = everywhere(change.and_then(|change| change.everywhere_by.as_ref()));
                 said = by + &warning(visitor, cleared.metadata());
             }
-            Err(status) => failed = Some(PageError::from(status)),
+            Err(status) => {
+                let error = PageError::from(status);
+                let is_away = error.status.is_server_error();
+                failed = Some(error);
+                if is_away {
+                    break;
+                }
+            }
         }
     }
     match failed {
