@@ -1,6 +1,9 @@
 //! Forms: each makes one message. A field has the path of its value in the message, and what the service
 //! says of that path stands beside the field.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use maud::{Markup, html};
@@ -14,6 +17,10 @@ use super::calls::id_of;
 use super::fields::FormFields;
 use super::layout::{Frame, failure};
 use super::page_error::PageError;
+use super::rule_words::EVERY_KEY;
+
+/// The windows of rules.
+const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(366 * 24);
 
 /// A form, whose fields are shown in their order.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +44,7 @@ pub(super) struct Form {
 pub(super) struct Field {
     pub(super) name: &'static str,
     label: &'static str,
-    /// Path of its value in the message; empty if it has none.
+    /// Path of its value in the message; empty if it has none. The page sets one in an item of a list.
     path: &'static str,
     kind: FieldKind,
     /// A remark below the input; may be empty.
@@ -64,6 +71,10 @@ pub(super) enum FieldKind {
     Time,
     /// A time from now, in words such as `12h`, of at most so many days.
     Ttl(u64),
+    /// A span in words such as `1 h 30 min`, from 1 ms to 366 days.
+    Window,
+    /// A percentage, as parts per million; none if it is empty.
+    Share,
     /// A number from 1 to this one.
     Units(u64),
     /// The same, or empty.
@@ -145,7 +156,7 @@ impl Field {
     }
 
     /// Returns the value for the message. `None` leaves the field of the message out.
-    fn value(&self, text: &str) -> Result<Option<Value>, PageError> {
+    pub(super) fn value(&self, text: &str) -> Result<Option<Value>, PageError> {
         let must_be =
             |what: &str| PageError::of_field(self.path, format!("{} {what}", self.term()));
         let units = |max: u64| {
@@ -163,7 +174,11 @@ impl Field {
                     || PageError::invalid(format!("{} must be a whole number", self.name));
                 Some(json!(number.ok_or_else(invalid)?.to_string()))
             }
-            FieldKind::Time | FieldKind::OptionalUnits(_) if text.trim().is_empty() => None,
+            FieldKind::Time | FieldKind::Share | FieldKind::OptionalUnits(_)
+                if text.trim().is_empty() =>
+            {
+                None
+            }
             FieldKind::Time => {
                 let time = time(text).ok_or_else(|| {
                     must_be("must be a time from 1970 to 9999, such as 2026-11-23T18:00")
@@ -175,6 +190,18 @@ impl Field {
                     must_be(&format!("must be 1s to {max_days}d, such as 30m, 12h or 7d"))
                 })?;
                 Some(json!(format!("{ttl}s")))
+            }
+            FieldKind::Window => {
+                let window = humantime::parse_duration(text.trim()).ok();
+                let window = window.filter(|window| WINDOWS.contains(window));
+                let window = window.ok_or_else(|| {
+                    must_be("must be 1 ms to 366 d, such as 30 s, 1 h 30 min or 7 d")
+                })?;
+                Some(json!(format!("{}.{:09}s", window.as_secs(), window.subsec_nanos())))
+            }
+            FieldKind::Share => {
+                let share = millionths(text);
+                Some(json!(share.ok_or_else(|| must_be("must be 0 to 100, such as 25 or 0.5"))?))
             }
             FieldKind::Units(max) | FieldKind::OptionalUnits(max) | FieldKind::Limit(max) => {
                 Some(json!(units(max)?.to_string()))
@@ -289,7 +316,8 @@ impl Form {
     ) -> Result<M, PageError> {
         fields.check()?;
         let mut message = json!({});
-        for field in self.fields.iter().filter(|field| !field.path.is_empty()) {
+        let is_set_here = |field: &&Field| !field.path.is_empty() && !field.path.contains('[');
+        for field in self.fields.iter().filter(is_set_here) {
             let text = fields.get(field.name);
             if matches!(field.kind, FieldKind::Limit(_))
                 && text.trim().eq_ignore_ascii_case("unlimited")
@@ -301,6 +329,12 @@ impl Form {
         }
         let name = format!("ratelimit.admin.v1.{}", self.message);
         json::message(&name, message).map_err(|error| PageError::invalid(error.to_string()))
+    }
+
+    /// Returns the paths below one of the message, whose values the form sets.
+    pub(super) fn paths(&self, of: &str) -> Vec<String> {
+        let below = self.fields.iter().filter_map(|field| field.path.strip_prefix(of));
+        below.map(|path| path.split('[').next().unwrap_or(path).to_owned()).collect()
     }
 
     /// Returns the form as it is shown.
@@ -406,11 +440,27 @@ fn seconds(text: &str, max_days: u64) -> Option<f64> {
     parsed.map(|ttl| ttl.as_secs_f64())
 }
 
+/// Reads a percentage with at most four decimals, in parts per million.
+fn millionths(text: &str) -> Option<u32> {
+    let text = text.trim().trim_end_matches('%').trim_end();
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 4 {
+        return None;
+    }
+    let share = whole.parse::<u32>().ok()?.checked_mul(10_000)?;
+    let share = share.checked_add(format!("{part:0<4}").parse().ok()?)?;
+    (share <= EVERY_KEY).then_some(share)
+}
+
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{CreateKeyRequest, SetOverrideRequest};
+    use rlaas_proto::ratelimit::admin::v1::{
+        CreateKeyRequest, SetOverrideRequest, UpdateRuleRequest,
+    };
     use rlaas_proto::ratelimit::v1::grant::Kind;
 
+    use super::super::text::exact_span_text;
     use super::*;
 
     const FORM: Form = Form::new(
@@ -477,5 +527,41 @@ mod tests {
             let error = end(text).expect_err(text);
             assert!(error.sentence().starts_with("End must be"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn windows_and_shares_are_read_as_pages_show_them() {
+        const RULE: Form = Form::new(
+            ("", "UpdateRuleRequest"),
+            &[
+                Field::new("window", "rule.window", FieldKind::Window).labelled("Window"),
+                Field::new("share", "rule.enforce_ppm", FieldKind::Share).labelled("Share"),
+                Field::new("candidate", "rule.candidates[0].max_requests", FieldKind::Text),
+            ],
+            "",
+        );
+        let rule = |window: &str, share: &str| {
+            let fields = fields(&format!("window={window}&share={share}&candidate=7"));
+            let message = RULE.message::<UpdateRuleRequest>(&fields);
+            message.map(|message| message.rule.unwrap_or_default())
+        };
+        for micros in [1_000, 1_500_000, 5_415_000_000, 366 * 86_400_000_000] {
+            let (seconds, nanos) = (micros / 1_000_000, micros % 1_000_000 * 1_000);
+            let nanos = i32::try_from(nanos).expect("less than a second");
+            let window = prost_types::Duration { seconds, nanos };
+            let read = rule(&exact_span_text(&window).replace(' ', "+"), "").expect("a rule");
+            assert_eq!((read.window, read.enforce_ppm), (Some(window), None));
+        }
+        for (text, share) in [("25", 250_000), ("0.5", 5_000), ("100", 1_000_000), ("0", 0)] {
+            assert_eq!(rule("1h", text).map(|rule| rule.enforce_ppm), Ok(Some(share)), "{text}");
+        }
+        for text in ["-1", "101", "x", ".5", "1.", "0.00001", "1e1", "99999999999"] {
+            let error = rule("1h", text).expect_err(text);
+            assert_eq!(error.field, "rule.enforce_ppm", "{text}");
+        }
+        for text in ["", "0s", "367d", "1", "x"] {
+            assert_eq!(rule(text, "").expect_err(text).field, "rule.window", "{text}");
+        }
+        assert_eq!(RULE.paths("rule."), ["window", "enforce_ppm", "candidates"]);
     }
 }

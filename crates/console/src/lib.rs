@@ -25,6 +25,7 @@
 //! The service admits visitors and checks their forms. It puts a [`Visitor`] into the extensions of each
 //! request, and the [`FormFields`] of a form; a page without a visitor is refused.
 
+mod action_words;
 mod assets;
 mod calls;
 mod chart;
@@ -99,6 +100,7 @@ impl Console {
             .route("/console/instances", get(pages::instances::show))
             .route("/console/rules", get(pages::rules::show))
             .route("/console/rule", get(pages::rule::show).post(pages::rule::set_mode))
+            .route("/console/rule-update", post(pages::rule::update))
             .route("/console/key", get(pages::key::show).post(pages::key::change))
             .route("/console/exceptions", get(pages::exceptions::show).post(pages::exceptions::end))
             .route("/console/audit", get(pages::audit::show))

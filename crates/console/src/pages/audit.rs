@@ -9,6 +9,7 @@ use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
 };
 
+use crate::action_words::action_words;
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::{FormFields, Link, search_form};
 use crate::layout::{Frame, failure};
@@ -108,7 +109,7 @@ pub(super) fn table(entries: &[AuditEntry]) -> Markup {
         .text("When", |entry| time(entry.created_at.as_ref()))
         .text("Who", |entry| foreign(&entry.actor))
         .wide("What", |entry| {
-            html! { strong { (foreign(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
+            html! { strong { (action_words(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
         })
         .text("Project", |entry| none(&entry.project_id, "none"))
         .text("Rule or key", target)

@@ -8,6 +8,8 @@ use rlaas_proto::ratelimit::admin::v1::{
 };
 
 use super::project::project;
+use super::undo::Undo;
+use crate::action_words::revision_words;
 use crate::calls::{CHANGE_TIME, READ_TIME, field_of, id_of_page, within};
 use crate::fields::{FormFields, Link};
 use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
@@ -21,6 +23,8 @@ use crate::visit::{Visit, Visitor};
 
 /// Most revisions: all that are kept.
 const MAX_REVISIONS: i32 = 1_000;
+/// The value of `base` for the revision before the one that is shown.
+const BEFORE: &str = "before";
 const ROLL_BACK: Form = Form::new(
     ("roll-back", "RollbackRequest"),
     &[
@@ -45,11 +49,13 @@ struct HistoryPage {
     format: RulesFormat,
     id: String,
     history: Result<Vec<Revision>, PageError>,
-    /// The revision that a visitor looks at, and the one beside it; empty: the one before.
+    /// The revision that a visitor looks at, and the one beside it; empty: the one in force.
     query: FormFields,
     diff: Option<Result<GetRevisionResponse, PageError>>,
     /// Revision of the project that a visitor of this page has seen.
     seen: u64,
+    /// The way back from the newest revision.
+    undo: Option<Undo>,
     refused: Option<RefusedForm>,
 }
 
@@ -114,8 +120,17 @@ pub(super) async fn revision(
 
 /// Returns the last revisions of the rules of a project, newest first.
 pub(super) async fn revisions(visitor: &Visitor, id: &str) -> Result<Vec<Revision>, PageError> {
+    last_revisions(visitor, id, MAX_REVISIONS).await
+}
+
+/// Returns so many of the last revisions, newest first.
+pub(super) async fn last_revisions(
+    visitor: &Visitor,
+    id: &str,
+    page_size: i32,
+) -> Result<Vec<Revision>, PageError> {
     let (project_id, page_token) = (id.to_owned(), String::new());
-    let request = ListRevisionsRequest { project_id, page_size: MAX_REVISIONS, page_token };
+    let request = ListRevisionsRequest { project_id, page_size, page_token };
     let listed = visitor.projects().list_revisions(within(READ_TIME, request)).await?;
     Ok(listed.into_inner().revisions)
 }
@@ -128,9 +143,11 @@ async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {
         Err(error) => return console.refuse(error).await,
     };
     let history = revisions(visitor, &id).await;
+    let newest = history.as_ref().ok().and_then(|history| history.first());
+    let newest = newest.map(|newest| newest.revision);
     let diff = match fields.get("revision") {
         "" => None,
-        _ => Some(diff(visitor, &id, fields).await),
+        _ => Some(diff(visitor, &id, fields, newest).await),
     };
     let problem = refused.as_ref().map(|refused| &refused.error);
     let problem =
@@ -144,15 +161,19 @@ async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {
     };
     let (frame, format) = (visit.frame("projects"), console.rules_format);
     let query = fields.clone();
-    let page = HistoryPage { frame, format, id, history, query, diff, seen, refused };
+    let last = history.as_ref().map_or(&[][..], |history| history);
+    let undo = Undo::of(visitor, &state, last).filter(|_| query.get("revision").is_empty());
+    let page = HistoryPage { frame, format, id, history, query, diff, seen, undo, refused };
     console.page(status, move || page.render()).await
 }
 
-/// Returns the differences that are asked for.
+/// Returns the differences that are asked for: first of all those from the newest revision, which is in
+/// force, and of that one those from the one before.
 async fn diff(
     visitor: &Visitor,
     id: &str,
     query: &FormFields,
+    newest: Option<u64>,
 ) -> Result<GetRevisionResponse, PageError> {
     let number = |name: &str, field: &str| {
         let invalid = |_| PageError::invalid(format!("{name} must be the number of a revision"));
@@ -160,7 +181,8 @@ async fn diff(
     };
     let asked = number("Revision", "revision")?;
     let base = match query.get("base") {
-        "" => None,
+        "" => newest.filter(|newest| *newest != asked),
+        BEFORE => None,
         _ => Some(number("Base", "base")?),
     };
     revision(visitor, id, asked, base).await
@@ -176,8 +198,10 @@ impl HistoryPage {
             @if let Some(refused) = &self.refused { (refused.notice()) }
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
-                " · " a href=(Link::to("change").with("project", id)) { "Change the rules" }
+                " · " a href=(Link::to("rules").with("project", id)) { "Rules" }
+                " · " a href=(Link::to("change").with("project", id)) { "Edit all as YAML" }
             }
+            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
             @match &self.diff {
                 Some(Ok(diff)) => (self.diff(diff)),
                 Some(Err(error)) => {
@@ -210,7 +234,7 @@ impl HistoryPage {
             })
             .text("When", |of| time(of.created_at.as_ref()))
             .text("Who", |of| foreign(&of.actor))
-            .text("How", |of| foreign(&of.action))
+            .text("How", revision_words)
             .wide("Why", |of| {
                 html! { @if of.reason.is_empty() { span.muted { "–" } } @else { (foreign(&of.reason)) } }
             })
@@ -221,21 +245,24 @@ impl HistoryPage {
     /// Shows a revision beside another one, with the form to go back to it.
     fn diff(&self, GetRevisionResponse { revision, changes }: &GetRevisionResponse) -> Markup {
         let revision = revision.clone().unwrap_or_default();
-        let base = self.query.get("base");
-        let base_text =
-            if base.is_empty() { "the one before".to_owned() } else { format!("revision {base}") };
+        let is_newest = self.is_newest(revision.revision);
+        let base_text = match self.query.get("base") {
+            "" if !is_newest => "the rules in force".to_owned(),
+            "" | BEFORE => "the one before".to_owned(),
+            base => format!("revision {base}"),
+        };
         let caption = format!("Revision {} against {base_text}", revision.revision);
         html! {
             h2 { "Revision " (revision.revision) }
             p {
-                (foreign(&revision.action)) " by " (foreign(&revision.actor)) ", "
+                (revision_words(&revision)) " by " (foreign(&revision.actor)) ", "
                 (time(revision.created_at.as_ref()))
                 @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
             }
             @if let Ok(history) = &self.history { (self.base_form(history, revision.revision)) }
             @if changes.is_empty() { p.notice { "No rule differs." } }
             @else { (RuleDiff { of: "differences", caption: &caption, changes, format: self.format }.render()) }
-            @if self.is_newest(revision.revision) {
+            @if is_newest {
                 p.hint { "It is the newest revision: its rules are those of the project." }
             } @else if self.frame.visitor.is_admin(&self.id) { (self.roll_back_form(revision.revision)) }
         }
@@ -255,7 +282,10 @@ impl HistoryPage {
                 div {
                     label for="base" { "Compare with" }
                     select #base name="base" {
-                        option value="" selected[base.is_empty()] { "the one before" }
+                        @if !self.is_newest(shown) {
+                            option value="" selected[base.is_empty()] { "the rules in force" }
+                        }
+                        option value=(BEFORE) selected[base == BEFORE] { "the one before" }
                         @for Revision { revision: number, .. } in history.iter().filter(|of| of.revision != shown) {
                             option value=(number) selected[base == number.to_string()] { "revision " (number) }
                         }

@@ -12,6 +12,7 @@ pub(super) mod project;
 pub(super) mod projects;
 pub(super) mod rule;
 pub(super) mod rules;
+mod undo;
 
 /// The first page.
 pub const HOME: &str = "now";

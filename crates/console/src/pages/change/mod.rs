@@ -29,6 +29,7 @@ use tonic::Status;
 use self::form::ChangeForm;
 use self::plan::ChangePlan;
 use super::project::project;
+use super::undo::Undo;
 use crate::Console;
 use crate::calls::{READ_TIME, every, field_of, id_of_page, within};
 use crate::fields::FormFields;
@@ -71,6 +72,8 @@ struct ChangePage {
     rules: Vec<ProjectRule>,
     form: ChangeForm,
     result: ChangeResult,
+    /// The way back from what was just published.
+    undo: Option<Undo>,
 }
 
 /// Shows the rules of a project that were made at run time.
@@ -82,10 +85,11 @@ pub(crate) async fn show(visit: Visit) -> Response {
         Ok(loaded) => loaded,
         Err(error) => return console.refuse(error).await,
     };
+    let undo = Undo::of_made(&visitor, &id, &fields).await;
     let (format, revision) = (console.rules_format, project.revision);
     let page = run_blocking(move || {
         let form = ChangeForm::new(id.clone(), text_of(format, &id, &rules), revision);
-        ChangePage { frame, format, form, project, rules, result: ChangeResult::None }
+        ChangePage { frame, format, form, project, rules, result: ChangeResult::None, undo }
     });
     match page.await {
         Ok(page) => console.page(StatusCode::OK, move || page.render()).await,
@@ -115,7 +119,7 @@ pub(crate) async fn check(headers: HeaderMap, visit: Visit) -> Response {
     };
     let is_by_script = headers.contains_key(BY_SCRIPT);
     let format = console.rules_format;
-    let page = ChangePage { frame, format, project, rules, form, result };
+    let page = ChangePage { frame, format, project, rules, form, result, undo: None };
     console.page(status, move || if is_by_script { page.result() } else { page.render() }).await
 }
 

@@ -15,6 +15,7 @@ use crate::form::named;
 use crate::page_error::PageError;
 use crate::pages::history::{revision, revisions};
 use crate::pages::project::project;
+use crate::pages::undo::MADE;
 use crate::visit::{Visit, Visitor};
 
 /// Most attempts to write: another one follows if only API keys have changed meanwhile.
@@ -34,8 +35,9 @@ pub(crate) async fn publish(visit: Visit) -> Response {
         Err(error) => return unreadable(&console, error).await,
     };
     let NotPublished { form, result, status } = match try_publish(&console, &visitor, form).await {
-        Ok(Published { project, text }) => {
-            return visitor.done(Link::to("change").with("project", field_of(&project)), &text);
+        Ok(Published { project, text, made }) => {
+            let page = Link::to("change").with("project", field_of(&project));
+            return visitor.done(page.with(MADE, &made), &text);
         }
         Err(refused) => *refused,
     };
@@ -44,7 +46,7 @@ pub(crate) async fn publish(visit: Visit) -> Response {
         Err(error) => return console.refuse(error).await,
     };
     let format = console.rules_format;
-    let page = ChangePage { frame, format, project, rules, form, result };
+    let page = ChangePage { frame, format, project, rules, form, result, undo: None };
     console.page(status, move || page.render()).await
 }
 
@@ -52,6 +54,8 @@ pub(crate) async fn publish(visit: Visit) -> Response {
 struct Published {
     project: String,
     text: String,
+    /// Number of the revision; empty if nothing was left to change.
+    made: String,
 }
 
 /// A form that is shown again, what the page shows below it, and its status.
@@ -94,7 +98,7 @@ async fn try_publish(
             // Perhaps the form was sent twice.
             let text =
                 "The rules in force are those of the text: nothing was left to change.".to_owned();
-            return Ok(Published { project: form.project, text });
+            return Ok(Published { project: form.project, text, made: String::new() });
         }
         if plan.revision != form.revision {
             return Err(Box::new(stale(visitor, form, plan).await));
@@ -113,8 +117,9 @@ async fn try_publish(
         attempts += 1;
         match visitor.projects().apply_rules(within(CHANGE_TIME, request)).await {
             Ok(written) => {
-                let text = outcome(&written.into_inner());
-                return Ok(Published { project: form.project, text });
+                let written = written.into_inner();
+                let made = written.revision.as_ref().map_or(0, |of| of.revision).to_string();
+                return Ok(Published { project: form.project, text: outcome(&written), made });
             }
             Err(status) => {
                 let error = named(&PUBLISHING, status.into());

@@ -41,8 +41,10 @@ impl ChangePage {
     pub(super) fn render(&self) -> Markup {
         let id = field_of(&self.form.project);
         let content = html! {
+            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                " · " a href=(Link::to("rules").with("project", id)) { "Rules, to change one of them" }
                 " · " a href=(Link::to("history").with("project", id)) { "History and roll back" }
                 " · revision " (number(self.project.revision))
             }

@@ -21,6 +21,7 @@ use rlaas_proto::ratelimit::admin::v1::{DailyUsage, GetProjectRequest, Project, 
 use self::forms::{DELETE, SETTINGS};
 use self::keys::ListedKeys;
 use super::projects::{created, policy_text, policy_value, typed_policy_text};
+use super::undo::Undo;
 use crate::calls::{READ_TIME, field_of, id_of_page, within};
 use crate::fields::Link;
 use crate::form::{Form, FormPlace, RefusedForm};
@@ -40,6 +41,8 @@ struct ProjectPage {
     by: UsageBy,
     /// Rows of usage, oldest first; or why they can't be read.
     usage: Result<Vec<DailyUsage>, PageError>,
+    /// The way back from the last change of its rules.
+    undo: Option<Undo>,
     /// Whether the visitor may change the project.
     is_admin: bool,
     refused: Option<RefusedForm>,
@@ -59,16 +62,20 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
     let (id, by) = (id_of_page(field), usage::by(&visit.fields));
     let gathered = async {
         let project = project(visitor, id).await?;
-        let (keys, usage) = tokio::join!(keys::list(visitor, id), usage::list(visitor, id, by));
-        Ok::<_, PageError>((project, keys?, usage))
+        let (keys, usage, undo) = tokio::join!(
+            keys::list(visitor, id),
+            usage::list(visitor, id, by),
+            Undo::of_last(visitor, &project)
+        );
+        Ok::<_, PageError>((project, keys?, usage, undo))
     };
-    let (project, keys, usage) = match gathered.await {
+    let (project, keys, usage, undo) = match gathered.await {
         Ok(gathered) => gathered,
         Err(error) => return console.refuse(error).await,
     };
     let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
     let shown_key = visit.fields.get("key").to_owned();
-    let page = ProjectPage { frame, project, keys, by, usage, is_admin, refused, shown_key };
+    let page = ProjectPage { frame, project, keys, by, usage, undo, is_admin, refused, shown_key };
     let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
     console.page(status, move || page.render()).await
 }
@@ -125,7 +132,9 @@ impl ProjectPage {
                 dt { "Rules" }
                 dd {
                     a href=(Link::to("rules").with("project", id)) { "see them" }
-                    ", " a href=(Link::to("change").with("project", id)) { "change them" }
+                    ", " a href=(Link::to("change").with("project", id)) { "edit all as YAML" }
+                    ", " a href=(Link::to("history").with("project", id)) { "history" }
+                    @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
                 }
                 dt { "Created" } dd { (created(of)) }
                 @if of.updated_at != of.created_at { dt { "Changed" } dd { (time(of.updated_at.as_ref())) } }

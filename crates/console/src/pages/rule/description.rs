@@ -60,7 +60,8 @@ impl RulePage {
         html! {
             dt { "From" }
             dd {
-                (source(self.id(), origin))
+                @if self.editable().is_some() { "run time, " a href="#change" { "change" } }
+                @else { (source(self.id(), origin)) }
                 @if changed_at.is_some() { br; span.muted { "last changed " (time(changed_at)) } }
             }
             @if self.frame.visitor.sees_instances() {

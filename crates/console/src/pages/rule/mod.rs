@@ -5,13 +5,16 @@
 //! | `description` | the rule in words |
 //! | `numbers` | its decisions, and those of its candidates |
 //! | `top` | the keys with the highest counts |
+//! | `edit` | the form that changes it |
 //! | `mode` | its mode, and the form that sets it |
 
 mod description;
+mod edit;
 mod mode;
 mod numbers;
 mod top;
 
+pub(crate) use edit::update;
 pub(crate) use mode::set_mode;
 
 use axum::http::StatusCode;
@@ -28,8 +31,9 @@ use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
+use crate::pages::undo::Undo;
 use crate::request_fields::request_inputs;
-use crate::rule_words;
+use crate::rule_words::{self, EVERY_KEY};
 use crate::text::{foreign, time, visible};
 use crate::visit::{Visit, Visitor};
 
@@ -49,11 +53,13 @@ struct RulePage {
     numbers: RuleNumbers,
     shown_top: top::ShownTop,
     top: Result<top::CountedKeys, PageError>,
-    /// The mode that was refused.
+    /// The way back from the change that led to the page.
+    undo: Option<Undo>,
+    /// The form that was refused.
     refused: Option<RefusedForm>,
     /// Whether the visitor may try requests.
     is_operator: bool,
-    /// Whether the visitor may set a mode.
+    /// Whether the visitor may change the rule and its mode.
     is_admin: bool,
 }
 
@@ -71,7 +77,7 @@ pub(crate) async fn show(visit: Visit) -> Response {
     page(&visit, query.map_err(PageError::from), None).await
 }
 
-/// Responds with the page, and with the form of a mode that was refused.
+/// Responds with the page, and with the form that was refused.
 async fn page(
     visit: &Visit,
     query: Result<FormFields, PageError>,
@@ -126,6 +132,7 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         of_instance,
         numbers: RuleNumbers::new(&points, rule.candidates.len()),
         written: written.and_then(|written| written.into_inner().rule),
+        undo: Undo::of_made(visitor, &id, &visit.fields).await,
         is_operator: visitor.is_operator(&id),
         is_admin: visitor.is_admin(&id),
         config,
@@ -160,6 +167,7 @@ impl RulePage {
             coverage: &self.numbers.coverage,
         };
         let content = html! {
+            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
             div #live data-events="now-events" {
                 (self.summary())
                 (shown.scopes(|of_instance| link_with(&self.query, "of", of_field(of_instance))))
@@ -175,32 +183,46 @@ impl RulePage {
             }
             (chart::script())
             (self.facts())
+            (self.edit())
             (self.mode())
             @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
         };
         self.frame.page(&format!("Rule {}", visible(&self.rule.name)), &content)
     }
 
-    /// Shows the rule in one line, with what is unusual about it.
+    /// Shows the rule in badges, and what can be done.
     fn summary(&self) -> Markup {
         let (rule, id) = (&self.rule, self.id());
-        let mode = rule_words::rule_mode(rule);
+        let is_enforced = matches!(rule.mode(), RuleMode::Enforce | RuleMode::Unspecified);
+        let share = rule.enforce_ppm.filter(|part| is_enforced && *part != EVERY_KEY);
         let of_rule = Link::to("audit").with("project", self.query.get("project"));
         html! {
-            p.summary {
-                strong { (rule_words::rule_grant(rule)) }
-                @if mode != rule_words::mode(RuleMode::Enforce) { ", " strong.warn { (mode) } }
-                @if rule.mode_ends_at.is_some() { " (set until " (time(rule.mode_ends_at.as_ref())) ")" }
+            p.summary.badges {
+                strong.badge { (rule_words::rule_grant(rule)) }
+                @match share {
+                    Some(part) => span.badge.warn { "enforced for " (rule_words::share(part)) " of the keys" },
+                    None => span class=(if is_enforced { "badge" } else { "badge warn" }) { (rule_words::rule_mode(rule)) },
+                }
+                @if rule.mode_ends_at.is_some() { span.badge.warn { "mode set until " (time(rule.mode_ends_at.as_ref())) } }
+                @if !rule.candidates.is_empty() {
+                    span.badge {
+                        (rule.candidates.len()) @if rule.candidates.len() == 1 { " candidate" } @else { " candidates" }
+                    }
+                }
+            }
+            p.actions {
+                a.button href="#change" { "Change" }
+                a.button href="#mode" { "Mode" }
+                a.button href="#try" { "Try" }
+                a.button href=(Link::to("history").with("project", field_of(id))) { "History" }
+                @if self.is_admin { a.button href=(of_rule.with("rule", &self.rule.name)) { "Audit" } }
             }
             p {
-                @if id.is_empty() { a href="rules?project=_" { "Rules of files" } }
+                @if id.is_empty() { a href="rules?project=_" { "Rules without a project" } }
                 @else {
-                    "Project " (foreign(id)) ": "
-                    a href=(Link::to("rules").with("project", field_of(id))) { "its rules" }
+                    a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
+                    " · " a href=(Link::to("rules").with("project", field_of(id))) { "Its rules" }
                 }
-                " · " a href="#mode" { "Mode" }
-                " · " a href="#try" { "Try a request" }
-                @if self.is_admin { " · " a href=(of_rule.with("rule", &self.rule.name)) { "Changes of the rule" } }
             }
         }
     }

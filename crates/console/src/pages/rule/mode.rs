@@ -7,14 +7,14 @@ use rlaas_proto::ratelimit::admin::v1::{SetModeRequest, SetModeResponse};
 use super::{RulePage, page};
 use crate::calls::{CHANGE_TIME, everywhere, id_of, replayed, warning, within};
 use crate::fields::{FormFields, Link};
-use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace};
+use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::page_error::PageError;
 use crate::rule_words;
 use crate::text::{time, time_text};
 use crate::visit::{Visit, Visitor};
 
 /// The modes.
-const MODES: [FieldChoice; 3] = [
+pub(super) const MODES: [FieldChoice; 3] = [
     ("enforce", "Enforce: can refuse", "RULE_MODE_ENFORCE"),
     ("shadow", "Shadow: refuses nothing", "RULE_MODE_SHADOW"),
     ("off", "Off: ignored", "RULE_MODE_OFF"),
@@ -113,7 +113,7 @@ impl RulePage {
                     @if let Some(rule) = written { " By its configuration it is " (rule_words::rule_mode(rule)) "." }
                 }
             }
-            @if let Some(refused) = &self.refused { (refused.notice()) }
+            @if let Some(refused) = self.refused_mode() { (refused.notice()) }
             @if self.is_admin {
                 div.cards.few {
                     (self.form(&SET, "mode-", "Set another mode for a time"))
@@ -123,6 +123,12 @@ impl RulePage {
                 }
             } @else { p.hint { "The role admin is required to set it." } }
         }
+    }
+
+    /// Returns what was refused of one of these forms.
+    fn refused_mode(&self) -> Option<&RefusedForm> {
+        let refused = self.refused.as_ref()?;
+        refused.of_form(&SET).or_else(|| refused.of_form(&END))
     }
 
     fn form(&self, form: &Form, prefix: &str, title: &str) -> Markup {
