@@ -119,4 +119,20 @@ export const CHANGE_ACTIONS = [
       await ruleBeside(way, (rule) => rule?.maxRequests === '10' && rule.enforcePpm === 0);
     },
   },
+  {
+    name: 'raise a rule by its form, and undo it',
+    async act(page, way) {
+      await page.goto(`${consoleUrl()}rule?project=${projectOf(way)}&name=pay`);
+      await page.getByRole('link', { name: 'Change', exact: true }).click();
+      await page.locator('#change-limit').fill('40');
+      await page.locator('#change-reason').fill('more for all');
+      if (way.hasScripts) await way.look(page, 'rule-form');
+      await page.getByRole('button', { name: 'Save the rule' }).click();
+      await page.locator('p.done', { hasText: 'was saved as revision' }).waitFor();
+      await ruleBeside(way, (rule) => rule?.maxRequests === '40');
+      await page.getByRole('button', { name: 'Undo the last change' }).click();
+      await page.locator('p.done', { hasText: 'are in force again' }).waitFor();
+      await ruleBeside(way, (rule) => rule?.maxRequests === '10');
+    },
+  },
 ];

@@ -118,7 +118,7 @@ await run({
     await page.getByRole('button', { name: 'Search' }).click();
     await page.locator('.summary', { hasText: /^1 project/ }).waitFor();
     await page.getByRole('link', { name: projectOf(7) }).click();
-    await page.getByRole('link', { name: 'change them' }).click();
+    await page.getByRole('link', { name: 'edit all as YAML' }).click();
     const rules = page.locator('#rules');
     await rules.fill((await rules.inputValue()).replace('limit: 3', 'limit: 30'));
     await page.locator('#reason').fill('one of many');

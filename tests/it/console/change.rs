@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::browser::Browser;
+use super::browser::{Browser, form_with};
 use super::{ADMIN, CONSOLE, OPERATE, start_with_auth};
 use crate::http::client::HttpResponse;
 use rlaas_testkit::TempDir;
@@ -103,7 +103,8 @@ async fn rules_are_published_after_their_plan_was_seen() {
         assert!(editor.text().contains(line), "{line}: {}", editor.text());
     }
     let history = browser.get("history?project=shop").await.body;
-    assert_eq!(history.matches(">ApplyRules<").count(), 1, "{history}");
+    let published_words = "<span title=\"ApplyRules\">1 rule published</span>";
+    assert_eq!(history.matches(published_words).count(), 1, "{history}");
     assert!(history.contains(">T-1<"), "{history}");
 }
 
@@ -259,6 +260,51 @@ async fn revisions_are_compared_and_rolled_back() {
     ] {
         assert_eq!(browser.get(query).await.status, status, "{query}");
     }
+}
+
+#[tokio::test]
+async fn the_last_change_is_undone_where_it_was_made_in_the_history_and_on_the_project() {
+    let server = start(&[]);
+    let browser = Browser::new(&server);
+    create_shop(&server).await;
+    let mut pages = Vec::new();
+    for limit in ["5", "9"] {
+        let mut editor = Editor::open(&browser, "shop").await;
+        let published = editor.publish(&PAY.replace('5', limit), "").await;
+        let page = published.header("location").expect("a page").to_owned();
+        pages.push(browser.get(&page).await.body);
+    }
+    assert!(!pages[0].contains("Undo the last change"), "there is nothing before the first");
+    let history = browser.get("history?project=shop").await.body;
+    let project = browser.get("project?id=shop").await.body;
+    let undo = "Undo the last change";
+    for page in [&pages[1], &history, &project] {
+        assert_eq!(page.matches(undo).count(), 1, "{page}");
+        assert!(page.contains("come into force again, as a new revision"), "{page}");
+    }
+    let later = browser.get("change?project=shop").await.body;
+    assert!(!later.contains(undo), "nothing was changed just now: {later}");
+
+    let older = history.split("&amp;revision=").nth(2).and_then(|rest| rest.split('"').next());
+    let older = format!("history?project=shop&revision={}", older.expect("two revisions"));
+    let beside = browser.get(&older).await.body;
+    assert!(beside.contains("against the rules in force"), "{beside}");
+    assert!(beside.contains(">9<") && beside.contains(">5<"), "{beside}");
+    let before = browser.get(&format!("{older}&base=before")).await.body;
+    assert!(before.contains("against the one before") && before.contains("1</data> new"));
+
+    let undone = browser.post("roll-back", &form_with(&pages[1], undo)).await;
+    assert_eq!(undone.status, 303, "{undone:?}");
+    assert_eq!(rules(&server, "shop").await[0]["maxRequests"], "5");
+    let link = undone.header("location").expect("a page").to_owned();
+    let page = browser.get(&link).await.body;
+    assert!(page.contains("are in force again, as revision"), "{page}");
+    assert!(page.contains(">Undo of revision ") && page.contains(">1 rule rolled back<"), "{page}");
+    let mut editor = Editor::open(&browser, "shop").await;
+    assert_eq!(editor.publish(&PAY.replace('5', "7"), "").await.status, 303);
+    let stale = browser.post("roll-back", &form_with(&history, undo)).await;
+    assert!(stale.status == 409 && stale.body.contains("nothing was rolled back"), "{stale:?}");
+    assert_eq!(rules(&server, "shop").await[0]["maxRequests"], "7", "a later change is not undone");
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod project_forms;
 mod projects;
 mod real_browser;
 mod rule;
+mod rule_form;
 mod sign_in;
 mod tls;
 

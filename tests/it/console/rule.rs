@@ -78,7 +78,10 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
     assert_eq!(row(&html, "Candidate 2: 100 per 1 h").expect("a candidate")[1], "0");
     assert_eq!(row(&html, "U+202E").expect("a key"), ["2", "100 %"]);
     for text in [
-        "<strong>2 per 1 h</strong>",
+        "class=\"badge\">2 per 1 h</strong>",
+        "<span class=\"badge\">2 candidates</span>",
+        "<span class=\"badge\">enforced</span>",
+        "It can't be changed here. It is of ",
         "Counts by",
         "Counts, newest first",
         "data-events=\"now-events\"",
