@@ -104,6 +104,7 @@ async fn rules_are_published_after_their_plan_was_seen() {
     }
     let history = browser.get("history?project=shop").await.body;
     let published_words = "<span title=\"ApplyRules\">1 rule published</span>";
+    // A first revision can't be undone, whose button would name it too.
     assert_eq!(history.matches(published_words).count(), 1, "{history}");
     assert!(history.contains(">T-1<"), "{history}");
 }
@@ -281,6 +282,7 @@ async fn the_last_change_is_undone_where_it_was_made_in_the_history_and_on_the_p
     for page in [&pages[1], &history, &project] {
         assert_eq!(page.matches(undo).count(), 1, "{page}");
         assert!(page.contains("come into force again, as a new revision"), "{page}");
+        assert!(page.contains("1 rule published</span> by "), "{page}");
     }
     let later = browser.get("change?project=shop").await.body;
     assert!(!later.contains(undo), "nothing was changed just now: {later}");

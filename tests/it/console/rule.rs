@@ -81,7 +81,7 @@ async fn a_rule_is_shown_with_its_decisions_candidates_and_keys() {
         "class=\"badge\">2 per 1 h</strong>",
         "<span class=\"badge\">2 candidates</span>",
         "<span class=\"badge\">enforced</span>",
-        "It can't be changed here. It is of ",
+        "It is not one of those made at run time",
         "Counts by",
         "Counts, newest first",
         "data-events=\"now-events\"",

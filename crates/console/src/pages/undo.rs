@@ -5,10 +5,12 @@ use rlaas_proto::ratelimit::admin::v1::{Project, Revision};
 
 use super::history::last_revisions;
 use super::project::project;
+use crate::action_words::revision_words;
 use crate::calls::field_of;
 use crate::fields::FormFields;
 use crate::form::{Field, FieldKind, Form, FormPlace};
 use crate::layout::Frame;
+use crate::text::foreign;
 use crate::visit::Visitor;
 
 /// The field of a query with the revision that a visitor has just made.
@@ -31,7 +33,7 @@ pub(super) struct Undo {
     project: String,
     /// Revision of the project that the visitor has seen.
     seen: u64,
-    newest: u64,
+    newest: Revision,
     before: u64,
 }
 
@@ -43,7 +45,7 @@ impl Undo {
         visitor.is_admin(&of.id).then(|| Self {
             project: of.id.clone(),
             seen: of.revision,
-            newest: newest.revision,
+            newest: newest.clone(),
             before: before.revision,
         })
     }
@@ -58,14 +60,14 @@ impl Undo {
     pub(super) async fn of_made(visitor: &Visitor, id: &str, query: &FormFields) -> Option<Self> {
         let made = query.get(MADE).parse::<u64>().ok()?;
         let undo = Self::of_last(visitor, &project(visitor, id).await.ok()?).await?;
-        (undo.newest == made).then_some(undo)
+        (undo.newest.revision == made).then_some(undo)
     }
 
     /// Shows the button, and what it does.
     pub(super) fn render(&self, frame: &Frame) -> Markup {
         let Self { project, seen, newest, before } = self;
         let [seen, before_text] = [seen, before].map(u64::to_string);
-        let reason = format!("Undo of revision {newest}");
+        let reason = format!("Undo of revision {}", newest.revision);
         let values = [
             ("project", field_of(project)),
             ("revision", &before_text),
@@ -77,7 +79,8 @@ impl Undo {
             div.undo {
                 (UNDO.render("", &place))
                 p.hint {
-                    "Revision " (newest) " is undone: the rules of revision " (before)
+                    "Revision " (newest.revision) " (" (revision_words(newest)) " by " (foreign(&newest.actor))
+                    ") is undone: the rules of revision " (before)
                     " come into force again, as a new revision."
                 }
             }

@@ -188,9 +188,11 @@ fn enforced(rule: &Rule) -> u32 {
 fn is_saved(now: &Rule, typed: &Rule) -> bool {
     let values = |rule: &Rule| {
         let share = rule.enforce_ppm.unwrap_or(EVERY_KEY);
-        (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share)
+        // Of candidates the form has limits alone.
+        let candidates: Vec<_> = rule.candidates.iter().map(|of| of.max_requests).collect();
+        (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share, candidates)
     };
-    values(now) == values(typed) && now.candidates == typed.candidates
+    values(now) == values(typed)
 }
 
 /// Names the steps from one rule to another that can refuse more requests; empty without any.
@@ -258,13 +260,16 @@ impl RulePage {
     /// Shows the form, or where the rule is changed.
     pub(super) fn edit(&self) -> Markup {
         let id = field_of(self.id());
+        let origin = self.rule.origin.as_ref();
+        let is_built_in = origin.is_some_and(|of| of.kind() == Kind::BuiltIn);
         let yaml = Link::to("change").with("project", id);
         html! {
             h2 id="change" { "Change the rule" }
             @match self.editable() {
+                None if is_built_in => p.notice { "It is built in, and can't be changed here." },
                 None => p.notice {
-                    "It can't be changed here. It is of " (source(self.id(), self.rule.origin.as_ref()))
-                    ": changed there, it is loaded again."
+                    "It is not one of those made at run time. It is of " (source(self.id(), origin))
+                    ": change it there, and it is loaded again."
                 },
                 Some(_) if !self.is_admin => p.hint { "The role admin is required to change it." },
                 Some((written, rule)) => {

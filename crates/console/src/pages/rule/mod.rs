@@ -194,15 +194,13 @@ impl RulePage {
     fn summary(&self) -> Markup {
         let (rule, id) = (&self.rule, self.id());
         let is_enforced = matches!(rule.mode(), RuleMode::Enforce | RuleMode::Unspecified);
-        let share = rule.enforce_ppm.filter(|part| is_enforced && *part != EVERY_KEY);
+        let is_for_all = rule.enforce_ppm.is_none_or(|part| part == EVERY_KEY);
+        let mode_class = if is_enforced && is_for_all { "badge" } else { "badge warn" };
         let of_rule = Link::to("audit").with("project", self.query.get("project"));
         html! {
             p.summary.badges {
                 strong.badge { (rule_words::rule_grant(rule)) }
-                @match share {
-                    Some(part) => span.badge.warn { "enforced for " (rule_words::share(part)) " of the keys" },
-                    None => span class=(if is_enforced { "badge" } else { "badge warn" }) { (rule_words::rule_mode(rule)) },
-                }
+                span class=(mode_class) { (rule_words::rule_mode(rule)) }
                 @if rule.mode_ends_at.is_some() { span.badge.warn { "mode set until " (time(rule.mode_ends_at.as_ref())) } }
                 @if !rule.candidates.is_empty() {
                     span.badge {
