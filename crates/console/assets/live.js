@@ -4,6 +4,8 @@
 // each tab has its own. A hidden tab has none.
 const main = document.querySelector("main");
 const source = document.querySelector("#live")?.dataset.events;
+// The response to a form is not at the address of its page.
+const here = document.querySelector("#live")?.dataset.page ?? location.href;
 const RETRY_MS = 10_000;
 // A page that was loaded a moment ago is not loaded again by the first event.
 const FRESH_MS = 2_000;
@@ -42,7 +44,7 @@ if (source) {
     state.textContent = TEXTS[what];
     if (what === "session" || what === "roles" || what === "gone") {
       const link = document.createElement("a");
-      link.href = location.href;
+      link.href = here;
       link.textContent = what === "session" ? "Sign in" : "Load it again";
       state.append(" ", link);
     }
@@ -84,7 +86,7 @@ if (source) {
     // Only XMLHttpRequest has a document as its response: the policy (trusted types) forbids to parse
     // texts as HTML.
     const request = new XMLHttpRequest();
-    request.open("GET", location.href);
+    request.open("GET", here);
     request.setRequestHeader("X-Console-Live", "1");
     request.responseType = "document";
     request.timeout = RETRY_MS;

@@ -122,7 +122,7 @@ async fn save(visitor: &Visitor, fields: &FormFields) -> Result<SavedRule, PageE
     }
     let steps = stricter(&before, &rule);
     if !steps.is_empty() && fields.get(SEEN.name) != steps {
-        let problem = format!("Save again if you want this, which can refuse more: {steps}");
+        let problem = format!("it can refuse more: {steps}");
         let reason = STRICTER.to_owned();
         let status = StatusCode::CONFLICT;
         return Err(PageError { status, reason, ..PageError::invalid(problem) });
@@ -253,7 +253,7 @@ impl RulePage {
     }
 
     /// Returns what was refused of the form.
-    fn refused_edit(&self) -> Option<&RefusedForm> {
+    pub(super) fn refused_edit(&self) -> Option<&RefusedForm> {
         self.refused.as_ref().and_then(|refused| refused.of_form(&WITH_BURST))
     }
 
@@ -300,6 +300,7 @@ impl RulePage {
             @if let Some(refused) = refused {
                 (refused.notice())
                 @if refused.error.reason == STALE { (comparison(&all, &refused.fields)) }
+                @if !seen.is_empty() { p { "Save it again if you want that." } }
             }
             @if rule.calendar.is_some() {
                 p { "Windows of a calendar: " (rule_words::rule_grant(rule)) ". They are changed as YAML." }

@@ -168,7 +168,13 @@ impl RulePage {
         };
         let content = html! {
             @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
-            div #live data-events="now-events" {
+            @if self.refused.is_some() {
+                p.notice {
+                    "Your change has a problem: "
+                    a href=(if self.refused_edit().is_some() { "#change" } else { "#mode" }) { "see the form" } "."
+                }
+            }
+            div #live data-events="now-events" data-page=(Link::like("rule", &self.query, &QUERY)) {
                 (self.summary())
                 (shown.scopes(|of_instance| link_with(&self.query, "of", of_field(of_instance))))
                 (shown.as_of(&Link::like("rule", &self.query, &QUERY)))
