@@ -156,7 +156,7 @@ async fn values_that_are_not_valid_stand_beside_their_field() {
     let all = rules(&server, "shop").await;
     let month = all.iter().find(|rule| rule["name"] == "month").expect("month");
     assert_eq!((&month["maxRequests"], &month["mode"]), (&"10".into(), &"RULE_MODE_SHADOW".into()));
-    assert_eq!(month["calendar"]["unit"], "UNIT_MONTH", "the calendar stays: {month}");
+    assert_eq!(month["calendar"]["unit"], "MONTH", "the calendar stays: {month}");
 }
 
 #[tokio::test]

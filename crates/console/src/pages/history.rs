@@ -162,7 +162,8 @@ async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {
     let (frame, format) = (visit.frame("projects"), console.rules_format);
     let query = fields.clone();
     let last = history.as_ref().map_or(&[][..], |history| history);
-    let undo = Undo::of(visitor, &state, last).filter(|_| query.get("revision").is_empty());
+    let undo =
+        Undo::from_revisions(visitor, &state, last).filter(|_| query.get("revision").is_empty());
     let page = HistoryPage { frame, format, id, history, query, diff, seen, undo, refused };
     console.page(status, move || page.render()).await
 }

@@ -40,7 +40,11 @@ pub(super) struct Undo {
 impl Undo {
     /// Returns the way back from the newest of these revisions, which are the last ones. `None` for
     /// visitors who may not go it, and before a second revision.
-    pub(super) fn of(visitor: &Visitor, of: &Project, last: &[Revision]) -> Option<Self> {
+    pub(super) fn from_revisions(
+        visitor: &Visitor,
+        of: &Project,
+        last: &[Revision],
+    ) -> Option<Self> {
         let [newest, before, ..] = last else { return None };
         visitor.is_admin(&of.id).then(|| Self {
             project: of.id.clone(),
@@ -53,7 +57,7 @@ impl Undo {
     /// Returns the way back from the last change of a project.
     pub(super) async fn of_last(visitor: &Visitor, of: &Project) -> Option<Self> {
         let last = last_revisions(visitor, &of.id, 2).await.ok()?;
-        Self::of(visitor, of, &last)
+        Self::from_revisions(visitor, of, &last)
     }
 
     /// Returns the way back from the change that led to a page, unless another one has followed.
