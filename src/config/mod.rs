@@ -139,6 +139,7 @@ impl Config {
         let deny_cache = deny_cache(root);
         let (privacy, key_file) = privacy::read(root);
         files.extend(key_file);
+        let has_console = !server.console.is_empty();
         let config = Self {
             auth,
             api_keys,
@@ -150,7 +151,7 @@ impl Config {
             max_project_rules: max_project_rules(root),
             state_dir,
             audit: audit::read(root),
-            telemetry: telemetry::read(root, &privacy),
+            telemetry: telemetry::read(root, &privacy, has_console),
             rules: rules::read(root, api_keys.mode).with_descriptors(envoy.descriptors),
             projects: FileProjects::new(),
             privacy,

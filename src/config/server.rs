@@ -14,6 +14,11 @@ use crate::api::http::{Cors, PageOrigin, PageOriginError};
 use crate::server::{ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
 
 const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
+const NAME: Setting = Setting::new(
+    "name",
+    "Name of the cluster for people, which the console shows on every page: up to 64 characters.",
+)
+.example("production");
 const LISTEN: Setting =
     Setting::new("listen", "Addresses of gRPC: one, or a list. Port 0 selects a free port.");
 const HTTP: Setting = Setting::new(
@@ -103,6 +108,7 @@ const HTTP_CORS: Setting = Setting::new(
 
 pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let mut section = root.section(SERVER);
+    let name = section.read(NAME, "", name);
     let listen = section.read(LISTEN, "127.0.0.1:50051", values::addresses);
     let http = section.read(HTTP, "127.0.0.1:8080", values::addresses);
     let console = section.read(CONSOLE, "off", or_off);
@@ -125,6 +131,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     grpc_section.close();
     let store_health = store_health(root);
     ServerSettings {
+        name,
         listen,
         http,
         console,
@@ -141,6 +148,15 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         http_headers,
         grpc_headers,
     }
+}
+
+fn name(value: &Value) -> Read<String> {
+    let is_shown = |of: char| !of.is_control() && (of == ' ' || !of.is_whitespace());
+    let name = values::scalar(value).filter(|text| {
+        text.chars().count() <= 64 && text.trim() == text && text.chars().all(is_shown)
+    });
+    let name = name.ok_or(Invalid::new("must be up to 64 visible characters"))?;
+    Ok((name.clone(), name))
 }
 
 fn or_off(value: &Value) -> Read<Vec<ListenAddress>> {

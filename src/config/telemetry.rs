@@ -49,21 +49,26 @@ const SAMPLE_RATIO: Setting = Setting::new(
 const TOP_KEYS: Setting = Setting::new(
     "top-keys",
     "true: count the keys of each rule that are denied, near the limit, or use most, for TopKeys. \
-     At most 64 MiB of memory.",
+     At most 64 MiB of memory. Without it: true if server.console is set, else false.",
 );
 const PROJECTS: Setting = Setting::new(
     "projects",
     "Most projects with metrics of their own. The others are counted together as other.",
 );
 
-pub(super) fn read(root: &mut Section<'_>, privacy: &PrivacySettings) -> TelemetrySettings {
+pub(super) fn read(
+    root: &mut Section<'_>,
+    privacy: &PrivacySettings,
+    has_console: bool,
+) -> TelemetrySettings {
     let mut section = root.section(TELEMETRY);
     let filter = section.read(LOG, "info", filter);
     let format = section.read(FORMAT, "text", |value| {
         values::word(value, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
     let otlp = otlp(&mut section);
-    let has_top_keys = section.read(TOP_KEYS, "false", values::boolean);
+    let has_top_keys =
+        section.read(TOP_KEYS, if has_console { "true" } else { "false" }, values::boolean);
     let max_projects = section.read(PROJECTS, "1000", values::count(10_000));
     let record = record::read(&mut section, privacy);
     section.close();

@@ -191,6 +191,7 @@ impl Server {
                 let console = console::router(ConsoleContext {
                     services: self.grpc_services(decisions.clone(), admin, &health_service),
                     administrator,
+                    cluster: self.settings.name.clone(),
                     auth: self.auth(),
                     sessions: Arc::clone(&sessions),
                     console: pages.clone(),

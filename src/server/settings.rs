@@ -16,6 +16,8 @@ use crate::api::http::Cors;
 pub struct ServerSettings {
     /// Addresses of gRPC, at least one.
     pub listen: Vec<ListenAddress>,
+    /// Name of the cluster for people; empty: none.
+    pub name: String,
     /// Addresses of HTTP, at least one.
     pub http: Vec<ListenAddress>,
     /// Addresses of the console; none switches it off.

@@ -14,7 +14,7 @@ use rlaas_proto::ratelimit::v1::CheckRequest;
 use crate::call::{CallArgs, CommandError, CommandOutput, report};
 use crate::parse::descriptor_entry;
 use crate::text::project_id;
-use crate::{explain_text, key_value};
+use crate::{explain_text, key_value, look_up};
 
 /// Separates the descriptors of one request.
 const NEXT_DESCRIPTOR: &str = "+";
@@ -67,7 +67,11 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         Ok(match request {
             ExplainedRequest::Check(request) => {
                 let response = admin.explain(request.clone()).await?.into_inner();
-                CommandOutput::of_check(&response, &request)
+                let output = CommandOutput::of_check(&response, &request);
+                match args.user.as_deref().filter(|_| args.is_user_alone()) {
+                    Some(user) => output.with_note(&look_up::of_user(admin, user).await),
+                    None => output,
+                }
             }
             ExplainedRequest::Descriptors(request) => {
                 let response = admin.explain_descriptors(request.clone()).await?.into_inner();
@@ -95,6 +99,15 @@ impl CommandOutput {
 }
 
 impl ExplainArgs {
+    /// Returns `true` if the user is looked up in all rules, too: nothing else is given, and the output
+    /// is for people.
+    fn is_user_alone(&self) -> bool {
+        self.resource.is_none()
+            && self.attributes.is_empty()
+            && self.project.is_none()
+            && !self.call.json
+    }
+
     /// Returns the request that the options make.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use prost_reflect::{DynamicMessage, MethodDescriptor, ReflectMessage, Value};
 use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_client::ApiChannel;
 use rlaas_proto::json::POOL;
+use rlaas_proto::ratelimit::admin::v1::KeyPart;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
@@ -108,6 +109,9 @@ impl<'a> Invocation<'a> {
         }
         for argument in self.spec.all_arguments().filter(|argument| !argument.field.is_empty()) {
             let mut inputs = self.inputs(argument);
+            if argument.id() == USER && argument.field == "parts" {
+                inputs = inputs.into_iter().map(user_part).collect();
+            }
             if argument.field == "request_id" && inputs.is_empty() {
                 inputs.push(Input::Text(random_id()?));
             }
@@ -228,6 +232,15 @@ impl<'a> Invocation<'a> {
             fields::set(&mut request, "page_token", &Input::Text(token));
         }
     }
+}
+
+/// The argument with the user, which is a part of a key where a request has parts.
+const USER: &str = "USER";
+
+fn user_part(user: Input) -> Input {
+    let Input::Text(user) = user else { return user };
+    let part = KeyPart { name: "user_id".to_owned(), value: Some(user) };
+    Input::Message(part.encode_to_vec())
 }
 
 /// What stands before the names of the catalogues in their enum.

@@ -23,6 +23,7 @@ mod health;
 mod invocation;
 mod keys;
 mod lines;
+mod look_up;
 mod output;
 mod parse;
 mod reserve;

@@ -2,12 +2,13 @@
 //! files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
 use rlaas_proto::ratelimit::admin::v1::{
-    ApiKey, Coverage, GetRevisionRequest, GetRevisionResponse, RestoreCatalogueResponse, Revision,
-    RevokeKeyResponse, RollbackResponse, RotateKeyResponse, RuleChange, SetModeRequest,
-    SetModeResponse,
+    ApiKey, BanKeyResponse, Coverage, GetRevisionRequest, GetRevisionResponse,
+    RestoreCatalogueResponse, Revision, RevokeKeyResponse, RollbackResponse, RotateKeyResponse,
+    RuleChange, SetModeRequest, SetModeResponse,
 };
 use rlaas_proto::ratelimit::v1::Rule;
 use serde_json::Value;
@@ -36,6 +37,7 @@ pub(crate) fn by_name(name: &str) -> fn(&Exchange) -> Lines {
         },
         "states" => |exchange| keys::inspected(&exchange.response).into(),
         "change" => |exchange| keys::change(&exchange.response).into(),
+        "banned" => banned,
         "secret" => secret,
         "revoked_key" => revoked_key,
         "difference" => difference,
@@ -66,6 +68,31 @@ fn secret(exchange: &Exchange) -> Lines {
     }
     let text = if secret.is_empty() { String::new() } else { format!("{secret}\n") };
     Lines { text, warning: Some(warning) }
+}
+
+/// What a ban on all rules did to each.
+fn banned(exchange: &Exchange) -> Lines {
+    let BanKeyResponse { banned, banned_before, not_overridable, keyed_otherwise, everywhere_by } =
+        typed(&exchange.response);
+    let named = |what: &str, rules: &[String]| {
+        let names: Vec<_> = rules.iter().map(|rule| text::value(rule)).collect();
+        let (count, names) = (text::count(rules.len() as u64, "rule"), names.join(", "));
+        if rules.is_empty() { String::new() } else { format!("{what} {count}: {names}\n") }
+    };
+    let mut lines = named("banned on", &banned) + &named("banned before on", &banned_before);
+    lines += &named("not banned, because not overridable, on", &not_overridable);
+    if lines.is_empty() {
+        lines += "nothing was changed: no rule has keys of these parts\n";
+    }
+    if !keyed_otherwise.is_empty() {
+        let count = text::count(keyed_otherwise.len() as u64, "rule");
+        let _infallible = writeln!(lines, "not covered, because keyed otherwise: {count}");
+    }
+    if let Some(time) = &everywhere_by {
+        let by = text::time(Some(time));
+        let _infallible = writeln!(lines, "in force here; on every other instance by {by}");
+    }
+    (lines + "rules that are made later are not covered\n").into()
 }
 
 fn revoked_key(exchange: &Exchange) -> Lines {

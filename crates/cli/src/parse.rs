@@ -33,6 +33,7 @@ pub(crate) fn by_name(name: &str) -> Parse {
         "project" => project,
         "pair" => pair,
         "part" => part,
+        "id_of_secret" => id_of_secret,
         "up_to_a_year" => up_to_a_year,
         "up_to_a_month" => up_to_a_month,
         "grace" => grace,
@@ -74,6 +75,20 @@ fn part(text: &str) -> Result<Input, String> {
         None => (text, None),
     };
     Ok(Input::Message(KeyPart { name: name.to_owned(), value }.encode_to_vec()))
+}
+
+/// The id of an API key, cut from the beginning of its secret: what follows is for nobody.
+fn id_of_secret(text: &str) -> Result<Input, String> {
+    const ID_LEN: usize = 8;
+    let secret = text.strip_prefix("rlaas_").and_then(|rest| rest.split_once('_'));
+    let id = match secret {
+        Some((_, digits)) => digits.get(..ID_LEN),
+        None => Some(text).filter(|id| id.len() == ID_LEN),
+    };
+    let id = id.filter(|id| id.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    id.map(|id| Input::Text(id.to_owned())).ok_or_else(|| {
+        "must be an id of 8 characters, or begin with rlaas_live_ and them".to_owned()
+    })
 }
 
 /// Parses an entry of a descriptor.

@@ -5,7 +5,7 @@ use prost_types::{Duration, Timestamp};
 use rlaas_proto::SAME_REQUESTS;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
+    ApiKey, Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
 };
 use rlaas_proto::ratelimit::v1::{Grant, PartMatcher, Rule};
 
@@ -40,6 +40,7 @@ pub(crate) fn by_name(name: &str) -> Show {
         "origin" => origin,
         "matchers" => matchers,
         "rule_of_override" => rule_of_override,
+        "revocation" => revocation,
         "instance" => instance,
         "reported" => reported,
         "at_least" => at_least,
@@ -166,6 +167,12 @@ fn rule_of_override(value: &Value) -> String {
     let KeyOverride { project_id, rule, .. } = message(value).unwrap_or_default();
     let place = if project_id.is_empty() { String::new() } else { format!("{project_id}/") };
     text::value(&format!("{place}{rule}"))
+}
+
+/// The command that ends an API key.
+fn revocation(value: &Value) -> String {
+    let ApiKey { id, project_id, .. } = message(value).unwrap_or_default();
+    format!("rlaas key revoke {} {}", text::project(&project_id), text::value(&id))
 }
 
 /// The id of an instance, with a mark if it is the one that answers.

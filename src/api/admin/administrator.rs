@@ -15,6 +15,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::plan::{SelectedKey, Selector};
+use crate::rules::KeyHasher;
 use crate::telemetry::metrics::Metrics;
 
 /// What the services of administration share. Clones share everything.
@@ -125,7 +126,7 @@ impl Administrator {
         let Shared { instances, modes, top_keys, stats, metrics, .. } = &*self.shared;
         let answer = async {
             match metrics.top_keys() {
-                Some(counts) => top_keys.answer(counts).await,
+                Some(counts) => top_keys.answer(counts, || self.key_hasher()).await,
                 None => std::future::pending().await,
             }
         };
@@ -153,6 +154,12 @@ impl Administrator {
     /// Returns the limiter.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
+    }
+
+    /// Returns the hasher of the parts of keys; `None` if none are hashed.
+    pub(super) fn key_hasher(&self) -> Option<KeyHasher> {
+        let snapshot = self.limiter.snapshot();
+        snapshot.rules.hashed_parts().map(|parts| parts.hasher().clone())
     }
 
     /// Returns the keys that a selector names, by the rules in force of a project.

@@ -147,12 +147,12 @@ impl AdminCall {
 }
 
 /// A change of keys with all that its task needs.
-struct ChangeOfKeys {
-    call: AdminCall,
-    holder: Holder,
-    project: String,
-    keys: Vec<SelectedKey>,
-    change: KeyChange,
+pub(super) struct ChangeOfKeys {
+    pub(super) call: AdminCall,
+    pub(super) holder: Holder,
+    pub(super) project: String,
+    pub(super) keys: Vec<SelectedKey>,
+    pub(super) change: KeyChange,
 }
 
 impl Administrator {
@@ -187,7 +187,7 @@ impl Administrator {
     }
 
     /// Makes a change, unless it was made before under its request id.
-    async fn make(&self, change: &ChangeOfKeys) -> Result<proto::Change, Status> {
+    pub(super) async fn make(&self, change: &ChangeOfKeys) -> Result<proto::Change, Status> {
         let call = &change.call;
         if call.request_id.is_empty() {
             return self.change_keys(change, None).await;

@@ -10,10 +10,10 @@ use tokio::task::yield_now;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
 
-use super::projects::{OPERATE_OR_ADMIN, admitted};
+use super::projects::admitted;
 use super::refusals::no_project;
 use super::{EVERY_PROJECT, KeyView, SharedHasher};
-use crate::api::auth::{Caller, Role};
+use crate::api::auth::{Caller, Role, Roles};
 use crate::api::projects::ProjectId;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
@@ -41,23 +41,33 @@ pub(super) struct WatchedProjects {
 }
 
 impl WatchedProjects {
-    /// Returns the projects of a request, if the caller may watch them.
+    /// Returns the projects of a request, if the caller has one of the roles in them.
     ///
     /// # Errors
     ///
-    /// `NOT_FOUND`.
-    pub(super) fn new(limiter: &Limiter, caller: &Caller, id: &str) -> Result<Self, Status> {
+    /// As [`admitted`].
+    pub(super) fn new(
+        limiter: &Limiter,
+        caller: &Caller,
+        id: &str,
+        required: Roles,
+    ) -> Result<Self, Status> {
         if id != EVERY_PROJECT {
-            let id = admitted(caller, id, OPERATE_OR_ADMIN)?;
+            let id = admitted(caller, id, required)?;
             if limiter.project_snapshot(id.as_str()).is_none() {
                 return Err(no_project());
             }
             return Ok(Self { ids: Some(BTreeSet::from([id])) });
         }
-        if caller.has(Role::Operate) || caller.has(Role::Admin) {
+        if Role::ALL.into_iter().any(|role| required.contains(role) && caller.has(role)) {
             return Ok(Self { ids: None });
         }
-        Ok(Self { ids: Some(caller.projects_with(OPERATE_OR_ADMIN).cloned().collect()) })
+        Ok(Self { ids: Some(caller.projects_with(required).cloned().collect()) })
+    }
+
+    /// Returns the ids of the projects; `None` if they are all.
+    pub(super) fn ids(&self) -> Option<&BTreeSet<ProjectId>> {
+        self.ids.as_ref()
     }
 
     /// Returns `true` if the caller may see the keys of all of them in clear.

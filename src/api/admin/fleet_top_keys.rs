@@ -4,6 +4,9 @@
 //! counts keys puts its summary into the map of the query, for [`TTL`]. The asking one adds them up,
 //! and so does the next one that asks within that time. The result names the instances that are in
 //! it, and those that are not.
+//!
+//! A query of version 1 is for one rule, one of version 2 for all rules of some projects or of all.
+//! An instance that does not know a version does not answer, and is named as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,15 +14,17 @@ use std::time::Duration;
 
 use prost::Message;
 use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::debug;
 
 use super::request_ids::{hash, hex};
 use super::{Instances, SharedHasher};
 use crate::clock::Deadline;
+use crate::rules::{HashedValue, Key, KeyHasher};
 use crate::store::StoreError;
 use crate::telemetry::top_keys::{
-    CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
+    BusiestKeys, CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
 };
 
 /// Topic of the queries, and beginning of the names of the maps of answers.
@@ -33,15 +38,16 @@ const INITIAL_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time in which an instance puts its answer, or reads the key by which ids are hashed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Version of queries and answers.
+/// Version of queries for a rule and their answers, and of queries for all rules.
 const VERSION: u32 = 1;
+const VERSION_OF_ALL: u32 = 2;
 
-/// Counts of a rule over the fleet.
+/// Answers of the fleet to a query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FleetCounts {
-    /// The counts of all instances that are in the answer.
-    pub(super) summary: Summary,
-    /// Ids of the instances that are in the answer.
+pub(super) struct FleetAnswers<A> {
+    /// The answers, that of this instance first.
+    pub(super) answers: Vec<A>,
+    /// Ids of the instances that have answered.
     pub(super) instances: BTreeSet<String>,
     /// Ids of the other instances of the fleet, as far as they are known.
     pub(super) missing: BTreeSet<String>,
@@ -61,7 +67,7 @@ pub(super) struct FleetTopKeys {
 
 /// A query as it is sent.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct QueryMessage {
+pub(super) struct QueryMessage {
     #[prost(string, tag = "1")]
     rule: String,
     /// Position in [`TopKind::ALL`].
@@ -73,11 +79,20 @@ struct QueryMessage {
     version: u32,
     #[prost(string, tag = "5")]
     project: String,
+    /// Of all rules: the projects. None: every one.
+    #[prost(string, repeated, tag = "6")]
+    projects: Vec<String>,
+    /// Of all rules: a value that the keys must have. Empty: any. Hashed if the sender hashes parts of
+    /// keys, so that the store never has it in clear.
+    #[prost(string, tag = "7")]
+    value: String,
+    #[prost(bool, tag = "8")]
+    is_hashed: bool,
 }
 
 /// The counts of one instance as they are sent.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-struct SummaryMessage {
+pub(super) struct SummaryMessage {
     #[prost(uint64, tag = "1")]
     total: u64,
     #[prost(uint64, tag = "2")]
@@ -102,38 +117,37 @@ impl FleetTopKeys {
         Self { fleet, instances, hasher, others: Mutex::default() }
     }
 
-    /// Adds the counts of the other instances to those of this one, which are `own`. Takes at most
-    /// a second, and half of the time until the deadline.
-    pub(super) async fn add_others(
+    /// Asks the other instances, and adds their answers to that of this one, which is `own`. Takes
+    /// at most a second, and half of the time until the deadline.
+    pub(super) async fn ask<A>(
         &self,
-        own: Summary,
-        query: &CountQuery<'_>,
+        own: A,
+        query: &QueryMessage,
+        read: fn(&[u8]) -> Option<A>,
         deadline: Deadline,
-    ) -> FleetCounts {
+    ) -> FleetAnswers<A> {
         let mut answers = BTreeMap::new();
         let problem = if self.fleet.is_shared() {
             let time = MAX_TIME.min(deadline.remaining() / 2);
-            self.collect(query, time, &mut answers).await.err()
+            self.collect(query, read, time, &mut answers).await.err()
         } else {
             None
         };
-        let mut counts = FleetCounts { summary: own, problem, ..FleetCounts::default() };
-        counts.missing.clone_from(&self.others.lock().unwrap_or_else(PoisonError::into_inner));
-        counts.instances.insert(self.instances.id().to_owned());
-        for (id, summary) in answers {
-            counts.summary.add(&summary);
-            counts.missing.remove(&id);
-            counts.instances.insert(id);
-        }
-        counts
+        let mut missing = self.others.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        missing.retain(|id| !answers.contains_key(id));
+        let mut instances: BTreeSet<String> = answers.keys().cloned().collect();
+        instances.insert(self.instances.id().to_owned());
+        let answers = std::iter::once(own).chain(answers.into_values()).collect();
+        FleetAnswers { answers, instances, missing, problem }
     }
 
     /// Collects the answers of other instances until all have answered, or time is over.
-    async fn collect(
+    async fn collect<A>(
         &self,
-        query: &CountQuery<'_>,
+        query: &QueryMessage,
+        read: fn(&[u8]) -> Option<A>,
         time: Duration,
-        answers: &mut BTreeMap<String, Summary>,
+        answers: &mut BTreeMap<String, A>,
     ) -> Result<(), StoreError> {
         let (until, deadline) = (Deadline::within(time / 2), Deadline::within(time));
         let others = self.instances.others(deadline).await?;
@@ -144,22 +158,22 @@ impl FleetTopKeys {
         if awaited.is_empty() {
             return Ok(());
         }
-        let map = map_of_answers(query);
+        let map = query.map();
         let (mut is_sent, mut pause) = (false, INITIAL_PAUSE);
         loop {
             for value in self.fleet.values(&map, deadline).await? {
                 if value.name != self.instances.id()
-                    && let Some(summary) = SummaryMessage::read(&value.value)
+                    && let Some(answer) = read(&value.value)
                 {
                     awaited.remove(&value.name);
-                    answers.insert(value.name, summary);
+                    answers.insert(value.name, answer);
                 }
             }
             if awaited.is_empty() || until.has_passed() {
                 return Ok(());
             }
             if !is_sent {
-                let message = QueryMessage::new(query).encode_to_vec();
+                let message = query.encode_to_vec();
                 self.fleet.publish(TOPIC, &message, deadline).await?;
                 is_sent = true;
             }
@@ -168,8 +182,8 @@ impl FleetTopKeys {
         }
     }
 
-    /// Answers the queries of other instances, for ever.
-    pub(super) async fn answer(&self, top_keys: &TopKeys) {
+    /// Answers the queries of other instances, for ever. `hasher` returns that of the parts of keys.
+    pub(super) async fn answer(&self, top_keys: &TopKeys, hasher: impl Fn() -> Option<KeyHasher>) {
         if !self.fleet.is_shared() {
             return std::future::pending().await;
         }
@@ -180,7 +194,9 @@ impl FleetTopKeys {
             let result = match event {
                 // From now on keys can be shown hashed while the store is away.
                 FleetEvent::Gap => self.hasher.hasher(deadline).await.map(drop),
-                FleetEvent::Message(message) => self.put(&message, top_keys, deadline).await,
+                FleetEvent::Message(message) => {
+                    self.put(&message, top_keys, hasher(), deadline).await
+                }
             };
             if let Err(error) = result {
                 debug!(%error, "top keys are not sent");
@@ -192,37 +208,115 @@ impl FleetTopKeys {
         &self,
         message: &[u8],
         top_keys: &TopKeys,
+        hasher: Option<KeyHasher>,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
         let Ok(message) = QueryMessage::decode(message) else { return Ok(()) };
-        let Some(query) = message.query() else { return Ok(()) };
-        let summary = top_keys.window(&query).unwrap_or_default();
-        let answer = SummaryMessage::new(&summary).encode_to_vec();
-        self.fleet.put(&map_of_answers(&query), self.instances.id(), &answer, TTL, deadline).await
+        let answer = if let Some(query) = message.query() {
+            let summary = top_keys.window(&query).unwrap_or_default();
+            SummaryMessage::new(&summary).encode_to_vec()
+        } else if let Some(busiest) = message.busiest(top_keys, hasher).await {
+            busiest.encode_to_vec()
+        } else {
+            return Ok(());
+        };
+        self.fleet.put(&message.map(), self.instances.id(), &answer, TTL, deadline).await
     }
-}
-
-/// Returns the name of the map of answers, of the same length whatever the rule.
-fn map_of_answers(query: &CountQuery<'_>) -> String {
-    let CountQuery { project, rule, kind, window } = *query;
-    let texts = [project.as_bytes(), rule.as_bytes(), &[kind as u8], &[window as u8]];
-    format!("{TOPIC}:{}", hex(&hash(&texts)))
 }
 
 impl QueryMessage {
-    fn new(query: &CountQuery<'_>) -> Self {
+    pub(super) fn new(query: &CountQuery<'_>) -> Self {
         let CountQuery { project, rule, kind, window } = *query;
         let is_hour = window == Window::Hour;
         let (project, rule) = (project.to_owned(), rule.to_owned());
-        Self { rule, kind: kind as u32, is_hour, version: VERSION, project }
+        Self { rule, kind: kind as u32, is_hour, version: VERSION, project, ..Self::default() }
     }
 
-    /// Returns the query; `None` if it is of another version.
+    /// Returns the query for all rules of projects, or of every one: for keys that have `value`, which
+    /// may be shown hashed, or for all if it is empty.
+    pub(super) fn of_all(
+        projects: Option<Vec<String>>,
+        kind: TopKind,
+        window: Window,
+        value: &str,
+        hasher: Option<&KeyHasher>,
+    ) -> Self {
+        let is_hashed = hasher.is_some() && !value.is_empty();
+        let hashed = |hasher: &KeyHasher| {
+            let shown = HashedValue::from_shown(value);
+            shown.unwrap_or_else(|| hasher.hash(value)).as_str().to_owned()
+        };
+        let hashed = hasher.filter(|_| is_hashed).map(hashed);
+        Self {
+            kind: kind as u32,
+            is_hour: window == Window::Hour,
+            version: VERSION_OF_ALL,
+            projects: projects.unwrap_or_default(),
+            value: hashed.unwrap_or_else(|| value.to_owned()),
+            is_hashed,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the query for a rule; `None` if it is of another version.
     fn query(&self) -> Option<CountQuery<'_>> {
-        let kind = *TopKind::ALL.get(usize::try_from(self.kind).ok()?)?;
-        let window = if self.is_hour { Window::Hour } else { Window::Quarter };
+        let (kind, window) = (self.kind()?, self.window());
         let (project, rule) = (&*self.project, &*self.rule);
         (self.version == VERSION).then_some(CountQuery { project, rule, kind, window })
+    }
+
+    /// Returns the keys of all rules of this instance, by the hasher of the parts of its keys. `None`
+    /// if the query is of another version, or for a hashed value and this instance hashes none.
+    pub(super) async fn busiest(
+        &self,
+        top_keys: &TopKeys,
+        hasher: Option<KeyHasher>,
+    ) -> Option<BusiestKeys> {
+        let kind = self.kind().filter(|_| self.version == VERSION_OF_ALL)?;
+        if self.is_hashed && hasher.is_none() {
+            return None;
+        }
+        TopKeys::flush();
+        let (query, top_keys) = (self.clone(), top_keys.clone());
+        let busiest = spawn_blocking(move || {
+            let hasher = hasher.filter(|_| !query.value.is_empty());
+            let hashed = hasher.as_ref().filter(|_| !query.is_hashed);
+            let hashed = hashed.map(|hasher| hasher.hash(&query.value));
+            let is_value = |text: &str| {
+                let of_text =
+                    || hasher.as_ref().filter(|_| query.is_hashed).map(|by| by.hash(text));
+                text == query.value
+                    || hashed.is_some_and(|hashed| text == hashed.as_str())
+                    || of_text().is_some_and(|hashed| *hashed.as_str() == *query.value)
+            };
+            let is_wanted = |key: &str| {
+                query.value.is_empty() || Key::values_in(key).iter().any(|value| is_value(value))
+            };
+            let is_chosen = |project: &str| {
+                query.projects.is_empty() || query.projects.iter().any(|id| *id == *project)
+            };
+            BusiestKeys::new(&top_keys.windows(kind, query.window(), is_chosen), is_wanted)
+        });
+        // None if the process ends.
+        busiest.await.ok()
+    }
+
+    /// Returns the name of the map of answers, of the same length whatever the query.
+    fn map(&self) -> String {
+        let hash = if let Some(CountQuery { project, rule, kind, window }) = self.query() {
+            hash(&[project.as_bytes(), rule.as_bytes(), &[kind as u8], &[window as u8]])
+        } else {
+            hash(&[&self.encode_to_vec()])
+        };
+        format!("{TOPIC}:{}", hex(&hash))
+    }
+
+    fn kind(&self) -> Option<TopKind> {
+        TopKind::ALL.get(usize::try_from(self.kind).ok()?).copied()
+    }
+
+    fn window(&self) -> Window {
+        if self.is_hour { Window::Hour } else { Window::Quarter }
     }
 }
 
@@ -241,7 +335,7 @@ impl SummaryMessage {
     }
 
     /// Reads an answer. `None` if it is of another version, cut, or not what an instance counts.
-    fn read(value: &[u8]) -> Option<Summary> {
+    pub(super) fn read(value: &[u8]) -> Option<Summary> {
         if value.len() > MAX_VALUE_LEN {
             return None;
         }
@@ -321,8 +415,8 @@ mod tests {
                     let query = CountQuery { project, rule, kind, window };
                     let message = QueryMessage::new(&query);
                     assert_eq!(message.query(), Some(query));
-                    assert_eq!(QueryMessage { version: 2, ..message }.query(), None);
-                    let map = map_of_answers(&query);
+                    assert_eq!(QueryMessage { version: 2, ..message.clone() }.query(), None);
+                    let map = message.map();
                     assert_eq!(map.len(), "top:".len() + 32);
                     maps.insert(map);
                 }

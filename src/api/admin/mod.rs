@@ -7,6 +7,7 @@
 
 mod administrator;
 mod audit;
+mod ban_key;
 mod change;
 mod decisions;
 mod explain;
@@ -117,6 +118,21 @@ impl Service {
         }
         response
     }
+
+    /// Returns the response to a change of overrides, with a warning if the store may lose it.
+    fn overridden<T>(&self, message: T) -> Response<T> {
+        let mut response = self.changed(message);
+        let store = self.administrator.limiter().store();
+        let warning = match (store.may_evict(), store.is_lost_at_restart()) {
+            (true, _) => Some(MAY_EVICT),
+            (false, true) => Some(NOT_PERSISTENT),
+            (false, false) => None,
+        };
+        if let Some(warning) = warning {
+            response.metadata_mut().insert(WARNING, MetadataValue::from_static(warning));
+        }
+        response
+    }
 }
 
 const LOST_AT_RESTART: &str = "a restart loses this change: set store.memory.journal.path";
@@ -178,17 +194,7 @@ impl AdminService for Service {
         let set = KeyChange::SetOverride(set);
         let change = self.administrator.change(&request, ADMIN, call, selector.as_ref(), set);
         let change = Some(change.await?);
-        let mut response = self.changed(proto::SetOverrideResponse { change });
-        let store = self.administrator.limiter().store();
-        let warning = match (store.may_evict(), store.is_lost_at_restart()) {
-            (true, _) => Some(MAY_EVICT),
-            (false, true) => Some(NOT_PERSISTENT),
-            (false, false) => None,
-        };
-        if let Some(warning) = warning {
-            response.metadata_mut().insert(WARNING, MetadataValue::from_static(warning));
-        }
-        Ok(response)
+        Ok(self.overridden(proto::SetOverrideResponse { change }))
     }
 
     async fn clear_override(
@@ -271,7 +277,8 @@ impl AdminService for Service {
         request: Request<proto::WatchDecisionsRequest>,
     ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
         let (caller, id) = (caller(&request)?, &request.get_ref().project_id);
-        let projects = WatchedProjects::new(self.administrator.limiter(), caller, id)?;
+        let projects =
+            WatchedProjects::new(self.administrator.limiter(), caller, id, OPERATE_OR_ADMIN)?;
         let view = self.key_view(&request, projects.are_in_clear(caller)).await?;
         let holder = caller.holder(id);
         let filter = decisions::filter(request.into_inner(), projects)?;
@@ -309,9 +316,9 @@ impl AdminService for Service {
 
     async fn ban_key(
         &self,
-        _request: Request<proto::BanKeyRequest>,
+        request: Request<proto::BanKeyRequest>,
     ) -> Result<Response<proto::BanKeyResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
+        Ok(self.overridden(self.administrator.ban_key(&request).await?))
     }
 }
 

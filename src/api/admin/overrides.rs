@@ -27,7 +27,15 @@ pub(super) fn change(
     call: &AdminCall,
 ) -> Result<OverrideChange, Status> {
     let grant = grant.ok_or_else(|| invalid_field("grant", "must be set"))?;
-    let grant = key_grant(grant)?;
+    change_to(key_grant(grant)?, ttl, call)
+}
+
+/// As [`change`], with a grant that is read.
+pub(super) fn change_to(
+    grant: KeyGrant,
+    ttl: Option<&prost_types::Duration>,
+    call: &AdminCall,
+) -> Result<OverrideChange, Status> {
     let invalid_ttl = || invalid_field("ttl", "must be 1 s to 366 d");
     let ttl = ttl.and_then(micros).ok_or_else(invalid_ttl)?;
     let note = Note::of_new_override(&call.actor, &call.reason);

@@ -4,6 +4,7 @@
 //! | file | has |
 //! | --- | --- |
 //! | `batch.rs` | decisions of each thread on their way to the recorder |
+//! | `busiest.rs` | the keys with the highest counts over all rules, which can be added up, too |
 //! | `recorder.rs` | the counts of all rules, within bounds |
 //! | `sketch.rs` | live counts of one stream of keys |
 //! | `sliding.rs` | counts of one rule and kind in the last hour, by quarters |
@@ -15,12 +16,14 @@
 //! Keys are here in clear, as they are in the store. They never become labels.
 
 mod batch;
+mod busiest;
 mod recorder;
 mod sketch;
 mod sliding;
 mod summary;
 
 pub use batch::{MAX_KEY, Usage};
+pub use busiest::{BusiestKeys, FoundKey};
 pub use recorder::{MAX_BYTES, MAX_RULES};
 pub use sliding::Window;
 pub use summary::{Counter, MAX_COUNTERS, Summary};
@@ -129,14 +132,36 @@ impl TopKeys {
     /// are those of all such rules together.
     pub fn window(&self, query: &CountQuery<'_>) -> Option<Summary> {
         let CountQuery { project, rule, kind, window } = *query;
-        batch::flush();
+        Self::flush();
         let id = self.names.find(&StatsKey::of_rule(project, rule))?;
         Some(lock(&self.queue.recorder).window(*id, kind, window))
+    }
+
+    /// Returns the counts in a window of every rule in force whose project is chosen, as
+    /// [`TopKeys::window`]. Takes up to a tenth of a second if there are a thousand busy rules.
+    pub fn windows(
+        &self,
+        kind: TopKind,
+        window: Window,
+        is_chosen: impl Fn(&str) -> bool,
+    ) -> Vec<(StatsKey, Summary)> {
+        let by_name = lock(&self.names.by_name);
+        let chosen = by_name.iter().filter(|(name, _)| is_chosen(&name.project));
+        let chosen = chosen.filter_map(|(name, id)| Some((name.clone(), *id.upgrade()?)));
+        let (names, ids): (Vec<StatsKey>, Vec<u32>) = chosen.unzip();
+        drop(by_name);
+        let counts = lock(&self.queue.recorder).windows(&ids, kind, window);
+        names.into_iter().zip(counts).collect()
     }
 
     /// Returns the number of rules that are counted by themselves, and the bytes of all counts.
     pub fn size(&self) -> (usize, usize) {
         lock(&self.queue.recorder).size()
+    }
+
+    /// Sends the decisions of the calling thread to the counts.
+    pub fn flush() {
+        batch::flush();
     }
 
     /// Sends the decisions of the calling thread to the counts several times a second, for ever.

@@ -142,6 +142,31 @@ impl Recorder {
     /// and the error are those of the rest too.
     pub(super) fn window(&mut self, rule: u32, kind: TopKind, window: Window) -> Summary {
         self.advance();
+        let rest = self.rest_window(kind, window);
+        self.window_beside(&rest, rule, kind, window)
+    }
+
+    /// Returns the counts of several rules in a window, in their order, as [`Recorder::window`].
+    pub(super) fn windows(&mut self, rules: &[u32], kind: TopKind, window: Window) -> Vec<Summary> {
+        self.advance();
+        let rest = self.rest_window(kind, window);
+        rules.iter().map(|rule| self.window_beside(&rest, *rule, kind, window)).collect()
+    }
+
+    fn rest_window(&mut self, kind: TopKind, window: Window) -> Summary {
+        let rest = &mut self.rest[kind as usize];
+        rest.advance(self.now);
+        rest.window(window)
+    }
+
+    /// Returns the counts of a rule, with those that it has in `rest`.
+    fn window_beside(
+        &mut self,
+        rest: &Summary,
+        rule: u32,
+        kind: TopKind,
+        window: Window,
+    ) -> Summary {
         let (alone, in_rest) = match self.rules.get_mut(&rule) {
             Some(RuleCounts { counts, in_rest_until }) => {
                 let counts = &mut counts[kind as usize];
@@ -154,12 +179,9 @@ impl Recorder {
         if !in_rest {
             return alone;
         }
-        self.rest[kind as usize].advance(self.now);
         let mut sum = alone;
         let prefix = in_rest_key(rule, "");
-        sum.add_mapped(&self.rest[kind as usize].window(window), |key| {
-            key.strip_prefix(&*prefix).map(Into::into)
-        });
+        sum.add_mapped(rest, |key| key.strip_prefix(&*prefix).map(Into::into));
         sum
     }
 

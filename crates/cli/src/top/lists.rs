@@ -26,6 +26,7 @@ pub(super) async fn keys(
         kind: kind.into(),
         window: humantime::parse_duration(&args.window).ok().and_then(|time| time.try_into().ok()),
         max_keys: args.max,
+        ..TopKeysRequest::default()
     };
     let (metadata, response, _) = admin.top_keys(request).await?.into_parts();
     let covered = text::coverage(response.coverage.clone().unwrap_or_default());

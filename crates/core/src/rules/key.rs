@@ -187,6 +187,18 @@ impl Key {
         as_text(self.id_bytes())
     }
 
+    /// Returns the values of requests in the [id](Key::id) of a key, decoded: neither absent parts
+    /// nor patterns. Those of hashed parts are hashed. Of a descriptor the keys of the entries are
+    /// among them.
+    pub fn values_in(id: &str) -> Vec<String> {
+        let values = DecodedValue::all(id).into_iter().flatten();
+        let text = |value| match value {
+            DecodedValue::Text(text) => Some(text),
+            DecodedValue::Absent | DecodedValue::Pattern(_) | DecodedValue::Window => None,
+        };
+        values.filter_map(text).collect()
+    }
+
     /// Returns the encoded id, which is UTF-8, without a check of that.
     #[inline]
     pub fn id_bytes(&self) -> &[u8] {

@@ -138,6 +138,11 @@ impl HashedParts {
         all
     }
 
+    /// Returns the hasher, by which every hashed part is.
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+
     /// Returns the hasher of a part of a rule's key; `None` if its values stay readable. A part that
     /// takes the user's value for want of an attribute is hashed if either is.
     pub fn hasher_of(&self, part: &Part) -> Option<&KeyHasher> {

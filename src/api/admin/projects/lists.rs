@@ -12,8 +12,7 @@ use super::messages;
 use crate::api::admin::page_count;
 use crate::api::admin::refusals::invalid_page_token;
 use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{ApiKey, History, Project, Revision, RevisionNumber};
-use crate::clock::Timestamp;
+use crate::api::projects::{ApiKey, History, ProjectId, Revision, RevisionNumber};
 use crate::rules::RuleSet;
 
 /// Most bytes of a token.
@@ -37,16 +36,14 @@ pub(super) fn projects(
     page(states, page_size, token, place, timed, timed_text)
 }
 
-/// Returns a page of keys, newest first.
+/// Returns a page of keys and their projects, newest first.
 pub(super) fn keys<'a>(
-    project: &'a Project,
+    keys: Vec<(&'a ProjectId, &'a ApiKey)>,
     page_size: i32,
     token: &str,
-    now: Timestamp,
-) -> Result<(Vec<&'a ApiKey>, String), Status> {
-    let place = |key: &&ApiKey| (Reverse(key.created_at.as_micros()), key.id.clone());
-    let listed = project.keys.iter().filter(|key| key.is_listed(now)).collect();
-    page(listed, page_size, token, place, timed, timed_text)
+) -> Result<(Vec<(&'a ProjectId, &'a ApiKey)>, String), Status> {
+    let place = |(_, key): &(_, &ApiKey)| (Reverse(key.created_at.as_micros()), key.id.clone());
+    page(keys, page_size, token, place, timed, timed_text)
 }
 
 /// Returns a function that returns `true` at the first revision after those of a page.

@@ -23,6 +23,7 @@ mod usage;
 mod validate;
 mod validations;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlaas_proto::WARNING;
@@ -39,7 +40,7 @@ use self::change::Made;
 use self::validations::ValidationQueue;
 use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
-use super::{Administrator, MAX_TIME, caller};
+use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller};
 use crate::api::auth::{Caller, Permission, Role, Roles};
 use crate::api::deadline::deadline;
 use crate::api::projects::registry::{CallerScope, Change, ProjectState, Registry};
@@ -357,18 +358,36 @@ impl ProjectService for Projects {
         &self,
         request: Request<proto::ListKeysRequest>,
     ) -> Result<Response<proto::ListKeysResponse>, Status> {
-        let proto::ListKeysRequest { project_id, page_size, page_token, .. } = request.get_ref();
-        let id = admitted(caller(&request)?, project_id, OPERATE_OR_ADMIN)?;
-        let (state, now) = (self.project(&id)?, self.clock.now());
-        let (keys, next_page_token) = lists::keys(&state.project, *page_size, page_token, now)?;
-        let last_uses = self.usage.last_uses(&id, deadline(request.metadata())).await;
-        let keys = keys.into_iter().map(|key| {
-            // The hour of the last use may have begun before the key.
-            let used = last_uses.get(&key.id).map(|used| key.created_at.max(*used));
-            let last_used_at = used.map(crate::proto_values::timestamp);
-            proto::ApiKey { last_used_at, ..self.key(&id, key) }
+        let message = request.get_ref();
+        let proto::ListKeysRequest { project_id, page_size, page_token, key_id } = message;
+        let (caller, now) = (caller(&request)?, self.clock.now());
+        let states = if project_id != EVERY_PROJECT {
+            vec![self.project(&admitted(caller, project_id, OPERATE_OR_ADMIN)?)?]
+        } else if key_id.is_empty() {
+            return Err(invalid_field("key_id", "must be set with the project_id -"));
+        } else {
+            let mut states = self.projects();
+            states.retain(|of| caller.roles_in(&of.project.id).intersects(OPERATE_OR_ADMIN));
+            states
+        };
+        let found = states.iter().flat_map(|state| {
+            let of = &state.project;
+            let keys = of.keys.iter().filter(|key| key_id.is_empty() || key.id == *key_id);
+            keys.filter(|key| key.is_listed(now)).map(|key| (&of.id, key))
         });
-        let keys = keys.collect();
+        let (found, next_page_token) = lists::keys(found.collect(), *page_size, page_token)?;
+        let mut keys = Vec::new();
+        let mut last_uses = HashMap::new();
+        for (id, key) in found {
+            if !last_uses.contains_key(id) {
+                let of = self.usage.last_uses(id, deadline(request.metadata())).await;
+                last_uses.insert(id, of);
+            }
+            // The hour of the last use may have begun before the key.
+            let used = last_uses[id].get(&key.id).map(|used| key.created_at.max(*used));
+            let last_used_at = used.map(crate::proto_values::timestamp);
+            keys.push(proto::ApiKey { last_used_at, ..self.key(id, key) });
+        }
         let mut response = Response::new(proto::ListKeysResponse { keys, next_page_token });
         if !self.reads_keys() {
             response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEYS_OFF));

@@ -41,6 +41,8 @@ use crate::api::admin::Administrator;
 pub struct ConsoleContext {
     /// The limiter, whose store pages name, and the instances.
     pub administrator: Administrator,
+    /// Name of the cluster for people; empty: none.
+    pub cluster: String,
     /// The services, which pages call in this process.
     pub services: Router,
     /// Admits visitors.

@@ -59,7 +59,7 @@ impl ConsoleContext {
             form_secret,
             has_session,
             store: StoreInfo {
-                cluster: String::new(),
+                cluster: self.cluster.clone(),
                 instance: self.administrator.instances().id().to_owned(),
                 kind: self.administrator.limiter().store().name(),
                 is_away: self.is_store_away(),

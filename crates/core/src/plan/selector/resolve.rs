@@ -55,6 +55,17 @@ impl RuleSet {
         Ok(keys)
     }
 
+    /// Returns the keys that consist of these parts, in any order, of every rule for requests: as
+    /// [`SelectorTarget::Parts`] without a rule, but however many. In the order of
+    /// [`RuleSet::iter`].
+    ///
+    /// # Errors
+    ///
+    /// [`SelectError`] of the parts.
+    pub fn select_all(&self, parts: &[KeyPart]) -> Result<Vec<SelectedKey>, SelectError> {
+        self.keys_of_parts(parts, None)
+    }
+
     /// Returns the name of the rule in force that a key belongs to, and the parts of the key. The
     /// name is `None`, or the parts are empty, if no rule of this project has such keys any more.
     pub fn describe(&self, key: &Key) -> (Option<Arc<str>>, Vec<KeyPart>) {
