@@ -102,7 +102,8 @@ impl ExplainArgs {
     /// Returns `true` if the user is looked up in all rules, too: nothing else is given, and the output
     /// is for people.
     fn is_user_alone(&self) -> bool {
-        self.resource.is_none()
+        self.user.as_deref() != Some("")
+            && self.resource.is_none()
             && self.attributes.is_empty()
             && self.project.is_none()
             && !self.call.json

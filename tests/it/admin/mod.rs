@@ -1,7 +1,9 @@
 //! Administration of keys, over gRPC and HTTP.
 
 mod across_instances;
+mod all_rules;
 mod audit;
+mod ban_key;
 mod cluster;
 mod decisions;
 mod explain;

@@ -41,7 +41,9 @@ ListInstances {"pageSize":9,"pageToken":"a"}
 TopKeys {"projectId":"","rule":"pay","kind":"TOP_KIND_USED","window":"900s","maxKeys":9}
 WatchDecisions {"projectId":"","rule":"pay","outcomes":["OUTCOME_ALLOWED"],"userId":"alice","samplePpm":1000000}
 SetMode {"projectId":"shop","rule":"login","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"test","requestId":"mode"}
+TopKeys {"projectId":"-","kind":"TOP_KIND_USED","value":"alice"}
 WatchStats {"projectId":"","rule":"pay","interval":"10s","maxRules":9,"history":"600s","pastOnly":true}
+BanKey {"projectId":"","parts":[{"name":"user_id","value":"alice"}],"ttl":"60s","reason":"test"}
 CreateProject {"project":{"id":"new","displayName":"New","unmatched":"UNMATCHED_POLICY_DENY"},"requestId":"new","reason":"test"}
 GetProject {"projectId":"shop"}
 ListProjects {"pageSize":9,"pageToken":"9.a"}
@@ -49,6 +51,7 @@ UpdateProject {"project":{"id":"shop","displayName":"Shop","unmatched":"UNMATCHE
 DeleteProject {"projectId":"none","etag":"0123456789abcdef","reason":"test"}
 CreateKey {"projectId":"shop","key":{"displayName":"web","environment":"test","expiresAt":"2100-01-01T00:00:00Z"},"requestId":"key","reason":"test"}
 ListKeys {"projectId":"shop","pageSize":9,"pageToken":"9.a"}
+ListKeys {"projectId":"-","keyId":"KEY"}
 RotateKey {"projectId":"shop","keyId":"KEY","grace":"60s","requestId":"rotate","reason":"test"}
 RevokeKey {"projectId":"shop","keyId":"none","reason":"test"}
 CreateRule {"projectId":"blog","rule":{"name":"full","matchers":[{"part":"resource","anyOf":["/a"]}],"keyBy":["user_id","resource"],"maxRequests":"9","window":"60s","algorithm":"GCRA","burst":"9","mode":"RULE_MODE_SHADOW","onStoreFailure":"STORE_FAILURE_POLICY_DENY","nearLimit":0.5,"overrides":[{"matchers":[{"part":"user_id","anyOf":["bob"]}],"grant":{"limit":"7"}}]},"reason":"test"}
@@ -117,6 +120,9 @@ RevokeKey {"projectId":"shop","keyId":"KEY"}
 RevokeKey {"projectId":"shop","keyId":"KEY"}
 RotateKey {"projectId":"shop","keyId":"KEY"}
 TopKeys {"rule":"none","kind":"TOP_KIND_USED"}
+TopKeys {"projectId":"-","rule":"pay","kind":"TOP_KIND_USED"}
+TopKeys {"rule":"pay","kind":"TOP_KIND_USED","value":"alice"}
+ListKeys {"projectId":"-"}
 WatchStats {"projectId":"-","rule":"pay"}
 WatchStats {"rule":"none"}
 WatchDecisions {"rule":"none"}

@@ -52,6 +52,10 @@ refund alice --units 0 --reason test
 reset alice --reason test --request-id reset-1 --yes
 ban alice --for 1h --reason abuse --request-id ban-1
 ban alice --for 500d --reason abuse
+ban dave --all-rules --for 1h --reason abuse
+ban dave --all-rules --for 1h --reason abuse
+ban --part attributes.ip=192.0.2.7 --all-rules --for 1h --reason abuse
+ban dave --all-rules --rule pay --for 1h --reason abuse
 check alice
 inspect alice
 override set alice --resource /pay --limit 9 --burst 12 --for 2h --reason vip --request-id set-1

@@ -52,6 +52,15 @@ async fn refusals(client: &mut AdminOfToken, project: &str) -> Vec<(&'static str
         }
     });
     call!(watch_stats, proto::WatchStatsRequest { project_id: project_id(), ..Default::default() });
+    call!(ban_key, {
+        let part = proto::KeyPart { name: "user_id".to_owned(), value: Some("bob".to_owned()) };
+        proto::BanKeyRequest {
+            project_id: project_id(),
+            parts: vec![part],
+            ttl: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+            reason: reason(),
+        }
+    });
     all
 }
 

@@ -13,6 +13,7 @@ mod edits;
 mod failover;
 mod fallen_back;
 mod files;
+mod find_key;
 mod foreign_keys;
 mod get_config;
 mod http;

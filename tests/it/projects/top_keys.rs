@@ -79,6 +79,51 @@ async fn keys_are_counted_by_project() {
     }
 }
 
+#[tokio::test]
+async fn keys_of_a_value_are_those_of_the_projects_of_the_caller() {
+    let shops = Shops::start().await;
+    for key in &shops.keys {
+        for _ in 0..5 {
+            shops.pays(key).await;
+        }
+    }
+    let of = |project: &str| proto::TopKeysRequest {
+        project_id: project.to_owned(),
+        kind: proto::TopKind::Denied.into(),
+        value: "alice".to_owned(),
+        ..Default::default()
+    };
+    let found = async |client: &AdminOfToken, project: &str| {
+        let found = client.clone().top_keys(of(project)).await.expect("counts").into_inner();
+        let mut counts: Vec<_> =
+            found.keys.into_iter().map(|top| (top.project_id, top.rule, top.count)).collect();
+        counts.sort_unstable();
+        counts
+    };
+    let pay = |project: &str| (project.to_owned(), "pay".to_owned(), 2);
+    eventually("every refusal is counted", TIMEOUT, async || {
+        found(&shops.root, "-").await == [pay("blog"), pay("shop")]
+    })
+    .await;
+    for client in [&shops.team, &shops.desk] {
+        for project in ["-", "shop"] {
+            assert_eq!(found(client, project).await, [pay("shop")], "{project}");
+        }
+        let refused = client.clone().top_keys(of("blog")).await.expect_err("another project");
+        assert_eq!(refused.code(), Code::NotFound);
+    }
+    // The same by command, with the user alone.
+    let args = ["explain", "alice", "--addr", shops.server.grpc(), "--token", ROOT];
+    let (code, shown, error) = run(&args);
+    assert_eq!(code, 0, "{error}");
+    assert!(shown.contains("of a request without resource"), "{shown}");
+    assert!(
+        shown.contains("\nshop     pay         2           0  user_id=alice  0 of 3 left, wait"),
+        "{shown}"
+    );
+    assert!(shown.contains("\nblog     pay"), "{shown}");
+}
+
 /// Settings of an instance with a token for all projects, and one that sees no keys of one.
 fn settings(redis: &RedisServer) -> String {
     format!(
