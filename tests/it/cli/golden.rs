@@ -108,6 +108,9 @@ key create shop --name web --environment test --expires 2100-01-31T00:00:00Z --r
 key create shop --expires soon
 key list shop
 key list blog
+key find KEY
+key find nothing0
+key find secret
 key rotate shop KEY --grace 1h --request-id rotate-1
 key revoke shop KEY --reason leaked
 key revoke shop 00000000
