@@ -23,7 +23,7 @@ const MAX_KEYS: i32 = 128;
 
 /// A key with its counts in the last hour.
 #[derive(Default)]
-struct Found {
+struct LookedUpKey {
     key: KeyRef,
     refused: u64,
     near_limit: u64,
@@ -43,14 +43,14 @@ pub(crate) async fn of_user(admin: &mut Admin, user: &str) -> String {
 }
 
 async fn counted(admin: &mut Admin, user: &str) -> Result<String, Status> {
-    let mut found = BTreeMap::<_, Found>::new();
+    let mut found = BTreeMap::<_, LookedUpKey>::new();
     let refused = top(admin, user, TopKind::Denied).await?;
     let near_limit = top(admin, user, TopKind::NearLimit).await?;
     let coverage = refused.coverage.unwrap_or_default();
     if coverage.instances.is_empty() {
         return Ok("What other rules have refused is for callers with role operate.\n".to_owned());
     }
-    let mut entry = |of: TopKey, add: fn(&mut Found, u64)| {
+    let mut entry = |of: TopKey, add: fn(&mut LookedUpKey, u64)| {
         let key = of.key.unwrap_or_default();
         let place = (of.project_id, of.rule, key.id.clone());
         let found = found.entry(place).or_default();
@@ -97,7 +97,7 @@ async fn top(admin: &mut Admin, user: &str, kind: TopKind) -> Result<TopKeysResp
     Ok(admin.top_keys(request).await?.into_inner())
 }
 
-async fn table(admin: &mut Admin, found: Vec<((String, String, String), Found)>) -> String {
+async fn table(admin: &mut Admin, found: Vec<((String, String, String), LookedUpKey)>) -> String {
     let mut table = Table::new(&[
         Column::word("PROJECT"),
         Column::text("RULE"),

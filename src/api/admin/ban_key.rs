@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use rlaas_limiter::KeyChange;
+use rlaas_limiter::{KeyChange, KeyState};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
@@ -17,23 +17,11 @@ use crate::clock::{Clock, Micros, Timestamp};
 use crate::control::{KeyGrant, OverrideKind};
 use crate::plan::{KeyPart, SelectError, SelectedKey, Selector};
 use crate::store::StoreError;
-use crate::telemetry::holder::Holder;
 
 /// Most rules that are keyed by the parts.
 const MAX_RULES: usize = 1_000;
 /// Time by which a ban may end sooner than a new one that is not needed then.
 const TOLERANCE: Micros = Micros::from_secs(60);
-
-/// Bans with all that their task needs.
-struct Bans {
-    call: AdminCall,
-    holder: Holder,
-    project: String,
-    keys: Vec<SelectedKey>,
-    change: KeyChange,
-    /// Time from which a ban that is set is as good as a new one.
-    enough_until: Timestamp,
-}
 
 impl Administrator {
     /// Answers `BanKey`. Bans that have begun go on although the caller goes away.
@@ -69,44 +57,46 @@ impl Administrator {
             flat.chain(rules.descriptors().iter().map(|one| &*one.name)).collect();
         let keyed_otherwise = all.difference(&keyed_so).map(|rule| (*rule).to_owned()).collect();
         let (keys, fixed): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.hit.overridable);
-        let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
         let now = Clock::default().now();
         let enough_until = (now + ban.ttl() - TOLERANCE).max(now);
-        let change = KeyChange::SetOverride(ban);
-        let bans = Bans { call, holder, project: project.into(), keys, change, enough_until };
+        let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
+        let (project, change) = (project.into(), KeyChange::SetOverride(ban));
+        let bans = ChangeOfKeys { call, holder, project, keys, change };
         let administrator = self.clone();
-        let made = Box::pin(async move { administrator.ban(bans).await });
+        let made = Box::pin(async move { administrator.ban(bans, enough_until).await });
         let set = self.shared.changes.run(made, deadline).await?;
-        let not_overridable = names(&fixed);
-        Ok(proto::BanKeyResponse { not_overridable, keyed_otherwise, ..set })
+        Ok(proto::BanKeyResponse { not_overridable: names(&fixed), keyed_otherwise, ..set })
     }
 
-    async fn ban(&self, bans: Bans) -> Result<proto::BanKeyResponse, Status> {
-        let Bans { call, holder, project, mut keys, change, enough_until } = bans;
+    /// Bans the keys, but for those with a ban that lasts.
+    async fn ban(
+        &self,
+        mut bans: ChangeOfKeys,
+        enough_until: Timestamp,
+    ) -> Result<proto::BanKeyResponse, Status> {
+        let mut keys = std::mem::take(&mut bans.keys);
         keys.sort_by(|one, other| one.rule.cmp(&other.rule));
         let mut response = proto::BanKeyResponse::default();
         for chunk in keys.chunks(Selector::MAX_KEYS) {
             // Of the caller's time, each chunk has as much as a change.
-            let deadline = call.deadline.or_within(MAX_TIME);
+            let deadline = bans.call.deadline.or_within(MAX_TIME);
             let states = Box::pin(self.limiter().inspect(chunk, deadline)).await;
             let states = states.map_err(|error| refusals::store(&error))?;
-            let is_banned = |position: &usize| {
-                let mut overrides = states[*position].overrides.iter();
+            let is_banned = |state: &KeyState| {
+                let mut overrides = state.overrides.iter();
                 overrides.any(|one| one.kind() == OverrideKind::Ban && one.ends_at > enough_until)
             };
-            let (before, missing): (Vec<_>, Vec<_>) = (0..chunk.len()).partition(is_banned);
-            let keys_at = |places: Vec<usize>| -> Vec<SelectedKey> {
-                places.into_iter().map(|place| chunk[place].clone()).collect()
-            };
-            let (before, keys) = (keys_at(before), keys_at(missing));
+            let (before, missing): (Vec<_>, Vec<_>) =
+                chunk.iter().cloned().zip(&states).partition(|(_, state)| is_banned(state));
+            let of = |keys: Vec<(SelectedKey, _)>| keys.into_iter().map(|(key, _)| key).collect();
+            let (before, keys): (Vec<_>, Vec<_>) = (of(before), of(missing));
             response.banned_before.extend(names(&before));
             if keys.is_empty() {
                 continue;
             }
             response.banned.extend(names(&keys));
-            let (call, change) = (AdminCall { deadline, ..call.clone() }, change.clone());
-            let (holder, project) = (holder.clone(), project.clone());
-            let made = self.make(&ChangeOfKeys { call, holder, project, keys, change }).await?;
+            let call = AdminCall { deadline, ..bans.call.clone() };
+            let made = self.make(&ChangeOfKeys { call, keys, ..bans.clone() }).await?;
             response.everywhere_by = made.everywhere_by;
         }
         Ok(response)

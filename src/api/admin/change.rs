@@ -147,6 +147,7 @@ impl AdminCall {
 }
 
 /// A change of keys with all that its task needs.
+#[derive(Clone)]
 pub(super) struct ChangeOfKeys {
     pub(super) call: AdminCall,
     pub(super) holder: Holder,

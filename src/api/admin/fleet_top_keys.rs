@@ -119,7 +119,7 @@ impl FleetTopKeys {
 
     /// Asks the other instances, and adds their answers to that of this one, which is `own`. Takes
     /// at most a second, and half of the time until the deadline.
-    pub(super) async fn ask<A>(
+    pub(super) async fn add_others<A>(
         &self,
         own: A,
         query: &QueryMessage,

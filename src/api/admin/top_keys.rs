@@ -66,7 +66,7 @@ impl Service {
         }
         let (own, query_message) = (own.unwrap_or_default(), QueryMessage::new(&query));
         let (fleet, deadline) = (&self.administrator.shared.top_keys, deadline(request.metadata()));
-        let all = fleet.ask(own, &query_message, SummaryMessage::read, deadline).await;
+        let all = fleet.add_others(own, &query_message, SummaryMessage::read, deadline).await;
         let mut summary = Summary::default();
         all.answers.iter().for_each(|answer| summary.add(answer));
         let top_key = |counter: &Counter| proto::TopKey {
@@ -104,7 +104,7 @@ impl Service {
         let all = if has_projects {
             let own = query.busiest(counts, hasher).await.unwrap_or_default();
             let fleet = &self.administrator.shared.top_keys;
-            fleet.ask(own, &query, BusiestKeys::read, deadline(request.metadata())).await
+            fleet.add_others(own, &query, BusiestKeys::read, deadline(request.metadata())).await
         } else {
             FleetAnswers::default()
         };
