@@ -16,8 +16,8 @@
 //! the highest bound that was left out: 0 if none was. So the sum takes for each key and instance
 //! either its least count and the error, or the bound of the keys that the message lacks.
 //!
-//! A key that no message has may have as much as the sum of these bounds. Names of keys that are
-//! longer than [`MAX_KEY`](super::MAX_KEY) are not known here, so a filter by value leaves them out.
+//! A key that no message has may have as much as the sum of these bounds. A key above
+//! [`MAX_KEY`](super::MAX_KEY) bytes is known by its hash, so that no value selects it.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -27,8 +27,9 @@ use prost::Message;
 use super::{Counter, MAX_COUNTERS, MAX_KEY, Summary};
 use crate::telemetry::stats::StatsKey;
 
-/// Most bytes of a message.
+/// Most bytes of a message, and those of its numbers.
 const MAX_BYTES: usize = rlaas_limiter::fleet::MAX_VALUE_LEN;
+const HEAD_BYTES: usize = 32;
 /// Bytes of a key in a message beside its text, and of the bounds of a rule beside its names.
 const KEY_BYTES: usize = 24;
 const RULE_BYTES: usize = 40;
@@ -78,7 +79,7 @@ struct KeyCount {
 }
 
 /// A key of a rule, with its count over all instances.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundKey {
     /// Project of the rule.
     pub project: String,
@@ -96,7 +97,7 @@ impl BusiestKeys {
     /// Selects the keys with the highest least counts of those that are wanted.
     pub fn new(rules: &[(StatsKey, Summary)], is_wanted: impl Fn(&str) -> bool) -> Self {
         let is_wanted = &is_wanted;
-        let counters = |(rule, (_, summary)): (usize, &'_ (StatsKey, Summary))| {
+        let counters = |(rule, (_, summary)): (usize, &(StatsKey, Summary))| {
             let wanted = summary.counters().iter().filter(|counter| is_wanted(&counter.key));
             wanted.map(|counter| (rule, counter.clone())).collect::<Vec<_>>()
         };
@@ -107,7 +108,7 @@ impl BusiestKeys {
             other.least.cmp(&one.least).then(places)
         });
         let mut bounds: Vec<_> = rules.iter().map(RuleBounds::new).collect();
-        let (mut space, mut keys) = (MAX_BYTES, Vec::new());
+        let (mut space, mut keys) = (MAX_BYTES - HEAD_BYTES, Vec::new());
         // The rules of the message, and the place of each.
         let (mut listed, mut places) = (Vec::new(), HashMap::new());
         for (rule, Counter { key, least }) in found {
@@ -191,10 +192,7 @@ impl BusiestKeys {
                 error: u64::try_from(error).unwrap_or(u64::MAX),
             })
             .collect();
-        found.sort_unstable_by(|one, other| {
-            let places = |of: &FoundKey| (of.project.clone(), of.rule.clone(), of.key.clone());
-            other.least.cmp(&one.least).then_with(|| places(one).cmp(&places(other)))
-        });
+        found.sort_unstable_by(|one, other| other.least.cmp(&one.least).then(one.cmp(other)));
         found
     }
 }
