@@ -17,8 +17,7 @@ const SERVER: Setting = Setting::new("server", "Listeners, connections and the d
 const NAME: Setting = Setting::new(
     "name",
     "Name of the cluster for people, which the console shows on every page: up to 64 characters.",
-)
-.example("production");
+);
 const LISTEN: Setting =
     Setting::new("listen", "Addresses of gRPC: one, or a list. Port 0 selects a free port.");
 const HTTP: Setting = Setting::new(

@@ -13,6 +13,7 @@ use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// A value other than the default for each setting that a variable can set.
 const VALUES: &[(&str, &str)] = &[
+    ("server.name", "production"),
     ("server.listen", "127.0.0.1:1"),
     ("server.http", "[127.0.0.1:2, 127.0.0.1:3]"),
     ("server.console", "127.0.0.1:8081"),

@@ -143,14 +143,14 @@ async fn a_value_is_found_by_its_hash() {
 }
 
 #[tokio::test]
-async fn counts_over_all_rules_are_answered_over_http_and_by_the_console_default() {
+async fn counts_are_on_with_the_console_and_answered_over_http() {
     let dir = TempDir::new();
     let rules = RULES.replace("telemetry: {top-keys: true}\n", "");
     let file = dir.write("rlaas.yaml", &rules);
     let off = Rlaas::start_from(&file, &[]);
     let path = "/v1/admin/top-keys?projectId=-&kind=TOP_KIND_DENIED&value=alice";
     let (status, body) = get(&off, path).await;
-    assert!(status == 400 && body.contains("TOP_KEYS_OFF"), "{status}: {body}");
+    assert!(status == 400 && body.contains("telemetry.top-keys is off"), "{status}: {body}");
     // On with the console.
     let server = Rlaas::start_from(&file, &["server.console=127.0.0.1:0"]);
     let mut checks = server.client().await;

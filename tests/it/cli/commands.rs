@@ -264,6 +264,7 @@ fn help_fits_100_columns() {
         "project restore",
         "key create",
         "key list",
+        "key find",
         "key rotate",
         "key revoke",
     ];
