@@ -55,6 +55,7 @@ ban alice --for 500d --reason abuse
 ban dave --all-rules --for 1h --reason abuse
 ban dave --all-rules --for 1h --reason abuse
 ban --part attributes.ip=192.0.2.7 --all-rules --for 1h --reason abuse
+unban --part user_id=dave --reason over --request-id unban-2
 ban dave --all-rules --rule pay --for 1h --reason abuse
 check alice
 inspect alice
