@@ -208,14 +208,13 @@ impl Server {
                     ),
                 }
             })?;
-        let ConnectionSettings { connections_per_address, request_time, .. } =
-            self.settings.connection;
+        let connection = self.settings.connection;
         let budget = self.connection_budget();
         let acceptor = |protocol, connections, drain| Acceptor {
             protocol,
             workers: workers.clone(),
-            limiter: ConnectionLimiter::new(connections, connections_per_address),
-            first_byte_timeout: request_time,
+            limiter: ConnectionLimiter::new(connections, connection.connections_per_address),
+            first_byte_timeout: connection.request_time,
             max_pending: usize::try_from(budget.pending).unwrap_or(usize::MAX),
             metrics: Arc::clone(&self.metrics),
             drain,

@@ -241,19 +241,17 @@ impl QueryMessage {
         value: &str,
         hasher: Option<&KeyHasher>,
     ) -> Self {
-        let is_hashed = hasher.is_some() && !value.is_empty();
-        let hashed = |hasher: &KeyHasher| {
+        let hash = hasher.filter(|_| !value.is_empty()).map(|by| {
             let shown = HashedValue::from_shown(value);
-            shown.unwrap_or_else(|| hasher.hash(value)).as_str().to_owned()
-        };
-        let hashed = hasher.filter(|_| is_hashed).map(hashed);
+            shown.unwrap_or_else(|| by.hash(value)).as_str().to_owned()
+        });
         Self {
             kind: kind as u32,
             is_hour: window == Window::Hour,
             version: VERSION_OF_ALL,
             projects: projects.unwrap_or_default(),
-            value: hashed.unwrap_or_else(|| value.to_owned()),
-            is_hashed,
+            is_hashed: hash.is_some(),
+            value: hash.unwrap_or_else(|| value.to_owned()),
             ..Self::default()
         }
     }
@@ -280,14 +278,14 @@ impl QueryMessage {
         let (query, top_keys) = (self.clone(), top_keys.clone());
         let busiest = spawn_blocking(move || {
             let hasher = hasher.filter(|_| !query.value.is_empty());
-            let hashed = hasher.as_ref().filter(|_| !query.is_hashed);
-            let hashed = hashed.map(|hasher| hasher.hash(&query.value));
+            let of_value = hasher.as_ref().filter(|_| !query.is_hashed);
+            let of_value = of_value.map(|by| by.hash(&query.value));
             let is_value = |text: &str| {
                 let of_text =
                     || hasher.as_ref().filter(|_| query.is_hashed).map(|by| by.hash(text));
                 text == query.value
-                    || hashed.is_some_and(|hashed| text == hashed.as_str())
-                    || of_text().is_some_and(|hashed| *hashed.as_str() == *query.value)
+                    || of_value.is_some_and(|hash| text == hash.as_str())
+                    || of_text().is_some_and(|hash| *hash.as_str() == *query.value)
             };
             let is_wanted = |key: &str| {
                 query.value.is_empty() || Key::values_in(key).iter().any(|value| is_value(value))

@@ -36,12 +36,15 @@ pub(super) fn projects(
     page(states, page_size, token, place, timed, timed_text)
 }
 
-/// Returns a page of keys and their projects, newest first.
+/// An API key and its project.
+type KeyOfProject<'a> = (&'a ProjectId, &'a ApiKey);
+
+/// Returns a page of keys, newest first.
 pub(super) fn keys<'a>(
-    keys: Vec<(&'a ProjectId, &'a ApiKey)>,
+    keys: Vec<KeyOfProject<'a>>,
     page_size: i32,
     token: &str,
-) -> Result<(Vec<(&'a ProjectId, &'a ApiKey)>, String), Status> {
+) -> Result<(Vec<KeyOfProject<'a>>, String), Status> {
     let place = |(_, key): &(_, &ApiKey)| (Reverse(key.created_at.as_micros()), key.id.clone());
     page(keys, page_size, token, place, timed, timed_text)
 }
