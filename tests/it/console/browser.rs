@@ -113,8 +113,9 @@ pub(super) fn form_with(page: &str, text: &str) -> String {
 /// Returns the numbers of the first row of a table whose name contains a text.
 pub(super) fn row(html: &str, head: &str) -> Option<Vec<String>> {
     let is_row = |row: &&str| {
-        let rest = row.strip_prefix("<th scope=\"row\">");
-        rest.and_then(|rest| rest.split("</th>").next()).is_some_and(|name| name.contains(head))
+        let rest = row.strip_prefix("<th scope=\"row\"");
+        rest.and_then(|rest| rest.split_inclusive("</th>").next())
+            .is_some_and(|name| name.contains(head))
     };
     let rows = html.split("<tr>").filter_map(|row| row.split("</tr>").next());
     let row = rows.into_iter().find(is_row)?;

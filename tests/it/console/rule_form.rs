@@ -9,7 +9,7 @@ const RULES: &str = "\
 rules:
 - {name: pay, endpoint: /pay, limit: 100, window: 1h, candidates: [{limit: 50}, {limit: 20}]}
 - {name: send, endpoint: /send, limit: 10, window: 1m, burst: 5, algorithm: token-bucket}
-- {name: month, endpoint: /month, limit: 9, window: month, algorithm: fixed-window}
+- {name: month, endpoint: /month, limit: 9, calendar: {unit: month}, algorithm: fixed-window}
 ";
 const PAY: &str = "rule?project=shop&name=pay";
 const SAME: &str = "length=1+h&rule_mode=enforce&share=&candidate=50&reason=r";
