@@ -30,9 +30,12 @@ COPY crates crates
 COPY src src
 # cargo goes by time: these must be newer than the empty program.
 RUN touch build.rs src/main.rs src/lib.rs crates/*/src/lib.rs && cargo build --profile dist --locked
+# The command of the Deployment of Envoy Gateway.
+RUN mkdir bin && ln -s /usr/local/bin/rlaas bin/ratelimit
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /build/target/dist/rlaas /usr/local/bin/rlaas
+COPY --from=build /build/bin /bin
 COPY config/container.yaml /etc/rlaas/container.yaml
 # To be mounted over: what it says wins over container.yaml.
 COPY config/empty.yaml /etc/rlaas/rlaas.yaml

@@ -16,6 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "ratelimit/admin/v1/projects.proto",
         "envoy/service/ratelimit/v3/rls.proto",
         "kuadrant/service/ratelimit/v1/kuadrantrls.proto",
+        "envoy/service/discovery/v3/discovery.proto",
+        "ratelimit/config/ratelimit/v3/rls_conf.proto",
     ] {
         compiler.open_file(proto)?;
     }

@@ -34,12 +34,15 @@ pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 
 use std::sync::Arc;
 
+use prost::Message;
+use prost_types::FileDescriptorSet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
+use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
@@ -75,6 +78,17 @@ pub struct ApiSettings {
     pub traces: Option<Traces>,
     /// Rate limit headers in the metadata of responses to `Check`.
     pub headers: LimitHeaders,
+    /// Whether a management server has sent the rules for Envoy. `None`: they come from files.
+    pub rules_known: Option<RulesKnown>,
+}
+
+/// Whether a management server has sent rules. Before that calls of Envoy are refused.
+#[derive(Clone, Debug)]
+pub struct RulesKnown {
+    /// Whether the server is not ready before.
+    pub wait: bool,
+    /// Becomes `true`.
+    pub known: watch::Receiver<bool>,
 }
 
 /// Creates the gRPC services: rate limiting, Envoy's and Kuadrant's, reservations, administration, and reflection v1
@@ -93,9 +107,13 @@ pub fn services(
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let projects = ProjectServer::new(projects);
     let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);
+    let mut served = FileDescriptorSet::decode(rlaas_proto::FILE_DESCRIPTOR_SET)
+        .expect("the descriptors are made at build time");
+    // Of a service that is called, not served.
+    served.file.retain(|file| !file.name().starts_with("envoy/service/discovery/"));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(rlaas_proto::FILE_DESCRIPTOR_SET)
+            .register_file_descriptor_set(served.clone())
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let mut routes = RoutesBuilder::default();

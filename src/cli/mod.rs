@@ -18,6 +18,7 @@ mod serve;
 mod simulate;
 mod test;
 mod traffic;
+mod xds;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::serve::warn_about_rules;
+use super::xds::Offer;
 use crate::api::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
 use crate::api::projects::FileRules;
 use crate::api::projects::registry::Registry;
-use crate::config::{Config, Effective, PrivacySettings, Sources, StoreSettings, Watch};
+use crate::config::{Config, Effective, Notice, PrivacySettings, Sources, StoreSettings, Watch};
 use crate::store::Store;
 use crate::telemetry::log::Logs;
 use crate::telemetry::metrics::Metrics;
@@ -59,6 +61,11 @@ pub(super) struct ConfigReloader {
     /// SIGHUP signals.
     pub(super) hangups: Signal,
     pub(super) watch: Watch,
+    /// The notices of the configuration in force, which are logged once.
+    pub(super) notices: Vec<Notice>,
+    /// Rules of a management server, and whether there are some.
+    pub(super) offers: mpsc::Receiver<Offer>,
+    pub(super) has_rules: watch::Sender<bool>,
 }
 
 impl ConfigReloader {
@@ -70,16 +77,38 @@ impl ConfigReloader {
             let is_due = tokio::select! {
                 _ = self.hangups.recv() => true,
                 _ = ticks.tick() => self.watch.has_settled(),
+                // A file that is being written can be valid but incomplete.
+                Some(offer) = self.offers.recv(), if self.watch.is_still() => {
+                    self.take(offer).await;
+                    false
+                }
             };
             if is_due {
-                self.reload().await;
+                let _logged = self.reload(&Arc::clone(&self.sources)).await;
             }
         }
     }
 
-    async fn reload(&mut self) {
+    /// Takes the rules of a management server, if the configuration is valid with them.
+    async fn take(&mut self, Offer { resources, reply }: Offer) {
+        let sources = Arc::new(Sources { resources, ..(*self.sources).clone() });
+        let taken = self.reload(&sources).await;
+        if taken.is_ok() {
+            self.sources = sources;
+            self.has_rules.send_replace(true);
+        }
+        // The stream may have ended meanwhile.
+        let _told = reply.send(taken);
+    }
+
+    /// Reads all sources, and puts them into force.
+    ///
+    /// # Errors
+    ///
+    /// The problems, in lines. Nothing is changed then.
+    async fn reload(&mut self, sources: &Arc<Sources>) -> Result<(), String> {
         // Many rules take long to parse, so not on the main thread.
-        let sources = Arc::clone(&self.sources);
+        let sources = Arc::clone(sources);
         let loaded = spawn_blocking(move || {
             let (config, named) = Config::load_with_files(&sources);
             (config.map_err(|all| all.to_string()), Some(named))
@@ -92,9 +121,10 @@ impl ConfigReloader {
         match loaded {
             Ok(config) => {
                 self.warn_about_restart(&config.effective);
-                for warning in &config.notices {
+                for warning in config.notices.iter().filter(|of| !self.notices.contains(of)) {
                     warn!(%warning, "configuration");
                 }
+                self.notices.clone_from(&config.notices);
                 warn_about_rules(&config);
                 let limiter = self.registry.limiter().clone();
                 if let (Store::Redis(store), StoreSettings::Redis(settings)) =
@@ -117,6 +147,7 @@ impl ConfigReloader {
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
                 info!(revision, "configuration reloaded");
+                Ok(())
             }
             Err(problems) => {
                 self.metrics.config_last_reload_successful.set(0);
@@ -124,6 +155,7 @@ impl ConfigReloader {
                     problems,
                     "configuration reload failed: the old configuration stays in force"
                 );
+                Err(problems)
             }
         }
     }

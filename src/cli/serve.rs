@@ -14,15 +14,17 @@ use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
 use super::reload::ConfigReloader;
+use super::xds::{XdsClient, XdsRules, kept_rules};
 use rlaas_cli::loopback;
 
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::api::ApiSettings;
 use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
+use crate::api::envoy::EnvoySettings;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
-use crate::server::{ListenAddress, Server, Tls};
+use crate::server::{ListenAddress, Server, ServerSettings, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::TelemetrySettings;
 use crate::telemetry::log::{self, LogFormat, Logs};
@@ -85,15 +87,13 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
     disable_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;
-        for warning in &config.notices {
-            warn!(%warning, "configuration");
-        }
-        warn_about_rules(&config);
-        warn_about_open_addresses(&config);
+        let (config, sources, has_rules) = with_kept_rules(config, inputs.sources);
+        warn_about(&config);
         let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
         let recorder = metrics.recorder().cloned();
         let store = store(&config, &metrics)?;
+        let xds = XdsRules::new(&config, has_rules, &metrics);
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
         let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
         let instance = InstanceId::default();
@@ -130,20 +130,19 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         let certificates =
             tls.clone().map(|tls| CertificateReloader::new(tls, Arc::clone(&metrics)));
         let certificates = certificates.transpose()?;
-        for (domain, project) in &config.envoy.projects {
-            info!(%domain, %project, "the rules of a project decide the requests of an Envoy domain");
-        }
+        log_projects(&config.envoy);
         let api_settings = ApiSettings {
             auth: auth.clone(),
             api_keys,
             envoy: config.envoy,
             admin,
             traces: otlp.traces.clone(),
+            rules_known: xds.known,
             ..ApiSettings::default()
         };
         let server = server.with_api(api_settings);
         let reload = ConfigReloader {
-            sources: inputs.sources,
+            sources,
             started_with: config.effective,
             registry: server.registry().clone(),
             metrics,
@@ -152,7 +151,10 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
             privacy: config.privacy,
             hasher,
             hangups: inputs.hangups,
+            notices: config.notices,
             watch: inputs.watch,
+            offers: xds.offers,
+            has_rules: xds.has_rules,
         };
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
@@ -167,6 +169,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
             () = reload.run() => Ok(ExitCode::from(EXIT_NO)),
             Some(()) = OptionFuture::from(certificates) => Ok(ExitCode::from(EXIT_NO)),
             Some(()) = OptionFuture::from(fetch_keys) => Ok(ExitCode::from(EXIT_NO)),
+            Some(()) = OptionFuture::from(xds.client.map(XdsClient::run)) => Ok(ExitCode::from(EXIT_NO)),
             Some(()) = OptionFuture::from(metrics_push.as_mut().map(MetricsPush::run)) => {
                 Ok(ExitCode::from(EXIT_NO))
             }
@@ -183,6 +186,21 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
     // Tasks that still run after the drain are not waited for.
     runtime.shutdown_background();
     code
+}
+
+/// Adds the rules that a management server has sent before, if they are valid with the configuration. Returns
+/// whether there were some.
+fn with_kept_rules(config: Config, sources: Arc<Sources>) -> (Config, Arc<Sources>, bool) {
+    let folder = config.state_dir.as_deref().filter(|_| config.xds.is_some());
+    let Some(resources) = folder.and_then(kept_rules) else { return (config, sources, false) };
+    let with_them = Sources { resources, ..(*sources).clone() };
+    match Config::load(&with_them) {
+        Ok(config) => (config, Arc::new(with_them), true),
+        Err(problems) => {
+            error!(%problems, "the last rules of the management server are not used");
+            (config, sources, false)
+        }
+    }
 }
 
 /// What is exported to a collector.
@@ -207,6 +225,15 @@ impl Otlp {
         let metrics = metrics.transpose().context("telemetry.otlp.endpoint")?;
         Ok(Self { traces: traces.transpose()?, metrics })
     }
+}
+
+/// Logs what has less effect than written, and likely mistakes.
+fn warn_about(config: &Config) {
+    for warning in &config.notices {
+        warn!(%warning, "configuration");
+    }
+    warn_about_rules(config);
+    warn_about_open_addresses(config);
 }
 
 /// Logs likely mistakes in the rules of files.
@@ -255,6 +282,9 @@ async fn finish(
 
 fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
     let mut metrics = Metrics::new().with_max_projects(settings.max_projects);
+    if settings.has_envoy_names {
+        metrics = metrics.with_envoy_names();
+    }
     if settings.has_top_keys {
         metrics = metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?);
     }
@@ -312,6 +342,12 @@ fn log_serving(server: &Server, limiter: &Limiter) {
     );
 }
 
+fn log_projects(envoy: &EnvoySettings) {
+    for (domain, project) in &envoy.projects {
+        info!(%domain, %project, "the rules of a project decide the requests of an Envoy domain");
+    }
+}
+
 fn listed(addresses: &[ListenAddress]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
@@ -340,6 +376,14 @@ fn check_options(address: &ListenAddress, tls: Option<&Tls>, has_tokens: bool) -
 fn warn_about_open_addresses(config: &Config) {
     let requires_certificates =
         config.server.tls.as_ref().is_some_and(Tls::requires_client_certificates);
+    let ServerSettings { tls, tls_for_http, http, .. } = &config.server;
+    if config.auth.is_enabled()
+        && tls.is_some()
+        && !tls_for_http
+        && http.iter().any(|address| !address.is_local())
+    {
+        warn!(key = "server.tls.http", "credentials of callers over HTTP are not encrypted");
+    }
     if config.auth.is_enabled() || requires_certificates {
         return;
     }

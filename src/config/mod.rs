@@ -15,6 +15,7 @@ mod oidc;
 mod oidc_console;
 mod privacy;
 mod problem;
+mod ratelimit_environment;
 mod record;
 mod reference;
 mod removed;
@@ -36,6 +37,7 @@ mod yaml;
 pub use crate::api::projects::RulesFile;
 pub use crate::api::projects::{Warning, warnings};
 pub use effective::Effective;
+pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
 pub use privacy::PrivacySettings;
@@ -69,6 +71,8 @@ pub struct Config {
     pub server: ServerSettings,
     /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
+    /// Management server of the rules for Envoy.
+    pub xds: Option<XdsSettings>,
     /// Authorization.
     pub auth: AuthSettings,
     /// API keys.
@@ -117,7 +121,7 @@ impl Config {
         let (tree, projects) = sources.read();
         let mut root = tree.root();
         rules_file::no_project(&mut root);
-        let (config, files) = Self::read(&mut root);
+        let (config, files) = Self::read(&mut root, &sources.resources);
         root.close();
         let config = Self { notices: tree.notices(), ..config };
         let mut config = tree.finish().map(|effective| Self { effective, ..config });
@@ -128,9 +132,9 @@ impl Config {
     }
 
     /// Reads every section; the order is that of the documentation.
-    fn read(root: &mut Section<'_>) -> (Self, Vec<FileSnapshot>) {
+    fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> (Self, Vec<FileSnapshot>) {
         let server = server::read(root);
-        let envoy = envoy::read(root);
+        let envoy = envoy::read(root, resources);
         let mut files = envoy.files;
         let (auth, api_keys, issuer_files) = auth::read(root, &server);
         files.extend(issuer_files);
@@ -145,6 +149,7 @@ impl Config {
             api_keys,
             server,
             envoy: envoy.settings,
+            xds: envoy.xds,
             store,
             deny_cache,
             idempotency: idempotency::read(root),

@@ -39,7 +39,7 @@ impl SettingReference {
 pub fn reference() -> Vec<SettingReference> {
     let tree = Tree::survey();
     let mut root = tree.root();
-    let _config = Config::read(&mut root);
+    let _config = Config::read(&mut root, &[]);
     root.close();
     listed(tree)
 }

@@ -7,8 +7,15 @@ use super::values;
 /// Maximum number of characters shown of a value.
 const MAX_SHOWN_CHARS: usize = 40;
 /// Sections with secrets, or where a user may put one by mistake: a private key instead of its path.
-const SECRET_SECTIONS: [&str; 5] =
-    ["auth", "privacy.key-file", "server.tls", "store", "telemetry.otlp"];
+const SECRET_SECTIONS: [&str; 7] = [
+    "auth",
+    "envoy.xds.headers",
+    "envoy.xds.tls",
+    "privacy.key-file",
+    "server.tls",
+    "store",
+    "telemetry.otlp",
+];
 /// Keys in these sections that are never secret.
 const PUBLIC_KEYS: [&str; 9] = [
     "store.backend",

@@ -113,7 +113,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let console = section.read(CONSOLE, "off", or_off);
     let metrics = section.read(METRICS, "off", or_off);
     let workers = section.read(WORKERS, "auto", values::workers);
-    let tls = tls::read(&mut section);
+    let (tls, tls_for_http) = tls::read(&mut section);
     let connection = connection(&mut section);
     let mut drain = section.section(DRAIN);
     let drain_delay = drain.read(DRAIN_DELAY, "0s", values::pause);
@@ -137,6 +137,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         metrics,
         rules_format: rules_file::FORMAT,
         tls,
+        tls_for_http,
         workers,
         connection,
         drain_delay,

@@ -5,12 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
+use super::envoy::EnvoyResource;
+use super::notice::Notice;
 use super::problem::Problem;
+use super::ratelimit_environment::RatelimitEnvironment;
 use super::tree::{Nulls, Tree};
 use super::yaml;
 
@@ -30,10 +34,12 @@ pub struct Sources {
     /// YAML files; later ones override earlier ones.
     pub files: Vec<PathBuf>,
     /// Environment variables. Others than `REDIS_URL`, `RUST_LOG` and those that start with `RLAAS_` are
-    /// ignored.
+    /// ignored, unless `CONFIG_TYPE` is set: then those of envoyproxy/ratelimit count, too.
     pub environment: Vec<(String, String)>,
     /// Keys and values from the command line.
     pub arguments: Vec<(String, String)>,
+    /// Rules that a management server has sent (`envoy.xds`).
+    pub resources: Arc<[EnvoyResource]>,
 }
 
 impl Sources {
@@ -43,7 +49,8 @@ impl Sources {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        Self { files, environment: std::env::vars_os().filter_map(text).collect(), arguments }
+        let environment = std::env::vars_os().filter_map(text).collect();
+        Self { files, environment, arguments, resources: Arc::default() }
     }
 
     /// Reads and merges all sources. Files with a project at the top are merged by themselves, those
@@ -51,6 +58,10 @@ impl Sources {
     pub(super) fn read(&self) -> (Tree, Vec<Tree>) {
         let mut layers = Layers::default();
         let mut projects: BTreeMap<String, Layers> = BTreeMap::new();
+        let of_ratelimit = RatelimitEnvironment::detect(&self.environment);
+        if let Some(environment) = &of_ratelimit {
+            environment.add_to(&mut layers);
+        }
         for file in &self.files {
             match SourceFile::read(file) {
                 Ok(source) => match source.project() {
@@ -63,7 +74,7 @@ impl Sources {
         for (name, value) in &self.environment {
             let origin = format!("environment variable {name}");
             match name.as_str() {
-                "REDIS_URL" => {
+                "REDIS_URL" if of_ratelimit.is_none() => {
                     layers.add(origin.clone(), nest("store.backend", "redis".into()));
                     layers.add(origin, nest("store.redis.url", value.as_str().into()));
                 }
@@ -96,7 +107,7 @@ pub(super) fn tree_of_text(origin: String, text: String) -> Tree {
     layers.tree()
 }
 
-/// Returns the tree of a single file, in which `null` means unset.
+/// Returns the tree of a single file, in which `null` means unset; without a text it has no lines.
 pub(super) fn tree_of(origin: String, text: String, dict: Dict) -> Tree {
     let mut layers = Layers::default();
     layers.texts.insert(origin.clone(), text);
@@ -138,7 +149,7 @@ fn is_collection(key: &str, text: &str) -> bool {
 }
 
 /// Returns nested dictionaries for a key such as `a.b.c`.
-fn nest(key: &str, value: Value) -> Dict {
+pub(super) fn nest(key: &str, value: Value) -> Dict {
     match key.split_once('.') {
         Some((first, rest)) => Dict::from([(first.to_owned(), nest(rest, value).into())]),
         None => Dict::from([(key.to_owned(), value)]),
@@ -182,11 +193,12 @@ impl SourceFile {
 }
 
 #[derive(Default)]
-struct Layers {
+pub(super) struct Layers {
     figment: Figment,
     spellings: Spellings,
     texts: Texts,
-    problems: Vec<Problem>,
+    pub(super) problems: Vec<Problem>,
+    pub(super) notices: Vec<Notice>,
 }
 
 /// The contents of files by origin.
@@ -218,10 +230,12 @@ impl Layers {
     }
 
     fn tree(self) -> Tree {
-        Tree::new(self.figment, self.spellings, self.texts, self.problems)
+        let tree = Tree::new(self.figment, self.spellings, self.texts, self.problems);
+        tree.notices.borrow_mut().extend(self.notices);
+        tree
     }
 
-    fn add(&mut self, origin: String, dict: Dict) {
+    pub(super) fn add(&mut self, origin: String, dict: Dict) {
         self.add_layer(origin, None, dict);
     }
 

@@ -46,6 +46,11 @@ const SAMPLE_RATIO: Setting = Setting::new(
     "sample-ratio",
     "Share of the calls that are sampled if the caller has not decided it (traceparent).",
 );
+const ENVOY_NAMES: Setting = Setting::new(
+    "envoy-names",
+    "true: metrics of descriptors also have the names that dashboards of Envoy Gateway read: \
+     ratelimit_service_rate_limit_over_limit and others.",
+);
 const TOP_KEYS: Setting = Setting::new(
     "top-keys",
     "true: count the keys of each rule that are denied, near the limit, or use most, for TopKeys. \
@@ -67,6 +72,7 @@ pub(super) fn read(
         values::word(value, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
     let otlp = otlp(&mut section);
+    let has_envoy_names = section.read(ENVOY_NAMES, "false", values::boolean);
     let has_top_keys =
         section.read(TOP_KEYS, if has_console { "true" } else { "false" }, values::boolean);
     let max_projects = section.read(PROJECTS, "1000", values::count(10_000));
@@ -74,7 +80,7 @@ pub(super) fn read(
     section.close();
     let log = LogSettings { filter, format };
     let max_projects = max_projects as usize;
-    TelemetrySettings { log, otlp, has_top_keys, max_projects, record }
+    TelemetrySettings { log, otlp, has_envoy_names, has_top_keys, max_projects, record }
 }
 
 /// Reads the section `otlp`. Returns `None` without an endpoint.
@@ -105,7 +111,7 @@ fn otlp(telemetry: &mut Section<'_>) -> Option<OtlpSettings> {
 }
 
 /// Reads headers, whose values may be secrets.
-fn headers(value: &Value) -> Read<OtlpHeaders> {
+pub(super) fn headers(value: &Value) -> Read<OtlpHeaders> {
     let given = value.as_dict().ok_or(HeadersError)?;
     let texts: Option<Vec<_>> =
         given.iter().map(|(name, value)| Some((name.as_str(), values::scalar(value)?))).collect();

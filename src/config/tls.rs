@@ -2,7 +2,7 @@
 
 use super::section::Section;
 use super::setting::Setting;
-use super::values::{Invalid, pem_path};
+use super::values::{self, Invalid, pem_path};
 use crate::server::{Tls, TlsError, TlsFiles};
 
 const TLS: Setting = Setting::new(
@@ -21,18 +21,30 @@ const CLIENT_CA: Setting = Setting::new(
 )
 .example("/etc/rlaas/ca.crt");
 
-/// Reads the section. Returns `None` without it, or after it reported a problem.
-pub(super) fn read(server: &mut Section<'_>) -> Option<Tls> {
+const HTTP: Setting = Setting::new(
+    "http",
+    "false: server.http and server.metrics are not encrypted, for probes and scrapes; default true. \
+     Not with client-ca.",
+)
+.example("false");
+
+/// Reads the section. Returns `None` without it, or after it reported a problem; and whether HTTP is
+/// encrypted, too.
+pub(super) fn read(server: &mut Section<'_>) -> (Option<Tls>, bool) {
     let mut section = server.section(TLS);
-    let given = ["cert", "key", "client-ca"].iter().any(|key| section.has(key));
+    let given = ["cert", "key", "client-ca", "http"].iter().any(|key| section.has(key));
     for key in ["cert", "key"].into_iter().filter(|key| given && !section.has(key)) {
         section.refuse(key, Invalid::new("missing: a certificate and its key belong together"));
     }
     let files = section.optional(CERT, pem_path).zip(section.optional(KEY, pem_path));
     let client_ca = section.optional(CLIENT_CA, pem_path);
+    let for_http = section.optional(HTTP, values::boolean).unwrap_or(true);
+    if !for_http && client_ca.is_some() {
+        section.refuse(HTTP.key, Invalid::new("must be true with client-ca"));
+    }
     let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
     let refuse = |error: TlsError| section.refuse(error.setting, error);
     let tls = files.and_then(|files| Tls::load(files).map_err(refuse).ok());
     section.close();
-    tls
+    (tls, for_http)
 }

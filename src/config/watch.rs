@@ -52,6 +52,11 @@ impl Watch {
         }
     }
 
+    /// Returns `true` if no file has changed since it was read.
+    pub fn is_still(&self) -> bool {
+        !self.was_changing && fingerprints(&self.files) == self.snapshots
+    }
+
     /// Returns `true` if a file changed before the last check and none has changed since. A file that is
     /// being written can be valid but incomplete.
     pub fn has_settled(&mut self) -> bool {

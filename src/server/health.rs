@@ -3,12 +3,13 @@
 //! | service | SERVING |
 //! | --- | --- |
 //! | `""` | from the start until the server drains |
-//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys, and not while other instances know newer ones that the store has lost. Not while the memory store's journal is damaged. With `health.require-store`, only while the store is available. Never while the server drains |
+//! | `ratelimit.v1.RateLimitService` | after the first reply of the store; before it, only if no enforced rule has `on-store-failure: error`. While `auth.api-keys` is not `off`, after the first reading of the keys, and not while other instances know newer ones that the store has lost. With `envoy.xds`, once a management server has sent rules. Not while the memory store's journal is damaged. With `health.require-store`, only while the store is available. Never while the server drains |
 //! | `ratelimit` | the same, under the name that envoyproxy/ratelimit uses |
 //! | `store` | while the store is available |
 
 use std::sync::Arc;
 
+use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic_health::ServingStatus;
@@ -16,8 +17,8 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::settings::StoreHealth;
-use crate::api::SERVICE;
 use crate::api::auth::ApiKeys;
+use crate::api::{ApiSettings, SERVICE};
 use crate::store::Health;
 use rlaas_limiter::Limiter;
 
@@ -26,6 +27,22 @@ const STORE: &str = "store";
 /// The name of envoyproxy/ratelimit for readiness.
 const ENVOY_READINESS: &str = "ratelimit";
 const ALL: [&str; 4] = [SERVICE, ENVOY_READINESS, STORE, LIVENESS];
+
+/// What readiness depends on.
+pub(super) struct ReadinessPolicy {
+    pub(super) store: StoreHealth,
+    pub(super) api_keys: ApiKeys,
+    /// Whether there are rules for Envoy; `None`: always.
+    pub(super) rules_known: Option<watch::Receiver<bool>>,
+}
+
+impl ReadinessPolicy {
+    pub(super) fn new(store: StoreHealth, settings: &ApiSettings) -> Self {
+        let rules_known = settings.rules_known.clone().filter(|rules| rules.wait);
+        let rules_known = rules_known.map(|rules| rules.known);
+        Self { store, api_keys: settings.api_keys.clone(), rules_known }
+    }
+}
 
 /// The statuses that the health service reports.
 #[derive(Clone, Debug)]
@@ -54,7 +71,7 @@ impl HealthReports {
     pub(super) async fn watch_store(
         &self,
         limiter: &Limiter,
-        policy: (StoreHealth, ApiKeys),
+        policy: ReadinessPolicy,
     ) -> JoinSet<()> {
         self.report(LIVENESS, ServingStatus::Serving).await;
         let (reports, limiter) = (self.clone(), limiter.clone());
@@ -79,7 +96,8 @@ impl HealthReports {
         }
     }
 
-    async fn update_from_store(&self, limiter: &Limiter, (policy, keys): (StoreHealth, ApiKeys)) {
+    async fn update_from_store(&self, limiter: &Limiter, policy: ReadinessPolicy) {
+        let ReadinessPolicy { store, api_keys: keys, mut rules_known } = policy;
         let mut health = limiter.store().health();
         let (mut rules, mut keys_changed) = (limiter.changes(), keys.changes());
         let mut has_answered = false;
@@ -88,7 +106,9 @@ impl HealthReports {
             has_answered |= up;
             let decides = has_answered || limiter.decides_without_store();
             keys_changed.mark_unchanged();
-            let ready = decides && keys.are_ready() && (up || policy == StoreHealth::Reported);
+            let has_rules = rules_known.as_mut().is_none_or(|known| *known.borrow_and_update());
+            let ready =
+                decides && has_rules && keys.are_ready() && (up || store == StoreHealth::Reported);
             self.ready.send_replace(ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
@@ -98,6 +118,7 @@ impl HealthReports {
                 Ok(()) = health.changed() => {}
                 Ok(()) = rules.changed() => {}
                 Ok(()) = keys_changed.changed() => {}
+                Some(Ok(())) = OptionFuture::from(rules_known.as_mut().map(watch::Receiver::changed)) => {}
                 else => return,
             }
         }

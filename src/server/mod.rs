@@ -46,7 +46,7 @@ use self::accept::{AcceptLoops, Acceptor};
 use self::background::BackgroundThread;
 use self::connection::ConnectionHandler;
 use self::connection_limit::ConnectionLimiter;
-use self::health::HealthReports;
+use self::health::{HealthReports, ReadinessPolicy};
 use self::listener::Listener;
 use self::middleware::Middleware;
 use self::protocol::Protocol;
@@ -232,7 +232,7 @@ impl Server {
         let mut console = AcceptLoops::start(self.console, console);
         let scraped = acceptor(Protocol::Metrics, budget.console, metrics_drain);
         let mut scraped = AcceptLoops::start(self.scraped, scraped);
-        let policy = (self.settings.store_health, self.api_settings.api_keys.clone());
+        let policy = ReadinessPolicy::new(self.settings.store_health, &self.api_settings);
         let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 
         tokio::select! {
@@ -351,7 +351,12 @@ impl Server {
             request_timeout: self.settings.connection.request_time,
             metrics: Arc::clone(&self.metrics),
         });
-        let (settings, tls) = (self.settings.connection, self.settings.tls.clone());
+        let is_encrypted = match protocol {
+            Protocol::Grpc | Protocol::Console => true,
+            Protocol::Http | Protocol::Metrics => self.settings.tls_for_http,
+        };
+        let tls = self.settings.tls.clone().filter(|_| is_encrypted);
+        let settings = self.settings.connection;
         Arc::new(ConnectionHandler { middleware, settings, tls, drain: drain.clone() })
     }
 

@@ -28,6 +28,8 @@ pub struct ServerSettings {
     pub rules_format: RulesFormat,
     /// TLS for TCP connections; `None` serves without encryption.
     pub tls: Option<Tls>,
+    /// Whether HTTP and metrics are encrypted, too; the console always is.
+    pub tls_for_http: bool,
     /// Number of worker threads.
     pub workers: NonZeroUsize,
     /// Limits and timeouts of connections.

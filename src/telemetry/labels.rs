@@ -127,10 +127,10 @@ pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
 
-/// Label of the calls for reservations.
+/// Label of the calls for reservations, and of the rules of a management server.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct EventLabels {
-    /// `reserved`, `denied`, `extended`, `committed` or `cancelled`.
+    /// `reserved`, `denied`, `extended`, `committed` or `cancelled`; `accepted` or `refused`.
     pub event: &'static str,
 }
 

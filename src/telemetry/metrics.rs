@@ -12,6 +12,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::decisions::DecisionWatchers;
+use super::envoy_names::EnvoyNames;
 use super::exposition::{Exposition, as_text};
 use super::labels::{APIS, LISTENERS};
 pub use super::labels::{
@@ -119,6 +120,10 @@ pub struct Metrics {
     pub config_revision: Gauge,
     /// 1 if the last reload of the configuration succeeded, 0 if it failed.
     pub config_last_reload_successful: Gauge,
+    /// 1 while a management server has a stream open, else 0.
+    pub xds_connected: Gauge,
+    /// Rules of a management server, by what became of them.
+    pub xds_responses: Family<EventLabels, Counter>,
 }
 
 impl Metrics {
@@ -282,6 +287,16 @@ impl Metrics {
                 "rlaas_config_last_reload_successful",
                 "1 if the last reload of the configuration succeeded, 0 if it failed",
             ),
+            xds_connected: add(
+                r,
+                "rlaas_xds_connected",
+                "1 while a management server has a stream open, else 0",
+            ),
+            xds_responses: add(
+                r,
+                "rlaas_xds_responses",
+                "Rules that a management server has sent, by what became of them",
+            ),
             registry: Registry::default(),
             projects: Registry::default(),
             unnamed_projects: Registry::default(),
@@ -342,6 +357,14 @@ impl Metrics {
     /// Returns what each rule has counted so far.
     pub(crate) fn rule_totals(&self) -> Vec<RuleTotals> {
         self.by_rule.table.totals()
+    }
+
+    /// Shows decisions of descriptors under the names of envoyproxy/ratelimit too.
+    #[must_use]
+    pub fn with_envoy_names(mut self) -> Self {
+        let names = EnvoyNames(self.by_rule.table.clone());
+        self.registry.register_collector(Box::new(names));
+        self
     }
 
     /// Counts the keys of each rule too.

@@ -1,6 +1,7 @@
 //! Telemetry for operators: metrics, logs and traces.
 
 pub mod decisions;
+mod envoy_names;
 pub mod exposition;
 pub mod holder;
 pub mod labels;
@@ -32,6 +33,8 @@ pub struct TelemetrySettings {
     pub log: LogSettings,
     /// Settings of traces and pushed metrics; `None` turns both off.
     pub otlp: Option<OtlpSettings>,
+    /// Whether metrics of descriptors have the names of envoyproxy/ratelimit, too.
+    pub has_envoy_names: bool,
     /// Whether the keys with the highest counts are recorded.
     pub has_top_keys: bool,
     /// Most projects with metrics of their own.

@@ -151,7 +151,8 @@ impl OtlpHeaders {
         Ok(Self(map))
     }
 
-    pub(super) fn metadata(&self) -> MetadataMap {
+    /// Returns the headers as metadata of a call.
+    pub fn metadata(&self) -> MetadataMap {
         self.0.clone()
     }
 }

@@ -23,6 +23,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::ApiSettings;
@@ -107,6 +108,8 @@ pub struct Service {
     settings: Arc<EnvoySettings>,
     /// Knows whether the projects in force are known.
     api_keys: ApiKeys,
+    /// Whether a management server has sent the rules; `None`: they come from files.
+    rules_known: Option<watch::Receiver<bool>>,
 }
 
 impl Service {
@@ -114,13 +117,16 @@ impl Service {
     pub fn new(limiter: Limiter, metrics: Arc<Metrics>) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         let (settings, api_keys) = (Arc::default(), ApiKeys::default());
-        Self { limiter, metrics, timing, settings, api_keys }
+        Self { limiter, metrics, timing, settings, api_keys, rules_known: None }
     }
 
     /// Replaces the settings.
     #[must_use]
-    pub fn with_settings(self, ApiSettings { envoy, api_keys, .. }: &ApiSettings) -> Self {
-        Self { settings: Arc::new(envoy.clone()), api_keys: api_keys.clone(), ..self }
+    pub fn with_settings(self, settings: &ApiSettings) -> Self {
+        let ApiSettings { envoy, api_keys, rules_known, .. } = settings;
+        let rules_known = rules_known.clone().map(|rules| rules.known);
+        let settings = Arc::new(envoy.clone());
+        Self { settings, api_keys: api_keys.clone(), rules_known, ..self }
     }
 
     /// Decides one request.
@@ -148,6 +154,11 @@ impl Service {
 
     /// Checks the fields of a request against their bounds, and finds its project.
     fn parse<'a>(&'a self, request: &'a RateLimitRequest) -> Result<DescriptorRequest<'a>, Status> {
+        if self.rules_known.as_ref().is_some_and(|known| !*known.borrow()) {
+            return Err(Status::unavailable(
+                "the management server has sent no rules yet (envoy.xds)",
+            ));
+        }
         self.in_project(parse(request))
     }
 

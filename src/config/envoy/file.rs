@@ -10,15 +10,18 @@ use std::sync::Arc;
 
 use figment::value::{Dict, Value};
 
+use super::xds::EnvoyResource;
 use super::{Domains, Siblings, limit, metadata, verbatim};
 use crate::api::envoy::DynamicMetadata;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::sources;
+use crate::config::tree::Tree;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
-use crate::rules::{Coupling, Mode, TextPattern};
+use crate::rules::spec::Field;
+use crate::rules::{Coupling, Mode, Share, TextPattern};
 
 /// Maximum depth of a tree: more than any request needs, and small enough for recursion.
 const MAX_LEVELS: usize = 32;
@@ -71,19 +74,37 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     };
     let restored = verbatim::restore(&text, &mut dict);
     let tree = sources::tree_of(origin.clone(), text, dict);
+    read_tree(tree, &origin, domains, root, || restored.as_ref().err().map(syntax));
+}
+
+/// Adds the descriptors of a tree. `problem` is that of a tree which is valid as far as it was read.
+fn read_tree(
+    tree: Tree,
+    origin: &str,
+    domains: &mut Domains,
+    root: &Section<'_>,
+    problem: impl FnOnce() -> Option<Problem>,
+) {
     let mut section = tree.root();
-    domain(&mut section, &origin.as_str().into(), domains);
+    domain(&mut section, &origin.into(), domains);
     section.close();
     // Problems of the tree describe a wrong structure better, because they have the key.
-    if let Err(error) = &restored
-        && tree.is_valid()
+    if tree.is_valid()
+        && let Some(problem) = problem()
     {
-        root.add_problem(syntax(error));
+        root.add_problem(problem);
     }
     tree.notices().into_iter().for_each(|notice| root.add_notice(notice));
     if let Err(problems) = tree.finish() {
         problems.0.into_iter().map(as_spelled).for_each(|problem| root.add_problem(problem));
     }
+}
+
+/// Adds the descriptors of a resource of a management server.
+pub(super) fn read_resource(resource: &EnvoyResource, domains: &mut Domains, root: &Section<'_>) {
+    let EnvoyResource { origin, dict } = resource;
+    let tree = sources::tree_of(origin.clone(), String::new(), dict.clone());
+    read_tree(tree, origin, domains, root, || None);
 }
 
 /// Writes keys with `_`, as these files do.
@@ -107,6 +128,7 @@ pub(in crate::config) fn survey(root: &mut Section<'_>) {
         metadata: DynamicMetadata::Always,
         coupling: Coupling::AllOrNothing,
         calendar_month: false,
+        near_limit: Field::Unset,
     };
     domain(root, &"file".into(), &mut domains);
 }
@@ -125,6 +147,7 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
         metadata: domains.metadata,
         coupling: domains.coupling,
         calendar_month: domains.calendar_month,
+        near_limit: domains.near_limit,
         file,
     };
     let level = domains.trees.entry(name.clone()).or_default();
@@ -138,6 +161,7 @@ struct DescriptorPath<'a> {
     metadata: DynamicMetadata,
     coupling: Coupling,
     calendar_month: bool,
+    near_limit: Field<Share>,
     file: &'a Arc<str>,
 }
 
@@ -203,6 +227,7 @@ impl DescriptorPath<'_> {
             mode,
             is_detailed,
             metadata: own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new),
+            near_limit: self.near_limit,
             file: Arc::clone(self.file),
             ..DescriptorSpec::default()
         };

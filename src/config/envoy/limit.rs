@@ -116,7 +116,10 @@ pub(super) fn read(
         reservable: section.field(RESERVABLE),
         hold: section.field(HOLD),
         max_debt: section.field(MAX_DEBT),
-        near_limit: section.field(NEAR_LIMIT),
+        near_limit: match section.field(NEAR_LIMIT) {
+            Field::Unset => spec.near_limit,
+            own => own,
+        },
         overridable: section.optional(OVERRIDABLE, values::boolean).unwrap_or(false),
         ..spec
     };

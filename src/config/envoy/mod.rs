@@ -5,6 +5,9 @@ mod folder;
 mod limit;
 mod metadata;
 mod verbatim;
+mod xds;
+
+pub use self::xds::{EnvoyResource, XdsSettings, XdsTls};
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,13 +25,15 @@ use crate::algorithm::Window;
 use crate::api::envoy::{DynamicMetadata, EnvoySettings};
 use crate::api::projects::ProjectId;
 use crate::calendar::{Calendar, CalendarUnit};
-use crate::rules::Coupling;
 use crate::rules::descriptors::{Descriptor, Descriptors};
 use crate::rules::spec::{self, Field};
+use crate::rules::{Coupling, Share};
 
 /// The settings and rules of the section.
 pub(super) struct Envoy {
     pub(super) settings: EnvoySettings,
+    /// The management server of the rules.
+    pub(super) xds: Option<XdsSettings>,
     pub(super) descriptors: Descriptors,
     /// Snapshots of the files and folders, taken before they were read.
     pub(super) files: Vec<FileSnapshot>,
@@ -41,6 +46,8 @@ struct Domains {
     coupling: Coupling,
     /// `true` if a month is one of the calendar.
     calendar_month: bool,
+    /// That of limits without one.
+    near_limit: Field<Share>,
 }
 
 /// The descriptors of one list. No two have the same key and value.
@@ -71,6 +78,12 @@ const CALENDAR_MONTH: Setting = Setting::new(
     "true: unit: month is a month of the calendar, in UTC, as in envoyproxy/ratelimit with \
      USE_CALENDAR_MONTH_RATE_LIMIT. A month has 30 days else.",
 );
+const ENVOY_NEAR_LIMIT: Setting = Setting::new(
+    "near-limit",
+    "Share of a limit from which metrics count allowed hits as near_limit, of limits that do not \
+     say it themselves, as in envoyproxy/ratelimit with NEAR_LIMIT_RATIO. Default: none.",
+)
+.example("0.8");
 const HEADERS: Setting = Setting::new(
     "headers",
     "Headers that Envoy adds to its responses, as in http.headers, with Retry-After.",
@@ -96,7 +109,8 @@ const PROJECT_ENTRY: Setting = Setting::new(
 )
 .example("tenant");
 
-pub(super) fn read(root: &mut Section<'_>) -> Envoy {
+/// Reads the section, the files that it names, and the rules of a management server.
+pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy {
     const VALID_PROJECT: &str = "must be the id of a project: 1 to 63 lower case letters, digits or -, beginning with a letter";
     const VALID_DEADLINE: &str = "must be a duration from 1ms to 1h, such as 15ms";
     let mut section = root.section(ENVOY);
@@ -108,9 +122,15 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     });
     let count_refused = section.read(COUNT_REFUSED, "false", values::boolean);
     let calendar_month = section.read(CALENDAR_MONTH, "false", values::boolean);
+    let near_limit = section.optional(ENVOY_NEAR_LIMIT, |value| match values::field(value)? {
+        (Field::Set(share), shown) => Ok((share, shown)),
+        _ => Err(Invalid::new("must be a number above 0 and at most 1, such as 0.5")),
+    });
+    let near_limit = near_limit.map_or(Field::Unset, Field::Set);
     let headers = section.read(HEADERS, "none", values::limit_headers);
     let answers_metadata = section.read(METADATA, "false", values::boolean);
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
+    let xds = xds::read(&mut section);
     let project_entry = section.optional(PROJECT_ENTRY, values::text);
     let mut of_projects = section.section(PROJECTS);
     let (mut projects, mut wrong) = (BTreeMap::<String, ProjectId>::new(), Vec::new());
@@ -128,7 +148,8 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
-    let mut domains = Domains { trees: BTreeMap::new(), metadata, coupling, calendar_month };
+    let mut domains =
+        Domains { trees: BTreeMap::new(), metadata, coupling, calendar_month, near_limit };
     let mut files = Vec::new();
     for path in paths {
         files.push(FileSnapshot::take(&path));
@@ -141,8 +162,12 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
             file::read(&file, &mut domains, root);
         }
     }
+    for resource in resources {
+        file::read_resource(resource, &mut domains, root);
+    }
     for domain in projects.keys().filter(|domain| domains.trees.contains_key(*domain)) {
-        let both = "must not be a domain of envoy.files: the rules of the project decide it";
+        let both =
+            "must not be a domain of envoy.files or envoy.xds: the rules of the project decide it";
         of_projects.refuse(domain, Invalid::new(both));
     }
     of_projects.close();
@@ -151,7 +176,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Envoy {
     let month = Calendar::new(CalendarUnit::Month, Calendar::DEFAULT_ZONE, None);
     let month = month.ok().filter(|_| calendar_month).map(Window::from);
     let descriptors = Descriptors::new(domains, coupling).with_months(month);
-    Envoy { settings, descriptors, files }
+    Envoy { settings, xds, descriptors, files }
 }
 
 /// Reads one or several paths, relative to the folder of the configuration file. An empty string means

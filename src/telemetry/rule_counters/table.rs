@@ -129,6 +129,13 @@ impl RuleTable {
         self.lock().totals()
     }
 
+    /// Returns what each rule that is shown under its name has counted so far.
+    pub(in crate::telemetry) fn named_totals(&self) -> Vec<RuleTotals> {
+        let mut totals = Vec::new();
+        self.lock().labelled(Label::Named).for_each(|rule| rule.add_totals(&mut totals));
+        totals
+    }
+
     /// Returns the metrics of the table.
     pub(in crate::telemetry) fn series(&self) -> (DecisionSeries, CandidateSeries) {
         (DecisionSeries(self.clone()), CandidateSeries(self.clone()))

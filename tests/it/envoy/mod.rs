@@ -11,3 +11,4 @@ mod notation;
 mod projects;
 pub(crate) mod proxy;
 mod service;
+mod xds;

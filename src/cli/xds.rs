@@ -1,0 +1,307 @@
+//! The client of a management server: rules for Envoy over xDS, state of the world.
+//!
+//! Each response has all rules. They come into force together with the configuration if that is valid
+//! with them, and are acknowledged; else they are refused with the problems, and the last ones stay.
+//!
+//! **Source:** envoyproxy/envoy, "xDS REST and gRPC protocol"; the service and the type are those of
+//! envoyproxy/ratelimit with `CONFIG_TYPE=GRPC_XDS_SOTW`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::stream;
+use prost::Message;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use rlaas_proto::envoy::config::core::v3::Node;
+use rlaas_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use rlaas_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tonic::Request;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic_types::pb::Status;
+use tracing::{error, info, warn};
+
+use crate::api::RulesKnown;
+use crate::clock::jittered;
+use crate::config::{Config, EnvoyResource, XdsSettings};
+use crate::telemetry::metrics::{EventLabels, Metrics};
+
+/// Longest response, in bytes.
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
+/// Longest reason of a refusal, in bytes.
+const MAX_REASON: usize = 4096;
+/// First pause before another connection, and before rules that were refused are refused again. It doubles up
+/// to the longest.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without data after which the system asks whether the server is there, that between further questions,
+/// and how many of them may have no answer.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(20);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const TCP_KEEPALIVE_RETRIES: u32 = 3;
+/// Time between pings of HTTP/2: servers in Go end the connection if there is more than one in 5 min.
+const PING_INTERVAL: Duration = Duration::from_mins(6);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The file in `state-dir`.
+const FILE: &str = "xds.pb";
+
+/// Rules that the server offers.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) resources: Arc<[EnvoyResource]>,
+    /// Takes whether they are in force.
+    pub(super) reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// The rules of a management server, if there is one.
+pub(super) struct XdsRules {
+    pub(super) client: Option<XdsClient>,
+    /// Takes what the client offers.
+    pub(super) offers: mpsc::Receiver<Offer>,
+    /// Whether there are rules.
+    pub(super) has_rules: watch::Sender<bool>,
+    pub(super) known: Option<RulesKnown>,
+}
+
+/// Follows a management server.
+pub(super) struct XdsClient {
+    settings: XdsSettings,
+    /// The file of the last rules that were valid.
+    kept: Option<PathBuf>,
+    offers: mpsc::Sender<Offer>,
+    metrics: Arc<Metrics>,
+    /// Version that the stream has put into force last; empty: none. Versions of another process may be
+    /// other rules.
+    version: String,
+    /// Version that was refused last.
+    refused: Option<String>,
+    pause: Duration,
+}
+
+/// Returns the rules in `state-dir`: those that were valid last. `None` if there is no file, or it is damaged.
+pub(super) fn kept_rules(state_dir: &Path) -> Option<Arc<[EnvoyResource]>> {
+    let path = state_dir.join(FILE);
+    let read = || {
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(|error| error.to_string())?,
+        };
+        let response = DiscoveryResponse::decode(&*bytes).map_err(|error| error.to_string())?;
+        resources(&response).map(Some)
+    };
+    read().unwrap_or_else(|error| {
+        error!(path = %path.display(), error, "the last rules of the management server are not used");
+        None
+    })
+}
+
+fn resources(response: &DiscoveryResponse) -> Result<Arc<[EnvoyResource]>, String> {
+    if response.type_url != EnvoyResource::TYPE_URL {
+        return Err(format!("type_url must be {}", EnvoyResource::TYPE_URL));
+    }
+    response.resources.iter().map(EnvoyResource::from_any).collect()
+}
+
+impl XdsRules {
+    pub(super) fn new(config: &Config, has_rules: bool, metrics: &Arc<Metrics>) -> Self {
+        let (offers, taken) = mpsc::channel(1);
+        let (has_rules, known) = watch::channel(has_rules);
+        let known = config.xds.as_ref().map(|xds| RulesKnown { wait: xds.wait, known });
+        let client = config.xds.clone().map(|settings| XdsClient {
+            settings,
+            kept: config.state_dir.as_ref().map(|folder| folder.join(FILE)),
+            offers,
+            metrics: Arc::clone(metrics),
+            version: String::new(),
+            refused: None,
+            pause: MIN_PAUSE,
+        });
+        Self { client, offers: taken, has_rules, known }
+    }
+}
+
+impl XdsClient {
+    /// Follows the server, and connects again whenever that ends. Never returns.
+    pub(super) async fn run(mut self) {
+        loop {
+            let ended = self.follow().await;
+            self.metrics.xds_connected.set(0);
+            let address = &self.settings.address;
+            match ended {
+                Ok(()) => info!(%address, "the management server has ended the stream"),
+                Err(error) => {
+                    warn!(%address, error = format!("{error:#}"), "no rules from the management server");
+                }
+            }
+            self.wait().await;
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "between two attempts")]
+    async fn wait(&mut self) {
+        sleep(jittered(self.pause)).await;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+    }
+
+    /// Takes what the server sends until the stream ends.
+    async fn follow(&mut self) -> anyhow::Result<()> {
+        let mut client = AggregatedDiscoveryServiceClient::new(self.connect().await?)
+            .max_decoding_message_size(MAX_RESPONSE);
+        self.metrics.xds_connected.set(1);
+        info!(address = %self.settings.address, "connected to the management server");
+        (self.version, self.refused) = (String::new(), None);
+        let (requests, sent) = mpsc::channel(1);
+        requests.send(self.request("", None)).await?;
+        let sent = stream::unfold(sent, async |mut sent: mpsc::Receiver<DiscoveryRequest>| {
+            Some((sent.recv().await?, sent))
+        });
+        let mut request = Request::new(sent);
+        *request.metadata_mut() = self.settings.headers.metadata();
+        // Servers in Go send no headers before the first response.
+        let mut responses = client.stream_aggregated_resources(request).await?.into_inner();
+        while let Some(response) = responses.message().await? {
+            let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
+            let taken = self.take(response).await;
+            let event = if taken.is_ok() { "accepted" } else { "refused" };
+            self.metrics.xds_responses.get_or_create(&EventLabels { event }).inc();
+            if let Err(problems) = &taken {
+                warn!(
+                    version,
+                    problems,
+                    "rules of the management server are refused: the last ones stay in force"
+                );
+                // Many servers send them again at once.
+                if self.refused.replace(version.clone()) == Some(version) {
+                    self.wait().await;
+                }
+            } else {
+                (self.refused, self.pause) = (None, MIN_PAUSE);
+            }
+            let problems = match taken {
+                Ok(()) => None,
+                // They may be valid once the local files are: the next stream begins with them.
+                Err(problems) => {
+                    Some(of_resources(&problems).context("the local configuration is not valid")?)
+                }
+            };
+            requests.send(self.request(&nonce, problems)).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts rules into force, and keeps them.
+    async fn take(&mut self, response: DiscoveryResponse) -> Result<(), String> {
+        let stops = || "the server stops".to_owned();
+        // Both may take long, so not on the main thread.
+        let read = spawn_blocking(move || (resources(&response), response)).await;
+        let (resources, response) = read.map_err(|_| stops())?;
+        let (reply, replied) = oneshot::channel();
+        self.offers.send(Offer { resources: resources?, reply }).await.map_err(|_| stops())?;
+        replied.await.map_err(|_| stops())??;
+        self.version.clone_from(&response.version_info);
+        let (version, domains) = (&response.version_info, response.resources.len());
+        info!(version, domains, "rules of the management server are in force");
+        if let Some(path) = self.kept.clone() {
+            let _logged = spawn_blocking(move || {
+                if let Err(error) = keep(&path, &response.encode_to_vec()) {
+                    error!(path = %path.display(), %error, "rules of the management server are not kept");
+                }
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// Returns a request: the first one of a stream, or one that takes or refuses a response.
+    fn request(&self, nonce: &str, problems: Option<String>) -> DiscoveryRequest {
+        let text = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
+        let metadata = &self.settings.node_metadata;
+        let fields: BTreeMap<_, _> =
+            metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        let error_detail = problems.map(|mut problems| {
+            problems.truncate(problems.floor_char_boundary(MAX_REASON));
+            let code = tonic::Code::InvalidArgument.into();
+            Status { code, message: problems, details: Vec::new() }
+        });
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: Some(Node {
+                id: self.settings.node.clone(),
+                metadata: Some(Struct { fields }),
+                user_agent_name: "rlaas".to_owned(),
+                user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            }),
+            type_url: EnvoyResource::TYPE_URL.to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail,
+            ..DiscoveryRequest::default()
+        }
+    }
+
+    async fn connect(&self) -> anyhow::Result<Channel> {
+        let XdsSettings { address, tls, .. } = &self.settings;
+        let endpoint = Channel::from_shared(address.to_string().into_bytes())?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_keepalive(Some(TCP_KEEPALIVE))
+            .tcp_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL))
+            .tcp_keepalive_retries(Some(TCP_KEEPALIVE_RETRIES))
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true);
+        if !address.is_https() {
+            return Ok(endpoint.connect().await?);
+        }
+        let read = |path: &PathBuf| fs::read(path).with_context(|| path.display().to_string());
+        let mut config = ClientTlsConfig::new();
+        config = match &tls.ca {
+            Some(ca) => config.ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => config.with_native_roots(),
+        };
+        if let Some((cert, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        if let Some(name) = &tls.server_name {
+            config = config.domain_name(name);
+        }
+        Ok(endpoint.tls_config(config)?.connect().await?)
+    }
+}
+
+/// Returns the problems of resources: what is wrong with local files is not the server's business. `None` if
+/// there are none.
+fn of_resources(problems: &str) -> Option<String> {
+    let of_resources = problems.lines().filter(|line| {
+        line.starts_with(EnvoyResource::ORIGIN)
+            || line.starts_with("type_url")
+            || line.starts_with("a resource")
+    });
+    let text = of_resources.collect::<Vec<_>>().join("\n");
+    (!text.is_empty()).then_some(text)
+}
+
+/// Writes a file whole: under another name first.
+fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let new = path.with_extension("new");
+    if let Err(error) = fs::remove_file(&new)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(new, path)?;
+    fs::File::open(folder)?.sync_all()
+}
