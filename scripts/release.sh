@@ -155,8 +155,10 @@ make_image() {
 # The image of the Dockerfile, from the static program and without a base.
 image_of() { # ARCHITECTURE TARGET
   local files=$work/image-$1 container arguments
-  mkdir -p "$files"/{etc/rlaas,etc/ssl/certs,tmp,usr/local/bin,usr/share/doc/rlaas,usr/share/doc/ca-certificates,var/lib}
+  mkdir -p "$files"/{bin,etc/rlaas,etc/ssl/certs,tmp,usr/local/bin,usr/share/doc/rlaas,usr/share/doc/ca-certificates,var/lib}
   cp "$(program "$2")" "$files/usr/local/bin/rlaas"
+  # The command of the Deployment of Envoy Gateway.
+  ln -s /usr/local/bin/rlaas "$files/bin/ratelimit"
   cp config/container.yaml "$files/etc/rlaas/container.yaml"
   cp config/empty.yaml "$files/etc/rlaas/rlaas.yaml"
   cp LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt "$files/usr/share/doc/rlaas"
@@ -214,6 +216,7 @@ try_image() {
   running+=($!)
   eventually curl -sf "http://$http/readyz"
   buildah run "${user[@]}" "$container" -- rlaas health --addr "$grpc"
+  buildah run "${user[@]}" "$container" -- /bin/ratelimit --version
   try_tokens
   redis-cli --tls --cacert "$work/redis-authority.pem" -p "$redis" keys '*alice*' | grep alice
   find "$folder/var/lib/rlaas" -type f -user 65532 -printf '/var/lib/rlaas/%P\n' | grep .
