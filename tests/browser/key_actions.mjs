@@ -120,7 +120,7 @@ export const KEY_ACTIONS = [
   {
     name: 'try a request',
     async act(page) {
-      for (const [resource, says] of [['/pay', 'A request would be'], ['/other', 'Rules that it does not meet']]) {
+      for (const [resource, says] of [['/pay', 'would be'], ['/other', 'Rules that it does not meet']]) {
         await page.goto(`${consoleUrl()}rule?name=pay`);
         await page.getByLabel('User id').fill('nobody-has-this-id');
         await page.getByLabel('Resource').fill(resource);

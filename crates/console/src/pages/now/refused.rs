@@ -63,7 +63,9 @@ fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
         1.. if visitor.sees_instances() => format!(". Instances missing: {missing}"),
         _ => String::new(),
     };
-    let caption = format!("Keys with the most refusals in {SPAN_NAME}, {exact}{counted}");
+    let caption = format!(
+        "Keys with the most refusals in {SPAN_NAME}, by rules in shadow mode too, {exact}{counted}"
+    );
     let table = Table::<TopKey>::new("refused keys", &caption)
         .text("Key", |key| key_link(visitor, key))
         .right("Refused", |key| number(key.count))
