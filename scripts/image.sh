@@ -36,6 +36,7 @@ publish() {
   local base contexts=()
   mkdir -p target/image
   : >"target/image/rlaas-image-$2.bases.txt"
+  # shellcheck disable=SC2013 # no name has a space
   for base in $(sed -n 's/^FROM \([^ ]*\).*/\1/p' Dockerfile); do
     local pinned
     pinned=$base@$(digest "$base")
