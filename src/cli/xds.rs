@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures_util::stream;
 use prost::Message;
 use prost_types::value::Kind;
@@ -22,6 +22,7 @@ use prost_types::{Struct, Value};
 use rlaas_proto::envoy::config::core::v3::Node;
 use rlaas_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use rlaas_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -71,6 +72,17 @@ pub(super) struct XdsRules {
     /// Whether there are rules.
     pub(super) has_rules: watch::Sender<bool>,
     pub(super) known: Option<RulesKnown>,
+}
+
+/// Why rules are not taken.
+#[derive(Debug, Error)]
+enum NotTaken {
+    /// By what is wrong with them.
+    #[error("{0}")]
+    Resources(String),
+    /// By what is not the server's business: local files that are not valid, or the end of this process.
+    #[error("{0}")]
+    Local(String),
 }
 
 /// Follows a management server.
@@ -177,7 +189,7 @@ impl XdsClient {
             if let Err(problems) = &taken {
                 warn!(
                     version,
-                    problems,
+                    %problems,
                     "rules of the management server are refused: the last ones stay in force"
                 );
                 // Many servers send them again at once.
@@ -189,10 +201,9 @@ impl XdsClient {
             }
             let problems = match taken {
                 Ok(()) => None,
+                Err(NotTaken::Resources(problems)) => Some(problems),
                 // They may be valid once the local files are: the next stream begins with them.
-                Err(problems) => {
-                    Some(of_resources(&problems).context("the local configuration is not valid")?)
-                }
+                Err(NotTaken::Local(_)) => bail!("the local configuration is not valid"),
             };
             requests.send(self.request(&nonce, problems)).await?;
         }
@@ -200,14 +211,15 @@ impl XdsClient {
     }
 
     /// Puts rules into force, and keeps them.
-    async fn take(&mut self, response: DiscoveryResponse) -> Result<(), String> {
-        let stops = || "the server stops".to_owned();
+    async fn take(&mut self, response: DiscoveryResponse) -> Result<(), NotTaken> {
+        let stops = || NotTaken::Local("the server stops".to_owned());
         // Both may take long, so not on the main thread.
         let read = spawn_blocking(move || (resources(&response), response)).await;
         let (resources, response) = read.map_err(|_| stops())?;
         let (reply, replied) = oneshot::channel();
-        self.offers.send(Offer { resources: resources?, reply }).await.map_err(|_| stops())?;
-        replied.await.map_err(|_| stops())??;
+        let resources = resources.map_err(NotTaken::Resources)?;
+        self.offers.send(Offer { resources, reply }).await.map_err(|_| stops())?;
+        replied.await.map_err(|_| stops())?.map_err(|problems| not_taken(&problems))?;
         self.version.clone_from(&response.version_info);
         let (version, domains) = (&response.version_info, response.resources.len());
         info!(version, domains, "rules of the management server are in force");
@@ -277,16 +289,11 @@ impl XdsClient {
     }
 }
 
-/// Returns the problems of resources: what is wrong with local files is not the server's business. `None` if
-/// there are none.
-fn of_resources(problems: &str) -> Option<String> {
-    let of_resources = problems.lines().filter(|line| {
-        line.starts_with(EnvoyResource::ORIGIN)
-            || line.starts_with("type_url")
-            || line.starts_with("a resource")
-    });
+/// Returns the problems of resources, a line each; of local files if there are none.
+fn not_taken(problems: &str) -> NotTaken {
+    let of_resources = problems.lines().filter(|line| line.starts_with(EnvoyResource::ORIGIN));
     let text = of_resources.collect::<Vec<_>>().join("\n");
-    (!text.is_empty()).then_some(text)
+    if text.is_empty() { NotTaken::Local(problems.to_owned()) } else { NotTaken::Resources(text) }
 }
 
 /// Writes a file whole: under another name first.

@@ -7,6 +7,7 @@ use axum::http;
 use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse};
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
 use tonic::body::Body;
@@ -29,6 +30,8 @@ pub struct CallProject(pub String);
 
 /// Longest wait for something to show.
 pub(super) const READ_TIME: Duration = Duration::from_secs(5);
+/// Longest wait for top keys: for the store and for other instances.
+pub(super) const TOP_KEYS_TIME: Duration = Duration::from_secs(2);
 /// Longest wait for a change.
 pub(super) const CHANGE_TIME: Duration = Duration::from_secs(20);
 /// The project of a call that is for all projects of its caller.
@@ -45,6 +48,14 @@ impl Visitor {
     /// Returns the client for projects and their rules.
     pub(super) fn projects(&self) -> ProjectServiceClient<Services> {
         ProjectServiceClient::new(self.services.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Counts keys.
+    pub(super) async fn top_keys(
+        &self,
+        request: TopKeysRequest,
+    ) -> Result<TopKeysResponse, PageError> {
+        Ok(self.admin().top_keys(within(TOP_KEYS_TIME, request)).await?.into_inner())
     }
 }
 

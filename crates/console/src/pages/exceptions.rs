@@ -19,7 +19,7 @@ use crate::fields::{FormFields, Link};
 use crate::form::{Field, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::{key_parts, rule_link};
+use crate::rule_words::{key_text, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, grouped, number, time};
 use crate::visit::{Visit, Visitor};
@@ -288,11 +288,10 @@ fn table(found: &[Exception]) -> Markup {
 }
 
 fn key_link(one: &KeyOverride) -> Markup {
-    let parts = one.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
     let link = Link::to("key").with("project", field_of(&one.project_id));
     html! {
         a href=(link.with("rule", &one.rule).with("id", id(one))) {
-            @if parts.is_empty() { (foreign(id(one))) } @else { (key_parts(parts)) }
+            (key_text(&one.key.clone().unwrap_or_default()))
         }
     }
 }

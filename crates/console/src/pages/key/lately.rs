@@ -9,17 +9,15 @@ use rlaas_proto::ratelimit::admin::v1::{
     InspectRequest, KeyRef, KeyState, Selector, TopKey, TopKeysRequest, TopKeysResponse, TopKind,
 };
 
-use crate::calls::{EVERY_PROJECT, field_of, id_of, within};
+use crate::calls::{EVERY_PROJECT, TOP_KEYS_TIME, field_of, id_of, within};
 use crate::fields::{FormFields, Link};
 use crate::page_error::PageError;
 use crate::pages::exceptions::is_ban;
-use crate::rule_words::{key_parts, rule_link};
+use crate::rule_words::{key_text, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number, time, wait};
 use crate::visit::Visitor;
 
-/// Longest wait for counts, and for states.
-const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Time of the counts, in seconds.
 const WINDOW: i64 = 3_600;
 /// Most keys of each kind that are read, and most that are shown.
@@ -63,7 +61,7 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Latel
             value: search.get("user_id").to_owned(),
             ..TopKeysRequest::default()
         };
-        Ok::<_, PageError>(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+        visitor.top_keys(request).await
     };
     let (denied, near) = tokio::try_join!(top(TopKind::Denied), top(TopKind::NearLimit))?;
     let mut lately = Lately::new(denied, near, search.get("rule"));
@@ -162,17 +160,15 @@ impl LatelyKey {
         let whose = Whose::Key(KeyRef { id: self.key.id.clone(), ..KeyRef::default() });
         let (rule, project_id) = (self.rule.clone(), self.project.clone());
         let selector = Some(Selector { whose: Some(whose), rule, project_id });
-        let request = within(MAX_TIME, InspectRequest { selector });
+        let request = within(TOP_KEYS_TIME, InspectRequest { selector });
         visitor.admin().inspect(request).await.ok()?.into_inner().keys.into_iter().next()
     }
 
     fn link(&self, user_id: &str) -> Markup {
-        let KeyRef { parts, id, .. } = &self.key;
         let link = Link::to("key").with("project", field_of(&self.project));
-        let link = link.with("user_id", user_id).with("rule", &self.rule).with("id", id);
-        html! {
-            @if parts.is_empty() { (foreign(id)) } @else { a href=(link) { (key_parts(parts)) } }
-        }
+        let link = link.with("user_id", user_id).with("rule", &self.rule).with("id", &self.key.id);
+        let text = key_text(&self.key);
+        html! { @if self.key.parts.is_empty() { (text) } @else { a href=(link) { (text) } } }
     }
 
     fn now(&self) -> Markup {

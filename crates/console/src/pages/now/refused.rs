@@ -8,18 +8,16 @@ use rlaas_proto::ratelimit::admin::v1::{
 use serde_json::{Value, json};
 
 use super::NowPage;
-use crate::calls::{EVERY_PROJECT, field_of, within};
+use crate::calls::{EVERY_PROJECT, field_of};
 use crate::decisions::{SPAN, SPAN_NAME};
 use crate::fields::Link;
 use crate::layout::empty;
 use crate::page_error::PageError;
-use crate::rule_words::{key_parts, project_name, rule_link};
+use crate::rule_words::{key_text, project_name, rule_link};
 use crate::table::{Table, table_with_rows};
 use crate::text::{foreign, number, visible};
 use crate::visit::Visitor;
 
-/// Longest wait for the store and for other instances.
-const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Most keys.
 const MAX_KEYS: i32 = 10;
 /// The part of a key that names a user.
@@ -34,7 +32,7 @@ pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<TopKeysResp
         max_keys: MAX_KEYS,
         ..TopKeysRequest::default()
     };
-    Ok(visitor.admin().top_keys(within(MAX_TIME, request)).await?.into_inner())
+    visitor.top_keys(request).await
 }
 
 /// Shows the keys.
@@ -81,8 +79,7 @@ fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
 /// Shows a key.
 fn key_link(visitor: &Visitor, TopKey { key, project_id, rule, .. }: &TopKey) -> Markup {
     let key = key.clone().unwrap_or_default();
-    let text =
-        html! { @if key.parts.is_empty() { (foreign(&key.id)) } @else { (key_parts(&key.parts)) } };
+    let text = key_text(&key);
     html! {
         @if let Some(link) = link(visitor, project_id, rule, &key) { a href=(link) { (text) } }
         @else { (text) }

@@ -4,21 +4,19 @@ use std::collections::HashSet;
 
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind};
+use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeysRequest, TopKeysResponse, TopKind};
 
 use super::{RulePage, link_with};
-use crate::calls::within;
+use crate::calls::TOP_KEYS_TIME;
 use crate::fields::{FormFields, Link};
 use crate::page_error::PageError;
 use crate::pages::exceptions;
 use crate::pages::now::percent;
-use crate::rule_words::key_parts;
+use crate::rule_words::key_text;
 use crate::table::Table;
 use crate::text::{foreign, number};
 use crate::visit::Visitor;
 
-/// Longest wait for the store and for other instances.
-const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(2);
 /// Most keys.
 const MAX_KEYS: i32 = 20;
 
@@ -68,14 +66,14 @@ impl ShownTop {
             max_keys: MAX_KEYS,
             ..TopKeysRequest::default()
         };
-        let mut client = visitor.admin();
         let bans = async {
-            let read = tokio::time::timeout(MAX_TIME, exceptions::bans(visitor, project, rule));
+            let read =
+                tokio::time::timeout(TOP_KEYS_TIME, exceptions::bans(visitor, project, rule));
             if visitor.is_admin(project) { read.await.ok()?.ok() } else { None }
         };
-        let (top, bans) = tokio::join!(client.top_keys(within(MAX_TIME, request)), bans);
+        let (top, bans) = tokio::join!(visitor.top_keys(request), bans);
         let banned = bans.into_iter().flatten().filter_map(|ban| Some(ban.key?.id)).collect();
-        Ok(CountedKeys { top: top?.into_inner(), banned })
+        Ok(CountedKeys { top: top?, banned })
     }
 }
 
@@ -152,13 +150,13 @@ impl RulePage {
     }
 
     fn key(&self, key: &TopKey) -> Markup {
-        let KeyRef { parts, id, .. } = key.key.clone().unwrap_or_default();
-        let text = html! { @if parts.is_empty() { (foreign(&id)) } @else { (key_parts(&parts)) } };
+        let key = key.key.clone().unwrap_or_default();
+        let text = key_text(&key);
         let link = Link::to("key").with("project", self.query.get("project"));
         html! {
             // A long key has no parts, and can't be found by its id.
-            @if self.is_operator && !parts.is_empty() {
-                a href=(link.with("rule", &self.rule.name).with("id", &id)) { (text) }
+            @if self.is_operator && !key.parts.is_empty() {
+                a href=(link.with("rule", &self.rule.name).with("id", &key.id)) { (text) }
             } @else { (text) }
         }
     }
