@@ -1,4 +1,4 @@
-// Rules of a project: typed, tried, published by steps, changed by two people at once, and rolled back.
+// Rules of a project: typed, tried, published, changed by two people at once, and rolled back.
 
 import assert from 'node:assert/strict';
 import { api, consoleUrl, eventually } from './helpers.mjs';
@@ -17,10 +17,8 @@ async function ruleBeside(way, isMeant) {
 }
 
 // Publishes, after a look at the plan, and returns what the page says.
-async function publish(page, way, as, percent) {
-  await page.locator('#publish-as').selectOption(as);
-  if (percent) await page.locator('#percent').fill(percent);
-  await page.locator('#reason').fill(`${as} by ${way.tag}`);
+async function publish(page, way) {
+  await page.locator('#reason').fill(`by ${way.tag}`);
   await page.getByRole('button', { name: 'Validate' }).click();
   await page.waitForURL(/change-check/);
   await page.getByText('Nothing was changed yet').waitFor();
@@ -65,19 +63,17 @@ export const CHANGE_ACTIONS = [
     },
   },
   {
-    name: 'publish in shadow, for a share, for all',
+    name: 'publish in shadow, then for all',
     async act(page, way) {
       await open(page, way);
-      await page.locator('#rules').fill(rules(10));
-      await page.locator('#publish-as').selectOption('all');
+      await page.locator('#rules').fill(`${rules(10)}  enforce: 0%\n`);
       // Nobody has seen the plan of this text.
       await page.getByRole('button', { name: 'Publish' }).click();
       await page.getByText('Nothing was changed yet').waitFor();
-      await publish(page, way, 'shadow');
+      await publish(page, way);
       await ruleBeside(way, (rule) => rule?.enforcePpm === 0);
-      await publish(page, way, 'share', '25');
-      await ruleBeside(way, (rule) => rule?.enforcePpm === 250_000);
-      await publish(page, way, 'all');
+      await page.locator('#rules').fill(rules(10));
+      await publish(page, way);
       await ruleBeside(way, (rule) => rule && [undefined, 1_000_000].includes(rule.enforcePpm));
     },
   },
@@ -88,7 +84,7 @@ export const CHANGE_ACTIONS = [
       await open(page, way);
       await open(second, way);
       await page.locator('#rules').fill(rules(20));
-      await publish(page, way, 'text');
+      await publish(page, way);
       await second.locator('#rules').fill(rules(30));
       await second.getByRole('button', { name: 'Validate' }).click();
       await second.waitForURL(/change-check/);
@@ -112,7 +108,7 @@ export const CHANGE_ACTIONS = [
     async act(page, way) {
       await page.goto(`${consoleUrl()}history?project=${projectOf(way)}`);
       await page.locator('tbody a').last().click();
-      await page.getByRole('button', { name: 'Compare' }).waitFor();
+      await page.getByRole('link', { name: 'Compare with the one before' }).waitFor();
       await page.locator('#reason').fill('it was better before');
       await page.getByRole('button', { name: 'Roll back to' }).click();
       await page.locator('p.done', { hasText: 'are in force again' }).waitFor();
@@ -126,6 +122,12 @@ export const CHANGE_ACTIONS = [
       await page.getByRole('link', { name: 'Change', exact: true }).click();
       await page.locator('#change-limit').fill('40');
       await page.locator('#change-reason').fill('more for all');
+      if (way.hasScripts) {
+        // What was typed comes back.
+        await page.goto(`${consoleUrl()}rule?project=${projectOf(way)}&name=pay`);
+        await page.getByText('Below is what you typed before').waitFor();
+        assert.equal(await page.locator('#change-limit').inputValue(), '40');
+      }
       if (way.hasScripts) await way.look(page, 'rule-form');
       await page.getByRole('button', { name: 'Save the rule' }).click();
       await page.locator('p.done', { hasText: 'was saved as revision' }).waitFor();

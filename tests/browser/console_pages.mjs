@@ -70,14 +70,6 @@ export const ACTIONS = [
     },
     says: 'No change fits.',
   },
-  {
-    name: 'choose this instance',
-    path: 'now',
-    async act(page) {
-      await page.locator('main a[href*="of=instance"]').first().click();
-    },
-    says: 'of this instance only',
-  },
   ...KEY_ACTIONS,
   ...PROJECT_ACTIONS,
   ...CHANGE_ACTIONS,

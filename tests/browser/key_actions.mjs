@@ -104,14 +104,16 @@ export const KEY_ACTIONS = [
     name: 'set the mode of a rule, and end it',
     async act(page, way) {
       await page.goto(consoleUrl() + RULE);
-      await page.locator('#mode-mode').selectOption('off');
-      await page.locator('#mode-ttl').fill('30m');
-      await page.locator('#mode-reason').fill(`by ${way.tag}`);
+      await page.locator('summary', { hasText: 'Set another mode' }).click();
+      await page.locator('#set-mode-mode').selectOption('off');
+      await page.locator('#set-mode-ttl').fill('30m');
+      await page.locator('#set-mode-reason').fill(`by ${way.tag}`);
       await page.getByRole('button', { name: 'Set the mode' }).click();
       await page.locator('p.done', { hasText: 'The mode of rule trial is off until' }).waitFor();
       await shows(way.other, consoleUrl(1) + RULE, 'set until');
       if (way.hasScripts) await way.look(page, 'rule-off');
-      await page.locator('#end-reason').fill('over');
+      await page.locator('summary', { hasText: 'End the mode' }).click();
+      await page.locator('#end-mode-reason').fill('over');
       await page.getByRole('button', { name: 'End it now' }).click();
       await page.locator('p.done', { hasText: 'that of its configuration again' }).waitFor();
       await shows(way.other, consoleUrl(1) + RULE, 'set until', false);
@@ -122,9 +124,10 @@ export const KEY_ACTIONS = [
     async act(page) {
       for (const [resource, says] of [['/pay', 'would be'], ['/other', 'Rules that it does not meet']]) {
         await page.goto(`${consoleUrl()}rule?name=pay`);
+        await page.getByRole('link', { name: 'Try a request' }).click();
         await page.getByLabel('User id').fill('nobody-has-this-id');
         await page.getByLabel('Resource').fill(resource);
-        await page.getByRole('button', { name: 'Try' }).click();
+        await page.getByRole('button', { name: 'Look up' }).click();
         await page.getByText(says).waitFor();
       }
     },

@@ -26,7 +26,7 @@ async function pay(times, number) {
 // Returns the decisions of the rule `pay` that a page shows.
 async function decisions(page) {
   const row = page.locator('tr', { has: page.locator('th', { hasText: /^pay$/ }) }).first();
-  const cell = row.locator('data.number').first();
+  const cell = row.locator('td.right').nth(2).locator('data.number');
   if (!(await cell.count())) return 0;
   return Number(await cell.getAttribute('value'));
 }

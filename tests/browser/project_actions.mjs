@@ -31,7 +31,7 @@ async function shownOnce(page, way) {
 
 // Opens the forms of the key that is active.
 async function openKey(page) {
-  const summary = page.locator('summary', { hasText: 'Replace or revoke' });
+  const summary = page.locator('summary', { hasText: 'Revoke or replace' });
   await summary.click();
   return page.locator('details[open]', { has: summary });
 }
@@ -92,7 +92,7 @@ export const PROJECT_ACTIONS = [
       await page.getByRole('button', { name: 'Find' }).click();
       await page.waitForURL(/project\?/);
       assert.ok(!page.url().includes(second));
-      form = page.locator('details[open]', { hasText: 'Replace or revoke' });
+      form = page.locator('details[open]', { hasText: 'Revoke or replace' });
       await form.getByRole('button', { name: 'Revoke' }).click();
       await page.locator('p.done', { hasText: 'was revoked' }).waitFor();
       await keyGets(second, 401);

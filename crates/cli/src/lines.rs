@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use rlaas_proto::ratelimit::admin::v1::rule_change::Kind;
 use rlaas_proto::ratelimit::admin::v1::{
-    ApiKey, BanKeyResponse, Coverage, GetRevisionRequest, GetRevisionResponse,
+    ApiKey, BanKeyRequest, BanKeyResponse, Coverage, GetRevisionRequest, GetRevisionResponse,
     RestoreCatalogueResponse, Revision, RevokeKeyResponse, RollbackResponse, RotateKeyResponse,
     RuleChange, SetModeRequest, SetModeResponse,
 };
@@ -79,9 +79,12 @@ fn banned(exchange: &Exchange) -> Lines {
         let (count, names) = (text::count(rules.len() as u64, "rule"), names.join(", "));
         if rules.is_empty() { String::new() } else { format!("{what} {count}: {names}\n") }
     };
-    let mut lines = named("banned on", &banned) + &named("banned before on", &banned_before);
+    let BanKeyRequest { project_id, .. } = typed(&exchange.request);
+    let project = format!("project {}\n", text::project(&project_id));
+    let mut lines =
+        project + &named("banned on", &banned) + &named("banned before on", &banned_before);
     lines += &named("not banned, because not overridable, on", &not_overridable);
-    if lines.is_empty() {
+    if [&banned, &banned_before, &not_overridable].iter().all(|rules| rules.is_empty()) {
         lines += "nothing was changed: no rule has keys of these parts\n";
     }
     if !keyed_otherwise.is_empty() {

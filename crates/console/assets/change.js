@@ -1,44 +1,13 @@
 // Checks the rules while they are typed: sends the form in the background when the typing pauses, and
 // shows what the page would show below the text, which the server sends alone. Everything works without it, by the button.
-// The edited text stays in this tab until it is published: it comes back after a session has ended.
 const form = document.querySelector("#change");
 const PAUSE_MS = 700;
 const TIMEOUT_MS = 30_000;
 
 if (form) {
   const text = form.querySelector("#rules");
-  const visitor = document.querySelector(".visitor .foreign")?.textContent;
-  const kept = `rlaas rules ${form.elements.project.value} ${visitor}`;
   let timer = 0;
   let request = null;
-
-  function keep() {
-    try {
-      sessionStorage.setItem(kept, text.value);
-    } catch {
-      // A text that has no room there is lost, as without scripts.
-    }
-  }
-
-  function bringBack() {
-    const edited = sessionStorage.getItem(kept);
-    if (document.querySelector("main > p.done")) sessionStorage.removeItem(kept);
-    else if (edited !== null && edited !== text.value) {
-      const notice = document.createElement("p");
-      const discard = document.createElement("button");
-      notice.className = "notice";
-      notice.setAttribute("role", "status");
-      discard.textContent = "Discard it";
-      discard.addEventListener("click", () => {
-        sessionStorage.removeItem(kept);
-        location.reload();
-      });
-      notice.append("The text is the one that you edited before, and was not published. ", discard);
-      form.before(notice);
-      text.value = edited;
-      checkSoon();
-    }
-  }
 
   function say(text) {
     const state = document.createElement("p");
@@ -83,9 +52,9 @@ if (form) {
   }
 
   form.addEventListener("input", (event) => {
-    if (event.target === text) keep();
     if (event.target.name === "reason") return;
     checkSoon();
   });
-  bringBack();
+  // The text is one that was brought back.
+  if (text.value !== text.defaultValue) checkSoon();
 }

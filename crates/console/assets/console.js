@@ -41,3 +41,40 @@ function localize(root) {
 localize(document);
 // The element has new content.
 document.addEventListener("content", (event) => localize(event.target));
+
+// What was typed into a form with a name to keep it by stays in this tab until it is sent: it comes back after
+// a session has ended, with what the page knew then, so that a change of others is noticed.
+function keep(form, name) {
+  const isKept = ({ name, type }) => name && (type !== "hidden" || ["etag", "revision"].includes(name));
+  const fields = [...form.elements].filter(isKept);
+  const bringBack = (typed) => {
+    const discard = document.createElement("button");
+    const notice = document.createElement("p");
+    notice.className = "notice";
+    notice.setAttribute("role", "status");
+    discard.textContent = "Discard it";
+    discard.addEventListener("click", () => {
+      sessionStorage.removeItem(name);
+      location.reload();
+    });
+    notice.append("Below is what you typed before. It was not saved. ", discard);
+    form.before(notice);
+    for (const field of fields) field.value = typed[field.name] ?? field.value;
+  };
+  const typed = JSON.parse(sessionStorage.getItem(name) ?? "{}");
+  const differs = ({ name, type, value }) => type !== "hidden" && name in typed && typed[name] !== value;
+  if (document.querySelector("main > p.done")) sessionStorage.removeItem(name);
+  else if (fields.some(differs)) bringBack(typed);
+  form.addEventListener("input", () => {
+    try {
+      sessionStorage.setItem(name, JSON.stringify(Object.fromEntries(fields.map(({ name, value }) => [name, value]))));
+    } catch {
+      // A text that has no room there is lost, as without scripts.
+    }
+  });
+}
+
+const visitor = document.querySelector(".visitor .foreign")?.textContent;
+for (const form of document.querySelectorAll("form[data-keep], [data-keep] form")) {
+  keep(form, `rlaas ${form.closest("[data-keep]").dataset.keep} ${visitor}`);
+}

@@ -126,71 +126,31 @@ pub(super) async fn history(
     console.in_background(read).await
 }
 
-/// The decisions that a page shows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
-    pub(super) visitor: &'a Visitor,
-    /// Whether they are those of this instance.
-    pub(super) of_instance: bool,
-    pub(super) points: &'a [Interval],
-    /// Instances of the points.
-    pub(super) coverage: &'a PointsCoverage,
-}
-
-impl Shown<'_> {
-    /// Links to what all instances, and this one, have decided; nothing if they are the same.
-    pub(super) fn scopes(&self, link: impl Fn(bool) -> Link) -> Markup {
-        let scopes = [(false, "All instances"), (true, "This instance")];
-        html! {
-            @if self.visitor.sees_instances() && self.visitor.store.kind != "memory" {
-                nav.tabs aria-label="Instances" {
-                    ul {
-                        @for (of_instance, name) in scopes {
-                            @let is_chosen = of_instance == self.of_instance;
-                            li { a href=(link(of_instance)) aria-current=[is_chosen.then_some("true")] { (name) } }
-                        }
-                    }
+/// Says of when and of which instances the numbers are.
+pub(super) fn as_of(
+    visitor: &Visitor,
+    points: &[Interval],
+    coverage: &PointsCoverage,
+    reload: &Link,
+) -> Markup {
+    let PointsCoverage { newest: Coverage { instances, missing }, incomplete } = coverage;
+    let (counted, missing) = (instances.len() as u64, missing.len() as u64);
+    html! {
+        p.hint.as-of {
+            @match points.last() {
+                Some((_, until)) => { "As of " (time(Some(until))) },
+                None => "The first numbers come within 10 s",
+            }
+            @if !visitor.sees_instances() {}
+            @else if visitor.store.kind == "memory" { ", of this instance only: the store is its memory" }
+            @else if counted > 0 {
+                ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
+                @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
+                @if *incomplete > 0 {
+                    "; " (number(*incomplete as u64)) " of the points of 10 s lack an instance"
                 }
             }
+            ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
         }
-    }
-
-    /// Says of when and of which instances the numbers are.
-    pub(super) fn as_of(&self, reload: &Link) -> Markup {
-        let PointsCoverage { newest: Coverage { instances, missing }, incomplete } = self.coverage;
-        let (counted, missing) = (instances.len() as u64, missing.len() as u64);
-        html! {
-            p.hint.as-of {
-                @match self.points.last() {
-                    Some((_, until)) => { "As of " (time(Some(until))) },
-                    None => "The first numbers come within 10 s",
-                }
-                @if !self.visitor.sees_instances() {}
-                @else if self.visitor.store.kind == "memory" { ", of this instance only: the store is its memory" }
-                @else if self.of_instance { ", of this instance only" }
-                @else if counted > 0 {
-                    ", of " (number(counted)) @if counted == 1 { " instance" } @else { " instances" }
-                    @if missing > 0 { "; " strong.bad { (number(missing)) " missing" } }
-                    @if *incomplete > 0 {
-                        "; " (number(*incomplete as u64)) " of the points of 10 s lack an instance"
-                    }
-                }
-                ". Rates are of the last 10 s. " a href=(reload) { "Reload" }
-            }
-        }
-    }
-}
-
-/// Returns the value of the field for the decisions of this instance; that of all is left out.
-pub(super) const fn of_field(of_instance: bool) -> &'static str {
-    if of_instance { "instance" } else { "" }
-}
-
-/// Reads the field.
-pub(super) fn of_instance(field: &str) -> Result<bool, PageError> {
-    match field {
-        "" | "fleet" => Ok(false),
-        "instance" => Ok(true),
-        _ => Err(PageError::invalid("of must be fleet or instance")),
     }
 }

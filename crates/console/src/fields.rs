@@ -160,22 +160,7 @@ impl Link {
     }
 }
 
-/// Shows a form whose fields are those of the query of a page: a name, a label, a type and a value each.
-pub(super) fn search_form(
-    page: &str,
-    fields: &[(&str, &str, &str, &str)],
-    more: &Markup,
-) -> Markup {
-    html! {
-        form.row method="get" action=(page) {
-            @for field in fields { (search_input(*field)) }
-            (more)
-            button.primary { "Show" }
-        }
-    }
-}
-
-/// Shows an input of such a form: its name, label, type and value.
+/// Shows an input of a query: its name, label, type and value.
 pub(super) fn search_input((name, label, kind, value): (&str, &str, &str, &str)) -> Markup {
     html! {
         div {

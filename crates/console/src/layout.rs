@@ -45,6 +45,7 @@ impl Frame {
             main #content tabindex="-1" {
                 h1 { (title) }
                 @if self.visitor.store.is_away { (self.store_problem()) }
+                @if self.visitor.store.has_conflict { (self.conflict()) }
                 @if let Some(outcome) = &self.outcome {
                     p.done role="status" { (foreign(outcome)) }
                 }
@@ -87,6 +88,19 @@ impl Frame {
                     "For now decisions follow the failure policies of their rules, and changes are \
                      refused."
                 }
+            }
+        }
+    }
+
+    fn conflict(&self) -> Markup {
+        html! {
+            p.problem role="status" {
+                strong { "Projects and rules can't be changed. " }
+                @if self.visitor.sees_instances() {
+                    "The projects of the store are not those that an instance knows, as after a loss of its data. \
+                     Decisions go on with those that are known. Run "
+                    code { "rlaas project restore" } " to keep the ones or the others."
+                } @else { "Decisions go on." }
             }
         }
     }
@@ -232,7 +246,10 @@ mod tests {
             frame.page("Now", &html! {}).into_string()
         };
         let (all, own) = (html(true), html(false));
-        for text in ["host-1", "store redis", "The store does not answer", "this instance only"] {
+        let restore = "rlaas project restore";
+        for text in
+            ["host-1", "store redis", "The store does not answer", "this instance only", restore]
+        {
             assert!(all.contains(text) && !own.contains(text), "{text}: {own}");
         }
         assert!(own.contains("changes are refused") && own.contains("Not signed in: "), "{own}");

@@ -32,6 +32,7 @@ mod chart;
 mod decisions;
 mod fields;
 mod form;
+mod key_states;
 mod layout;
 mod live;
 mod page_error;

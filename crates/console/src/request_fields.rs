@@ -35,14 +35,6 @@ pub(super) fn request(fields: &FormFields) -> Result<CheckRequest, PageError> {
     })
 }
 
-/// Shows the inputs.
-pub(super) fn request_inputs(fields: &FormFields) -> Markup {
-    html! {
-        (search_input(("user_id", "User id", "text", fields.get("user_id"))))
-        (further_inputs(fields))
-    }
-}
-
 /// Shows the inputs but for the user id.
 pub(super) fn further_inputs(fields: &FormFields) -> Markup {
     html! {

@@ -1,13 +1,14 @@
 //! Rules and keys in words.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef, Mismatch};
+use rlaas_proto::ratelimit::admin::v1::{KeyOverride, KeyPart, KeyRef, Mismatch};
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{
     Algorithm, CalendarWindow, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy,
 };
 
-use super::fields::{Link, UNNAMED};
+use super::calls::field_of;
+use super::fields::Link;
 use super::text::{exact_span_text, foreign, grouped, joined};
 
 /// All keys, in parts per million.
@@ -141,6 +142,11 @@ pub(super) fn key_text(key: &KeyRef) -> Markup {
     html! { @if key.parts.is_empty() { (foreign(&key.id)) } @else { (key_parts(&key.parts)) } }
 }
 
+/// Returns `true` for a ban, and `false` for another limit.
+pub(super) fn is_ban(one: &KeyOverride) -> bool {
+    matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
+}
+
 /// Says which part of a request does not fit a rule.
 pub(super) fn mismatch(mismatch: &Mismatch) -> Markup {
     html! {
@@ -159,8 +165,7 @@ pub(super) fn project_name(id: &str) -> Markup {
 
 /// Shows the name of a rule as a link to its page. The project is empty for rules of files.
 pub(super) fn rule_link(project: &str, rule: &str) -> Markup {
-    let project = if project.is_empty() { UNNAMED } else { project };
-    html! { a href=(Link::to("rule").with("project", project).with("name", rule)) { (foreign(rule)) } }
+    html! { a href=(Link::to("rule").with("project", field_of(project)).with("name", rule)) { (foreign(rule)) } }
 }
 
 #[cfg(test)]

@@ -54,13 +54,15 @@ impl<'a, T> Table<'a, T> {
     where
         T: 'i,
     {
+        // On narrow screens the rows of a table without numbers are cards.
+        let is_cards = !self.columns.iter().any(|of| of.class == Some("right"));
         let titles = self.columns.iter().map(|of| (of.title, of.class == Some("right")));
         let rows = html! {
             @for item in items {
                 tr {
-                    @for (position, Column { class, cell, .. }) in self.columns.iter().enumerate() {
+                    @for (position, Column { title, class, cell }) in self.columns.iter().enumerate() {
                         @if position == 0 { th class=[class] scope="row" { (cell(item)) } }
-                        @else { td class=[class] { (cell(item)) } }
+                        @else { td class=[class] data-title=[is_cards.then_some(title)] { (cell(item)) } }
                     }
                 }
             }

@@ -3,6 +3,9 @@
 use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
 
+/// Most characters of a text that is not folded.
+const MAX_UNFOLDED: usize = 120;
+
 /// Shows a text from elsewhere: apart from what surrounds it, whatever its direction, and with
 /// characters that nobody sees as their codes.
 pub(super) fn foreign(text: &str) -> Markup {
@@ -18,6 +21,16 @@ pub(super) fn foreign(text: &str) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Shows a text of somebody, of which a long one is folded; a dash in place of none.
+pub(super) fn folded(text: &str) -> Markup {
+    let begin = text.char_indices().nth(MAX_UNFOLDED).map(|(end, _)| &text[..end]);
+    html! {
+        @if text.is_empty() { span.muted { "–" } }
+        @else if let Some(begin) = begin { details { summary { (foreign(begin)) "…" } (foreign(text)) } }
+        @else { (foreign(text)) }
     }
 }
 

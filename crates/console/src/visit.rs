@@ -70,6 +70,8 @@ pub struct StoreInfo {
     pub kind: &'static str,
     /// Whether it does not answer.
     pub is_away: bool,
+    /// Whether its projects are not those that an instance knows, so that nobody may change them.
+    pub has_conflict: bool,
 }
 
 /// What the service does for a visit, beside the calls of its clients.
@@ -258,6 +260,7 @@ pub(super) mod tests {
                 cluster: String::new(),
                 kind: "redis",
                 is_away: true,
+                has_conflict: true,
             },
             host: Arc::new(NoHost),
         }

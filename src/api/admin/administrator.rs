@@ -90,6 +90,11 @@ impl Administrator {
         Self { limiter, shared: Arc::new(shared) }
     }
 
+    /// Returns `true` while the projects of the store are not those that an instance knows.
+    pub fn has_catalogue_conflict(&self) -> bool {
+        self.shared.metrics.catalogue_conflict.get() != 0
+    }
+
     /// Returns the fleet that the instances share.
     pub fn fleet(&self) -> &Fleet {
         &self.shared.fleet

@@ -324,14 +324,20 @@ fn changeable(change: &KeyChange, mut keys: Vec<SelectedKey>) -> Result<Vec<Sele
     if matches!(change, KeyChange::Reset | KeyChange::Refund(_)) {
         return Ok(keys);
     }
+    let is_unmet = keys.is_empty();
     keys.retain(|key| key.hit.overridable);
     let KeyChange::SetOverride(change) = change else { return Ok(keys) };
     if keys.is_empty() {
+        let more = if is_unmet {
+            ": the request meets no rule that is asked for; give its resource and attributes"
+        } else {
+            ""
+        };
         return Err(violation(
             Code::FailedPrecondition,
             "NOT_OVERRIDABLE",
             "selector",
-            "selector must select a key of a rule with `overridable: true`".to_owned(),
+            format!("selector must select a key of a rule with `overridable: true`{more}"),
         ));
     }
     for key in &keys {

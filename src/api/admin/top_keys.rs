@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::RuleMode;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
@@ -16,6 +17,7 @@ use crate::api::deadline::deadline;
 use crate::api::projects::ProjectId;
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
+use crate::rule_messages::mode;
 use crate::rules::{Mode, Part, RuleSet, Unmatched};
 use crate::telemetry::top_keys::{
     BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
@@ -69,12 +71,16 @@ impl Service {
         let all = fleet.add_others(own, &query_message, SummaryMessage::read, deadline).await;
         let mut summary = Summary::default();
         all.answers.iter().for_each(|answer| summary.add(answer));
-        let top_key = |counter: &Counter| proto::TopKey {
-            key: Some(key(rules, query.rule, &counter.key, &view)),
-            count: counter.least.saturating_add(summary.error()),
-            error: summary.error(),
-            project_id: id.to_string(),
-            rule: query.rule.to_owned(),
+        let top_key = |counter: &Counter| {
+            let (key, mode) = key(rules, query.rule, &counter.key, &view);
+            proto::TopKey {
+                key: Some(key),
+                count: counter.least.saturating_add(summary.error()),
+                error: summary.error(),
+                project_id: id.to_string(),
+                rule: query.rule.to_owned(),
+                mode: mode.into(),
+            }
         };
         let keys = summary.counters().iter().take(max_keys).map(top_key).collect();
         let total = summary.total();
@@ -152,12 +158,12 @@ impl Service {
         let top_key = |FoundKey { project, rule, key: id, least, error }: FoundKey| {
             let view = &views[&project];
             let snapshot = self.administrator.limiter().project_snapshot(&project);
-            let shown = match snapshot {
+            let (key, mode) = match snapshot {
                 Some(snapshot) => key(&snapshot.rules, &rule, &id, view),
-                None => view.key(Vec::new(), &id),
+                None => (view.key(Vec::new(), &id), RuleMode::Unspecified),
             };
-            let count = least.saturating_add(error);
-            proto::TopKey { key: Some(shown), count, error, project_id: project, rule }
+            let (count, mode) = (least.saturating_add(error), mode.into());
+            proto::TopKey { key: Some(key), count, error, project_id: project, rule, mode }
         };
         Ok(found.into_iter().map(top_key).collect())
     }
@@ -247,8 +253,10 @@ fn limits(request: &proto::TopKeysRequest) -> Result<(TopKind, Window, usize), S
     Ok((kind, window, max_keys))
 }
 
-fn key(rules: &RuleSet, rule: &str, id: &str, view: &KeyView) -> proto::KeyRef {
+/// Returns a key that was counted, and the mode of its rule for it.
+fn key(rules: &RuleSet, rule: &str, id: &str, view: &KeyView) -> (proto::KeyRef, RuleMode) {
     let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
     let selected = rules.select(&selector).ok().and_then(|mut keys| keys.pop());
-    view.key(selected.map(|key| key.parts).unwrap_or_default(), id)
+    let mode = selected.as_ref().map_or(RuleMode::Unspecified, |key| mode(key.hit.mode));
+    (view.key(selected.map(|key| key.parts).unwrap_or_default(), id), mode)
 }

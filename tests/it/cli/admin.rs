@@ -297,7 +297,7 @@ async fn top_keys_are_listed_where_they_are_counted() {
     // Counts become visible a few times per second.
     let top = ["top", "--keys", "default"];
     eventually("two denials are counted", TIMEOUT, async || {
-        printed(&server, &top).contains("    2         2  user_id=alice\n")
+        printed(&server, &top).contains("    2         2  user_id=alice  default  _ ")
     })
     .await;
     let used = [&top[..], &["--kind", "used", "--json"]].concat();

@@ -155,6 +155,7 @@ project delete blog --reason unused
 project delete nobody
 top --instances
 top --keys pay
+top --keys
 top --keys nothing
 top --keys pay --max 0
 top --interval 1h

@@ -128,12 +128,17 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
     })
     .await;
     assert_eq!(row(&page, ">pay<").expect("a rule")[0], "2", "{page}");
-    let card = "key?project=_&user_id=alice&rule=pay&id=alice";
+    let card = "key?project=_&rule=pay&id=alice&user_id=alice";
     let link = card.replace('&', "&amp;");
-    for text in [&*link, "passes in", "without resource in the project", "All projects"] {
+    let bare = "href=\"key?user_id=alice&amp;cost=1\"";
+    for text in [&*link, "passes in", "The key that is refused most", "Raise the limit", bare] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("bob"), "{page}");
+    // The rule plain refuses nothing.
+    assert_eq!(page.matches("in shadow, refuses nothing").count(), 0, "{page}");
+    let request = browser.get("key?user_id=alice&cost=1").await.body;
+    assert!(request.contains("without resource outside of projects"), "{request}");
     let nobody = browser.get("key?user_id=nobody").await;
     assert!(nobody.status == 200 && nobody.body.contains("No rule that knows users"), "{nobody:?}");
 

@@ -96,3 +96,21 @@ async fn every_form_says_that_redis_is_away_and_keeps_what_was_typed() {
         assert!(page != typed || shown.body.contains(&format!("value=\"{TYPED}\"")), "{shown:?}");
     }
 }
+
+#[tokio::test]
+async fn every_page_says_that_redis_has_lost_the_projects() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, &[CONSOLE, "http.hosts=test"]);
+    let project = json!({ "project": { "id": "shop" } }).to_string();
+    eventually("a project", TIMEOUT, async || server.post("/v1/projects", &project).await.0 == 201)
+        .await;
+    let browser = Browser::new(&server);
+    let says = "can't be changed. </strong>";
+    assert!(!browser.get("now").await.body.contains(says));
+    redis.query::<()>(&["FLUSHALL"]);
+    eventually("the page says so", TIMEOUT, async || {
+        let page = browser.get("now").await.body;
+        page.contains(says) && page.contains("rlaas project restore")
+    })
+    .await;
+}

@@ -143,3 +143,19 @@ async fn roles_are_those_of_this_moment() {
     .await;
     assert_eq!(browser.get("instances").await.status, 303, "its session has ended");
 }
+
+#[tokio::test]
+async fn a_sign_in_leads_back_to_the_page_of_a_form() {
+    let server = start_with_auth(&[]);
+    let browser = Browser::new(&server);
+    let sent = async |page: &str| {
+        let at = format!("http://{}", browser.address);
+        let headers = format!("Origin: {at}\r\nReferer: {page}\r\n");
+        let moved = browser.post_with("rule-update", &headers, "limit=7").await;
+        moved.header("location").expect("a page").to_owned()
+    };
+    let rule = "https://ops.example/limits/console/rule?project=shop&name=pay";
+    let next = "sign-in?next=rule%3Fproject%3Dshop%26name%3Dpay&unsent=1";
+    assert_eq!(sent(rule).await, next);
+    assert_eq!(sent("https://ops.example/other").await, "sign-in?unsent=1");
+}

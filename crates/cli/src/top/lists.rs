@@ -1,4 +1,4 @@
-//! The keys of a rule with the highest counts, the instances of the fleet, and points, as tables.
+//! The keys with the highest counts, the instances of the fleet, and points, as tables.
 
 use std::io::{self, Write};
 
@@ -7,21 +7,22 @@ use rlaas_proto::ratelimit::admin::v1::{
     WatchStatsResponse,
 };
 
-use super::TopArgs;
+use super::{ALL_PROJECTS, TopArgs};
 use crate::call::{Admin, CommandError, CommandOutput, to_json};
 use crate::fields::{dynamic, messages};
 use crate::output::table;
 use crate::text::{self, project_id};
 
-/// Returns the keys of a rule.
+/// Returns the keys of a rule; of all rules without a name.
 pub(super) async fn keys(
     admin: &mut Admin,
     rule: &str,
     args: &TopArgs,
 ) -> Result<CommandOutput, CommandError> {
     let (kind, columns) = args.kind.kind_and_columns();
+    let project = if rule.is_empty() { ALL_PROJECTS } else { "" };
     let request = TopKeysRequest {
-        project_id: project_id(args.project.as_deref().unwrap_or_default()),
+        project_id: project_id(args.project.as_deref().unwrap_or(project)),
         rule: rule.to_owned(),
         kind: kind.into(),
         window: humantime::parse_duration(&args.window).ok().and_then(|time| time.try_into().ok()),
@@ -34,7 +35,10 @@ pub(super) async fn keys(
     let text = if response.keys.is_empty() {
         format!("no key was counted\n{covered}")
     } else {
-        let total = format!("{} of all keys together\n", response.total);
+        // It is not known of all rules.
+        let total = Some(response.total).filter(|_| !rule.is_empty());
+        let total = total.map(|total| format!("{total} of all keys together\n"));
+        let total = total.unwrap_or_default();
         table(columns, &messages(&message, "keys")) + &total + &covered
     };
     Ok(CommandOutput::new(&message, text).with_warning_of(&metadata))

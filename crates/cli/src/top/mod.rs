@@ -28,8 +28,8 @@ const MAX_RULES: i32 = 1_000;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").args(["keys", "instances"])))]
 pub struct TopArgs {
-    /// Keys of this rule with the highest counts
-    #[arg(long, value_name = "RULE")]
+    /// Keys with the highest counts: of this rule, or of all
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "")]
     keys: Option<String>,
     /// Instances of the fleet
     #[arg(long)]
@@ -45,7 +45,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", default_value_t = 20, requires = "keys",
           value_parser = clap::value_parser!(i32).range(1..=128))]
     max: i32,
-    /// Project; - is all, _ that without a key [default: -, _ with --keys]
+    /// Project; - is all, _ that without a key [default: -, _ with --keys RULE]
     #[arg(long, value_name = "ID", conflicts_with = "instances", allow_hyphen_values = true)]
     project: Option<String>,
     /// Only this rule and its candidates

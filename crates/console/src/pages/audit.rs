@@ -9,21 +9,21 @@ use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
 };
 
+use super::key::choices::{self, Choices};
 use crate::action_words::action_words;
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
-use crate::fields::{FormFields, Link, search_form};
+use crate::fields::{FormFields, Link, search_input};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::rule_link;
+use crate::rule_words::{key_text, project_name, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, joined, number, time};
+use crate::text::{folded, foreign, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Seconds of a day.
 const DAY: i64 = 24 * 60 * 60;
 /// The fields of a search; empty ones limit nothing. Days are by UTC, such as 2026-11-23.
-const SEARCH: [(&str, &str, &str); 5] = [
-    ("project", "Project (_ for none)", "text"),
+const SEARCH: [(&str, &str, &str); 4] = [
     ("actor", "Who", "text"),
     ("rule", "Rule or key", "text"),
     ("from", "From day (UTC)", "date"),
@@ -33,10 +33,11 @@ const SEARCH: [(&str, &str, &str); 5] = [
 /// Shows the changes that a visitor looks for.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("audit");
-    let Visit { console, visitor, fields } = visit;
-    let found = list(&visitor, &fields).await;
+    let (choices, found) =
+        tokio::join!(choices::read(&visit, ""), list(&visit.visitor, &visit.fields));
+    let Visit { console, fields, .. } = visit;
     let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    console.page(status, move || render(&frame, &fields, &found)).await
+    console.page(status, move || render(&frame, &choices, &fields, &found)).await
 }
 
 async fn list(visitor: &Visitor, search: &FormFields) -> Result<ListAuditResponse, PageError> {
@@ -72,15 +73,20 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
 
 fn render(
     frame: &Frame,
+    choices: &Choices,
     search: &FormFields,
     found: &Result<ListAuditResponse, PageError>,
 ) -> Markup {
     let inputs = SEARCH.map(|(name, label, kind)| (name, label, kind, search.get(name)));
-    let is_given = inputs.iter().any(|(.., value)| !value.is_empty());
-    let link =
-        |page: &str| Link::like("audit", search, &SEARCH.map(|(name, ..)| name)).with("page", page);
+    let names = SEARCH.map(|(name, ..)| name);
+    let link = Link::like("audit", search, &names).with("project", search.get("project"));
+    let is_given = !link.query().is_empty();
     let content = html! {
-        (search_form("audit", &inputs, &html! {}))
+        form.row method="get" action="audit" {
+            (choices.project(search.get("project")))
+            @for input in inputs { (search_input(input)) }
+            button.primary { "Show" }
+        }
         @match found {
             Err(error) => (failure(&error.problem)),
             Ok(page) => {
@@ -91,9 +97,9 @@ fn render(
                     }
                 } @else { (table(&page.entries)) }
                 @if !page.next_page_token.is_empty() {
-                    p { a href=(link(&page.next_page_token)) { "Older changes" } }
+                    p { a href=(link.clone().with("page", &page.next_page_token)) { "Older changes" } }
                 }
-                @if !search.get("page").is_empty() { p { a href=(link("")) { "Newest changes" } } }
+                @if !search.get("page").is_empty() { p { a href=(link) { "Newest changes" } } }
             }
         }
     };
@@ -102,18 +108,15 @@ fn render(
 
 /// Shows changes.
 pub(super) fn table(entries: &[AuditEntry]) -> Markup {
-    let none = |text: &str, instead: &str| {
-        html! { @if text.is_empty() { span.muted { (instead) } } @else { (foreign(text)) } }
-    };
     let table = Table::<AuditEntry>::new("changes", "Changes, newest first")
         .text("When", |entry| time(entry.created_at.as_ref()))
         .text("Who", |entry| foreign(&entry.actor))
         .wide("What", |entry| {
             html! { strong { (action_words(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
         })
-        .text("Project", |entry| none(&entry.project_id, "none"))
+        .text("Project", |entry| project_name(&entry.project_id))
         .text("Rule or key", target)
-        .wide("Why", |entry| none(&entry.reason, "–"))
+        .wide("Why", |entry| folded(&entry.reason))
         .text("Outcome", outcome);
     table.rows(entries)
 }
@@ -140,7 +143,7 @@ fn keys(entry: &AuditEntry) -> Markup {
                 ul {
                     @for (position, before) in entry.before.iter().enumerate() {
                         li {
-                            (rule_link(&entry.project_id, &before.rule)) ": " (key(before)) ": "
+                            (rule_link(&entry.project_id, &before.rule)) ": " (key_text(&before.key.clone().unwrap_or_default())) ": "
                             (used(before)) " → "
                             @match entry.after.get(position) {
                                 Some(after) => (used(after)),
@@ -152,19 +155,6 @@ fn keys(entry: &AuditEntry) -> Markup {
             }
         }
     }
-}
-
-fn key(state: &KeyState) -> Markup {
-    let parts = state.key.as_ref().map(|key| key.parts.as_slice()).unwrap_or_default();
-    joined(parts, ", ", |part| {
-        html! {
-            (foreign(&part.name)) " = "
-            @match &part.value {
-                Some(value) => (foreign(value)),
-                None => span.muted { "any" }
-            }
-        }
-    })
 }
 
 fn used(state: &KeyState) -> Markup {

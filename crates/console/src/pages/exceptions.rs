@@ -19,9 +19,9 @@ use crate::fields::{FormFields, Link};
 use crate::form::{Field, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::{key_text, rule_link};
+use crate::rule_words::{is_ban, key_text, project_name, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, grouped, number, time};
+use crate::text::{folded, foreign, grouped, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Overrides after which a page ends.
@@ -124,16 +124,11 @@ async fn read(
     Ok((found, request.page_token))
 }
 
-/// Returns the bans of a project: of one rule, or of all.
-pub(super) async fn bans(
-    visitor: &Visitor,
-    project: &str,
-    rule: &str,
-) -> Result<Vec<KeyOverride>, PageError> {
+/// Returns the bans of a project.
+async fn bans(visitor: &Visitor, project: &str) -> Result<Vec<KeyOverride>, PageError> {
     let request = ListOverridesRequest {
         project_id: project.to_owned(),
         page_size: 1_000,
-        rule: rule.to_owned(),
         kind: OverrideKind::Ban.into(),
         ..ListOverridesRequest::default()
     };
@@ -168,10 +163,6 @@ fn id(one: &KeyOverride) -> &str {
     one.key.as_ref().map_or("", |key| &key.id)
 }
 
-pub(super) fn is_ban(one: &KeyOverride) -> bool {
-    matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
-}
-
 /// Ends the exception of a button, on each of its rules, and returns what was done.
 async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
     let of = FormFields::parse(fields.get(END_IT).as_bytes())?;
@@ -182,7 +173,7 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
     let mut keys = vec![(rule.to_owned(), key.to_owned())];
     if !of.get("all").is_empty() {
         // By rule, since one call for all has a bound, and is for rules without the ban too.
-        let all = by_key(bans(visitor, project, "").await?);
+        let all = by_key(bans(visitor, project).await?);
         let same =
             all.into_iter().find(|bans| bans.iter().any(|one| one.rule == rule && id(one) == key));
         let gone = || PageError::not_found("the ban has ended by now: look at the list again");
@@ -278,10 +269,10 @@ fn table(found: &[Exception]) -> Markup {
     let table = Table::<Exception>::new("exceptions", caption)
         .text("Key", |of| key_link(&of[0]))
         .text("Rule", rules)
-        .text("Project", |of| foreign(field_of(&of[0].project_id)))
+        .text("Project", |of| project_name(&of[0].project_id))
         .text("What", |of| what(&of[0]))
         .text("Ends", |of| html! { span.until { (time(of[0].expires_at.as_ref())) } })
-        .wide("Why", |of| foreign(&of[0].reason))
+        .wide("Why", |of| folded(&of[0].reason))
         .text("Who", |of| foreign(&of[0].actor))
         .text("End", end_button);
     table.rows(found)

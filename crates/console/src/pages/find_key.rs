@@ -1,6 +1,5 @@
 //! From an API key to its project, to revoke it: by its secret, the beginning of that, or its id.
 
-use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{ApiKey, ListKeysRequest};
@@ -10,7 +9,6 @@ use crate::fields::{FormFields, Link};
 use crate::layout::{Frame, failure};
 use crate::moved_to;
 use crate::page_error::PageError;
-use crate::text::foreign;
 use crate::visit::{Visit, Visitor};
 
 /// Characters of the id of an API key.
@@ -22,22 +20,16 @@ const INVALID: &str =
 /// Leads to the project of an API key. The form is no query: it may have the secret, which must not be in
 /// the address of a page.
 pub(crate) async fn find(visit: Visit) -> Response {
-    let found = keys(&visit.visitor, &visit.fields).await;
-    if let Ok([key]) = found.as_deref() {
-        return moved_to(&link(key));
-    }
-    let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    let frame = visit.frame("projects");
+    let found = find_one(&visit.visitor, &visit.fields).await;
+    let error = match found {
+        Ok(key) => return moved_to(&link(&key)),
+        Err(error) => error,
+    };
+    let (status, frame) = (error.status, visit.frame("projects"));
     let render = move || {
         let content = html! {
             (form(&frame))
-            @match &found {
-                Err(error) => (failure(&error.sentence())),
-                Ok(keys) => {
-                    p.notice { "Keys of several projects have this id." }
-                    ul { @for key in keys { li { a href=(link(key)) { (foreign(&key.project_id)) } } } }
-                }
-            }
+            (failure(&error.sentence()))
             p { a href="projects" { "All projects" } }
         };
         frame.page("Find an API key", &content)
@@ -45,19 +37,16 @@ pub(crate) async fn find(visit: Visit) -> Response {
     visit.console.page(status, render).await
 }
 
-/// Returns the API keys, at least one, with the id in a form. Neither an error nor a call has more of what
-/// was typed.
-async fn keys(visitor: &Visitor, fields: &FormFields) -> Result<Vec<ApiKey>, PageError> {
+/// Returns the API key with the id in a form. Neither an error nor a call has more of what was typed.
+async fn find_one(visitor: &Visitor, fields: &FormFields) -> Result<ApiKey, PageError> {
     fields.check()?;
     let id = key_id(fields.get("api_key")).ok_or_else(|| PageError::invalid(INVALID))?;
     let (project_id, key_id) = (EVERY_PROJECT.to_owned(), id.to_owned());
     let request = ListKeysRequest { project_id, key_id, ..ListKeysRequest::default() };
     let keys = visitor.projects().list_keys(within(READ_TIME, request)).await?.into_inner().keys;
-    if keys.is_empty() {
-        let problem = format!("no project that you have a role for has an API key {id}");
-        return Err(PageError::not_found(problem));
-    }
-    Ok(keys)
+    let unknown =
+        || PageError::not_found(format!("no project that you have a role for has an API key {id}"));
+    keys.into_iter().next().ok_or_else(unknown)
 }
 
 /// Returns the id of an API key, given by its secret, the beginning of that, or the id.

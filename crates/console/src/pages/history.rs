@@ -18,12 +18,12 @@ use crate::page_error::PageError;
 use crate::rule_diff::RuleDiff;
 use crate::rules_text::RulesFormat;
 use crate::table::Table;
-use crate::text::{foreign, number, time};
+use crate::text::{folded, foreign, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Most revisions: all that are kept.
 const MAX_REVISIONS: i32 = 1_000;
-/// The value of `base` for the revision before the one that is shown.
+/// The value of `base` that compares with the revision before, in place of that in force.
 const BEFORE: &str = "before";
 const ROLL_BACK: Form = Form::new(
     ("roll-back", "RollbackRequest"),
@@ -49,7 +49,7 @@ struct HistoryPage {
     format: RulesFormat,
     id: String,
     history: Result<Vec<Revision>, PageError>,
-    /// The revision that a visitor looks at, and the one beside it; empty: the one in force.
+    /// The revision that a visitor looks at, and what it is compared with.
     query: FormFields,
     diff: Option<Result<GetRevisionResponse, PageError>>,
     /// Revision of the project that a visitor of this page has seen.
@@ -176,16 +176,11 @@ async fn diff(
     query: &FormFields,
     newest: Option<u64>,
 ) -> Result<GetRevisionResponse, PageError> {
-    let number = |name: &str, field: &str| {
-        let invalid = |_| PageError::invalid(format!("{name} must be the number of a revision"));
-        query.get(field).parse::<u64>().map_err(invalid)
-    };
-    let asked = number("Revision", "revision")?;
-    let base = match query.get("base") {
-        "" => newest.filter(|newest| *newest != asked),
-        BEFORE => None,
-        _ => Some(number("Base", "base")?),
-    };
+    let asked = query.get("revision").parse::<u64>();
+    let asked =
+        asked.map_err(|_| PageError::invalid("Revision must be the number of a revision"))?;
+    let is_of_before = query.get("base") == BEFORE;
+    let base = newest.filter(|newest| !is_of_before && *newest != asked);
     revision(visitor, id, asked, base).await
 }
 
@@ -224,22 +219,21 @@ impl HistoryPage {
         self.frame.page(&format!("History of the rules: {of}"), &content)
     }
 
+    fn link(&self, revision: u64) -> Link {
+        let link = Link::to("history").with("project", field_of(&self.id));
+        link.with("revision", &revision.to_string())
+    }
+
     fn table(&self, history: &[Revision]) -> Markup {
-        let link = |revision: u64| {
-            let link = Link::to("history").with("project", field_of(&self.id));
-            link.with("revision", &revision.to_string())
-        };
         let table = Table::<Revision>::new("revisions", "The last 100, newest first")
             .right("Revision", |of| {
-                html! { a href=(link(of.revision)) { (number(of.revision)) } }
+                html! { a href=(self.link(of.revision)) { (number(of.revision)) } }
             })
             .text("When", |of| time(of.created_at.as_ref()))
             .text("Who", |of| foreign(&of.actor))
             .text("How", revision_words)
-            .wide("Why", |of| {
-                html! { @if of.reason.is_empty() { span.muted { "–" } } @else { (foreign(&of.reason)) } }
-            })
-            .right("Rules", |of| number(of.changed_rules.into()));
+            .wide("Why", |of| folded(&of.reason))
+            .right("Rules changed", |of| number(of.changed_rules.into()));
         table.rows(history)
     }
 
@@ -247,12 +241,9 @@ impl HistoryPage {
     fn diff(&self, GetRevisionResponse { revision, changes }: &GetRevisionResponse) -> Markup {
         let revision = revision.clone().unwrap_or_default();
         let is_newest = self.is_newest(revision.revision);
-        let base_text = match self.query.get("base") {
-            "" if !is_newest => "the rules in force".to_owned(),
-            "" | BEFORE => "the one before".to_owned(),
-            base => format!("revision {base}"),
-        };
-        let caption = format!("Revision {} against {base_text}", revision.revision);
+        let is_of_before = is_newest || self.query.get("base") == BEFORE;
+        let base = if is_of_before { "the one before" } else { "the rules in force" };
+        let caption = format!("Revision {} against {base}", revision.revision);
         html! {
             h2 { "Revision " (revision.revision) }
             p {
@@ -260,7 +251,10 @@ impl HistoryPage {
                 (time(revision.created_at.as_ref()))
                 @if !revision.reason.is_empty() { ": " (foreign(&revision.reason)) }
             }
-            @if let Ok(history) = &self.history { (self.base_form(history, revision.revision)) }
+            @if !is_newest {
+                @let (other, name) = if is_of_before { ("", "the rules in force") } else { (BEFORE, "the one before") };
+                p { a href=(self.link(revision.revision).with("base", other)) { "Compare with " (name) } }
+            }
             @if changes.is_empty() { p.notice { "No rule differs." } }
             @else { (RuleDiff { of: "differences", caption: &caption, changes, format: self.format }.render()) }
             @if is_newest {
@@ -272,30 +266,6 @@ impl HistoryPage {
     fn is_newest(&self, number: u64) -> bool {
         let newest = self.history.as_ref().ok().and_then(|history| history.first());
         newest.is_some_and(|newest| newest.revision == number)
-    }
-
-    fn base_form(&self, history: &[Revision], shown: u64) -> Markup {
-        let base = self.query.get("base");
-        html! {
-            form.row method="get" action="history" {
-                input type="hidden" name="project" value=(field_of(&self.id));
-                input type="hidden" name="revision" value=(shown);
-                div {
-                    label for="base" { "Compare with" }
-                    select #base name="base" {
-                        @if !self.is_newest(shown) {
-                            option value="" selected[base.is_empty()] { "the rules in force" }
-                        }
-                        option value=(BEFORE) selected[base == BEFORE] { "the one before" }
-                        @for Revision { revision: number, .. } in history.iter().filter(|of| of.revision != shown) {
-                            option value=(number) selected[base == number.to_string()] { "revision " (number) }
-                        }
-                        option value="0" selected[base == "0"] { "no rules" }
-                    }
-                }
-                button { "Compare" }
-            }
-        }
     }
 
     fn roll_back_form(&self, revision: u64) -> Markup {

@@ -81,10 +81,26 @@ fn table(instances: &[Instance]) -> Markup {
         .right("Decisions/s", |of| number(of.decisions_per_second))
         .right("p50", |of| span(of.check_p50.as_ref()))
         .right("p99", |of| span(of.check_p99.as_ref()))
+        .text("Its store", store_text)
         .right("Connections", |of| number(of.connections.into()))
         .right("Configuration", |of| number(of.revision))
         .right("Catalogue", |of| catalogue(of, newest));
     table.rows(instances)
+}
+
+/// Says whether an instance reaches its store.
+fn store_text(Instance { store_nodes: nodes, missing, .. }: &Instance) -> Markup {
+    let away = nodes.iter().filter(|node| !node.available).count();
+    let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
+    html! {
+        @if *missing { span.muted { "–" } }
+        @else if nodes.is_empty() { span.muted { "memory" } }
+        @else if away == 0 && open == 0 { span.good { "answers" } }
+        @else {
+            span.bad { (number(away as u64)) " of " (number(nodes.len() as u64)) " nodes away" }
+            @if open > 0 { ", " span.bad { "circuit breakers open: " (number(open as u64)) } }
+        }
+    }
 }
 
 fn catalogue(instance: &Instance, newest: Option<u64>) -> Markup {

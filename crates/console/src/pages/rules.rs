@@ -10,6 +10,7 @@ use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, Rule, RuleMode, RuleOrigin, UnmatchedPolicy};
 
+use super::key::choices::{self, Choices};
 use super::now::share_refused;
 use super::projects;
 use crate::assets::RULES;
@@ -31,23 +32,9 @@ const BARS: usize = 30;
 /// Time of a bar.
 const BAR_SECONDS: i64 = SPAN / 30;
 
-/// The order of rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleOrder {
-    /// By project and name.
-    Name,
-    /// Those that refuse most first.
-    Refused,
-    /// The busiest first.
-    Rate,
-}
-
-/// The orders, with their fields and names. The first is the default.
-const ORDERS: [(RuleOrder, &str, &str); 3] = [
-    (RuleOrder::Name, "", "By project and name"),
-    (RuleOrder::Refused, "refused", "Most refused first"),
-    (RuleOrder::Rate, "rate", "Busiest first"),
-];
+/// The fields of orders, with their names.
+const ORDERS: [(&str, &str); 3] =
+    [("", "By project and name"), ("refused", "Most refused first"), ("rate", "Busiest first")];
 
 /// A rule with its project and its traffic.
 type ListedRule = (String, Rule, RuleTraffic);
@@ -60,7 +47,8 @@ struct ListedRules {
     found: usize,
     /// Number of the page, from 1.
     page: usize,
-    order: RuleOrder,
+    /// Field of the order.
+    order: &'static str,
     /// Time that was counted.
     counted: Interval,
     /// Why the traffic is not known, if so.
@@ -78,10 +66,10 @@ struct RuleTraffic {
 /// Shows the rules that a visitor looks for.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("rules");
-    let listed = gather(&visit).await;
+    let (choices, listed) = tokio::join!(choices::read(&visit, ""), gather(&visit));
     let Visit { console, fields, .. } = visit;
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    console.page(status, move || render(&frame, &fields, &listed)).await
+    console.page(status, move || render(&frame, &choices, &fields, &listed)).await
 }
 
 /// Returns the rules that a visitor may see, with their traffic. Without it they are listed, too.
@@ -89,8 +77,8 @@ async fn gather(visit: &Visit) -> Result<ListedRules, PageError> {
     let Visit { console, visitor, fields } = visit;
     fields.check()?;
     let (project, page, field) = (fields.get("project"), fields.page()?, fields.get("sort"));
-    let order = ORDERS.into_iter().find(|(_, of, _)| *of == field);
-    let (order, ..) =
+    let order = ORDERS.into_iter().find(|(of, _)| *of == field);
+    let (order, _) =
         order.ok_or_else(|| PageError::invalid("sort must be empty, refused or rate"))?;
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
     let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
@@ -149,11 +137,16 @@ fn traffic(points: &[WatchStatsResponse]) -> HashMap<(&str, &str), RuleTraffic> 
     rules
 }
 
-fn render(frame: &Frame, search: &FormFields, listed: &Result<ListedRules, PageError>) -> Markup {
+fn render(
+    frame: &Frame,
+    choices: &Choices,
+    search: &FormFields,
+    listed: &Result<ListedRules, PageError>,
+) -> Markup {
     let content = html! {
         form #search.row method="get" action="rules" {
             (search_input(("name", "Part of the name", "search", search.get("name"))))
-            (search_input(("project", "Project (_ for none)", "text", search.get("project"))))
+            (choices.project(search.get("project")))
             input type="hidden" name="sort" value=(search.get("sort"));
             button.primary { "Show" }
         }
@@ -174,7 +167,7 @@ impl ListedRules {
         rules: Vec<(String, Rule)>,
         points: &[WatchStatsResponse],
         page: usize,
-        order: RuleOrder,
+        order: &'static str,
     ) -> Self {
         let traffic = traffic(points);
         let of = |project: &str, rule: &Rule| {
@@ -184,9 +177,9 @@ impl ListedRules {
         rules.sort_by_cached_key(|(project, rule)| {
             let total = of(project, rule).total;
             let rank = match order {
-                RuleOrder::Name => (0, 0),
-                RuleOrder::Refused => (total.denied, total.decisions()),
-                RuleOrder::Rate => (total.decisions(), total.denied),
+                "refused" => (total.denied, total.decisions()),
+                "rate" => (total.decisions(), total.denied),
+                _ => (0, 0),
             };
             (Reverse(rank), project.clone(), rule.name.clone())
         });
@@ -222,7 +215,7 @@ impl ListedRules {
                     (number(*found as u64)) @if *found == 1 { " rule" } @else { " rules" }
                     @if let Some(problem) = &self.problem { ". Traffic is not known: " (foreign(&problem.problem)) }
                 }
-                @if self.order == RuleOrder::Name {
+                @if self.order.is_empty() {
                     @for group in rules.chunk_by(|(one, ..), (other, ..)| one == other) { (self.group(visitor, group)) }
                 } @else { (self.table(visitor, "rules", rules)) }
             }
@@ -241,8 +234,8 @@ impl ListedRules {
         html! {
             nav.tabs aria-label="Order" {
                 ul {
-                    @for (order, field, name) in ORDERS {
-                        li { a href=(link(field)) aria-current=[(order == self.order).then_some("true")] { (name) } }
+                    @for (order, name) in ORDERS {
+                        li { a href=(link(order)) aria-current=[(order == self.order).then_some("true")] { (name) } }
                     }
                 }
             }
@@ -254,11 +247,11 @@ impl ListedRules {
         let id = rules.first().map(|(project, ..)| &**project).unwrap_or_default();
         let of_project = |page: &str, field: &str| Link::to(page).with(field, field_of(id));
         let name =
-            if id.is_empty() { "rules of files".to_owned() } else { format!("rules of {id}") };
+            if id.is_empty() { "rules of no project".to_owned() } else { format!("rules of {id}") };
         html! {
             div.group {
                 h2 {
-                    @if id.is_empty() { "Rules of files" }
+                    @if id.is_empty() { "No project" }
                     @else { a href=(of_project("project", "id")) { (foreign(id)) } }
                 }
                 @if !id.is_empty() { a href=(of_project("change", "project")) { "Edit all as YAML" } }
@@ -272,7 +265,7 @@ impl ListedRules {
         let caption = format!("Rules, with their decisions of the last {SPAN_NAME}");
         let mut table = Table::<ListedRule>::new(name, &caption)
             .text("Rule", |(project, rule, _)| rule_words::rule_link(project, &rule.name));
-        if self.order != RuleOrder::Name {
+        if !self.order.is_empty() {
             table = table.text("Project", |(project, ..)| project_name(project));
         }
         let table = table
@@ -323,25 +316,21 @@ fn mode(rule: &Rule) -> Markup {
 
 /// Shows where a rule of a list comes from, with a link to its form for those who may change it.
 fn from(visitor: &Visitor, project: &str, rule: &Rule) -> Markup {
-    let origin = rule.origin.as_ref();
-    let is_changed_here = origin.is_some_and(|of| of.kind() == Kind::RunTime);
+    let is_changed_here = rule.origin.as_ref().is_some_and(|of| of.kind() == Kind::RunTime);
     let page = Link::to("rule").with("project", field_of(project)).with("name", &rule.name);
     html! {
-        @if is_changed_here {
-            "run time" @if visitor.is_admin(project) { ", " a href={ (page) "#change" } { "change" } }
-        } @else { (source(project, origin)) }
+        (source(rule.origin.as_ref()))
+        @if is_changed_here && visitor.is_admin(project) { ", " a href={ (page) "#change" } { "change" } }
     }
 }
 
-/// Shows where a rule of a project comes from.
-pub(super) fn source(project: &str, origin: Option<&RuleOrigin>) -> Markup {
+/// Shows where a rule comes from.
+pub(super) fn source(origin: Option<&RuleOrigin>) -> Markup {
     let origin = origin.cloned().unwrap_or_default();
     html! {
         @match origin.kind() {
             Kind::BuiltIn => "built in",
-            Kind::RunTime => {
-                "run time, " a href=(Link::to("change").with("project", field_of(project))) { "change" }
-            }
+            Kind::RunTime => "run time",
             _ if origin.source.is_empty() => "the configuration",
             _ => (foreign(&origin.source)),
         }
@@ -356,7 +345,7 @@ mod tests {
     use super::*;
     use crate::visit::tests::visitor;
 
-    fn listed(order: RuleOrder, page: usize) -> ListedRules {
+    fn listed(order: &'static str, page: usize) -> ListedRules {
         let at = |seconds: i64| Some(Timestamp { seconds: 9_000 + seconds, nanos: 0 });
         let stats = |rule: &str, allowed, denied| RuleStats {
             project_id: "shop".to_owned(),
@@ -388,17 +377,17 @@ mod tests {
             let listed = listed(order, 1);
             listed.rules.into_iter().take(4).map(|(_, rule, _)| rule.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(RuleOrder::Name), ["of-file", "busy", "idle", "strict"]);
-        assert_eq!(names(RuleOrder::Refused), ["strict", "busy", "of-file", "idle"]);
-        assert_eq!(names(RuleOrder::Rate), ["busy", "strict", "of-file", "idle"]);
-        let last = listed(RuleOrder::Name, 2);
+        assert_eq!(names(""), ["of-file", "busy", "idle", "strict"]);
+        assert_eq!(names("refused"), ["strict", "busy", "of-file", "idle"]);
+        assert_eq!(names("rate"), ["busy", "strict", "of-file", "idle"]);
+        let last = listed("", 2);
         assert_eq!((last.rules.len(), last.found), (4, PAGE_SIZE + 4));
-        assert!(listed(RuleOrder::Name, 3).rules.is_empty());
+        assert!(listed("", 3).rules.is_empty());
     }
 
     #[test]
     fn traffic_is_a_rate_a_share_and_bars() {
-        let shown = listed(RuleOrder::Name, 1);
+        let shown = listed("", 1);
         let html = shown.render(&visitor(), &FormFields::default()).into_string();
         // 1,001 and 25 decisions in 100 s.
         assert!(
@@ -409,7 +398,8 @@ mod tests {
         assert!(html.contains("<path class=\"all\" d=\"M116 20v-20h3v20\""), "{html}");
         assert!(html.contains("<path class=\"part\" d=\"M116 20v-4h3v4\""), "{html}");
         assert!(
-            html.contains("Table of rules of shop") && html.contains("Table of rules of files")
+            html.contains("Table of rules of shop")
+                && html.contains("Table of rules of no project")
         );
         let (empty, search) = (visitor(), FormFields::default());
         let none = ListedRules { rules: Vec::new(), found: 0, ..shown };

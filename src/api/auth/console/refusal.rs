@@ -1,7 +1,8 @@
 //! Requests that are refused before a page sees them.
 
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use rlaas_console::{Link, moved_to, notice, sentence};
 
@@ -67,14 +68,15 @@ impl VisitError {
     }
 }
 
-/// Redirects to the page for signing in, which leads back to a page that was to be seen.
+/// Redirects to the page for signing in, which leads back to the page that was to be seen, or to that of
+/// the form that was sent.
 fn to_sign_in(request: &Request<()>, had_session: bool) -> Response {
-    let mut link = Link::to("sign-in");
-    if [Method::GET, Method::HEAD].contains(request.method()) {
-        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
-        link = link.with("next", target.strip_prefix("/console/").unwrap_or_default());
-    } else {
-        link = link.with("unsent", "1");
-    }
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let target = request.uri().path_and_query().map(PathAndQuery::as_str);
+    let sender = request.headers().get(header::REFERER).map(HeaderValue::to_str);
+    let page = if is_read { target } else { sender.and_then(Result::ok) };
+    let next = page.and_then(|page| page.split_once("/console/")).map_or("", |(_, next)| next);
+    let link =
+        Link::to("sign-in").with("next", next).with("unsent", if is_read { "" } else { "1" });
     moved_to(link.with("ended", if had_session { "1" } else { "" }).as_str())
 }

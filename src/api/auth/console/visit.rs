@@ -63,6 +63,7 @@ impl ConsoleContext {
                 instance: self.administrator.instances().id().to_owned(),
                 kind: self.administrator.limiter().store().name(),
                 is_away: self.is_store_away(),
+                has_conflict: self.administrator.has_catalogue_conflict(),
             },
             host: Arc::new(visit),
         })

@@ -7,7 +7,8 @@
 //! | `publish` | the write |
 //! | `view` | the page |
 //!
-//! A text is published as the page has shown its plan: who edits it afterwards sees another plan first.
+//! A text is published as the page has shown its plan: who edits it afterwards sees another plan first. It
+//! has all rules of a project, or one of them: then the others stay as they are.
 
 mod form;
 mod plan;
@@ -87,8 +88,10 @@ pub(crate) async fn show(visit: Visit) -> Response {
     };
     let undo = Undo::of_made(&visitor, &id, &fields).await;
     let (format, revision) = (console.rules_format, project.revision);
+    let name = fields.get("name").to_owned();
     let page = run_blocking(move || {
-        let form = ChangeForm::new(id.clone(), text_of(format, &id, &rules), revision);
+        let text = text_of(format, &id, &name, &rules);
+        let form = ChangeForm::new(id, name, text, revision);
         ChangePage { frame, format, form, project, rules, result: ChangeResult::None, undo }
     });
     match page.await {
@@ -157,10 +160,11 @@ fn is_of_run_time(rule: &ProjectRule) -> bool {
     origin.is_some_and(|origin| origin.kind() == Kind::RunTime)
 }
 
-/// Returns the rules of a project as a text, but for those that a file hides.
-fn text_of(format: RulesFormat, id: &str, rules: &[ProjectRule]) -> String {
+/// Returns the rules of a project as a text, but for those that a file hides; or that of one name.
+fn text_of(format: RulesFormat, id: &str, name: &str, rules: &[ProjectRule]) -> String {
     let shown = rules.iter().filter(|rule| is_of_run_time(rule) && !rule.hidden);
-    let rules: Vec<Rule> = shown.filter_map(|rule| rule.rule.clone()).collect();
+    let rules = shown.filter_map(|rule| rule.rule.clone());
+    let rules: Vec<Rule> = rules.filter(|of| name.is_empty() || of.name == name).collect();
     (format.print)(field_of(id), &rules)
 }
 

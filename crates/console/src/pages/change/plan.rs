@@ -1,13 +1,12 @@
 //! What publishing would do: problems, warnings and differences. Nothing is written.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rlaas_proto::ratelimit::admin::v1::problem::Severity;
 use rlaas_proto::ratelimit::admin::v1::{Project, RuleChange, ValidateRequest, ValidateResponse};
 use rlaas_proto::ratelimit::v1::Rule;
 
-use super::form::{ChangeForm, PublishAs};
+use super::form::ChangeForm;
 use super::run_blocking;
 use crate::Console;
 use crate::calls::{CHANGE_TIME, field_of, within};
@@ -36,17 +35,12 @@ pub(super) async fn plan(
     form: &ChangeForm,
     project: &Project,
 ) -> Result<ChangePlan, PageError> {
-    let publish_as = form.publish_as().map_err(PageError::invalid)?;
     let (read, text) = (console.rules_format.read, Arc::clone(&form.text));
     // No decision waits for a long text.
     let mut reading = run_blocking(move || read(&text)).await?;
     let of_project = problems_of_project(project, &reading);
-    let mut rules = std::mem::take(&mut reading.rules);
-    let mut validated = validate(visitor, form, &rules).await?;
-    if publish_as != PublishAs::Text && findings(&validated, Severity::Error).is_empty() {
-        rules = with_share(rules, publish_as, &validated.changes);
-        validated = validate(visitor, form, &rules).await?;
-    }
+    let rules = std::mem::take(&mut reading.rules);
+    let validated = validate(visitor, form, &rules).await?;
     // A text with problems has those of its rules already, with their lines.
     let found = findings(&validated, Severity::Error);
     let found = if reading.problems.is_empty() { found } else { Vec::new() };
@@ -60,23 +54,13 @@ pub(super) async fn plan(
     })
 }
 
-/// Sets the share of the rules that change.
-fn with_share(rules: Vec<Rule>, publish_as: PublishAs, changes: &[RuleChange]) -> Vec<Rule> {
-    let names: HashSet<&str> = changes.iter().map(|change| &*change.rule_name).collect();
-    let applied = rules.into_iter().map(|rule| {
-        let differs = names.contains(&*rule.name);
-        publish_as.apply(rule, differs)
-    });
-    applied.collect()
-}
-
 async fn validate(
     visitor: &Visitor,
     form: &ChangeForm,
     rules: &[Rule],
 ) -> Result<ValidateResponse, PageError> {
     let (project_id, rules) = (form.project.clone(), rules.to_vec());
-    let request = ValidateRequest { project_id, rules, prune: true };
+    let request = ValidateRequest { project_id, rules, prune: form.rule.is_empty() };
     Ok(visitor.projects().validate(within(CHANGE_TIME, request)).await?.into_inner())
 }
 

@@ -6,12 +6,11 @@ use rlaas_proto::ratelimit::admin::v1::{ApplyRulesRequest, ApplyRulesResponse};
 
 use super::form::ChangeForm;
 use super::plan::{ChangePlan, plan};
-use super::view::PUBLISHING;
 use super::{ChangePage, ChangeResult, NewerRules, load, read, unreadable};
 use crate::Console;
 use crate::calls::{CHANGE_TIME, field_of, within};
 use crate::fields::Link;
-use crate::form::named;
+use crate::form::{Field, named};
 use crate::page_error::PageError;
 use crate::pages::history::{revision, revisions};
 use crate::pages::project::project;
@@ -35,9 +34,9 @@ pub(crate) async fn publish(visit: Visit) -> Response {
         Err(error) => return unreadable(&console, error).await,
     };
     let NotPublished { form, result, status } = match try_publish(&console, &visitor, form).await {
-        Ok(Published { project, text, made }) => {
-            let page = Link::to("change").with("project", field_of(&project));
-            return visitor.done(page.with(MADE, &made), &text);
+        Ok(Published { form, text, made }) => {
+            let page = Link::to("change").with("project", field_of(&form.project));
+            return visitor.done(page.with("name", &form.rule).with(MADE, &made), &text);
         }
         Err(refused) => *refused,
     };
@@ -52,7 +51,7 @@ pub(crate) async fn publish(visit: Visit) -> Response {
 
 /// What was published, as a sentence.
 struct Published {
-    project: String,
+    form: ChangeForm,
     text: String,
     /// Number of the revision; empty if nothing was left to change.
     made: String,
@@ -98,7 +97,7 @@ async fn try_publish(
             // Perhaps the form was sent twice.
             let text =
                 "The rules in force are those of the text: nothing was left to change.".to_owned();
-            return Ok(Published { project: form.project, text, made: String::new() });
+            return Ok(Published { form, text, made: String::new() });
         }
         if plan.revision != form.revision {
             return Err(Box::new(stale(visitor, form, plan).await));
@@ -109,7 +108,7 @@ async fn try_publish(
         let request = ApplyRulesRequest {
             project_id: form.project.clone(),
             rules: plan.rules,
-            prune: true,
+            prune: form.rule.is_empty(),
             // It lets a form be published once.
             expected_revision: Some(form.revision),
             reason: form.reason.clone(),
@@ -119,10 +118,10 @@ async fn try_publish(
             Ok(written) => {
                 let written = written.into_inner();
                 let made = written.revision.as_ref().map_or(0, |of| of.revision).to_string();
-                return Ok(Published { project: form.project, text: outcome(&written), made });
+                return Ok(Published { form, text: outcome(&written), made });
             }
             Err(status) => {
-                let error = named(&PUBLISHING, status.into());
+                let error = named(&[Field::REASON], status.into());
                 // This instance had not heard of a newer revision: the plan was one against older
                 // rules.
                 if error.reason != "STALE" || attempts == MAX_ATTEMPTS {

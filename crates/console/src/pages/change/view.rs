@@ -7,8 +7,8 @@ use super::plan::ChangePlan;
 use super::{ChangePage, ChangeResult, NewerRules, is_of_run_time};
 use crate::assets::CHANGE;
 use crate::calls::field_of;
-use crate::fields::Link;
-use crate::form::{Field, FieldChoice, FieldKind, FormPlace, hidden};
+use crate::fields::{Link, search_input};
+use crate::form::{Field, FormPlace, hidden};
 use crate::layout::failure;
 use crate::rule_diff::RuleDiff;
 use crate::rules_text::{FieldHelp, RulesFormat};
@@ -16,26 +16,10 @@ use crate::text::{foreign, hidden_characters, number, time};
 
 /// Most rules of files that are named.
 const MAX_NAMED: usize = 20;
+/// Most rules that are edited as one text.
+const MAX_RULES: usize = 500;
 /// Most problems, and most warnings, that are shown.
 const MAX_FINDINGS: usize = 500;
-/// Ways to publish. They have no JSON: the page sets them in the rules.
-const WAYS: [FieldChoice; 4] = [
-    ("text", "as the text says", ""),
-    ("shadow", "in shadow (enforce: 0%)", ""),
-    ("share", "for a share of the keys", ""),
-    ("all", "for all keys", ""),
-];
-/// The fields for publishing.
-pub(super) const PUBLISHING: [Field; 3] = [
-    Field::new("publish_as", "", FieldKind::Choice(&WAYS))
-        .labelled("Publish")
-        .hint("Rules that are new or changed, or enforced for a share so far."),
-    Field::new("percent", "", FieldKind::Units(99))
-        .labelled("Share, in per cent")
-        .hint("While it grows, no key falls out."),
-    Field::REASON,
-];
-
 impl ChangePage {
     /// Returns the page.
     pub(super) fn render(&self) -> Markup {
@@ -51,20 +35,54 @@ impl ChangePage {
             @if !matches!(self.result, ChangeResult::None) {
                 p.notice { "Nothing was published. " a href="#result" { "See the result below the text" } }
             }
-            (self.file_rules())
-            form #change method="post" action="change-check" {
+            @if self.is_too_long() { (self.choose_rule()) } @else {
+                @if self.form.rule.is_empty() { (self.file_rules()) }
+                (self.editor())
+            }
+        };
+        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
+        self.frame.page(&format!("Change the rules: {of}"), &content)
+    }
+
+    /// Returns `true` for more rules than a page has room for.
+    fn is_too_long(&self) -> bool {
+        let of_run_time = self.rules.iter().filter(|rule| is_of_run_time(rule));
+        self.form.rule.is_empty() && of_run_time.count() > MAX_RULES
+    }
+
+    fn choose_rule(&self) -> Markup {
+        html! {
+            p.notice {
+                "The project has more than " (MAX_RULES) " rules: edit one of them, or make a new one. All are \
+                 edited by " code { "rlaas rule export" } " and " code { "rlaas rule apply" } "."
+            }
+            form.row method="get" action="change" {
+                input type="hidden" name="project" value=(field_of(&self.form.project));
+                (search_input(("name", "Name of the rule", "text", "")))
+                button.primary { "Edit" }
+            }
+        }
+    }
+
+    fn editor(&self) -> Markup {
+        let ChangeForm { project, rule, revision, text, .. } = &self.form;
+        html! {
+            form #change method="post" action="change-check" data-keep={ "rules " (project) " " (rule) } {
                 (hidden(&self.frame, None))
-                input type="hidden" name="project" value=(id);
-                input type="hidden" name="revision" value=(self.form.revision);
+                input type="hidden" name="project" value=(field_of(project));
+                input type="hidden" name="name" value=(rule);
+                input type="hidden" name="revision" value=(revision);
                 div.editor {
                     div {
-                        label for="rules" { "Rules of the project, as YAML" }
+                        label for="rules" { @if rule.is_empty() { "Rules of the project, as YAML" } @else { "The rule, as YAML" } }
                         // The first line feed of the element is not part of its text.
                         textarea #rules name="rules" rows="24" spellcheck="false" autocomplete="off"
-                            autocapitalize="off" aria-describedby="rules-hint" { "\n" (self.form.text) }
+                            autocapitalize="off" aria-describedby="rules-hint" { "\n" (text) }
                         p.hint #rules-hint {
-                            "All rules that were made at run time, as " code { "rlaas rule export" }
-                            " prints them. A rule that is left out is deleted."
+                            @if rule.is_empty() {
+                                "All rules that were made at run time, as " code { "rlaas rule export" }
+                                " prints them. A rule that is left out is deleted."
+                            } @else { "The other rules of the project stay as they are." }
                         }
                     }
                     (help(&(self.format.help)()))
@@ -74,9 +92,7 @@ impl ChangePage {
                 (self.publishing())
             }
             script type="module" src=(CHANGE.path()) {}
-        };
-        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
-        self.frame.page(&format!("Change the rules: {of}"), &content)
+        }
     }
 
     /// Returns what is said of rules that can't be changed here.
@@ -118,21 +134,13 @@ impl ChangePage {
     }
 
     fn publishing(&self) -> Markup {
-        let ChangeForm { publish_as, percent, reason, .. } = &self.form;
-        let values = [("publish_as", &**publish_as), ("percent", percent), ("reason", reason)];
+        let values = [("reason", &*self.form.reason)];
         let place = FormPlace { frame: &self.frame, prefix: "", values: &values, refused: None };
         html! {
             @if self.may_publish() {
-                fieldset.card {
-                    legend.hidden-text { "Publish" }
-                    div.publish {
-                        @for field in &PUBLISHING { (field.render(&place)) }
-                        button.primary formaction="change-publish" { "Publish" }
-                    }
-                    p.hint.below {
-                        "The plan is shown first. A changed rule in shadow refuses nothing, not even by its limit before: to try a limit \
-                         beside the one in force, add it to " code { "candidates" } "."
-                    }
+                div.card.publish {
+                    (Field::REASON.render(&place))
+                    button.primary formaction="change-publish" { "Publish" }
                 }
             } @else {
                 p.hint { "To publish the rules, the role admin is required." }

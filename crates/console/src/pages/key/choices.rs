@@ -11,14 +11,14 @@ use crate::request_fields::{REQUEST_FIELDS, further_inputs};
 use crate::text::visible;
 use crate::visit::Visit;
 
-/// Most projects or rules in a list: of more the name is typed.
+/// Most projects or rules in a list.
 const MAX_LISTED: usize = 200;
 
-/// The projects of a visitor, and the rules of the chosen one. `None` if they are typed.
+/// The projects of a visitor, and the rules of the chosen one.
 #[derive(Debug, Default)]
 pub(in crate::pages) struct Choices {
-    projects: Option<Vec<String>>,
-    rules: Option<Vec<String>>,
+    projects: Vec<String>,
+    rules: Vec<String>,
 }
 
 /// Reads what there is to choose from. The project is empty if none is chosen.
@@ -26,29 +26,26 @@ pub(in crate::pages) async fn read(visit: &Visit, project: &str) -> Choices {
     let (visitor, project) = (visit.visitor.clone(), project.to_owned());
     let read = async move {
         let projects = projects::list(&visitor).await?;
-        let projects = projects.iter().map(|project| field_of(&project.id).to_owned()).collect();
+        let mut projects: Vec<_> =
+            projects.iter().map(|project| field_of(&project.id).to_owned()).collect();
+        projects.sort_unstable();
         if project.is_empty() {
-            return Ok(Choices { projects: listed(projects), rules: None });
+            return Ok(Choices { projects, rules: Vec::new() });
         }
         let page_size = i32::try_from(MAX_LISTED + 1).unwrap_or_default();
         let config = GetConfigRequest { page_size, ..GetConfigRequest::default() };
         // A project that does not exist is said below the form.
         let config = configuration(&visitor, id_of(&project), config).await.unwrap_or_default();
         let rules = config.rules.into_iter().map(|rule| rule.name).collect();
-        Ok(Choices { projects: listed(projects), rules: listed(rules) })
+        Ok(Choices { projects, rules })
     };
     visit.console.in_background(read).await.unwrap_or_default()
-}
-
-fn listed(mut names: Vec<String>) -> Option<Vec<String>> {
-    names.sort_unstable();
-    (names.len() <= MAX_LISTED).then_some(names)
 }
 
 impl Choices {
     /// Shows the projects to choose from.
     pub(in crate::pages) fn project(&self, chosen: &str) -> Markup {
-        choice(("project", "Project", "All projects"), self.projects.as_deref(), chosen)
+        choice(("project", "Project", "All projects"), &self.projects, chosen)
     }
 }
 
@@ -64,10 +61,10 @@ impl KeyPage {
                 (search_input(("user_id", "User id", "text", search.get("user_id"))))
                 (self.choices.project(search.get("project")))
                 @if !search.get("project").is_empty() || !rule.is_empty() {
-                    (choice(("rule", "Rule", "All rules"), self.choices.rules.as_deref(), rule))
+                    (choice(("rule", "Rule", "All rules"), &self.choices.rules, rule))
                 }
                 button.primary { "Look up" }
-                details id="more" open[has_more] {
+                details id="more" open[has_more || !rule.is_empty()] {
                     summary { "More of the request" }
                     div.row { (further_inputs(search)) }
                 }
@@ -76,32 +73,23 @@ impl KeyPage {
     }
 }
 
-/// Shows a list with its name, its label and the words for all; without options an input.
-fn choice(
-    (name, label, all): (&str, &str, &str),
-    options: Option<&[String]>,
-    chosen: &str,
-) -> Markup {
-    let Some(options) = options else {
-        return search_input((
-            name,
-            &format!("{label} (empty: {})", all.to_lowercase()),
-            "text",
-            chosen,
-        ));
-    };
-    let is_unknown = !chosen.is_empty() && !options.iter().any(|option| option == chosen);
+/// Shows a list with its name, its label and the words for all. Of more than there is room for it has the
+/// first ones, and the chosen one: links of other pages lead to the others.
+fn choice((name, label, all): (&str, &str, &str), options: &[String], chosen: &str) -> Markup {
+    let listed = &options[..options.len().min(MAX_LISTED)];
+    let is_alone = !chosen.is_empty() && !listed.iter().any(|option| option == chosen);
     html! {
         div {
             label for=(name) { (label) }
             select id=(name) name=(name) {
                 option value="" { (all) }
-                @if is_unknown { option value=(chosen) selected { (visible(chosen)) } }
-                @for option in options {
+                @if is_alone { option value=(chosen) selected { (visible(chosen)) } }
+                @for option in listed {
                     option value=(option) selected[option == chosen] {
-                        (visible(option)) @if option == UNNAMED { " (without an API key)" }
+                        (visible(option)) @if option == UNNAMED { " (no project, no API key)" }
                     }
                 }
+                @if options.len() > MAX_LISTED { option disabled { "The others: by a link of their page" } }
             }
         }
     }

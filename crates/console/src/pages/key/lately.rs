@@ -1,21 +1,18 @@
 //! What refused a user id in the last hour, or was near the limit for it: rules of every project of the
 //! visitor, or of one, as the top keys have them.
 
-use futures_util::future::join_all;
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
-use rlaas_proto::ratelimit::admin::v1::{
-    InspectRequest, KeyRef, KeyState, Selector, TopKey, TopKeysRequest, TopKeysResponse, TopKind,
-};
+use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeysRequest, TopKeysResponse, TopKind};
+use rlaas_proto::ratelimit::v1::RuleMode;
 
-use crate::calls::{EVERY_PROJECT, TOP_KEYS_TIME, field_of, id_of, within};
-use crate::fields::{FormFields, Link};
+use crate::calls::{EVERY_PROJECT, id_of};
+use crate::fields::FormFields;
+use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
 use crate::page_error::PageError;
-use crate::pages::exceptions::is_ban;
-use crate::rule_words::{key_text, rule_link};
+use crate::rule_words::{project_name, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, number, time, wait};
+use crate::text::{foreign, number};
 use crate::visit::Visitor;
 
 /// Time of the counts, in seconds.
@@ -36,16 +33,12 @@ pub(super) struct Lately {
     denied: TopKeysResponse,
 }
 
-/// A key with what happened in the time, and its state.
+/// A key with its state, and how often it was refused and near the limit.
 #[derive(Debug)]
 struct LatelyKey {
-    project: String,
-    rule: String,
-    key: KeyRef,
+    key: StateOfKey,
     refused: u64,
     near: u64,
-    /// `None` if it is not known.
-    state: Option<KeyState>,
 }
 
 /// Reads the keys of the user id of a search.
@@ -65,11 +58,10 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Latel
     };
     let (denied, near) = tokio::try_join!(top(TopKind::Denied), top(TopKind::NearLimit))?;
     let mut lately = Lately::new(denied, near, search.get("rule"));
-    if !visitor.store.is_away {
-        let states = join_all(lately.keys.iter().map(|key| key.inspect(visitor))).await;
-        for (key, state) in lately.keys.iter_mut().zip(states) {
-            key.state = state;
-        }
+    let keys = lately.keys.iter().map(|key| key.key.0.clone()).collect();
+    let states = with_states(visitor, keys).await;
+    for (key, with_state) in lately.keys.iter_mut().zip(states) {
+        key.key = with_state;
     }
     Ok(lately)
 }
@@ -92,39 +84,55 @@ impl Lately {
     }
 
     fn add(&mut self, top: TopKey, is_refused: bool) {
-        let TopKey { key, count, project_id: project, rule, .. } = top;
-        let key = key.unwrap_or_default();
-        let (refused, near) = if is_refused { (count, 0) } else { (0, count) };
-        let is_same =
-            |of: &&mut LatelyKey| (&of.project, &of.rule, &of.key.id) == (&project, &rule, &key.id);
+        let (refused, near) = if is_refused { (top.count, 0) } else { (0, top.count) };
+        let is_same = |known: &&mut LatelyKey| {
+            let (of, _) = &known.key;
+            (&of.project_id, &of.rule, &of.key) == (&top.project_id, &top.rule, &top.key)
+        };
         if let Some(known) = self.keys.iter_mut().find(is_same) {
             known.refused += refused;
             known.near += near;
         } else {
-            self.keys.push(LatelyKey { project, rule, key, refused, near, state: None });
+            self.keys.push(LatelyKey { key: (top, None), refused, near });
         }
     }
 
-    pub(super) fn render(&self, user_id: &str) -> Markup {
+    /// Returns the search for the key that was refused most and is refused now, or else for the first one.
+    pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
+        let is_refused = |of: &&LatelyKey| {
+            let (top, state) = &of.key;
+            let state = state.as_ref().filter(|_| top.mode() != RuleMode::Shadow);
+            of.refused > 0
+                && state.is_some_and(|state| state.limit == 0 || state.retry_after.is_some())
+        };
+        let worst = self.keys.iter().find(is_refused).or(self.keys.first())?;
+        let link = key_page(visitor, &worst.key.0)?;
+        FormFields::parse(link.query().as_bytes()).ok()
+    }
+
+    pub(super) fn render(&self, visitor: &Visitor, user_id: &str) -> Markup {
         let TopKeysResponse { coverage, keyed_otherwise, keyed_otherwise_left_out, .. } =
             &self.denied;
         let missing = coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
         let left_out = u64::from(*keyed_otherwise_left_out);
         let mut caption = vec!["Follow a key to change it".to_owned()];
         if missing > 0 {
-            caption.push(format!("{missing} instances were not counted"));
+            caption.push(format!("Instances that were not counted: {missing}"));
         }
         if self.error > 0 {
             caption.push(format!("Counts are at most {} too high", self.error));
         }
         let caption = caption.join(". ");
         let table = Table::<LatelyKey>::new("keys of the id", &caption)
-            .text("Rule", |key| rule_link(&key.project, &key.rule))
-            .text("Project", |key| foreign(field_of(&key.project)))
-            .text("Key", |key| key.link(user_id))
-            .right("Refused", |key| number(key.refused))
-            .right("Near the limit", |key| number(key.near))
-            .text("Now", LatelyKey::now);
+            .text("Rule", |of| rule_link(&of.key.0.project_id, &of.key.0.rule))
+            .text("Project", |of| project_name(&of.key.0.project_id))
+            .text("Key", |of| {
+                let link = key_page(visitor, &of.key.0).map(|link| link.with("user_id", user_id));
+                linked_key(link.as_ref(), &of.key.0)
+            })
+            .right("Refused", |of| number(of.refused))
+            .right("Near the limit", |of| number(of.near))
+            .text("Now", |of| now(&of.key));
         html! {
             @if self.keys.is_empty() {
                 p.notice {
@@ -141,7 +149,7 @@ impl Lately {
                     }
                     ul {
                         @for of in keyed_otherwise {
-                            li { (rule_link(&of.project_id, &of.rule)) " of " (foreign(field_of(&of.project_id))) }
+                            li { (rule_link(&of.project_id, &of.rule)) ", project " (project_name(&of.project_id)) }
                         }
                         @if left_out > 0 { li.muted { "and " (number(left_out)) " more" } }
                     }
@@ -151,49 +159,10 @@ impl Lately {
     }
 }
 
-impl LatelyKey {
-    async fn inspect(&self, visitor: &Visitor) -> Option<KeyState> {
-        // A long key has no parts, and can't be found by its id.
-        if self.key.parts.is_empty() {
-            return None;
-        }
-        let whose = Whose::Key(KeyRef { id: self.key.id.clone(), ..KeyRef::default() });
-        let (rule, project_id) = (self.rule.clone(), self.project.clone());
-        let selector = Some(Selector { whose: Some(whose), rule, project_id });
-        let request = within(TOP_KEYS_TIME, InspectRequest { selector });
-        visitor.admin().inspect(request).await.ok()?.into_inner().keys.into_iter().next()
-    }
-
-    fn link(&self, user_id: &str) -> Markup {
-        let link = Link::to("key").with("project", field_of(&self.project));
-        let link = link.with("user_id", user_id).with("rule", &self.rule).with("id", &self.key.id);
-        let text = key_text(&self.key);
-        html! { @if self.key.parts.is_empty() { (text) } @else { a href=(link) { (text) } } }
-    }
-
-    fn now(&self) -> Markup {
-        let Some(state) = &self.state else { return html! { span.muted { "not known" } } };
-        let ban = state.overrides.iter().find(|one| is_ban(one));
-        let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
-        html! {
-            @if let Some(ban) = ban {
-                span.bad { "banned" } " until " (time(ban.expires_at.as_ref()))
-            } @else if state.limit == 0 {
-                span.bad { "refused always" }
-            } @else if state.limit == i64::MAX {
-                span.good { "unlimited" }
-            } @else {
-                (count(state.used)) " of " (count(state.limit)) " used, "
-                @if state.retry_after.is_some() {
-                    span.bad { "passes in " (wait(state.retry_after.as_ref())) }
-                } @else { span.good { "passes now" } }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rlaas_proto::ratelimit::admin::v1::KeyRef;
+
     use super::*;
 
     #[test]
@@ -208,7 +177,7 @@ mod tests {
         let of = |keys| TopKeysResponse { keys, ..TopKeysResponse::default() };
         let (denied, near) = (of(vec![key("a", 1, 0), key("b", 5, 2)]), of(vec![key("a", 9, 0)]));
         let lately = Lately::new(denied.clone(), near.clone(), "");
-        let rows = lately.keys.iter().map(|key| (&*key.rule, key.refused, key.near));
+        let rows = lately.keys.iter().map(|of| (&*of.key.0.rule, of.refused, of.near));
         assert_eq!(rows.collect::<Vec<_>>(), [("b", 5, 0), ("a", 1, 9)]);
         assert_eq!((lately.error, lately.left_out), (2, 0));
         assert_eq!(Lately::new(denied, near, "a").keys.len(), 1);

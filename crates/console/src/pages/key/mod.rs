@@ -55,7 +55,18 @@ async fn page(
         Ok(search) => (search, None),
         Err(error) => (FormFields::default(), Some(error)),
     };
-    let (visitor, asked) = (&visit.visitor, asked(&visit.visitor, &search));
+    let visitor = &visit.visitor;
+    let choices = choices::read(visit, search.get("project"));
+    let lately = async {
+        let is_of_user = !search.get("user_id").is_empty() && search.get("id").is_empty();
+        if is_of_user { Some(lately::read(visitor, &search).await) } else { None }
+    };
+    let (lately, choices) = tokio::join!(lately, choices);
+    // Of an id alone the key that was refused most says more than a request without a resource.
+    let is_alone = REQUEST_FIELDS[1..].iter().all(|name| search.get(name).is_empty());
+    let known = lately.as_ref().and_then(|lately| lately.as_ref().ok()).filter(|_| is_alone);
+    let worst = known.and_then(|lately| lately.worst(visitor));
+    let asked = worst.unwrap_or_else(|| asked(visitor, &search));
     let found = async {
         match invalid {
             Some(error) => Some(Err(error)),
@@ -63,12 +74,7 @@ async fn page(
             None => None,
         }
     };
-    let lately = async {
-        let is_of_user = !search.get("user_id").is_empty() && search.get("id").is_empty();
-        if is_of_user { Some(lately::read(visitor, &search).await) } else { None }
-    };
-    let choices = choices::read(visit, search.get("project"));
-    let (found, lately, choices) = tokio::join!(found, lately, choices);
+    let found = found.await;
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
         (None, Some(Err(error))) => error.status,

@@ -10,8 +10,7 @@ use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 use super::choices::Choices;
 use super::lately::Lately;
 use super::{FoundKeys, MetKey, link};
-use crate::calls::field_of;
-use crate::fields::FormFields;
+use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -60,7 +59,7 @@ impl KeyPage {
         html! {
             h2 { "Refused or near the limit in the last hour" }
             @match lately {
-                Ok(lately) => (lately.render(self.search.get("user_id"))),
+                Ok(lately) => (lately.render(&self.frame.visitor, self.search.get("user_id"))),
                 Err(_) if !self.frame.visitor.sees_instances() => p.notice { "Not known." },
                 Err(error) => p.notice { "Not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
             }
@@ -85,9 +84,8 @@ impl KeyPage {
                 p.summary {
                     "A request "
                     @if self.asked.get("resource").is_empty() { "without resource " }
-                    @if self.search.get("project").is_empty() && self.lately.is_some() {
-                        "in the project " (foreign(field_of(&found.project))) " "
-                    }
+                    @if found.project.is_empty() { "outside of projects " }
+                    @else { "in the project " (foreign(&found.project)) " " }
                     "would be "
                     @if is_allowed { strong.good { "allowed" } } @else { strong.bad { "refused" } }
                     @if rule.is_empty() { ": no rule is enforced for it." }
@@ -96,7 +94,7 @@ impl KeyPage {
                 }
             }
             @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
-            h2 { "Rules that it meets" }
+            (self.heading())
             @if found.keys.is_empty() { p.notice { "None." } }
             div.cards.few {
                 @for (position, met) in found.keys.iter().enumerate() {
@@ -109,6 +107,19 @@ impl KeyPage {
             }
             (unmet(found))
             (changes(found))
+        }
+    }
+
+    /// Says what the cards below are of.
+    fn heading(&self) -> Markup {
+        let of_request = Link::like("key", &self.search, &["user_id", "project"]).with("cost", "1");
+        html! {
+            @if self.asked.get("id").is_empty() { h2 { "Rules that it meets" } }
+            @else if self.lately.is_some() {
+                h2 { "The key that is refused most" }
+                p { a href=(of_request) { "What a request without resource would get" } }
+            }
+            @else { h2 { "The key" } }
         }
     }
 
@@ -218,7 +229,10 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
             }
             @if state.retry_after.is_some() {
                 dt { "Next request" }
-                dd { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
+                dd {
+                    @if met.met.mode() == RuleMode::Shadow { span.warn { "passes: the rule is in shadow" } }
+                    @else { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
+                }
             }
         } @else {
             dt { "Used" } dd { span.muted { "nothing is counted" } }

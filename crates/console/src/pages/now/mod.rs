@@ -12,16 +12,12 @@ use std::collections::HashMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
-use rlaas_proto::ratelimit::admin::v1::{
-    Instance, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
-};
+use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest, WatchStatsResponse};
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::chart;
-use crate::decisions::{
-    DecisionSum, Interval, PointsCoverage, history, interval, of_field, of_instance,
-};
+use crate::decisions::{DecisionSum, Interval, PointsCoverage, history, interval};
 use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -31,23 +27,15 @@ use crate::visit::Visit;
 const MAX_RULES: usize = 50;
 const MAX_PROJECTS: usize = 20;
 
-/// What a visitor looks at: the fields of the query.
-#[derive(Clone, Debug)]
-struct NowQuery {
-    /// Whether the decisions are those of this instance.
-    of_instance: bool,
-    /// Empty: every project of the visitor.
-    project: String,
-}
-
 /// All that the page shows.
 #[derive(Debug)]
 struct NowPage {
     frame: Frame,
-    query: NowQuery,
+    /// The project that a visitor looks at; empty for all of theirs.
+    project: String,
     traffic: Traffic,
     /// The keys that are refused most.
-    refused: Result<TopKeysResponse, PageError>,
+    refused: Result<refused::RefusedKeys, PageError>,
     /// The instances, or why they are not known; `None` if the visitor may not see them.
     instances: Option<Result<Vec<Instance>, PageError>>,
 }
@@ -70,14 +58,10 @@ pub(crate) async fn show(visit: Visit) -> Response {
 async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
     let Visit { console, visitor, fields } = visit;
     fields.check()?;
-    let of_instance = of_instance(fields.get("of"))? && visitor.sees_instances();
-    let query = NowQuery { of_instance, project: fields.get("project").to_owned() };
-    let project = if query.project.is_empty() { EVERY_PROJECT } else { id_of(&query.project) };
-    let request = WatchStatsRequest {
-        project_id: project.to_owned(),
-        this_instance: of_instance,
-        ..WatchStatsRequest::default()
-    };
+    let chosen = fields.get("project").to_owned();
+    let project = if chosen.is_empty() { EVERY_PROJECT } else { id_of(&chosen) };
+    let project_id = project.to_owned();
+    let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
     let instances = async {
         if !visitor.sees_instances() {
             return None;
@@ -88,14 +72,12 @@ async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
     let (points, refused, instances) =
         tokio::join!(points, refused::read(visitor, project), instances);
     let traffic = Traffic::new(&points?);
-    Ok(NowPage { frame: visit.frame("now"), query, traffic, refused, instances })
+    Ok(NowPage { frame: visit.frame("now"), project: chosen, traffic, refused, instances })
 }
 
-impl NowQuery {
-    /// Returns the link to another view.
-    fn link(of_instance: bool, project: &str) -> Link {
-        Link::to("now").with("of", of_field(of_instance)).with("project", project)
-    }
+/// Returns the link to the page of a project; of all if it is empty.
+fn link(project: &str) -> Link {
+    Link::to("now").with("project", project)
 }
 
 /// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.

@@ -3,17 +3,18 @@
 use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{
-    DecisionEvent, KeyPart, KeyRef, TopKey, TopKeysRequest, TopKeysResponse, TopKind,
+    Coverage, DecisionEvent, KeyPart, TopKey, TopKeysRequest, TopKind,
 };
 use serde_json::{Value, json};
 
 use super::NowPage;
-use crate::calls::{EVERY_PROJECT, field_of};
+use crate::calls::EVERY_PROJECT;
 use crate::decisions::{SPAN, SPAN_NAME};
 use crate::fields::Link;
+use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
 use crate::layout::empty;
 use crate::page_error::PageError;
-use crate::rule_words::{key_text, project_name, rule_link};
+use crate::rule_words::{project_name, rule_link};
 use crate::table::{Table, table_with_rows};
 use crate::text::{foreign, number, visible};
 use crate::visit::Visitor;
@@ -23,8 +24,15 @@ const MAX_KEYS: i32 = 10;
 /// The part of a key that names a user.
 const USER_ID: &str = "user_id";
 
+/// The keys, and the instances that have counted them.
+#[derive(Debug, Default)]
+pub(super) struct RefusedKeys {
+    keys: Vec<StateOfKey>,
+    coverage: Coverage,
+}
+
 /// Counts the keys of a project, or of all projects of the visitor.
-pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<TopKeysResponse, PageError> {
+pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<RefusedKeys, PageError> {
     let request = TopKeysRequest {
         project_id: project.to_owned(),
         kind: TopKind::Denied.into(),
@@ -32,11 +40,13 @@ pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<TopKeysResp
         max_keys: MAX_KEYS,
         ..TopKeysRequest::default()
     };
-    visitor.top_keys(request).await
+    let mut top = visitor.top_keys(request).await?;
+    let keys = with_states(visitor, std::mem::take(&mut top.keys)).await;
+    Ok(RefusedKeys { keys, coverage: top.coverage.unwrap_or_default() })
 }
 
 /// Shows the keys.
-pub(super) fn render(visitor: &Visitor, top: &Result<TopKeysResponse, PageError>) -> Markup {
+pub(super) fn render(visitor: &Visitor, top: &Result<RefusedKeys, PageError>) -> Markup {
     html! {
         h2 #refused { "Who is refused" }
         @match top {
@@ -50,9 +60,9 @@ pub(super) fn render(visitor: &Visitor, top: &Result<TopKeysResponse, PageError>
     }
 }
 
-fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
-    let error = top.keys.iter().map(|key| key.error).max().unwrap_or_default();
-    let missing = top.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
+fn table(visitor: &Visitor, RefusedKeys { keys, coverage }: &RefusedKeys) -> Markup {
+    let error = keys.iter().map(|(key, _)| key.error).max().unwrap_or_default();
+    let missing = coverage.missing.len();
     let exact = match error {
         0 => "which are exact".to_owned(),
         _ => format!("which are at most {error} too high"),
@@ -64,58 +74,46 @@ fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
     let caption = format!(
         "Keys with the most refusals in {SPAN_NAME}, by rules in shadow mode too, {exact}{counted}"
     );
-    let table = Table::<TopKey>::new("refused keys", &caption)
-        .text("Key", |key| key_link(visitor, key))
-        .right("Refused", |key| number(key.count))
-        .text("Rule", |key| rule_link(&key.project_id, &key.rule));
-    let table = if top.keys.iter().any(|key| !key.project_id.is_empty()) {
-        table.text("Project", |key| project_name(&key.project_id))
-    } else {
-        table
-    };
-    table.rows(&top.keys)
-}
-
-/// Shows a key.
-fn key_link(visitor: &Visitor, TopKey { key, project_id, rule, .. }: &TopKey) -> Markup {
-    let key = key.clone().unwrap_or_default();
-    let text = key_text(&key);
-    html! {
-        @if let Some(link) = link(visitor, project_id, rule, &key) { a href=(link) { (text) } }
-        @else { (text) }
-    }
+    let table = Table::<StateOfKey>::new("refused keys", &caption)
+        .text("Key", |(key, _)| linked_key(link(visitor, key).as_ref(), key))
+        .right("Refused", |(key, _)| number(key.count))
+        .text("Rule", |(key, _)| rule_link(&key.project_id, &key.rule));
+    let has_project = keys.iter().any(|(key, _)| !key.project_id.is_empty());
+    let by_project = |(key, _): &StateOfKey| project_name(&key.project_id);
+    let table = if has_project { table.text("Project", by_project) } else { table };
+    let is_known = keys.iter().any(|(_, state)| state.is_some());
+    if is_known { table.text("Now", now) } else { table }.rows(keys)
 }
 
 /// Returns the link to all that the user of a key has used, or to its state, for those who may see it.
-fn link(visitor: &Visitor, project: &str, rule: &str, key: &KeyRef) -> Option<Link> {
-    let KeyRef { parts, id, .. } = key;
-    // A long key has no parts, and can't be found by its id.
-    if parts.is_empty() || !visitor.is_operator(project) {
-        return None;
-    }
-    let user = parts.iter().find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
-    let of_rule = Link::to("key").with("project", field_of(project)).with("rule", rule);
-    Some(user.map_or_else(|| of_rule.with("id", id), |user| Link::to("key").with("user_id", user)))
+fn link(visitor: &Visitor, top: &TopKey) -> Option<Link> {
+    let of_key = key_page(visitor, top)?;
+    let mut parts = top.key.iter().flat_map(|key| &key.parts);
+    let user = parts.find(|part| part.name == USER_ID).and_then(|part| part.value.as_ref());
+    Some(user.map_or(of_key, |user| Link::to("key").with("user_id", user)))
 }
 
 /// Returns a refusal as the script shows it: when, the key, its link, the rule and the project.
 pub(crate) fn refusal(visitor: &Visitor, event: DecisionEvent) -> Value {
-    let key = event.key.unwrap_or_default();
     let rule = event.verdict.unwrap_or_default().rule;
-    let link = link(visitor, &event.project_id, &rule, &key);
+    let (project_id, key) = (event.project_id, event.key);
+    let top = TopKey { key, project_id, rule, ..TopKey::default() };
+    let link = link(visitor, &top);
+    let TopKey { key, project_id, rule, .. } = top;
+    let key = key.unwrap_or_default();
     let part =
         |part: &KeyPart| format!("{} = {}", part.name, part.value.as_deref().unwrap_or("none"));
     let parts: Vec<_> = key.parts.iter().map(part).collect();
     let text = if parts.is_empty() { key.id } else { parts.join(", ") };
     let at = event.decided_at.map(|at| at.to_string());
     let link = link.as_ref().map(Link::as_str);
-    json!([at, visible(&text), link, visible(&rule), visible(&event.project_id)])
+    json!([at, visible(&text), link, visible(&rule), visible(&project_id)])
 }
 
 impl NowPage {
     /// Shows refusals as they happen, once the reader opens them: few may watch at a time.
     pub(super) fn live_refusals(&self) -> Markup {
-        let project = Some(&*self.query.project).filter(|project| !project.is_empty());
+        let project = Some(&*self.project).filter(|project| !project.is_empty());
         let events = Link::to("now-events").with("refusals", project.unwrap_or(EVERY_PROJECT));
         let columns = [("Time", false), ("Key", false), ("Rule", false), ("Project", false)];
         let part = if self.frame.visitor.sees_instances() { "of this instance" } else { "not all" };
@@ -132,7 +130,8 @@ impl NowPage {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::v1::CheckResponse;
+    use rlaas_proto::ratelimit::admin::v1::{KeyRef, KeyState};
+    use rlaas_proto::ratelimit::v1::{CheckResponse, RuleMode};
 
     use super::*;
     use crate::visit::tests::visitor;
@@ -145,27 +144,33 @@ mod tests {
         let parts = parts.iter().map(part).collect();
         let key = Some(KeyRef { parts, id: "a:b".to_owned(), ..KeyRef::default() });
         let (project_id, rule) = (project.to_owned(), "pay".to_owned());
-        TopKey { key, count: 7, error: 0, project_id, rule }
+        TopKey { key, count: 7, project_id, rule, ..TopKey::default() }
     }
 
     #[test]
     fn keys_are_links_for_those_who_may_see_them() {
         let mut visitor = visitor();
         visitor.operate.projects.insert("shop".to_owned());
+        let second = prost_types::Duration { seconds: 1, nanos: 0 };
+        let mode = RuleMode::Shadow.into();
         let keys = vec![
             top_key("shop", &[("user_id", "<script>\u{202e}"), ("resource", "/")]),
             top_key("shop", &[("attributes.ip", "1.2.3.4")]),
-            top_key("blog", &[("user_id", "#5f3a")]),
+            TopKey { mode, ..top_key("blog", &[("user_id", "#5f3a")]) },
             top_key("shop", &[]),
         ];
         let key = keys.first().and_then(|top: &TopKey| top.key.clone());
-        let top = TopKeysResponse { keys, ..TopKeysResponse::default() };
+        let state = KeyState { limit: 5, retry_after: Some(second), ..KeyState::default() };
+        let keys = keys.into_iter().map(|key| (key, Some(state.clone()))).collect();
+        let top = RefusedKeys { keys, ..RefusedKeys::default() };
         let html = render(&visitor, &Ok(top)).into_string();
+        assert_eq!(html.matches(">passes in ").count(), 3, "{html}");
+        assert_eq!(html.matches(">in shadow, refuses nothing<").count(), 1, "{html}");
         assert!(html.contains("href=\"key?user_id=%3Cscript%3E"), "{html}");
         assert!(html.contains("href=\"key?project=shop&amp;rule=pay&amp;id=a%3Ab\""), "{html}");
         assert_eq!(html.matches("href=\"key?").count(), 2, "{html}");
         assert!(!html.contains("<script>") && html.contains("U+202E"), "{html}");
-        let none = render(&visitor, &Ok(TopKeysResponse::default())).into_string();
+        let none = render(&visitor, &Ok(RefusedKeys::default())).into_string();
         assert!(none.contains("No key was refused"), "{none}");
         let verdict = Some(CheckResponse { rule: "pay".to_owned(), ..CheckResponse::default() });
         let project_id = "shop".to_owned();

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 
-use super::tables::{instances, projects, rules};
-use super::{NowPage, NowQuery, Traffic, refused, tables};
+use super::tables::{projects, rules};
+use super::{NowPage, Traffic, link, refused, tables};
 use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
-use crate::decisions::{DecisionSum, Interval, SPAN_NAME, Shown, range};
+use crate::decisions::{DecisionSum, Interval, SPAN_NAME, as_of, range};
 use crate::fields::UNNAMED;
 use crate::layout::{Frame, empty};
 use crate::text::{foreign, number, span};
@@ -15,24 +15,17 @@ use crate::text::{foreign, number, span};
 impl NowPage {
     /// Returns what the page shows.
     pub(super) fn render(&self) -> Markup {
-        let Self { frame, query, traffic, refused: top, instances: listed } = self;
+        let Self { frame, project, traffic, refused: top, instances: listed } = self;
         let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
-        let shown = Shown {
-            visitor: &frame.visitor,
-            of_instance: query.of_instance,
-            points: &traffic.points,
-            coverage: &traffic.coverage,
-        };
         html! {
             div #live data-events="now-events" {
-                (shown.scopes(|of_instance| NowQuery::link(of_instance, &query.project)))
-                @if !query.project.is_empty() {
+                @if !project.is_empty() {
                     p {
-                        "Project " @if query.project == UNNAMED { "of the rules in files" } @else { (foreign(&query.project)) }
-                        " · " a href=(NowQuery::link(query.of_instance, "")) { "All projects" }
+                        @if project == UNNAMED { "No project" } @else { "Project " (foreign(project)) }
+                        " · " a href=(link("")) { "All projects" }
                     }
                 }
-                (shown.as_of(&NowQuery::link(query.of_instance, &query.project)))
+                (as_of(&frame.visitor, &traffic.points, &traffic.coverage, &link(project)))
                 dl.tiles {
                     (decided(traffic))
                     (without_store(traffic))
@@ -42,11 +35,9 @@ impl NowPage {
                 @if traffic.total.decisions() == 0 { (self.empty()) } @else { (charts(traffic)) }
                 (refused::render(&frame.visitor, top))
                 (rules(traffic))
-                (projects(query, traffic))
-                @match listed {
-                    Some(Ok(listed)) => (instances(listed, &traffic.coverage.newest)),
-                    Some(Err(error)) => p.problem { "The instances are not known: " (foreign(&error.problem)) },
-                    None => {}
+                (projects(project, traffic))
+                @if let Some(Err(error)) = listed {
+                    p.problem { "The instances are not known: " (foreign(&error.problem)) }
                 }
             }
         }
@@ -147,11 +138,7 @@ fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {
     };
     let more = html! {
         (frame.visitor.store.kind)
-        @if !nodes.is_empty() {
-            ", " (number(nodes.len() as u64)) @if nodes.len() == 1 { " node; " } @else { " nodes; " }
-            @if open == 0 { "circuit breakers closed" }
-            @else { strong.bad { (number(open as u64)) " circuit breaker" @if open > 1 { "s" } " open" } }
-        }
+        @if open > 0 { ", " strong.bad { "circuit breakers open: " (number(open as u64)) } }
     };
     tile("Store", &state, &more)
 }
@@ -171,17 +158,16 @@ fn latency(listed: &[Instance]) -> Markup {
     )
 }
 
+/// Shows how many instances report: to the fleet, and to the last point.
 fn fleet(frame: &Frame, listed: &[Instance], traffic: &Traffic) -> Markup {
-    let missing = tables::missing(listed, &traffic.coverage.newest).len();
-    let reporting = listed.iter().filter(|instance| !instance.missing).count();
+    let silent = &traffic.coverage.newest.missing;
+    let is_missing = |instance: &&Instance| instance.missing || silent.contains(&instance.id);
+    let missing = listed.iter().filter(is_missing).count();
     let more = html! {
         @if missing > 0 { strong.bad { (number(missing as u64)) " missing" } }
         @else if !frame.visitor.store.is_away { "none missing" }
         @else { span.warn { "others are not known" } }
+        ", " a href="instances" { "see them" }
     };
-    tile(
-        "Instances",
-        &number(reporting.saturating_sub(tables::silent(listed, &traffic.coverage.newest)) as u64),
-        &more,
-    )
+    tile("Instances", &number((listed.len() - missing) as u64), &more)
 }

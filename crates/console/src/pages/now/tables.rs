@@ -1,20 +1,13 @@
-//! The tables of the page: by rule, by project and by instance.
-
-use std::collections::BTreeSet;
+//! The tables of the page: by rule and by project.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
-use rlaas_proto::ratelimit::admin::v1::{Coverage, Instance};
 
-use super::{MAX_PROJECTS, MAX_RULES, NowQuery, Traffic};
+use super::{MAX_PROJECTS, MAX_RULES, Traffic, link};
 use crate::calls::field_of;
 use crate::decisions::{DecisionSum, SPAN_NAME};
 use crate::rule_words::{project_name, rule_link};
 use crate::table::Table;
-use crate::text::{foreign, number, span, time};
-
-/// Most instances on the page.
-const MAX_INSTANCES: usize = 50;
+use crate::text::number;
 
 /// Shows rules: those that refuse most, then the busiest.
 pub(super) fn rules(traffic: &Traffic) -> Markup {
@@ -47,10 +40,10 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
 }
 
 /// Shows projects, unless all rules are of one.
-pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
+pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
     type Row<'a> = (Option<&'a String>, &'a DecisionSum);
     let is_shown =
-        query.project.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
+        shown.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_PROJECTS} projects)"
     );
@@ -58,11 +51,10 @@ pub(super) fn projects(query: &NowQuery, traffic: &Traffic) -> Markup {
     let rows: Vec<Row<'_>> =
         busiest.chain(traffic.other_projects.iter().map(|others| (None, others))).collect();
     let table = Table::<Row<'_>>::new("projects", &caption).text("Project", |(project, _)| {
-        let link = |project: &str| NowQuery::link(query.of_instance, field_of(project));
+        let link = |id: &str| link(field_of(id));
         html! {
             @match project {
-                Some(project) if project.is_empty() => a href=(link(project)) { "None (rules in files)" },
-                Some(project) => a href=(link(project)) { (foreign(project)) },
+                Some(project) => a href=(link(project)) { (project_name(project)) },
                 None => "All other projects"
             }
         }
@@ -83,9 +75,9 @@ fn with_counts<'a, T>(
     of: impl Fn(&T) -> DecisionSum + Copy + 'a,
 ) -> Table<'a, T> {
     let mut table = table
-        .right("Decisions", move |row| number(of(row).decisions()))
         .right("Refused", move |row| number(of(row).denied))
-        .right("Share refused", move |row| share_refused(&of(row)));
+        .right("Share refused", move |row| share_refused(&of(row)))
+        .right("Decisions", move |row| number(of(row).decisions()));
     if total.near_limit > 0 {
         table = table.right("Near the limit", move |row| number(of(row).near_limit));
     }
@@ -125,70 +117,6 @@ pub(in crate::pages) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Returns the ids of instances that do not report: to the fleet, or to the last point.
-pub(super) fn missing<'a>(listed: &'a [Instance], coverage: &'a Coverage) -> BTreeSet<&'a str> {
-    let of_list = listed.iter().filter(|instance| instance.missing).map(|instance| &*instance.id);
-    of_list.chain(coverage.missing.iter().map(|id| &**id)).collect()
-}
-
-/// Returns how many instances are listed as reporting, but were not in the last point.
-pub(super) fn silent(listed: &[Instance], coverage: &Coverage) -> usize {
-    let is_silent =
-        |instance: &&Instance| !instance.missing && coverage.missing.contains(&instance.id);
-    listed.iter().filter(is_silent).count()
-}
-
-/// Shows the instances, those that are missing first.
-pub(super) fn instances(listed: &[Instance], coverage: &Coverage) -> Markup {
-    type Row<'a> = (&'a str, Option<&'a Instance>, bool);
-    let missing = missing(listed, coverage);
-    let known = |id: &str| listed.iter().find(|instance| instance.id == id);
-    let present = listed.iter().filter(|instance| !missing.contains(&*instance.id));
-    let present = present.map(|instance| (&*instance.id, Some(instance), false));
-    let rows = missing.iter().map(|id| (*id, known(id), true)).chain(present);
-    let rows: Vec<Row<'_>> = rows.take(MAX_INSTANCES).collect();
-    let reported = |(_, instance, is_missing): &Row<'_>, shown: fn(&Instance) -> Markup| {
-        let instance = instance.filter(|_| !is_missing);
-        instance.map_or_else(|| html! { span.muted { "–" } }, shown)
-    };
-    let caption = "Each instance as it reported itself, every 10 s";
-    let table = Table::<Row<'_>>::new("instances", caption)
-        .text("Instance", |(id, ..)| foreign(id))
-        .text("State", |(_, instance, is_missing)| {
-            let last = instance.and_then(|one| one.reported_at.as_ref());
-            let is_here = instance.is_some_and(|one| one.answering);
-            html! {
-                @if *is_missing {
-                    span.bad { "missing" }
-                    @if last.is_some() { ", last report " (time(last)) }
-                } @else { span.good { @if is_here { "this one" } @else { "reporting" } } }
-            }
-        })
-        .right("Decisions/s", |row| reported(row, |one| number(one.decisions_per_second)))
-        .right("p50", |row| reported(row, |one| span(one.check_p50.as_ref())))
-        .right("p99", |row| reported(row, |one| span(one.check_p99.as_ref())))
-        .text("Its store", |row| reported(row, nodes));
-    html! {
-        h2 { "Instances" }
-        (table.rows(&rows))
-        p { a href="instances" { "Versions, revisions and Redis nodes of all instances" } }
-    }
-}
-
-fn nodes(instance: &Instance) -> Markup {
-    let nodes = &instance.store_nodes;
-    let away = nodes.iter().filter(|node| !node.available).count();
-    let open = nodes.iter().filter(|node| node.breaker() != Breaker::Closed).count();
-    html! {
-        @if nodes.is_empty() { span.muted { "memory" } }
-        @else if away == 0 && open == 0 { span.good { "answers" } }
-        @else {
-            span.bad { (number(away as u64)) " of " (number(nodes.len() as u64)) " away" }
-            @if open > 0 { ", " span.bad { (number(open as u64)) " breaker" @if open > 1 { "s" } " open" } }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,32 +138,10 @@ mod tests {
     #[test]
     fn hostile_names_do_nothing() {
         let hostile = "<script>\u{202e}\0\"";
-        let instance = Instance { id: hostile.to_owned(), ..Instance::default() };
-        let coverage = Coverage { missing: vec![hostile.to_owned()], ..Coverage::default() };
         let rule = (hostile.to_owned(), hostile.to_owned());
         let traffic = Traffic { rules: vec![(rule, DecisionSum::default())], ..Traffic::default() };
-        let html = html! {
-            (rules(&traffic))
-            (instances(&[instance], &Coverage::default()))
-            (instances(&[], &coverage))
-        };
-        let html = html.into_string();
+        let html = rules(&traffic).into_string();
         assert!(!html.contains("<script>") && !html.contains(['\u{202e}', '\0']), "{html}");
-        assert_eq!(html.matches("U+202E").count(), 4, "{html}");
-    }
-
-    #[test]
-    fn an_instance_is_missing_if_either_source_says_so() {
-        let instance =
-            |id: &str, missing| Instance { id: id.to_owned(), missing, ..Instance::default() };
-        let listed = [instance("a", false), instance("b", true), instance("c", false)];
-        let coverage = Coverage {
-            instances: vec!["a".to_owned()],
-            missing: ["c", "d"].map(str::to_owned).into(),
-        };
-        assert_eq!(missing(&listed, &coverage), BTreeSet::from(["b", "c", "d"]));
-        assert_eq!(silent(&listed, &coverage), 1);
-        let html = instances(&listed, &coverage).into_string();
-        assert_eq!(html.matches(">missing<").count(), 3, "{html}");
+        assert_eq!(html.matches("U+202E").count(), 2, "{html}");
     }
 }

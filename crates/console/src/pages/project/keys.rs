@@ -84,8 +84,7 @@ impl ProjectPage {
                     @if key.last_used_at.is_some() { "in the hour from " (time(key.last_used_at.as_ref())) }
                     @else { span.muted { "never, or not known" } }
                 }
-            })
-;
+            });
         let table =
             if self.is_admin { table.text("Change", |key| self.key_forms(key)) } else { table };
         table.rows(keys)
@@ -108,9 +107,9 @@ impl ProjectPage {
         html! {
             @if key.state() == State::Active {
                 details id={ "change-" (key.id) } open[is_open] {
-                    summary { "Replace or revoke" span.hidden-text { " " (foreign(&key.id)) } }
-                    @if key.replaced_by.is_empty() { (render(&ROTATE_KEY, "rotate")) }
+                    summary { "Revoke or replace" span.hidden-text { " " (foreign(&key.id)) } }
                     (render(&REVOKE_KEY, "revoke"))
+                    @if key.replaced_by.is_empty() { (render(&ROTATE_KEY, "rotate")) }
                 }
             }
         }

@@ -132,6 +132,7 @@ impl ProjectPage {
                 dt { "Rules" }
                 dd {
                     a href=(Link::to("rules").with("project", id)) { "see them" }
+                    ", " a href=(Link::to("key").with("project", id)) { "look an id up" }
                     ", " a href=(Link::to("change").with("project", id)) { "edit all as YAML" }
                     ", " a href=(Link::to("history").with("project", id)) { "history" }
                     @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }

@@ -60,8 +60,7 @@ impl RulePage {
         html! {
             dt { "From" }
             dd {
-                @if self.editable().is_some() { "run time, " a href="#change" { "change" } }
-                @else { (source(self.id(), origin)) }
+                (source(origin))
                 @if changed_at.is_some() { br; span.muted { "last changed " (time(changed_at)) } }
             }
             @if self.frame.visitor.sees_instances() {

@@ -19,7 +19,7 @@ use crate::pages::rules::source;
 use crate::pages::undo::MADE;
 use crate::rule_words::{self, EVERY_KEY, share};
 use crate::table::Table;
-use crate::text::{exact_span_text, foreign, grouped};
+use crate::text::{exact_span_text, foreign};
 use crate::visit::{Visit, Visitor};
 
 /// Most units of a rule, of whatever algorithm.
@@ -28,7 +28,7 @@ const MAX_UNITS: u64 = 999_999_999_999_999;
 const STALE: &str = "STALE";
 /// The reason of a form that must be sent again, since it may refuse more.
 const STRICTER: &str = "STRICTER";
-/// The field with the stricter steps that the visitor has seen.
+/// The field of a visitor who has seen that.
 const SEEN: Field = Field::new("seen", "", FieldKind::Hidden);
 const PROJECT: Field = Field::PROJECT;
 const NAME: Field = Field::new("name", "rule.name", FieldKind::Hidden);
@@ -120,11 +120,9 @@ async fn save(visitor: &Visitor, fields: &FormFields) -> Result<SavedRule, PageE
     if is_stale {
         return Err(stale());
     }
-    let steps = stricter(&before, &rule);
-    if !steps.is_empty() && fields.get(SEEN.name) != steps {
-        let problem = format!("it can refuse more: {steps}");
-        let reason = STRICTER.to_owned();
-        let status = StatusCode::CONFLICT;
+    if can_refuse_more(&before, &rule) && fields.get(SEEN.name).is_empty() {
+        let problem = "it can refuse more than the rule in force. Save it again if you want that";
+        let (status, reason) = (StatusCode::CONFLICT, STRICTER.to_owned());
         return Err(PageError { status, reason, ..PageError::invalid(problem) });
     }
     let request =
@@ -195,33 +193,14 @@ fn is_saved(now: &Rule, typed: &Rule) -> bool {
     values(now) == values(typed)
 }
 
-/// Names the steps from one rule to another that can refuse more requests; empty without any.
-fn stricter(before: &Rule, after: &Rule) -> String {
-    let units = |units: i64| grouped(units.try_into().unwrap_or_default());
+/// Returns `true` if a rule can refuse requests that the one before it allows.
+fn can_refuse_more(before: &Rule, after: &Rule) -> bool {
     let window = |rule: &Rule| rule.window.map(|window| (window.seconds, window.nanos));
-    let mut steps = Vec::new();
-    let (from, to) = (before.max_requests, after.max_requests);
-    if to < from {
-        steps.push(format!("the limit is lower, {} in place of {}", units(to), units(from)));
-    }
-    if let (Some(from), Some(to)) = (&before.window, &after.window)
-        && window(after) > window(before)
-    {
-        let (from, to) = (exact_span_text(from), exact_span_text(to));
-        steps.push(format!("the window is longer, {to} in place of {from}"));
-    }
     let burst = |rule: &Rule| own_burst(rule).unwrap_or(rule.max_requests);
-    // A lower limit says it already.
-    if burst(after) < burst(before) && to >= from {
-        let (from, to) = (units(burst(before)), units(burst(after)));
-        steps.push(format!("fewer units at once, {to} in place of {from}"));
-    }
-    let (from, to) = (enforced(before), enforced(after));
-    if to > from {
-        let (from, to) = (share(from), share(to));
-        steps.push(format!("it is enforced for more keys, {to} in place of {from}"));
-    }
-    steps.join("; ")
+    after.max_requests < before.max_requests
+        || burst(after) < burst(before)
+        || window(after) > window(before)
+        || enforced(after) > enforced(before)
 }
 
 /// Returns the values of a rule by the names of fields, as a form begins with them.
@@ -262,19 +241,19 @@ impl RulePage {
         let id = field_of(self.id());
         let origin = self.rule.origin.as_ref();
         let is_built_in = origin.is_some_and(|of| of.kind() == Kind::BuiltIn);
-        let yaml = Link::to("change").with("project", id);
+        let yaml = Link::to("change").with("project", id).with("name", &self.rule.name);
         html! {
             h2 id="change" { "Change the rule" }
             @match self.editable() {
                 None if is_built_in => p.notice { "It is built in, and can't be changed here." },
                 None => p.notice {
-                    "It is not one of those made at run time. It is of " (source(self.id(), origin))
+                    "It is not one of those made at run time. It is of " (source(origin))
                     ": change it there, and it is loaded again."
                 },
                 Some(_) if !self.is_admin => p.hint { "The role admin is required to change it." },
                 Some((written, rule)) => {
                     (self.edit_form(written, rule))
-                    p.hint { "Key parts, overrides and what else a rule has: " a href=(yaml) { "Edit all as YAML" } "." }
+                    p.hint { "Key parts, overrides and what else a rule has: " a href=(yaml) { "Edit the rule as YAML" } "." }
                 }
             }
         }
@@ -283,11 +262,10 @@ impl RulePage {
     fn edit_form(&self, written: &ProjectRule, rule: &Rule) -> Markup {
         let refused = self.refused_edit();
         let all = values_of(rule);
-        let steps = refused.filter(|refused| refused.error.reason == STRICTER);
-        let steps = steps.and_then(|refused| refused.error.problem.split_once(": "));
         let mut values: Vec<(&str, &str)> =
             all.iter().map(|(name, value)| (*name, &**value)).collect();
-        let seen = steps.map_or("", |(_, steps)| steps);
+        let reason = refused.map_or("", |refused| &*refused.error.reason);
+        let seen = if reason == STRICTER { "1" } else { "" };
         let id = field_of(self.id());
         values.extend([
             ("project", id),
@@ -299,8 +277,7 @@ impl RulePage {
         html! {
             @if let Some(refused) = refused {
                 (refused.notice())
-                @if refused.error.reason == STALE { (comparison(&all, &refused.fields)) }
-                @if !seen.is_empty() { p { "Save it again if you want that." } }
+                @if [STALE, STRICTER].contains(&reason) { (comparison(&all, &refused.fields)) }
             }
             @if rule.calendar.is_some() {
                 p { "Windows of a calendar: " (rule_words::rule_grant(rule)) ". They are changed as YAML." }
@@ -308,7 +285,7 @@ impl RulePage {
             @if rule.candidates.len() > 1 {
                 p.hint { "Of its " (rule.candidates.len()) " candidates the first one is in the form. The others stay." }
             }
-            (form_of(rule).render("card narrow-form", &place))
+            div data-keep={ "rule " (id) " " (rule.name) } { (form_of(rule).render("card narrow-form", &place)) }
         }
     }
 }
@@ -338,23 +315,24 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_can_refuse_more_are_named() {
+    fn what_can_refuse_more_is_known() {
         let longer = Rule { window: Some(Duration { seconds: 3_600, nanos: 0 }), ..rule(100) };
         let shadow = || Rule { mode: RuleMode::Shadow.into(), ..rule(100) };
         let half = || Rule { enforce_ppm: Some(500_000), ..rule(100) };
         let token = |burst| Rule { burst, ..rule(100) };
-        for (before, after, steps) in [
-            (rule(100), rule(100), ""),
-            (rule(100), Rule { burst: 0, ..rule(200) }, ""),
-            (rule(2_000), rule(100), "the limit is lower, 100 in place of 2,000"),
-            (rule(100), longer, "the window is longer, 1 h in place of 1 min"),
-            (token(50), token(20), "fewer units at once, 20 in place of 50"),
-            (token(50), token(0), ""),
-            (shadow(), rule(100), "it is enforced for more keys, 100 % in place of 0 %"),
-            (half(), rule(100), "it is enforced for more keys, 100 % in place of 50 %"),
-            (rule(100), shadow(), ""),
+        for (before, after, expected) in [
+            (rule(100), rule(100), false),
+            (rule(100), Rule { burst: 0, ..rule(200) }, false),
+            (rule(2_000), rule(100), true),
+            (token(50), Rule { burst: 50, ..rule(99) }, true),
+            (rule(100), longer, true),
+            (token(50), token(20), true),
+            (token(50), token(0), false),
+            (shadow(), rule(100), true),
+            (half(), rule(100), true),
+            (rule(100), shadow(), false),
         ] {
-            assert_eq!(stricter(&before, &after), steps, "{before:?} {after:?}");
+            assert_eq!(can_refuse_more(&before, &after), expected, "{before:?} {after:?}");
         }
     }
 

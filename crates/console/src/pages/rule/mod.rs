@@ -26,13 +26,12 @@ use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, Rule
 use self::numbers::RuleNumbers;
 use crate::calls::{READ_TIME, configuration, field_of, id_of, within};
 use crate::chart;
-use crate::decisions::{SPAN_NAME, Shown, history, of_field, of_instance};
+use crate::decisions::{SPAN_NAME, as_of, history};
 use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::pages::undo::Undo;
-use crate::request_fields::request_inputs;
 use crate::rule_words::{self, EVERY_KEY};
 use crate::text::{foreign, time, visible};
 use crate::visit::{Visit, Visitor};
@@ -42,8 +41,6 @@ use crate::visit::{Visit, Visitor};
 struct RulePage {
     frame: Frame,
     query: FormFields,
-    /// Whether the decisions are those of this instance.
-    of_instance: bool,
     /// The configuration in force in its project, without its rules.
     config: GetConfigResponse,
     /// The rule in force.
@@ -64,7 +61,7 @@ struct RulePage {
 }
 
 /// The fields of a query: a rule, and how a visitor looks at it.
-const QUERY: [&str; 5] = ["project", "name", "of", "top", "window"];
+const QUERY: [&str; 3] = ["project", "name", "top"];
 /// Returns the link to the page as a query looks at it, but for one field.
 fn link_with(query: &FormFields, name: &str, value: &str) -> Link {
     let others: Vec<_> = QUERY.into_iter().filter(|other| *other != name).collect();
@@ -111,8 +108,6 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
     if name.is_empty() {
         return Err(PageError::invalid("name must be the name of a rule"));
     }
-    let of_instance = of_instance(query.get("of"))? && visitor.sees_instances();
-    let query = if of_instance { query } else { query.without("of") };
     let shown_top = top::ShownTop::parse(&query)?;
     let (config, rule) =
         console.in_background(in_force(visitor.clone(), id.clone(), name.clone())).await?;
@@ -121,7 +116,6 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
     let points = WatchStatsRequest {
         project_id: id.clone(),
         rule: name.clone(),
-        this_instance: of_instance,
         ..WatchStatsRequest::default()
     };
     let points = history(console, visitor, points).await?;
@@ -129,7 +123,6 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         frame: visit.frame("rules"),
         top: shown_top.read(visitor, &id, &name).await,
         shown_top,
-        of_instance,
         numbers: RuleNumbers::new(&points, rule.candidates.len()),
         written: written.and_then(|written| written.into_inner().rule),
         undo: Undo::of_made(visitor, &id, &visit.fields).await,
@@ -160,12 +153,7 @@ impl RulePage {
     }
 
     fn render(&self) -> Markup {
-        let shown = Shown {
-            visitor: &self.frame.visitor,
-            of_instance: self.of_instance,
-            points: &self.numbers.points,
-            coverage: &self.numbers.coverage,
-        };
+        let RuleNumbers { points, coverage, .. } = &self.numbers;
         let content = html! {
             @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
             @if self.refused.is_some() {
@@ -176,8 +164,7 @@ impl RulePage {
             }
             div #live data-events="now-events" data-page=(Link::like("rule", &self.query, &QUERY)) {
                 (self.summary())
-                (shown.scopes(|of_instance| link_with(&self.query, "of", of_field(of_instance))))
-                (shown.as_of(&Link::like("rule", &self.query, &QUERY)))
+                (as_of(&self.frame.visitor, points, coverage, &Link::like("rule", &self.query, &QUERY)))
                 (self.numbers.tiles())
                 @if self.numbers.is_empty() {
                     p.notice {
@@ -188,10 +175,8 @@ impl RulePage {
                 (self.top())
             }
             (chart::script())
-            (self.facts())
-            (self.edit())
+            div.cards { section { (self.facts()) } section { (self.edit()) } }
             (self.mode())
-            @if self.rule.descriptor_rule.is_none() { (self.request_form()) }
         };
         self.frame.page(&format!("Rule {}", visible(&self.rule.name)), &content)
     }
@@ -202,7 +187,8 @@ impl RulePage {
         let is_enforced = matches!(rule.mode(), RuleMode::Enforce | RuleMode::Unspecified);
         let is_for_all = rule.enforce_ppm.is_none_or(|part| part == EVERY_KEY);
         let mode_class = if is_enforced && is_for_all { "badge" } else { "badge warn" };
-        let of_rule = Link::to("audit").with("project", self.query.get("project"));
+        let [of_rule, look_up] =
+            ["audit", "key"].map(|page| Link::to(page).with("project", field_of(id)));
         html! {
             p.summary.badges {
                 strong.badge { (rule_words::rule_grant(rule)) }
@@ -216,8 +202,10 @@ impl RulePage {
             }
             p.actions {
                 a.button href="#change" { "Change" }
-                a.button href="#mode" { "Mode" }
-                a.button href="#try" { "Try" }
+                a.button href="#set-mode" { "Mode for a time" }
+                @if self.is_operator && rule.descriptor_rule.is_none() {
+                    a.button href=(look_up.with("rule", &rule.name)) { "Try a request" }
+                }
                 a.button href=(Link::to("history").with("project", field_of(id))) { "History" }
                 @if self.is_admin { a.button href=(of_rule.with("rule", &self.rule.name)) { "Audit" } }
             }
@@ -227,23 +215,6 @@ impl RulePage {
                     a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
                     " · " a href=(Link::to("rules").with("project", field_of(id))) { "Its rules" }
                 }
-            }
-        }
-    }
-
-    /// Shows the form of a request that is tried: the page of its key says what the rule decides.
-    fn request_form(&self) -> Markup {
-        html! {
-            h2 id="try" { "Try a request" }
-            @if !self.is_operator { p.notice { "The role operate is required to try requests." } }
-            @else {
-                form.row method="get" action="key" {
-                    input type="hidden" name="project" value=(self.query.get("project"));
-                    input type="hidden" name="rule" value=(self.rule.name);
-                    (request_inputs(&FormFields::default()))
-                    button.primary { "Try" }
-                }
-                p.hint { "Says whether the rule applies, and what it would decide. Nothing is counted." }
             }
         }
     }

@@ -115,11 +115,9 @@ impl RulePage {
             }
             @if let Some(refused) = self.refused_mode() { (refused.notice()) }
             @if self.is_admin {
-                div.cards.few {
-                    (self.form(&SET, "mode-", "Set another mode for a time"))
-                    @if ends_at.is_some() || self.refused.as_ref().is_some_and(|refused| refused.of_form(&END).is_some()) {
-                        (self.form(&END, "end-", "End the mode that was set"))
-                    }
+                (self.form(&SET, "set-mode", "Set another mode for a time"))
+                @if ends_at.is_some() || self.refused.as_ref().is_some_and(|refused| refused.of_form(&END).is_some()) {
+                    (self.form(&END, "end-mode", "End the mode that was set"))
                 }
             } @else { p.hint { "The role admin is required to set it." } }
         }
@@ -131,15 +129,15 @@ impl RulePage {
         refused.of_form(&SET).or_else(|| refused.of_form(&END))
     }
 
-    fn form(&self, form: &Form, prefix: &str, title: &str) -> Markup {
-        let query = Link::like("rule", &self.query, &super::QUERY);
+    fn form(&self, form: &Form, id: &str, title: &str) -> Markup {
+        let (prefix, query) = (format!("{id}-"), Link::like("rule", &self.query, &super::QUERY));
         let values = [(QUERY.name, query.query()), (MODE, "shadow")];
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(form));
-        let place = FormPlace { frame: &self.frame, prefix, values: &values, refused };
+        let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
         html! {
-            section.card aria-labelledby={ (prefix) "title" } {
-                h3 id={ (prefix) "title" } { (title) }
-                (form.render("", &place))
+            details id={ (prefix) "form" } open[refused.is_some()] {
+                summary { (title) }
+                div id=(id) { (form.render("card narrow-form", &place)) }
             }
         }
     }

@@ -1,18 +1,14 @@
 //! The keys of a rule with the highest counts: in clear with the role `operate`, else hashed.
 
-use std::collections::HashSet;
-
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeysRequest, TopKeysResponse, TopKind};
+use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse, TopKind};
 
 use super::{RulePage, link_with};
-use crate::calls::TOP_KEYS_TIME;
-use crate::fields::{FormFields, Link};
+use crate::fields::FormFields;
+use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
 use crate::page_error::PageError;
-use crate::pages::exceptions;
 use crate::pages::now::percent;
-use crate::rule_words::key_text;
 use crate::table::Table;
 use crate::text::{foreign, number};
 use crate::visit::Visitor;
@@ -26,29 +22,26 @@ const KINDS: [(TopKind, &str, &str); 3] = [
     (TopKind::NearLimit, "near", "Near the limit"),
     (TopKind::Used, "used", "Use most"),
 ];
-/// The times of counts, with their fields and names. The first is the default.
-const WINDOWS: [(i64, &str, &str); 2] =
-    [(3_600, "1h", "Last hour"), (900, "15m", "Last 15 minutes")];
+/// The time of counts, in seconds.
+const WINDOW: i64 = 3_600;
 
 /// The keys that a visitor looks at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShownTop {
-    kind: TopKind,
-    /// The time of their counts, in seconds.
-    window: i64,
-}
+pub(super) struct ShownTop(TopKind);
 
-/// The keys with the highest counts, and the ids of those that are banned, as far as the visitor may know.
+/// The keys with the highest counts, and the answer that had them.
 #[derive(Debug)]
 pub(super) struct CountedKeys {
+    keys: Vec<StateOfKey>,
     top: TopKeysResponse,
-    banned: HashSet<String>,
 }
 
 impl ShownTop {
     pub(super) fn parse(query: &FormFields) -> Result<Self, PageError> {
-        let kind = chosen(&KINDS, query, "top")?;
-        Ok(Self { kind, window: chosen(&WINDOWS, query, "window")? })
+        let field = query.get("top");
+        let found = KINDS.iter().find(|(_, of, _)| field.is_empty() || *of == field);
+        let invalid = || PageError::invalid("top must be denied, near or used");
+        found.map(|(kind, ..)| Self(*kind)).ok_or_else(invalid)
     }
 
     /// Counts the keys of a rule.
@@ -61,55 +54,29 @@ impl ShownTop {
         let request = TopKeysRequest {
             project_id: project.to_owned(),
             rule: rule.to_owned(),
-            kind: self.kind.into(),
-            window: Some(Duration { seconds: self.window, nanos: 0 }),
+            kind: self.0.into(),
+            window: Some(Duration { seconds: WINDOW, nanos: 0 }),
             max_keys: MAX_KEYS,
             ..TopKeysRequest::default()
         };
-        let bans = async {
-            let read =
-                tokio::time::timeout(TOP_KEYS_TIME, exceptions::bans(visitor, project, rule));
-            if visitor.is_admin(project) { read.await.ok()?.ok() } else { None }
-        };
-        let (top, bans) = tokio::join!(visitor.top_keys(request), bans);
-        let banned = bans.into_iter().flatten().filter_map(|ban| Some(ban.key?.id)).collect();
-        Ok(CountedKeys { top: top?, banned })
+        let mut top = visitor.top_keys(request).await?;
+        let keys = with_states(visitor, std::mem::take(&mut top.keys)).await;
+        Ok(CountedKeys { keys, top })
     }
-}
-
-/// Returns the value that a visitor has chosen; the first one if they have not.
-fn chosen<T: Copy>(
-    all: &[(T, &str, &str)],
-    query: &FormFields,
-    name: &str,
-) -> Result<T, PageError> {
-    let field = query.get(name);
-    let found = all.iter().find(|(_, of, _)| field.is_empty() || *of == field);
-    found.map(|(value, ..)| *value).ok_or_else(|| {
-        let valid: Vec<_> = all.iter().map(|(_, of, _)| *of).collect();
-        PageError::invalid(format!("{name} must be {}", valid.join(" or ")))
-    })
 }
 
 impl RulePage {
     /// Shows the keys, with links to the other kinds and times.
     pub(super) fn top(&self) -> Markup {
-        let ShownTop { kind: shown_kind, window: shown_window } = self.shown_top;
-        let tab = |name: &str, (field, value): (&str, &str), is_chosen: bool| {
-            let link = link_with(&self.query, field, value);
-            html! { li { a href=(link) aria-current=[is_chosen.then_some("true")] { (name) } } }
-        };
         html! {
-            h2 id="top" { "Keys hit hardest" }
-            nav.tabs aria-label="Keys and time" {
+            h2 id="top" { "Keys hit hardest in the last hour" }
+            nav.tabs aria-label="Keys" {
                 ul {
                     @for (kind, value, name) in KINDS {
-                        (tab(name, ("top", value), kind == shown_kind))
-                    }
-                }
-                ul {
-                    @for (window, value, name) in WINDOWS {
-                        (tab(name, ("window", value), window == shown_window))
+                        @let is_chosen = kind == self.shown_top.0;
+                        li {
+                            a href=(link_with(&self.query, "top", value)) aria-current=[is_chosen.then_some("true")] { (name) }
+                        }
                     }
                 }
             }
@@ -124,40 +91,28 @@ impl RulePage {
         }
     }
 
-    fn keys(&self, CountedKeys { top, banned }: &CountedKeys) -> Markup {
-        let count = match self.shown_top.kind {
+    fn keys(&self, CountedKeys { keys, top }: &CountedKeys) -> Markup {
+        let count = match self.shown_top.0 {
             TopKind::NearLimit => "Allowed near the limit",
             TopKind::Used => "Units taken",
             TopKind::Denied | TopKind::Unspecified => "Refused",
         };
-        let caption = match top.keys.iter().map(|key| key.error).max() {
+        let caption = match keys.iter().map(|(key, _)| key.error).max() {
             None | Some(0) => "Keys with the highest counts, which are exact".to_owned(),
             Some(error) => {
                 format!("Keys with the highest counts, which are at most {error} too high")
             }
         };
-        let table = Table::<TopKey>::new("keys", &caption)
-            .text("Key", |key| {
-                let is_banned = key.key.as_ref().is_some_and(|key| banned.contains(&key.id));
-                html! { (self.key(key)) @if is_banned { " " span.bad { "banned" } } }
-            })
-            .right(count, |key| number(key.count))
-            .right("Share", |key| html! { (percent(key.count.min(top.total), top.total)) });
+        let visitor = &self.frame.visitor;
+        let table = Table::<StateOfKey>::new("keys", &caption)
+            .text("Key", |(key, _)| linked_key(key_page(visitor, key).as_ref(), key))
+            .right(count, |(key, _)| number(key.count))
+            .right("Share", |(key, _)| html! { (percent(key.count.min(top.total), top.total)) });
+        let is_known = keys.iter().any(|(_, state)| state.is_some());
+        let table = if is_known { table.text("Now", now) } else { table };
         html! {
-            @if top.keys.is_empty() { p.notice { "No key has any in this time." } }
-            @else { (table.rows(&top.keys)) }
-        }
-    }
-
-    fn key(&self, key: &TopKey) -> Markup {
-        let key = key.key.clone().unwrap_or_default();
-        let text = key_text(&key);
-        let link = Link::to("key").with("project", self.query.get("project"));
-        html! {
-            // A long key has no parts, and can't be found by its id.
-            @if self.is_operator && !key.parts.is_empty() {
-                a href=(link.with("rule", &self.rule.name).with("id", &key.id)) { (text) }
-            } @else { (text) }
+            @if keys.is_empty() { p.notice { "No key has any in this time." } }
+            @else { (table.rows(keys)) }
         }
     }
 }

@@ -1,0 +1,71 @@
+//! The states of keys that top keys have counted: what each of them would get now.
+
+use futures_util::future::join_all;
+use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::{InspectRequest, KeyRef, KeyState, Selector, TopKey};
+use rlaas_proto::ratelimit::v1::RuleMode;
+
+use super::calls::{TOP_KEYS_TIME, field_of, within};
+use super::fields::Link;
+use super::rule_words::{is_ban, key_text};
+use super::text::{number, time, wait};
+use super::visit::Visitor;
+
+/// A key with its state; `None` if that is not known, or not for the visitor.
+pub(super) type StateOfKey = (TopKey, Option<KeyState>);
+
+/// Reads the states of keys.
+pub(super) async fn with_states(visitor: &Visitor, keys: Vec<TopKey>) -> Vec<StateOfKey> {
+    join_all(keys.into_iter().map(async |top| {
+        let state = if visitor.store.is_away { None } else { inspect(visitor, &top).await };
+        (top, state)
+    }))
+    .await
+}
+
+async fn inspect(visitor: &Visitor, top: &TopKey) -> Option<KeyState> {
+    let key = findable(top).filter(|_| visitor.is_operator(&top.project_id))?;
+    let whose = Some(Whose::Key(KeyRef { id: key.id.clone(), ..KeyRef::default() }));
+    let (rule, project_id) = (top.rule.clone(), top.project_id.clone());
+    let selector = Some(Selector { whose, rule, project_id });
+    let request = within(TOP_KEYS_TIME, InspectRequest { selector });
+    visitor.admin().inspect(request).await.ok()?.into_inner().keys.into_iter().next()
+}
+
+/// Returns the key, unless it is a long one: that has no parts, and can't be found by its id.
+fn findable(top: &TopKey) -> Option<&KeyRef> {
+    top.key.as_ref().filter(|key| !key.parts.is_empty())
+}
+
+/// Returns the link to the page of a key, for those who may see it.
+pub(super) fn key_page(visitor: &Visitor, top: &TopKey) -> Option<Link> {
+    let key = findable(top).filter(|_| visitor.is_operator(&top.project_id))?;
+    let link = Link::to("key").with("project", field_of(&top.project_id));
+    Some(link.with("rule", &top.rule).with("id", &key.id))
+}
+
+/// Shows a key, with a link if there is one.
+pub(super) fn linked_key(link: Option<&Link>, top: &TopKey) -> Markup {
+    let text = key_text(&top.key.clone().unwrap_or_default());
+    html! { @if let Some(link) = link { a href=(link) { (text) } } @else { (text) } }
+}
+
+/// Shows what a request of a key would get.
+pub(super) fn now((top, state): &StateOfKey) -> Markup {
+    let Some(state) = state else { return html! { span.muted { "not known" } } };
+    let ban = state.overrides.iter().find(|one| is_ban(one));
+    let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
+    html! {
+        @if top.mode() == RuleMode::Shadow { span.warn { "in shadow, refuses nothing" } }
+        @else if let Some(ban) = ban { span.bad { "banned" } " until " (time(ban.expires_at.as_ref())) }
+        @else if state.limit == 0 { span.bad { "refused always" } }
+        @else if state.limit == i64::MAX { span.good { "unlimited" } }
+        @else {
+            (count(state.used)) " of " (count(state.limit)) " used, "
+            @if state.retry_after.is_some() {
+                span.bad { "passes in " (wait(state.retry_after.as_ref())) }
+            } @else { span.good { "passes now" } }
+        }
+    }
+}
