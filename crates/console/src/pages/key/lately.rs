@@ -125,14 +125,14 @@ impl Lately {
         let caption = caption.join(". ");
         let table = Table::<LatelyKey>::new("keys of the id", &caption)
             .text("Rule", |of| rule_link(&of.key.0.project_id, &of.key.0.rule))
-            .text("Project", |of| project_name(&of.key.0.project_id))
             .text("Key", |of| {
                 let link = key_page(visitor, &of.key.0).map(|link| link.with("user_id", user_id));
                 linked_key(link.as_ref(), &of.key.0)
             })
+            .text("Now", |of| now(&of.key))
             .right("Refused", |of| number(of.refused))
             .right("Near the limit", |of| number(of.near))
-            .text("Now", |of| now(&of.key));
+            .text("Project", |of| project_name(&of.key.0.project_id));
         html! {
             @if self.keys.is_empty() {
                 p.notice {

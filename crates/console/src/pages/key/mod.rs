@@ -58,14 +58,16 @@ async fn page(
     let visitor = &visit.visitor;
     let choices = choices::read(visit, search.get("project"));
     let lately = async {
-        let is_of_user = !search.get("user_id").is_empty() && search.get("id").is_empty();
+        let is_of_user = !search.get("user_id").is_empty();
         if is_of_user { Some(lately::read(visitor, &search).await) } else { None }
     };
     let (lately, choices) = tokio::join!(lately, choices);
     // Of an id alone the key that was refused most says more than a request without a resource.
-    let is_alone = REQUEST_FIELDS[1..].iter().all(|name| search.get(name).is_empty());
+    let is_alone =
+        REQUEST_FIELDS[1..].iter().chain(&["id"]).all(|name| search.get(name).is_empty());
     let known = lately.as_ref().and_then(|lately| lately.as_ref().ok()).filter(|_| is_alone);
     let worst = known.and_then(|lately| lately.worst(visitor));
+    let worst = worst.map(|key| key.with("user_id", search.get("user_id")));
     let asked = worst.unwrap_or_else(|| asked(visitor, &search));
     let found = async {
         match invalid {

@@ -115,7 +115,7 @@ impl KeyPage {
         let of_request = Link::like("key", &self.search, &["user_id", "project"]).with("cost", "1");
         html! {
             @if self.asked.get("id").is_empty() { h2 { "Rules that it meets" } }
-            @else if self.lately.is_some() {
+            @else if self.search.get("id").is_empty() {
                 h2 { "The key that is refused most" }
                 p { a href=(of_request) { "What a request without resource would get" } }
             }

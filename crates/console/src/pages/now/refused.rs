@@ -78,11 +78,11 @@ fn table(visitor: &Visitor, RefusedKeys { keys, coverage }: &RefusedKeys) -> Mar
         .text("Key", |(key, _)| linked_key(link(visitor, key).as_ref(), key))
         .right("Refused", |(key, _)| number(key.count))
         .text("Rule", |(key, _)| rule_link(&key.project_id, &key.rule));
+    let is_known = keys.iter().any(|(_, state)| state.is_some());
+    let table = if is_known { table.text("Now", now) } else { table };
     let has_project = keys.iter().any(|(key, _)| !key.project_id.is_empty());
     let by_project = |(key, _): &StateOfKey| project_name(&key.project_id);
-    let table = if has_project { table.text("Project", by_project) } else { table };
-    let is_known = keys.iter().any(|(_, state)| state.is_some());
-    if is_known { table.text("Now", now) } else { table }.rows(keys)
+    if has_project { table.text("Project", by_project) } else { table }.rows(keys)
 }
 
 /// Returns the link to all that the user of a key has used, or to its state, for those who may see it.
