@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What happens at the chosen call.
@@ -14,6 +15,8 @@ pub(crate) enum StepFault {
     Hung,
     /// The call is forwarded. From then on nothing is, in either direction.
     Unanswered,
+    /// The call is forwarded, and its connection closed at its reply. All else passes, before and after.
+    ReplyLost,
     /// The call, and others like it, are not forwarded, and answered with these bytes.
     Reply(&'static [u8]),
 }
@@ -46,6 +49,7 @@ struct Plan {
 /// What becomes of a request.
 enum Verdict {
     Forward,
+    ForwardLast,
     Reply(&'static [u8]),
     Swallow,
     Close,
@@ -111,9 +115,14 @@ fn forward(state: &Arc<Mutex<ProxyState>>, client: TcpStream, server: TcpStream)
     lock(state).clients.push(clone(&client));
     let (mut from_server, mut to_client) = (clone(&server), clone(&client));
     let replies = Arc::clone(state);
+    let is_last = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_last);
     std::thread::spawn(move || {
         let mut buffer = vec![0; 256 * 1024];
         while let Ok(length @ 1..) = from_server.read(&mut buffer) {
+            if ends.load(Ordering::SeqCst) {
+                break;
+            }
             if !holds_replies(&replies) && to_client.write_all(&buffer[..length]).is_err() {
                 break;
             }
@@ -129,6 +138,10 @@ fn forward(state: &Arc<Mutex<ProxyState>>, client: TcpStream, server: TcpStream)
             let verdict = judge(&mut lock(&state), request);
             let result = match verdict {
                 Verdict::Forward => to_server.write_all(request),
+                Verdict::ForwardLast => {
+                    is_last.store(true, Ordering::SeqCst);
+                    to_server.write_all(request)
+                }
                 Verdict::Reply(reply) => from_client.write_all(reply),
                 Verdict::Swallow => Ok(()),
                 Verdict::Close => break,
@@ -162,6 +175,10 @@ fn judge(state: &mut ProxyState, request: &[u8]) -> Verdict {
         StepFault::Away => {
             close_all(state);
             Verdict::Close
+        }
+        StepFault::ReplyLost => {
+            state.plan = None;
+            Verdict::ForwardLast
         }
         StepFault::Unanswered if !was_failing => Verdict::Forward,
         StepFault::Hung | StepFault::Unanswered => Verdict::Swallow,
