@@ -320,10 +320,22 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
     let server = start(&["store.backend=redis", &url]);
     eventually("the server is ready", TIMEOUT, async || server.get("/readyz").await.0 == 200).await;
     let browser = Browser::signed_in(&server, ADMIN).await;
-    check(&server, "alice").await;
+    for _ in 0..9 {
+        check(&server, "alice").await;
+    }
     let page = browser.get(ALICE).await;
     assert_eq!(page.status, 200, "{}", page.body);
+    let id_alone = "key?user_id=alice";
+    eventually("the refusals are counted", TIMEOUT, async || {
+        browser.get(id_alone).await.body.contains("The key that is refused most")
+    })
+    .await;
     redis.kill();
+    let away = browser.get(id_alone).await;
+    assert_eq!(away.status, 503);
+    for text in ["Refused or near the limit", "can't be read", "Rules that it meets", "not known"] {
+        assert!(away.body.contains(text), "{text}: {}", away.body);
+    }
     let away = browser.get(ALICE).await;
     assert_eq!(away.status, 503);
     for text in [

@@ -97,7 +97,8 @@ impl Lately {
         }
     }
 
-    /// Returns the search for the key that was refused most and is refused now, or else for the first one.
+    /// Returns the search for the key that was refused most and is refused now, or else for the first one
+    /// whose state is known.
     pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
         let is_refused = |of: &&LatelyKey| {
             let (top, state) = &of.key;
@@ -105,7 +106,8 @@ impl Lately {
             of.refused > 0
                 && state.is_some_and(|state| state.limit == 0 || state.retry_after.is_some())
         };
-        let worst = self.keys.iter().find(is_refused).or(self.keys.first())?;
+        let known = || self.keys.iter().find(|of| of.key.1.is_some());
+        let worst = self.keys.iter().find(is_refused).or_else(known)?;
         let link = key_page(visitor, &worst.key.0)?;
         FormFields::parse(link.query().as_bytes()).ok()
     }

@@ -59,7 +59,11 @@ async fn page(
     let choices = choices::read(visit, search.get("project"));
     let lately = async {
         let is_of_user = !search.get("user_id").is_empty();
-        if is_of_user { Some(lately::read(visitor, &search).await) } else { None }
+        // Beside a key all others of its user are of interest.
+        let is_of_key = !search.get("id").is_empty();
+        let of = if is_of_key { &FormFields::default() } else { &search };
+        let of = of.clone().with("user_id", search.get("user_id"));
+        if is_of_user { Some(lately::read(visitor, &of).await) } else { None }
     };
     let (lately, choices) = tokio::join!(lately, choices);
     // Of an id alone the key that was refused most says more than a request without a resource.
