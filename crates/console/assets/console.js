@@ -61,10 +61,14 @@ function keep(form, name) {
     form.before(notice);
     for (const field of fields) field.value = typed[field.name] ?? field.value;
   };
-  const typed = JSON.parse(sessionStorage.getItem(name) ?? "{}");
-  const differs = ({ name, type, value }) => type !== "hidden" && name in typed && typed[name] !== value;
-  if (document.querySelector("main > p.done")) sessionStorage.removeItem(name);
-  else if (fields.some(differs)) bringBack(typed);
+  const differs = (typed, { name, type, value }) => type !== "hidden" && name in typed && typed[name] !== value;
+  try {
+    if (isSaved) sessionStorage.removeItem(name);
+    const typed = JSON.parse(sessionStorage.getItem(name) ?? "{}");
+    if (fields.some((field) => differs(typed, field))) bringBack(typed);
+  } catch {
+    // Without a storage nothing is kept.
+  }
   form.addEventListener("input", () => {
     try {
       sessionStorage.setItem(name, JSON.stringify(Object.fromEntries(fields.map(({ name, value }) => [name, value]))));
@@ -75,6 +79,13 @@ function keep(form, name) {
 }
 
 const visitor = document.querySelector(".visitor .foreign")?.textContent;
+const query = new URLSearchParams(location.search);
+const isSaved = query.has("made");
+if (isSaved) {
+  // A reload must not take what is typed from now on for what was saved.
+  for (const name of ["made", "done"]) query.delete(name);
+  history.replaceState(null, "", `?${query}`);
+}
 for (const form of document.querySelectorAll("form[data-keep], [data-keep] form")) {
   keep(form, `rlaas ${form.closest("[data-keep]").dataset.keep} ${visitor}`);
 }

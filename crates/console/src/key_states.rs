@@ -4,11 +4,10 @@ use futures_util::future::join_all;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, KeyRef, KeyState, Selector, TopKey};
-use rlaas_proto::ratelimit::v1::RuleMode;
 
 use super::calls::{TOP_KEYS_TIME, field_of, within};
 use super::fields::Link;
-use super::rule_words::{is_ban, key_text};
+use super::rule_words::{is_ban, key_text, refuses_nothing};
 use super::text::{number, time, wait};
 use super::visit::Visitor;
 
@@ -52,12 +51,12 @@ pub(super) fn linked_key(link: Option<&Link>, top: &TopKey) -> Markup {
 }
 
 /// Shows what a request of a key would get.
-pub(super) fn now((top, state): &StateOfKey) -> Markup {
+pub(super) fn now((_, state): &StateOfKey) -> Markup {
     let Some(state) = state else { return html! { span.muted { "not known" } } };
     let ban = state.overrides.iter().find(|one| is_ban(one));
     let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
     html! {
-        @if top.mode() == RuleMode::Shadow { span.warn { "in shadow, refuses nothing" } }
+        @if let Some(why) = refuses_nothing(state.mode()) { span.warn { (why) } }
         @else if let Some(ban) = ban { span.bad { "banned" } " until " (time(ban.expires_at.as_ref())) }
         @else if state.limit == 0 { span.bad { "refused always" } }
         @else if state.limit == i64::MAX { span.good { "unlimited" } }

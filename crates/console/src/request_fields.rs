@@ -47,10 +47,7 @@ pub(super) fn further_inputs(fields: &FormFields) -> Markup {
                 "\n" (fields.get("attributes"))
             }
         }
-        div {
-            label for="cost" { "Cost" }
-            input id="cost" name="cost" value=(fields.get("cost")) placeholder="1" inputmode="numeric" autocomplete="off";
-        }
+        (search_input(("cost", "Cost (empty: 1)", "text", fields.get("cost"))))
     }
 }
 

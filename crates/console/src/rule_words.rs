@@ -116,6 +116,15 @@ pub(super) const fn mode(mode: RuleMode) -> &'static str {
     }
 }
 
+/// Says why a rule refuses nothing; nothing of one that is enforced.
+pub(super) const fn refuses_nothing(mode: RuleMode) -> Option<&'static str> {
+    match mode {
+        RuleMode::Enforce | RuleMode::Unspecified => None,
+        RuleMode::Shadow => Some("in shadow, refuses nothing"),
+        RuleMode::Off => Some("off, refuses nothing"),
+    }
+}
+
 /// Returns parts per million as a percentage.
 pub(super) fn share(millionths: u32) -> String {
     let (whole, part) = (millionths / 10_000, millionths % 10_000);

@@ -29,7 +29,7 @@ pub(super) fn folded(text: &str) -> Markup {
     let begin = text.char_indices().nth(MAX_UNFOLDED).map(|(end, _)| &text[..end]);
     html! {
         @if text.is_empty() { span.muted { "–" } }
-        @else if let Some(begin) = begin { details { summary { (foreign(begin)) "…" } (foreign(text)) } }
+        @else if let Some(begin) = begin { details { summary { (foreign(&format!("{begin}…"))) } (foreign(text)) } }
         @else { (foreign(text)) }
     }
 }

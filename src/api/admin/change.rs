@@ -329,7 +329,7 @@ fn changeable(change: &KeyChange, mut keys: Vec<SelectedKey>) -> Result<Vec<Sele
     let KeyChange::SetOverride(change) = change else { return Ok(keys) };
     if keys.is_empty() {
         let more = if is_unmet {
-            ": the request meets no rule that is asked for; give its resource and attributes"
+            ": it selects no key; a request must have what its rule matches"
         } else {
             ""
         };

@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::{GrantSource, KeyPart};
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
+use crate::rule_messages::mode;
 use crate::rules::{Grant, HashedValue, Key, KeyHasher};
 use rlaas_limiter::{KeyState, KeysChanged};
 
@@ -50,6 +51,7 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     proto::KeyState {
         rule: rule.to_string(),
         algorithm: algorithm(state.algorithm).into(),
+        mode: mode(state.mode).into(),
         key: Some(key_ref),
         limit: int64(units(grant)),
         used: int64(decision.current_count),

@@ -168,6 +168,10 @@ async fn one_rule_is_edited_while_the_others_stay() {
     assert_eq!(published.status, 303, "{published:?}");
     let link = published.header("location").expect("a page");
     assert!(link.starts_with("change?project=shop&name=pay&"), "{link}");
+    for other in [PAY.replace("pay", "paid"), both, "rules: []\n".to_owned()] {
+        let checked = editor.send("change-check", &other, "&name=pay").await;
+        assert!(checked.body.contains("must have the rule pay alone"), "{other}: {checked:?}");
+    }
     let mut editor = Editor::open(&browser, "shop&name=new").await;
     let new = PAY.replace("pay", "new");
     assert_eq!(editor.publish(&new, "&name=new").await.status, 303);

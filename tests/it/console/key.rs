@@ -131,7 +131,7 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
     let card = "key?project=_&rule=pay&id=alice&user_id=alice";
     let link = card.replace('&', "&amp;");
     let bare = "href=\"key?user_id=alice&amp;cost=1\"";
-    for text in [&*link, "passes in", "The key that is refused most", "Raise the limit", bare] {
+    for text in [&*link, "passes in", "The key to look at first", "Raise the limit", bare] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("bob"), "{page}");
@@ -327,7 +327,7 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
     assert_eq!(page.status, 200, "{}", page.body);
     let id_alone = "key?user_id=alice";
     eventually("the refusals are counted", TIMEOUT, async || {
-        browser.get(id_alone).await.body.contains("The key that is refused most")
+        browser.get(id_alone).await.body.contains("The key to look at first")
     })
     .await;
     redis.kill();

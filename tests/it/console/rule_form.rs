@@ -62,6 +62,8 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     ] {
         assert!(refused.body.contains(text), "{text}: {}", refused.body);
     }
+    let other = format!("{}{}", hidden(&refused.body), lower.replace("=60", "=50"));
+    assert_eq!(browser.post("rule-update", &other).await.status, 409, "another step");
     let again = browser.post("rule-update", &format!("{}{lower}", hidden(&refused.body))).await;
     assert_eq!(again.status, 303, "{again:?}");
     let all = rules(&server, "shop").await;

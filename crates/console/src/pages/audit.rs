@@ -9,7 +9,6 @@ use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
 };
 
-use super::key::choices::{self, Choices};
 use crate::action_words::action_words;
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::{FormFields, Link, search_input};
@@ -23,7 +22,8 @@ use crate::visit::{Visit, Visitor};
 /// Seconds of a day.
 const DAY: i64 = 24 * 60 * 60;
 /// The fields of a search; empty ones limit nothing. Days are by UTC, such as 2026-11-23.
-const SEARCH: [(&str, &str, &str); 4] = [
+const SEARCH: [(&str, &str, &str); 5] = [
+    ("project", "Project (_ for none)", "text"),
     ("actor", "Who", "text"),
     ("rule", "Rule or key", "text"),
     ("from", "From day (UTC)", "date"),
@@ -33,11 +33,10 @@ const SEARCH: [(&str, &str, &str); 4] = [
 /// Shows the changes that a visitor looks for.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("audit");
-    let (choices, found) =
-        tokio::join!(choices::read(&visit, ""), list(&visit.visitor, &visit.fields));
-    let Visit { console, fields, .. } = visit;
+    let Visit { console, visitor, fields } = visit;
+    let found = list(&visitor, &fields).await;
     let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    console.page(status, move || render(&frame, &choices, &fields, &found)).await
+    console.page(status, move || render(&frame, &fields, &found)).await
 }
 
 async fn list(visitor: &Visitor, search: &FormFields) -> Result<ListAuditResponse, PageError> {
@@ -73,17 +72,14 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
 
 fn render(
     frame: &Frame,
-    choices: &Choices,
     search: &FormFields,
     found: &Result<ListAuditResponse, PageError>,
 ) -> Markup {
     let inputs = SEARCH.map(|(name, label, kind)| (name, label, kind, search.get(name)));
-    let names = SEARCH.map(|(name, ..)| name);
-    let link = Link::like("audit", search, &names).with("project", search.get("project"));
+    let link = Link::like("audit", search, &SEARCH.map(|(name, ..)| name));
     let is_given = !link.query().is_empty();
     let content = html! {
         form.row method="get" action="audit" {
-            (choices.project(search.get("project")))
             @for input in inputs { (search_input(input)) }
             button.primary { "Show" }
         }

@@ -8,7 +8,7 @@ use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
 use super::find_key;
 use crate::calls::{CHANGE_TIME, READ_TIME, every, field_of, within};
-use crate::fields::{FormFields, Link};
+use crate::fields::{FormFields, Link, search_input};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::layout::failure;
 use crate::page_error::PageError;
@@ -159,10 +159,7 @@ impl ListedProjects {
         };
         html! {
             form.row method="get" action="projects" role="search" {
-                div {
-                    label for="q" { "Id or name" }
-                    input id="q" name="q" type="search" value=(self.search) autocomplete="off" spellcheck="false";
-                }
+                (search_input(("q", "Id or name", "search", &self.search)))
                 button.primary { "Search" }
                 @if may_create { a.beside-button href="#new" { "Create a project" } }
             }

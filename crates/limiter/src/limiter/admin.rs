@@ -17,7 +17,7 @@ use crate::clock::Deadline;
 use crate::control::{ControlRecord, OverrideChange, OverrideKind};
 use crate::operation::{Action, Held, HitReply, Shard, StoreHit, StoreRequest};
 use crate::plan::{GrantSource, KeyPart, SelectedKey};
-use crate::rules::{Coupling, Grant, Key};
+use crate::rules::{Coupling, Grant, Key, Mode};
 use crate::store::StoreError;
 use crate::verdict::HitResult;
 
@@ -43,6 +43,8 @@ pub struct KeyState {
     pub rule: Arc<str>,
     /// Algorithm of the rule.
     pub algorithm: Algorithm,
+    /// Mode of the rule for this key.
+    pub mode: Mode,
     /// Name of the state.
     pub key: Key,
     /// Parts of the key, in the order of `key_by`.
@@ -198,6 +200,7 @@ impl Limiter {
         Some(KeyState {
             rule: Arc::clone(rule),
             algorithm: hit.algorithm,
+            mode: hit.mode,
             key: hit.key.clone(),
             parts: parts.clone(),
             storage_key: self.store.key_name(&hit.key),

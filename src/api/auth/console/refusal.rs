@@ -69,7 +69,7 @@ impl VisitError {
 }
 
 /// Redirects to the page for signing in, which leads back to the page that was to be seen, or to that of
-/// the form that was sent.
+/// the form that was sent, unless it was itself the response to a form.
 fn to_sign_in(request: &Request<()>, had_session: bool) -> Response {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let target = request.uri().path_and_query().map(PathAndQuery::as_str);

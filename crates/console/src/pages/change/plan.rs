@@ -38,7 +38,11 @@ pub(super) async fn plan(
     let (read, text) = (console.rules_format.read, Arc::clone(&form.text));
     // No decision waits for a long text.
     let mut reading = run_blocking(move || read(&text)).await?;
-    let of_project = problems_of_project(project, &reading);
+    let mut of_project = problems_of_project(project, &reading);
+    let is_alone = matches!(&*reading.rules, [only] if only.name == form.rule);
+    if !form.rule.is_empty() && !is_alone {
+        of_project.push(format!("rules: must have the rule {} alone", form.rule));
+    }
     let rules = std::mem::take(&mut reading.rules);
     let validated = validate(visitor, form, &rules).await?;
     // A text with problems has those of its rules already, with their lines.

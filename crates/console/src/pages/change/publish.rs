@@ -53,7 +53,7 @@ pub(crate) async fn publish(visit: Visit) -> Response {
 struct Published {
     form: ChangeForm,
     text: String,
-    /// Number of the revision; empty if nothing was left to change.
+    /// Number of the revision; 0 if nothing was left to change.
     made: String,
 }
 
@@ -97,7 +97,7 @@ async fn try_publish(
             // Perhaps the form was sent twice.
             let text =
                 "The rules in force are those of the text: nothing was left to change.".to_owned();
-            return Ok(Published { form, text, made: String::new() });
+            return Ok(Published { form, text, made: "0".to_owned() });
         }
         if plan.revision != form.revision {
             return Err(Box::new(stale(visitor, form, plan).await));

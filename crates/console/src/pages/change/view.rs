@@ -47,7 +47,8 @@ impl ChangePage {
     /// Returns `true` for more rules than a page has room for.
     fn is_too_long(&self) -> bool {
         let of_run_time = self.rules.iter().filter(|rule| is_of_run_time(rule));
-        self.form.rule.is_empty() && of_run_time.count() > MAX_RULES
+        let is_new = matches!(self.result, ChangeResult::None);
+        is_new && self.form.rule.is_empty() && of_run_time.count() > MAX_RULES
     }
 
     fn choose_rule(&self) -> Markup {

@@ -4,13 +4,12 @@
 use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeysRequest, TopKeysResponse, TopKind};
-use rlaas_proto::ratelimit::v1::RuleMode;
 
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::fields::FormFields;
 use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
 use crate::page_error::PageError;
-use crate::rule_words::{project_name, rule_link};
+use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number};
 use crate::visit::Visitor;
@@ -97,17 +96,18 @@ impl Lately {
         }
     }
 
-    /// Returns the search for the key that was refused most and is refused now, or else for the first one
-    /// whose state is known.
+    /// Returns the search for the key to look at first: of those that were refused most, one that is refused
+    /// now.
     pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
-        let is_refused = |of: &&LatelyKey| {
-            let (top, state) = &of.key;
-            let state = state.as_ref().filter(|_| top.mode() != RuleMode::Shadow);
-            of.refused > 0
-                && state.is_some_and(|state| state.limit == 0 || state.retry_after.is_some())
+        let can_refuse = |of: &&LatelyKey| {
+            let state = of.key.1.as_ref().filter(|_| of.refused > 0);
+            state.is_some_and(|state| refuses_nothing(state.mode()).is_none())
         };
-        let known = || self.keys.iter().find(|of| of.key.1.is_some());
-        let worst = self.keys.iter().find(is_refused).or_else(known)?;
+        let is_refused = |of: &&LatelyKey| {
+            of.key.1.as_ref().is_some_and(|state| state.limit == 0 || state.retry_after.is_some())
+        };
+        let mut keys = self.keys.iter().filter(can_refuse);
+        let worst = keys.clone().find(is_refused).or_else(|| keys.next())?;
         let link = key_page(visitor, &worst.key.0)?;
         FormFields::parse(link.query().as_bytes()).ok()
     }

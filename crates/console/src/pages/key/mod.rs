@@ -65,22 +65,24 @@ async fn page(
         let of = of.clone().with("user_id", search.get("user_id"));
         if is_of_user { Some(lately::read(visitor, &of).await) } else { None }
     };
-    let (lately, choices) = tokio::join!(lately, choices);
-    // Of an id alone the key that was refused most says more than a request without a resource.
-    let is_alone =
-        REQUEST_FIELDS[1..].iter().chain(&["id"]).all(|name| search.get(name).is_empty());
-    let known = lately.as_ref().and_then(|lately| lately.as_ref().ok()).filter(|_| is_alone);
-    let worst = known.and_then(|lately| lately.worst(visitor));
-    let worst = worst.map(|key| key.with("user_id", search.get("user_id")));
-    let asked = worst.unwrap_or_else(|| asked(visitor, &search));
-    let found = async {
-        match invalid {
-            Some(error) => Some(Err(error)),
-            None if is_given(&search) => Some(find(visitor, &asked).await),
-            None => None,
-        }
+    let find_of = async |asked: &FormFields| match invalid {
+        Some(error) => Some(Err(error)),
+        None if is_given(&search) => Some(find(visitor, asked).await),
+        None => None,
     };
-    let found = found.await;
+    let mut of_request = asked(visitor, &search);
+    // Of an id alone the key that was refused says more than a request without a resource.
+    let others = REQUEST_FIELDS[1..].iter().chain(&["rule", "id"]);
+    let (lately, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
+        let (lately, choices) = tokio::join!(lately, choices);
+        let known = lately.as_ref().and_then(|lately| lately.as_ref().ok());
+        let worst = known.and_then(|lately| lately.worst(visitor));
+        of_request = worst.map_or(of_request, |key| key.with("user_id", search.get("user_id")));
+        (lately, choices, find_of(&of_request).await)
+    } else {
+        tokio::join!(lately, choices, find_of(&of_request))
+    };
+    let asked = of_request;
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
         (None, Some(Err(error))) => error.status,
@@ -238,7 +240,7 @@ async fn by_id(
     for state in inspected.keys {
         let rule = written(visitor, found, &state.rule).await;
         let met = RuleExplanation {
-            mode: rule.mode,
+            mode: state.mode,
             key: state.key.clone(),
             grant_from: state.grant_from,
             state: Some(state),

@@ -26,7 +26,7 @@ pub(super) struct KeyPage {
     pub(super) choices: Choices,
     /// The keys of the user id that were refused lately; `None` without one.
     pub(super) lately: Option<Result<Lately, PageError>>,
-    /// The search with the project of its request.
+    /// What is found: the search with the project of its request, or the key to look at first.
     pub(super) asked: FormFields,
     /// `None` before a search.
     pub(super) found: Option<Result<FoundKeys, PageError>>,
@@ -116,7 +116,7 @@ impl KeyPage {
         html! {
             @if self.asked.get("id").is_empty() { h2 { "Rules that it meets" } }
             @else if self.search.get("id").is_empty() {
-                h2 { "The key that is refused most" }
+                h2 { "The key to look at first" }
                 p { a href=(of_request) { "What a request without resource would get" } }
             }
             @else { h2 { "The key" } }
@@ -230,7 +230,7 @@ fn used(met: &MetKey, state: &KeyState) -> Markup {
             @if state.retry_after.is_some() {
                 dt { "Next request" }
                 dd {
-                    @if met.met.mode() == RuleMode::Shadow { span.warn { "passes: the rule is in shadow" } }
+                    @if let Some(why) = rule_words::refuses_nothing(met.met.mode()) { span.warn { (why) } }
                     @else { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
                 }
             }
@@ -253,7 +253,7 @@ fn meter(used: u64, left: u64) -> Markup {
 /// Shows a ban, or another limit, with its end.
 fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
     let grant = one.grant.unwrap_or_default();
-    let is_ban = matches!(grant.kind, Some(Kind::Banned(_)));
+    let is_ban = rule_words::is_ban(one);
     html! {
         dt { @if is_ban { "Ban" } @else { "Other limit" } }
         dd {

@@ -63,17 +63,7 @@ impl RulePage {
                 (source(origin))
                 @if changed_at.is_some() { br; span.muted { "last changed " (time(changed_at)) } }
             }
-            @if self.frame.visitor.sees_instances() {
-                dt { "Revision" }
-                dd {
-                    (number(self.config.revision)) " of the configuration of this instance"
-                    @let catalogue = self.config.catalogue_revision;
-                    @if catalogue > 0 { ", " (number(catalogue)) " of the rules made at run time" }
-                }
-            } @else if revision > 0 {
-                dt { "Revision" }
-                dd { (number(revision)) " of the project" }
-            }
+            @if revision > 0 { dt { "Revision" } dd { (number(revision)) " of the project" } }
         }
     }
 }

@@ -28,7 +28,7 @@ const MAX_UNITS: u64 = 999_999_999_999_999;
 const STALE: &str = "STALE";
 /// The reason of a form that must be sent again, since it may refuse more.
 const STRICTER: &str = "STRICTER";
-/// The field of a visitor who has seen that.
+/// The field with the values of which a visitor has seen that.
 const SEEN: Field = Field::new("seen", "", FieldKind::Hidden);
 const PROJECT: Field = Field::PROJECT;
 const NAME: Field = Field::new("name", "rule.name", FieldKind::Hidden);
@@ -75,20 +75,12 @@ fn form_of(rule: &Rule) -> &'static Form {
     }
 }
 
-/// A rule that was saved: its revision, and what is said of it.
-struct SavedRule {
-    revision: u64,
-    text: String,
-}
-
 /// Saves a rule, and leads back to it. A form that is refused is shown again.
 pub(crate) async fn update(visit: Visit) -> Response {
     let Visit { visitor, fields, console } = &visit;
     let link = Link::like("rule", fields, &["project", "name"]);
     match save(visitor, fields).await {
-        Ok(SavedRule { revision, text }) => {
-            visitor.done(link.with(MADE, &revision.to_string()), &text)
-        }
+        Ok((revision, text)) => visitor.done(link.with(MADE, &revision.to_string()), &text),
         Err(error) if error.is_of_access() => console.refuse(error).await,
         Err(error) => {
             let refused = WITH_BURST.refused(fields.clone(), error);
@@ -98,8 +90,9 @@ pub(crate) async fn update(visit: Visit) -> Response {
     }
 }
 
-/// Saves the fields of a form, unless others have changed the rule since it was shown.
-async fn save(visitor: &Visitor, fields: &FormFields) -> Result<SavedRule, PageError> {
+/// Saves the fields of a form, unless others have changed the rule since it was shown. Returns its revision,
+/// and what is said of it.
+async fn save(visitor: &Visitor, fields: &FormFields) -> Result<(u64, String), PageError> {
     let id = visitor.admin_in(fields)?;
     let name = fields.get(NAME.name);
     let request = GetRuleRequest { project_id: id.to_owned(), rule_name: name.to_owned() };
@@ -115,12 +108,12 @@ async fn save(visitor: &Visitor, fields: &FormFields) -> Result<SavedRule, PageE
     let is_stale = request.etag.is_empty() || request.etag != etag;
     if is_stale && is_saved(&before, &rule) {
         let text = format!("Rule {name} has these values already: nothing was left to change.");
-        return Ok(SavedRule { revision: 0, text });
+        return Ok((0, text));
     }
     if is_stale {
         return Err(stale());
     }
-    if can_refuse_more(&before, &rule) && fields.get(SEEN.name).is_empty() {
+    if can_refuse_more(&before, &rule) && fields.get(SEEN.name) != values_in(fields) {
         let problem = "it can refuse more than the rule in force. Save it again if you want that";
         let (status, reason) = (StatusCode::CONFLICT, STRICTER.to_owned());
         return Err(PageError { status, reason, ..PageError::invalid(problem) });
@@ -134,7 +127,7 @@ async fn save(visitor: &Visitor, fields: &FormFields) -> Result<SavedRule, PageE
             let revision = rule.origin.as_ref().map_or(0, |origin| origin.revision);
             let grant = rule_words::rule_grant(&rule);
             let text = format!("Rule {name} was saved as revision {revision}: {grant}.{warning}");
-            Ok(SavedRule { revision, text })
+            Ok((revision, text))
         }
         Err(status) => {
             let error = PageError::from(status);
@@ -191,6 +184,11 @@ fn is_saved(now: &Rule, typed: &Rule) -> bool {
         (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share, candidates)
     };
     values(now) == values(typed)
+}
+
+/// Returns what a form says of what a rule can refuse.
+fn values_in(fields: &FormFields) -> String {
+    [LIMIT, WINDOW, BURST, MODE, SHARE].map(|field| fields.get(field.name)).join("; ")
 }
 
 /// Returns `true` if a rule can refuse requests that the one before it allows.
@@ -265,13 +263,14 @@ impl RulePage {
         let mut values: Vec<(&str, &str)> =
             all.iter().map(|(name, value)| (*name, &**value)).collect();
         let reason = refused.map_or("", |refused| &*refused.error.reason);
-        let seen = if reason == STRICTER { "1" } else { "" };
+        let seen = refused.filter(|_| reason == STRICTER);
+        let seen = seen.map(|refused| values_in(&refused.fields)).unwrap_or_default();
         let id = field_of(self.id());
         values.extend([
             ("project", id),
             (NAME.name, &rule.name),
             (ETAG.name, &written.etag),
-            (SEEN.name, seen),
+            (SEEN.name, &seen),
         ]);
         let place = FormPlace { frame: &self.frame, prefix: "change-", values: &values, refused };
         html! {

@@ -210,11 +210,8 @@ impl RulePage {
                 @if self.is_admin { a.button href=(of_rule.with("rule", &self.rule.name)) { "Audit" } }
             }
             p {
-                @if id.is_empty() { a href="rules?project=_" { "Rules without a project" } }
-                @else {
-                    a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
-                    " · " a href=(Link::to("rules").with("project", field_of(id))) { "Its rules" }
-                }
+                @if !id.is_empty() { a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) } " · " }
+                a href=(Link::to("rules").with("project", field_of(id))) { "Rules beside it" }
             }
         }
     }

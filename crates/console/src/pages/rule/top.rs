@@ -66,7 +66,7 @@ impl ShownTop {
 }
 
 impl RulePage {
-    /// Shows the keys, with links to the other kinds and times.
+    /// Shows the keys, with links to the other kinds.
     pub(super) fn top(&self) -> Markup {
         html! {
             h2 id="top" { "Keys hit hardest in the last hour" }
