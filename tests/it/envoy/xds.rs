@@ -255,8 +255,9 @@ async fn problems_of_files_are_not_told_and_empty_rules_are_rules() {
     let (stream, _) = management.stream().await;
     stream.accepts("1", vec![]).await;
     write(&rules, "domain: s3cret*:\n  - [").expect("a file");
-    let is_told = async || server.metric("rlaas_config_last_reload_successful").await == Some(0.0);
-    eventually("the file is refused", TIMEOUT, is_told).await;
+    let is_logged =
+        async || server.metric("rlaas_config_last_reload_successful").await == Some(0.0);
+    eventually("the file is refused", TIMEOUT, is_logged).await;
     let response = DiscoveryResponse {
         type_url: TYPE.to_owned(),
         nonce: "2".to_owned(),
@@ -326,8 +327,8 @@ async fn server_and_client_show_their_certificates() {
         .filter(|setting| !setting.contains(".cert=") && !setting.contains(".key="))
         .collect();
     let server = Arc::new(Rlaas::start(&settings));
-    let is_told = async || server.log().contains("no rules from the management server");
-    eventually("the log says why there are no rules", TIMEOUT, is_told).await;
+    let is_logged = async || server.log().contains("no rules from the management server");
+    eventually("the log says why there are no rules", TIMEOUT, is_logged).await;
     assert!(!is_ready(&server).await);
 }
 

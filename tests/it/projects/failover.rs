@@ -86,8 +86,8 @@ async fn first_write_by_an_instance_that_was_behind_brings_nothing_back() {
     assert_eq!(names(&ahead), expected);
     assert_eq!(refusal(&ahead, &revoked), Some(KeyRefusal::Revoked));
     for other in [&behind, &fresh] {
-        let is_told = async || refusal(other, &revoked) == Some(KeyRefusal::Revoked);
-        eventually("the end of the key is known", SOON, is_told).await;
+        let is_known = async || refusal(other, &revoked) == Some(KeyRefusal::Revoked);
+        eventually("the end of the key is known", SOON, is_known).await;
         assert_eq!(refusal(other, &kept), None, "all others are served");
     }
     let revision = ahead.registry.revision();

@@ -56,8 +56,8 @@ fn invalid_rules_are_rejected_by_key() {
     let reported = problems("rules: [a, b]");
     let expected = ["rules[0]: must be a section (line 1", "rules[1]: must be a section (line 1"];
     assert_eq!(reported.len(), 2, "{reported:?}");
-    let is_told = |(text, expected): (&String, &str)| text.starts_with(expected);
-    assert!(reported.iter().zip(expected).all(is_told), "{reported:?}");
+    let is_named = |(text, expected): (&String, &str)| text.starts_with(expected);
+    assert!(reported.iter().zip(expected).all(is_named), "{reported:?}");
 }
 
 #[test]

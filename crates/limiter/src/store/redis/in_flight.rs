@@ -4,8 +4,8 @@
 //! The rate of the server follows from the replies by Little's law: a reply that took `t`, with `n`
 //! in flight when its batch was sent, says that the server did `n` in `t`. A reply within the target
 //! can only raise the limit; a later one, or none, lowers it, by an eighth of the difference, so that one
-//! pause is no overload. If the limit is felt, it also grows a little with each reply, as in AIMD: the
-//! rate is known only as far as it was tried.
+//! pause is no overload. If the limit is felt, it also grows a little with each reply, as TCP's window does:
+//! the rate is known only as far as it was tried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
