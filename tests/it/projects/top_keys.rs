@@ -63,7 +63,7 @@ async fn keys_are_counted_by_project() {
     let args = ["top", "--keys", "pay", "--project", "shop", "--addr", addr, "--token", TEAM];
     let (code, shown, error) = run(&args);
     assert_eq!(code, 0, "{error}");
-    assert!(shown.contains("    2         2  user_id=alice\n"), "{shown}");
+    assert!(shown.contains("    2         2  user_id=alice  pay   shop     enforce\n"), "{shown}");
     let seen = top(&shops.desk, "shop", proto::TopKind::Used).await;
     assert_eq!(counts(&seen), [("alice", 3)]);
     // A rule of one project is none of another, and of "" neither.
