@@ -161,7 +161,11 @@ mod tests {
         ];
         let key = keys.first().and_then(|top: &TopKey| top.key.clone());
         let state = KeyState { limit: 5, retry_after: Some(second), ..KeyState::default() };
-        let keys = keys.into_iter().map(|key| (key, Some(state.clone()))).collect();
+        let of = |key: TopKey| {
+            let state = KeyState { mode: key.mode, ..state.clone() };
+            (key, Some(state))
+        };
+        let keys = keys.into_iter().map(of).collect();
         let top = RefusedKeys { keys, ..RefusedKeys::default() };
         let html = render(&visitor, &Ok(top)).into_string();
         assert_eq!(html.matches(">passes in ").count(), 3, "{html}");
