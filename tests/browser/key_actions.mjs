@@ -18,7 +18,7 @@ async function changeKey(page, way, title, fields, clicks = 1) {
   await summary.click();
   const form = page.locator('details[open]', { has: summary });
   const reason = `${title} by ${way.tag}`;
-  for (const [label, value] of Object.entries({ ...fields, 'Why, for the audit': reason })) {
+  for (const [label, value] of Object.entries({ ...fields, 'Why, for the audit (needed)': reason })) {
     await form.getByLabel(label, { exact: true }).fill(value);
   }
   await form.getByRole('button').click({ clickCount: clicks });

@@ -122,7 +122,7 @@ impl Field {
         .max(1024);
     /// The reason of a change of keys, which must be given.
     pub(super) const NEEDED_REASON: Self = Self::new("reason", "reason", FieldKind::Text)
-        .labelled("Why, for the audit")
+        .labelled("Why, for the audit (needed)")
         .example("ticket 4711");
 
     /// Creates a field without a label, by its name and the path of its value.

@@ -9,6 +9,8 @@ pub(super) struct Table<'a, T> {
     /// A sentence that a reader of the table must know.
     caption: &'a str,
     columns: Vec<Column<'a, T>>,
+    /// Whether its rows are cards on narrow screens, as without numbers.
+    is_cards: bool,
 }
 
 /// A column: its title, the class of its cells, and what they show of an item.
@@ -21,7 +23,12 @@ struct Column<'a, T> {
 impl<'a, T> Table<'a, T> {
     /// Creates a table without columns. The first one names the row.
     pub(super) const fn new(of: &'a str, caption: &'a str) -> Self {
-        Self { of, caption, columns: Vec::new() }
+        Self { of, caption, columns: Vec::new(), is_cards: false }
+    }
+
+    /// Makes cards of the rows on narrow screens.
+    pub(super) fn cards(self) -> Self {
+        Self { is_cards: true, ..self }
     }
 
     /// Adds a column of texts.
@@ -54,8 +61,7 @@ impl<'a, T> Table<'a, T> {
     where
         T: 'i,
     {
-        // On narrow screens the rows of a table without numbers are cards.
-        let is_cards = !self.columns.iter().any(|of| of.class == Some("right"));
+        let is_cards = self.is_cards || !self.columns.iter().any(|of| of.class == Some("right"));
         let titles = self.columns.iter().map(|of| (of.title, of.class == Some("right")));
         let rows = html! {
             @for item in items {

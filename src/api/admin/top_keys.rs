@@ -253,10 +253,13 @@ fn limits(request: &proto::TopKeysRequest) -> Result<(TopKind, Window, usize), S
     Ok((kind, window, max_keys))
 }
 
-/// Returns a key that was counted, and the mode of its rule for it.
+/// Returns a key that was counted, and the mode of its rule for it. A long one has `#` and 32 digits in place
+/// of its id, which are the id of another key: of that one nothing is told.
 fn key(rules: &RuleSet, rule: &str, id: &str, view: &KeyView) -> (proto::KeyRef, RuleMode) {
+    let digits = id.strip_prefix('#').filter(|digits| digits.len() == 32);
+    let is_cut = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
-    let selected = rules.select(&selector).ok().and_then(|mut keys| keys.pop());
+    let selected = rules.select(&selector).ok().filter(|_| !is_cut).and_then(|mut keys| keys.pop());
     let mode = selected.as_ref().map_or(RuleMode::Unspecified, |key| mode(key.hit.mode));
     (view.key(selected.map(|key| key.parts).unwrap_or_default(), id), mode)
 }

@@ -119,7 +119,7 @@ pub(super) fn row(html: &str, head: &str) -> Option<Vec<String>> {
     };
     let rows = html.split("<tr>").filter_map(|row| row.split("</tr>").next());
     let row = rows.into_iter().find(is_row)?;
-    let cells = row.split("<td class=\"right\">").skip(1);
+    let cells = row.split("<td class=\"right\"").skip(1);
     let text = |cell: &str| {
         let cell = cell.split("</td>").next().unwrap_or_default().split("<svg").next();
         let parts = cell.unwrap_or_default().split('<').map(|part| part.split('>').next_back());

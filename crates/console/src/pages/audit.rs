@@ -104,7 +104,7 @@ fn render(
 
 /// Shows changes.
 pub(super) fn table(entries: &[AuditEntry]) -> Markup {
-    let table = Table::<AuditEntry>::new("changes", "Changes, newest first")
+    let table = Table::<AuditEntry>::new("changes", "Changes, newest first. Ids are hashed, unless audit.keys is clear")
         .text("When", |entry| time(entry.created_at.as_ref()))
         .text("Who", |entry| foreign(&entry.actor))
         .wide("What", |entry| {

@@ -269,10 +269,13 @@ impl ListedRules {
             table = table.text("Project", |(project, ..)| project_name(project));
         }
         let table = table
-            .text("Limit", |(_, rule, _)| html! { (rule_words::rule_grant(rule)) })
-            .right("Per second", |(_, _, traffic)| html! { (rate(traffic.total.decisions())) })
             .right("Refused", |(_, _, traffic)| number(traffic.total.denied))
             .right("Share refused", |(_, _, traffic)| share_refused(&traffic.total))
+            .right(
+                "Per second, mean",
+                |(_, _, traffic)| html! { (rate(traffic.total.decisions())) },
+            )
+            .text("Limit", |(_, rule, _)| html! { (rule_words::rule_grant(rule)) })
             .text("In time", |(_, _, traffic)| traffic.spark())
             .text("Mode", |(_, rule, _)| mode(rule))
             .text("From", |(project, rule, _)| from(visitor, project, rule));

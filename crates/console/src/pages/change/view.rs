@@ -12,7 +12,7 @@ use crate::form::{Field, FormPlace, hidden};
 use crate::layout::failure;
 use crate::rule_diff::RuleDiff;
 use crate::rules_text::{FieldHelp, RulesFormat};
-use crate::text::{foreign, hidden_characters, number, time};
+use crate::text::{foreign, hidden_characters, number, time, visible};
 
 /// Most rules of files that are named.
 const MAX_NAMED: usize = 20;
@@ -41,7 +41,11 @@ impl ChangePage {
             }
         };
         let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
-        self.frame.page(&format!("Change the rules: {of}"), &content)
+        let what = match &*self.form.rule {
+            "" => "the rules".to_owned(),
+            rule => format!("rule {}", visible(rule)),
+        };
+        self.frame.page(&format!("Change {what}: {of}"), &content)
     }
 
     /// Returns `true` for more rules than a page has room for.

@@ -57,6 +57,12 @@ struct KeyChange {
 /// All changes: their names, titles, messages, fields, buttons and hints.
 static ALL: [KeyChange; 7] = [
     KeyChange::new(
+        (SET_LIMIT, "Raise the limit", "SetOverrideRequest"),
+        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
+        "Set the limit",
+        "Or lower it: for this key alone, in the window of the rule, until the end.",
+    ),
+    KeyChange::new(
         ("reset", "Reset", "ResetRequest"),
         &[SEARCH, RULE, REQUEST_ID, REASON],
         "Reset this key",
@@ -76,23 +82,10 @@ static ALL: [KeyChange; 7] = [
     )
     .danger(),
     KeyChange::new(
-        (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
-        &[SEARCH, RULE, LAST, TTL, REASON],
-        "Ban on all rules",
-        "On each overridable rule that is keyed by these parts. Rules that are made later are not covered.",
-    )
-    .danger(),
-    KeyChange::new(
         ("unban", "End the ban", "ClearOverrideRequest"),
         &[SEARCH, RULE, REQUEST_ID, REASON],
         "End the ban now",
-        "Requests count again from now on.",
-    ),
-    KeyChange::new(
-        (SET_LIMIT, "Raise the limit", "SetOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
-        "Set the limit",
-        "Or lower it: for this key alone, in the window of the rule, until the end.",
+        "On this rule alone: the page Exceptions ends all bans of a key.",
     ),
     KeyChange::new(
         ("clear-limit", "End the other limit", "ClearOverrideRequest"),
@@ -100,6 +93,13 @@ static ALL: [KeyChange; 7] = [
         "Remove the other limit",
         "The limit of the rule is back from now on.",
     ),
+    KeyChange::new(
+        (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
+        &[SEARCH, RULE, LAST, TTL, REASON],
+        "Ban on all rules",
+        "On each overridable rule that is keyed by these parts. Rules that are made later are not covered.",
+    )
+    .danger(),
 ];
 
 impl KeyChange {

@@ -52,15 +52,16 @@ impl Choices {
 impl KeyPage {
     pub(super) fn search_form(&self) -> Markup {
         let search = &self.search;
-        // The form begins another search: a key, and its rule, are not kept.
+        // The form begins another search: a key, its project and its rule are not kept.
         let is_of_key = !search.get("id").is_empty();
-        let rule = if is_of_key { "" } else { search.get("rule") };
+        let [project, rule] =
+            ["project", "rule"].map(|name| if is_of_key { "" } else { search.get(name) });
         let has_more = REQUEST_FIELDS[1..].iter().any(|name| !search.get(name).is_empty());
         html! {
             form.row method="get" action="key" role="search" {
                 (search_input(("user_id", "User id", "text", search.get("user_id"))))
-                (self.choices.project(search.get("project")))
-                @if !search.get("project").is_empty() || !rule.is_empty() {
+                (self.choices.project(project))
+                @if !project.is_empty() || !rule.is_empty() {
                     (choice(("rule", "Rule", "All rules"), &self.choices.rules, rule))
                 }
                 button.primary { "Look up" }

@@ -126,6 +126,7 @@ impl Lately {
         }
         let caption = caption.join(". ");
         let table = Table::<LatelyKey>::new("keys of the id", &caption)
+            .cards()
             .text("Rule", |of| rule_link(&of.key.0.project_id, &of.key.0.rule))
             .text("Key", |of| {
                 let link = key_page(visitor, &of.key.0).map(|link| link.with("user_id", user_id));

@@ -14,13 +14,15 @@ use crate::fields::Link;
 use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
 use crate::layout::empty;
 use crate::page_error::PageError;
-use crate::rule_words::{project_name, rule_link};
+use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::{Table, table_with_rows};
 use crate::text::{foreign, number, visible};
 use crate::visit::Visitor;
 
 /// Most keys.
-const MAX_KEYS: i32 = 10;
+const MAX_KEYS: usize = 10;
+/// Most keys that are read, of which those of rules that refuse nothing come last.
+const MAX_READ: i32 = 40;
 /// The part of a key that names a user.
 const USER_ID: &str = "user_id";
 
@@ -37,10 +39,12 @@ pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<RefusedKeys
         project_id: project.to_owned(),
         kind: TopKind::Denied.into(),
         window: Some(Duration { seconds: SPAN, nanos: 0 }),
-        max_keys: MAX_KEYS,
+        max_keys: MAX_READ,
         ..TopKeysRequest::default()
     };
     let mut top = visitor.top_keys(request).await?;
+    top.keys.sort_by_key(|key| refuses_nothing(key.mode()).is_some());
+    top.keys.truncate(MAX_KEYS);
     let keys = with_states(visitor, std::mem::take(&mut top.keys)).await;
     Ok(RefusedKeys { keys, coverage: top.coverage.unwrap_or_default() })
 }
@@ -72,9 +76,10 @@ fn table(visitor: &Visitor, RefusedKeys { keys, coverage }: &RefusedKeys) -> Mar
         _ => String::new(),
     };
     let caption = format!(
-        "Keys with the most refusals in {SPAN_NAME}, by rules in shadow mode too, {exact}{counted}"
+        "Keys with the most refusals in {SPAN_NAME}, those of rules in shadow last, {exact}{counted}"
     );
     let table = Table::<StateOfKey>::new("refused keys", &caption)
+        .cards()
         .text("Key", |(key, _)| linked_key(link(visitor, key).as_ref(), key))
         .right("Refused", |(key, _)| number(key.count))
         .text("Rule", |(key, _)| rule_link(&key.project_id, &key.rule));

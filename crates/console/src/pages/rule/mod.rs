@@ -158,7 +158,7 @@ impl RulePage {
             @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
             @if self.refused.is_some() {
                 p.notice {
-                    "Your change has a problem: "
+                    "Nothing was saved yet: "
                     a href=(if self.refused_edit().is_some() { "#change" } else { "#mode" }) { "see the form" } "."
                 }
             }
