@@ -10,6 +10,7 @@ use rlaas_proto::ratelimit::admin::v1::{
     InspectRequest, KeyRef, KeyState, RuleRef, Selector, TopKey, TopKeysRequest, TopKeysResponse,
     TopKind,
 };
+use rlaas_proto::ratelimit::v1::RuleMode;
 use tonic::Status;
 
 use crate::call::Admin;
@@ -135,6 +136,11 @@ async fn state(admin: &mut Admin, project: &str, rule: &str, key: &KeyRef) -> Op
 
 /// Returns the state of a key in a few words.
 fn now(state: &KeyState) -> String {
+    match state.mode() {
+        RuleMode::Enforce | RuleMode::Unspecified => {}
+        RuleMode::Shadow => return "in shadow".to_owned(),
+        RuleMode::Off => return "off".to_owned(),
+    }
     match (state.limit, state.remaining) {
         (0, _) => text::limit(0),
         (i64::MAX, _) => text::limit(i64::MAX),
