@@ -164,3 +164,21 @@ async fn counts_are_on_with_the_console_and_answered_over_http() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_key_that_is_known_by_its_hash_is_not_taken_for_another() {
+    let dir = TempDir::new();
+    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &with_tokens(RULES)), &[]);
+    send(&server, &"x".repeat(1_000), "/pay", None, 3).await;
+    let client = admin(&server).await;
+    eventually("its refusals are counted", TIMEOUT, async || {
+        counts(&found(&client, of_value("", "")).await) == [("pay", 2, 0)]
+    })
+    .await;
+    let of_rule = query("pay", proto::TopKind::Denied);
+    for all in [found(&client, of_value("", "")).await, found(&client, of_rule).await] {
+        let key = all.keys[0].key.as_ref().expect("a key");
+        assert!(key.id.starts_with('#') && key.id.len() == 33, "{key:?}");
+        assert!(key.parts.is_empty(), "{key:?}");
+    }
+}
