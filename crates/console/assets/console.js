@@ -42,7 +42,16 @@ localize(document);
 // The element has new content.
 document.addEventListener("content", (event) => localize(event.target));
 
-// What was typed into a form with a name to keep it by stays in this tab until it is sent: it comes back after
+const visitor = document.querySelector(".visitor .foreign")?.textContent;
+const query = new URLSearchParams(location.search);
+const isSaved = query.has("made");
+if (isSaved) {
+  // A reload must not take what is typed from now on for what was saved.
+  for (const name of ["made", "done"]) query.delete(name);
+  history.replaceState(null, "", `?${query}`);
+}
+
+// What was typed into a form with a name to keep it by stays in this tab until it is saved: it comes back after
 // a session has ended, with what the page knew then, so that a change of others is noticed.
 function keep(form, name) {
   const isKept = ({ name, type }) => name && (type !== "hidden" || ["etag", "revision"].includes(name));
@@ -78,14 +87,6 @@ function keep(form, name) {
   });
 }
 
-const visitor = document.querySelector(".visitor .foreign")?.textContent;
-const query = new URLSearchParams(location.search);
-const isSaved = query.has("made");
-if (isSaved) {
-  // A reload must not take what is typed from now on for what was saved.
-  for (const name of ["made", "done"]) query.delete(name);
-  history.replaceState(null, "", `?${query}`);
-}
 for (const form of document.querySelectorAll("form[data-keep], [data-keep] form")) {
   keep(form, `rlaas ${form.closest("[data-keep]").dataset.keep} ${visitor}`);
 }

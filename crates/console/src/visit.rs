@@ -70,7 +70,8 @@ pub struct StoreInfo {
     pub kind: &'static str,
     /// Whether it does not answer.
     pub is_away: bool,
-    /// Whether its projects are not those that an instance knows, so that nobody may change them.
+    /// Whether its catalogue of projects conflicts with that of an instance: projects and rules can't be
+    /// changed.
     pub has_conflict: bool,
 }
 

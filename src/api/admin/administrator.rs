@@ -90,7 +90,7 @@ impl Administrator {
         Self { limiter, shared: Arc::new(shared) }
     }
 
-    /// Returns `true` while the projects of the store are not those that an instance knows.
+    /// Returns `true` while the catalogue of the store conflicts with that of an instance.
     pub fn has_catalogue_conflict(&self) -> bool {
         self.shared.metrics.catalogue_conflict.get() != 0
     }

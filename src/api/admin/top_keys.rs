@@ -21,7 +21,7 @@ use crate::rule_messages::mode;
 use crate::rules::{Mode, Part, RuleSet, Unmatched};
 use crate::telemetry::top_keys::{
     BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
-    Window,
+    Window, is_hash,
 };
 
 /// Keys of an answer to a request that does not say how many.
@@ -253,13 +253,12 @@ fn limits(request: &proto::TopKeysRequest) -> Result<(TopKind, Window, usize), S
     Ok((kind, window, max_keys))
 }
 
-/// Returns a key that was counted, and the mode of its rule for it. A long one has `#` and 32 digits in place
-/// of its id, which are the id of another key: of that one nothing is told.
+/// Returns a key that was counted, and the mode of its rule for it. Of a long key its hash alone is known,
+/// which could be the id of another key: it has no parts and no mode.
 fn key(rules: &RuleSet, rule: &str, id: &str, view: &KeyView) -> (proto::KeyRef, RuleMode) {
-    let digits = id.strip_prefix('#').filter(|digits| digits.len() == 32);
-    let is_cut = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
-    let selected = rules.select(&selector).ok().filter(|_| !is_cut).and_then(|mut keys| keys.pop());
+    let selected =
+        rules.select(&selector).ok().filter(|_| !is_hash(id)).and_then(|mut keys| keys.pop());
     let mode = selected.as_ref().map_or(RuleMode::Unspecified, |key| mode(key.hit.mode));
     (view.key(selected.map(|key| key.parts).unwrap_or_default(), id), mode)
 }

@@ -22,6 +22,12 @@ pub const MAX_KEY: usize = 256;
 /// Bytes of the hash of a long key: 128 bits.
 const HASH_BYTES: usize = 16;
 
+/// Returns `true` for the hash by which a long key is counted.
+pub fn is_hash(key: &str) -> bool {
+    let digits = key.strip_prefix('#').filter(|digits| digits.len() == 2 * HASH_BYTES);
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// A decision on a key of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -22,7 +22,7 @@ mod sketch;
 mod sliding;
 mod summary;
 
-pub use batch::{MAX_KEY, Usage};
+pub use batch::{MAX_KEY, Usage, is_hash};
 pub use busiest::{BusiestKeys, FoundKey};
 pub use recorder::{MAX_BYTES, MAX_RULES};
 pub use sliding::Window;

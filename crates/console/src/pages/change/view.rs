@@ -48,7 +48,7 @@ impl ChangePage {
         self.frame.page(&format!("Change {what}: {of}"), &content)
     }
 
-    /// Returns `true` for more rules than a page has room for.
+    /// Returns `true` if the project has more rules than are edited as one text.
     fn is_too_long(&self) -> bool {
         let of_run_time = self.rules.iter().filter(|rule| is_of_run_time(rule));
         let is_new = matches!(self.result, ChangeResult::None);

@@ -74,8 +74,8 @@ impl KeyPage {
     }
 }
 
-/// Shows a list with its name, its label and the words for all. Of more than there is room for it has the
-/// first ones, and the chosen one: links of other pages lead to the others.
+/// Shows a list box, given by its name, its label and the text of its empty option. Of more than 200 options
+/// it has the first 200 and the chosen one: links of other pages lead to the others.
 fn choice((name, label, all): (&str, &str, &str), options: &[String], chosen: &str) -> Markup {
     let listed = &options[..options.len().min(MAX_LISTED)];
     let is_alone = !chosen.is_empty() && !listed.iter().any(|option| option == chosen);

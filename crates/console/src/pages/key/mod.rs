@@ -70,19 +70,18 @@ async fn page(
         None if is_given(&search) => Some(find(visitor, asked).await),
         None => None,
     };
-    let mut of_request = asked(visitor, &search);
+    let mut asked = with_own_project(visitor, &search);
     // Of an id alone the key that was refused says more than a request without a resource.
     let others = REQUEST_FIELDS[1..].iter().chain(&["rule", "id"]);
     let (lately, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
         let (lately, choices) = tokio::join!(lately, choices);
         let known = lately.as_ref().and_then(|lately| lately.as_ref().ok());
         let worst = known.and_then(|lately| lately.worst(visitor));
-        of_request = worst.map_or(of_request, |key| key.with("user_id", search.get("user_id")));
-        (lately, choices, find_of(&of_request).await)
+        asked = worst.map_or(asked, |key| key.with("user_id", search.get("user_id")));
+        (lately, choices, find_of(&asked).await)
     } else {
-        tokio::join!(lately, choices, find_of(&of_request))
+        tokio::join!(lately, choices, find_of(&asked))
     };
-    let asked = of_request;
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
         (None, Some(Err(error))) => error.status,
@@ -101,7 +100,7 @@ fn is_given(search: &FormFields) -> bool {
 
 /// Returns the search with the project of its request: without a choice the unnamed one, or else a project
 /// of the visitor.
-fn asked(visitor: &Visitor, search: &FormFields) -> FormFields {
+fn with_own_project(visitor: &Visitor, search: &FormFields) -> FormFields {
     let own = visitor.first_project().filter(|_| !visitor.sees_instances());
     match own {
         Some(own) if search.get("project").is_empty() => search.clone().with("project", &own),

@@ -100,19 +100,18 @@ fn link(visitor: &Visitor, top: &TopKey) -> Option<Link> {
 
 /// Returns a refusal as the script shows it: when, the key, its link, the rule and the project.
 pub(crate) fn refusal(visitor: &Visitor, event: DecisionEvent) -> Value {
-    let rule = event.verdict.unwrap_or_default().rule;
-    let (project_id, key) = (event.project_id, event.key);
+    let DecisionEvent { key, project_id, verdict, decided_at, .. } = event;
+    let rule = verdict.unwrap_or_default().rule;
     let top = TopKey { key, project_id, rule, ..TopKey::default() };
     let link = link(visitor, &top);
-    let TopKey { key, project_id, rule, .. } = top;
-    let key = key.unwrap_or_default();
+    let key = top.key.unwrap_or_default();
     let part =
         |part: &KeyPart| format!("{} = {}", part.name, part.value.as_deref().unwrap_or("none"));
     let parts: Vec<_> = key.parts.iter().map(part).collect();
     let text = if parts.is_empty() { key.id } else { parts.join(", ") };
-    let at = event.decided_at.map(|at| at.to_string());
+    let at = decided_at.map(|at| at.to_string());
     let link = link.as_ref().map(Link::as_str);
-    json!([at, visible(&text), link, visible(&rule), visible(&project_id)])
+    json!([at, visible(&text), link, visible(&top.rule), visible(&top.project_id)])
 }
 
 impl NowPage {
