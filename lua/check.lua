@@ -76,8 +76,8 @@
 --      end+4 purpose      integer: 0 decide, 1 confirm, 2 undo
 --      end+5 ttl          integer, µs: time for which the reply is remembered
 -- or for a request for a reservation
---      end+1 number   16 bytes: of the reservation
---      end+2 use      integer: 0 reserve, 1 extend, 2 settle, 3 also charges what has ended
+--      end+1 use      integer: 0 reserve, 1 extend, 2 settle, 3 also charges what has ended
+--      end+2 number   16 bytes: of the reservation
 --      end+3 time     integer, µs: to hold units, or to remember the settlement; -1 leaves the end as it is
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
@@ -105,6 +105,10 @@
 -- Most values in one call of `pack`: Lua's stack, which holds them twice, is small.
 local VALUES_PER_PACK = 3000
 
+-- Added to the action of a hit that is overridable, that keeps its limits, whose rule holds, and whose window
+-- is that of a calendar.
+local CONTROLLED, KEEPS_LIMITS, HOLDS, CALENDAR = 16, 32, 64, 128
+
 time = clock()
 local reply = { NONCE, time }
 local length = #reply
@@ -130,20 +134,28 @@ local function parse(values)
     local debt = max(hit.max_debt, 0)
     hit.least, hit.max_in_use = 0 - debt, hit.shared_burst + debt
     at = at + HIT_FIELDS
-    --@calendar
-    if hit.action >= 128 then
-      hit.action, hit.starts_at, hit.ends_at = hit.action - 128, values[at + 1], values[at + 2]
+    if hit.action >= CALENDAR then
+      hit.action, hit.starts_at, hit.ends_at = hit.action - CALENDAR, values[at + 1], values[at + 2]
       at = at + 2
     end
-    --@end
-    --@hold
-    if hit.action >= HOLDS then at = parse_holds(hit, values, at) end
-    --@end
-    --@change
-    if hit.action >= KEEPS_LIMITS then at = parse_policy(hit, values, at) end
+    --@full
+    if hit.action >= HOLDS then
+      if not holds then define('holds') end
+      hit.action = hit.action - HOLDS
+      at = holds.parse(hit, values, at)
+    end
+    if hit.action >= KEEPS_LIMITS then
+      if not on_change then define('on_change') end
+      hit.action = hit.action - KEEPS_LIMITS
+      at = on_change.parse(hit, values, at)
+    end
     --@end
     --@control
-    if hit.action >= CONTROLLED then at = parse_control(hit, values, at) end
+    if hit.action >= CONTROLLED then
+      if not control then define('control') end
+      hit.action = hit.action - CONTROLLED
+      at = control.parse(hit, values, at)
+    end
     --@end
     if hit.action == REFUND then
       --@refund hit.FIELD = values[at + POSITION]
@@ -151,9 +163,15 @@ local function parse(values)
       at = at + REFUND_FIELDS
     end
   end
-  if parse_once then parse_once(values, at) end
-  --@hold
-  parse_reservation(values, at)
+  --@full
+  once, reservation = nil, nil
+  local first = type(values[at + 1])
+  if first == 'string' then
+    if not idempotency then define('idempotency') end
+    idempotency.parse(values, at)
+  elseif first == 'number' then
+    holds.parse_reservation(values, at)
+  end
   --@end
 end
 
@@ -178,24 +196,22 @@ local function assign_keys()
       next_key = next_key + 1
     end
     --@end
-    --@change
+    --@full
     if hit.policy then
       hit.history_key = KEYS[next_key]
       next_key = next_key + 1
     end
-    --@end
-    --@hold
     if hit.max_holds then
       hit.ends_key, hit.units_key = KEYS[next_key], KEYS[next_key + 1]
       next_key = next_key + 2
     end
     --@end
   end
+  --@full
   if once then
     once.key = KEYS[next_key]
     next_key = next_key + 1
   end
-  --@hold
   if reservation then
     reservation.key = KEYS[next_key]
     next_key = next_key + 1
@@ -212,7 +228,7 @@ end
 function append_hits(list, length)
   for i = 1, count do
     local decision, frozen_for = hits[i].decision, hits[i].frozen_for
-    --@hold
+    --@full
     local first = length
     --@end
     list[length + 1] = decision.outcome
@@ -225,12 +241,12 @@ function append_hits(list, length)
     list[length + 8] = hits[i].counted
     length = length + 8
     --@control
-    if hits[i].control then length = append_record(hits[i], list, length) end
+    if hits[i].control then length = control.append(hits[i], list, length) end
     --@end
-    --@hold
+    --@full
     if hits[i].holds then
       if not hits[i].fixed then list[first + 3] = list[first + 3] - hits[i].holds.held end
-      length = append_holds(hits[i], list, length)
+      length = holds.append(hits[i], list, length)
     end
     --@end
   end
@@ -251,12 +267,12 @@ local function append_reply()
       reply[length + 1], reply[length + 2] = hits[i].count, max(hits[i].ttl, 1)
       length = length + 2
       --@control
-      if hits[i].control then length = append_record(hits[i], reply, length) end
+      if hits[i].control then length = control.append(hits[i], reply, length) end
       --@end
     end
     return
   end
-  --@hold
+  --@full
   if reservation and reservation.gone then
     length = length + 1
     reply[length] = 9
@@ -271,8 +287,8 @@ local function append_reply()
   --@end
   reply[length + 1] = 1
   length = append_hits(reply, length + 1)
-  --@hold
-  if reservation then length = append_reservation(reply, length) end
+  --@full
+  if reservation then length = holds.append_reservation(reply, length) end
   --@end
 end
 
@@ -282,10 +298,7 @@ for request = 3, #ARGV do
   local argument = ARGV[request]
   if argument ~= last_argument then parse({ cmsgpack.unpack(argument) }) end
   -- A request with a request id may change its hits.
-  last_argument = not once and argument
-  --@hold
-  last_argument = not reservation and last_argument
-  --@end
+  last_argument = not once and not reservation and argument
   assign_keys()
   wrote, has_taken_all = false, false
   local ok, result = pcall(execute, request)
@@ -295,7 +308,7 @@ for request = 3, #ARGV do
     length = length + 1
     reply[length] = 0
     if not ok then
-      if once then forget() end
+      if once then idempotency.forget() end
       if wrote then
         reply[length] = 2
         length = length + 1

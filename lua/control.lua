@@ -10,9 +10,6 @@
 -- The hash expires with its last part. Parts end by the clock that decides, and are dropped when the
 -- hash is written.
 
--- Added to the action of a hit that is overridable.
-local CONTROLLED = 16
-
 -- Actions that change overrides.
 local SET_OVERRIDE, CLEAR_OVERRIDE = 6, 7
 
@@ -21,12 +18,11 @@ local BAN, GRANT = 1, 2
 
 -- Reads the fields of a controlled hit, which follow its others. Returns the index of the last one.
 local function parse_control(hit, values, at)
-  hit.action = hit.action - CONTROLLED
   hit.rule, hit.most_units, hit.has_burst = values[at + 1], values[at + 2], values[at + 3] == 1
   hit.own_units, hit.own_burst, hit.own_debt = hit.units, hit.burst, hit.max_debt
   hit.own_shared_burst, hit.own_shared_units = hit.shared_burst, hit.shared_units
   hit.shows = hit.action == 0 or hit.action > REFUND
-  --@hold
+  --@full
   hit.shows = hit.shows and not (hit.use and hit.use > 0)
   --@end
   hit.control, hit.fixed, hit.shown, hit.counts, hit.is_unlimited = true, false, false, false, false
@@ -150,6 +146,11 @@ local function append_record(hit, reply, length)
   return length + 6
 end
 
+control = {
+  parse = parse_control, load = load_overrides, apply = apply_record, shows_count = shows_count,
+  show_count = show_count, append = append_record,
+}
+
 --@coupled
 
 -- Records of the request, by the key of their hash and the name of their rule.
@@ -264,3 +265,9 @@ local function save_all_overrides()
     end
   end
 end
+
+function control.begin()
+  records = {}
+end
+
+control.execute_alone, control.execute_all, control.save = control_alone, control_all, save_all_overrides

@@ -15,9 +15,7 @@ local reset_at
 -- to another window.
 local function load_all()
   local loaded = {}
-  --@hold
   local holds_by_key = {}
-  --@end
   reset_at = {}
   local function share(state)
     if state and not loaded[state.key] then loaded[state.key] = state end
@@ -29,9 +27,7 @@ local function load_all()
     local state = algorithm.load(hit, hit.now)
     if not state.key then return false end
     hit.state, hit.past = share(state), false
-    --@hold
-    load_holds(hit, holds_by_key)
-    --@end
+    if hit.max_holds then holds.load(hit, holds_by_key) end
     if hit.taken then
       hit.past = algorithm.load_past and share(algorithm.load_past(hit))
       reset_at[hit.record] = load_numbers(hit.record, '^reset (%d+)$')
@@ -50,9 +46,7 @@ local function report(hit, request)
   decide(hit, 1)
   with_current_numbers(hit)
   hit.counted = left - hit.decision.remaining
-  --@hold
-  left = left - held_of(hit)
-  --@end
+  if hit.holds then left = left - hit.holds.held end
   if hit.cost <= min(left, most) then
     hit.decision.outcome, hit.decision.retry_after = ALLOWED, 0
   elseif hit.decision.outcome == ALLOWED then
@@ -66,9 +60,7 @@ local function take_remaining(hit, request)
   decide(hit, hit.cost)
   take(hit, hit.cost, request)
   local rest = min(hit.decision.remaining, hit.algorithm.max_cost or hit.cost)
-  --@hold
-  rest = rest - held_of(hit)
-  --@end
+  if hit.holds then rest = rest - hit.holds.held end
   if hit.decision.outcome == ALLOWED or rest <= 0 then return end
   decide(hit, rest)
   take(hit, rest, request)
@@ -84,23 +76,17 @@ end
 -- Executes a refund, a credit or a reset.
 local function return_units(hit)
   local algorithm, state = hit.algorithm, hit.state
-  --@control
   if hit.control and not hit.counts and hit.action ~= RESET then return end
-  --@end
   if hit.action == RESET then
     algorithm.reset(state, hit)
-    --@hold
-    drop_holds(hit)
-    --@end
+    if hit.holds then holds.drop(hit) end
     reset_at[hit.record] = hit.now
   elseif hit.cost == 0 then
     return
   elseif hit.action == CREDIT then
     algorithm.credit(state, hit, hit.now, hit.cost)
-  --@change
-  elseif is_settled(hit) then
+  elseif hit.policy and on_change.is_settled(hit) then
     return
-  --@end
   elseif hit.taken.at > (reset_at[hit.record] or -1) then
     algorithm.refund(hit.past or state, hit, hit.now, hit.taken)
   end
@@ -113,7 +99,6 @@ local function execute_alone(hit, request)
     decide(hit, 0)
   elseif hit.cost == 0 then
     decide(hit, 0)
-  --@control
   elseif hit.fixed then
     local fixed = hit.fixed
     if hit.action == REPORT and (hit.counts or hit.own_units > 0) then
@@ -123,7 +108,6 @@ local function execute_alone(hit, request)
       hit.fixed = fixed
     end
     decide(hit, 0)
-  --@end
   elseif hit.action == REPORT then
     report(hit, request)
   elseif hit.action == TAKE then
@@ -136,18 +120,14 @@ end
 
 -- Returns true if the hit is that of a candidate whose rule an override replaces.
 local function is_left_out(hit)
-  --@control
   local of = hit.mode >= CANDIDATE and hits[hit.mode - CANDIDATE + 1]
   if of and of.control then return of.shown.ban > 0 or of.shown.grant > 0 end
-  --@end
   return false
 end
 
 -- Decides a hit for its cost plus the costs of the earlier takes from the same key.
 local function decide_sum(hit, sums)
-  --@hold
-  if hit.use == HOLD then return decide_hold(hit) end
-  --@end
+  if hit.use == HOLD then return holds.decide(hit) end
   local before = sums[hit.key] or 0
   hit.before = before
   decide(hit, before + hit.cost)
@@ -188,10 +168,10 @@ end
 
 -- Writes each state that has changed, then the records of resets.
 local function save_all()
-  --@hold
-  if reservation then save_settlement() end
-  for i = 1, count do save_holds(hits[i]) end
-  --@end
+  if reservation then holds.save_settlement() end
+  for i = 1, count do
+    if hits[i].holds then holds.save(hits[i]) end
+  end
   for i = 1, count do
     local hit = hits[i]
     save(hit.state, hit.algorithm)
@@ -204,54 +184,36 @@ local function save_all()
       wrote = true
     end
   end
-  --@control
-  save_all_overrides()
-  --@end
-  --@change
-  save_all_limits()
-  --@end
+  if control then control.save() end
+  if on_change then on_change.save() end
 end
 
 -- Executes a request. Returns false if its keys belong to another window.
 function execute_coupled(request)
   for i = 1, count do hits[i].counted = 0 end
-  if once and recall() then return true end
-  --@hold
-  if reservation and recall_settlement() then return true end
-  --@end
-  --@control
-  records = {}
-  --@end
-  --@change
-  histories = {}
-  --@end
+  if once and idempotency.recall() then return true end
+  if reservation and holds.recall() then return true end
+  if control then control.begin() end
+  if on_change then on_change.begin() end
   if not load_all() then return false end
   if coupling == 'each_alone' then
     for i = 1, count do
-      --@control
-      control_alone(hits[i])
-      --@end
-      --@change
-      adopt_limit(hits[i], request)
-      --@end
+      if hits[i].control then control.execute_alone(hits[i]) end
+      if hits[i].policy then on_change.adopt(hits[i], request) end
       execute_alone(hits[i], request)
     end
   else
-    --@control
-    control_all()
-    --@end
-    --@change
-    for i = 1, count do adopt_limit(hits[i], request) end
-    --@end
-    --@hold
-    if reservation then execute_reserved(request, all_or_nothing, report) else
-    --@end
-    all_or_nothing(request)
-    --@hold
+    if control then control.execute_all() end
+    for i = 1, count do
+      if hits[i].policy then on_change.adopt(hits[i], request) end
     end
-    --@end
+    if reservation then
+      holds.execute_reserved(request, all_or_nothing, report)
+    else
+      all_or_nothing(request)
+    end
   end
-  if once then remember() end
+  if once then idempotency.remember() end
   save_all()
   return true
 end

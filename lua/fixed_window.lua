@@ -12,6 +12,10 @@ local MAX_COUNT = 9007199254740000
 -- between two commands.
 local END_TOLERANCE = 1000000
 
+-- Most, in ms, that a counter outlives a window of a calendar: the window may end later in another zone, and
+-- for a clock that steps back.
+local GRACE = 93600000
+
 -- Returns true if the request is counted although it is denied: of cost 1, in a full window.
 local function is_attempt(limit, count, cost)
   return count >= limit.units and cost == 1 and limit.max_debt < 0
@@ -19,19 +23,24 @@ end
 
 -- Returns the key of the current window; nil if it is not among the declared ones.
 local function key_of(hit, now)
+  if hit.ends_at then return now >= hit.starts_at and now < hit.ends_at and hit.key or nil end
   local offset = (now - now % hit.window) / hit.window - hit.first_index
   if offset >= 0 and offset < hit.keys then return KEYS[hit.first_key + offset] end
 end
 
 -- Returns true if a counter that expires in `ttl_ms` is that of the window of `at`. A window of another
--- length may have had the same index: its counter expires too early.
+-- length may have had the same index: its counter expires too early. The key of a calendar's window has its
+-- first day.
 local function is_of(hit, at, ttl_ms)
+  if hit.ends_at then return true end
   local expires_at = floor_millis(time) * 1000 + ttl_ms * 1000
   return ttl_ms < 0 or expires_at + END_TOLERANCE >= at - at % hit.window + hit.window
 end
 
--- Returns the time to live of a counter that expires in `ttl_ms`, in µs.
+-- Returns the time to live of a counter that expires in `ttl_ms`, in µs. That of a calendar's window is the
+-- time to the end of the window.
 local function ttl_of(hit, ttl_ms)
+  if hit.ends_at then return hit.ends_at - floor_millis(hit.now) * 1000 end
   if ttl_ms < 0 then return hit.window end
   return (floor_millis(hit.now - hit.frozen_for) + ttl_ms - floor_millis(hit.now)) * 1000
 end
@@ -49,6 +58,7 @@ end
 local function none(hit, key)
   return {
     key = key, live = false, count = 0, ttl = hit.window, now = 0, window = 0, dirty = false,
+    ends_at = hit.ends_at,
   }
 end
 
@@ -60,7 +70,7 @@ local function load_key(hit, at, key)
   if not is_of(hit, at, ttl_ms) then return none(hit, key) end
   return {
     key = key, live = true, endless = ttl_ms < 0, count = count, stored = count,
-    ttl = ttl_of(hit, ttl_ms), now = 0, window = 0, dirty = false,
+    ttl = ttl_of(hit, ttl_ms), now = 0, window = 0, dirty = false, ends_at = hit.ends_at,
   }
 end
 
@@ -69,9 +79,9 @@ local function load(hit, now)
 end
 
 local function decide(state, limit, now, cost)
-  local window = limit.window
+  local window, ends_at = limit.window, limit.ends_at
   local available = max(limit.units - state.count, limit.least)
-  local until_end = window - now % window
+  local until_end = ends_at and ends_at - now or window - now % window
 
   local outcome = outcome_of(cost, available, limit.units)
   local taken = outcome == ALLOWED and cost or 0
@@ -82,7 +92,7 @@ local function decide(state, limit, now, cost)
     remaining = available - taken,
     retry_after = until_end,
     reset_after = until_end,
-    ttl = max(state.ttl, 1),
+    ttl = ends_at and ends_at - floor_millis(now) * 1000 or max(state.ttl, 1),
     delay = 0,
   }
 end
@@ -106,6 +116,7 @@ local function save(state)
     redis.call('INCRBY', state.key, integer(state.count - state.stored))
   else
     local expires_at_ms = floor_millis(state.now) + state.window / 1000
+    if state.ends_at then expires_at_ms = state.ends_at / 1000 + GRACE end
     redis.call('SET', state.key, integer(state.count), 'PXAT', integer(expires_at_ms))
   end
 end
@@ -150,58 +161,6 @@ local function take_all()
   return true
 end
 
---@calendar
--- Windows of a calendar: from hit.starts_at to hit.ends_at. The key has the first day of the window, so that a
--- count of another one is never met. It outlives its window, which may end later in another zone, and for a
--- clock that steps back.
-local GRACE = 93600000
-local of_length = {
-  key_of = key_of, is_of = is_of, load_key = load_key, decide = decide, save = save,
-  find_counter = find_counter,
-}
-
--- Returns the time from `now` to the end of a calendar's window, as the time to live of a counter.
-local function until_end_of(hit, now)
-  return hit.ends_at - floor_millis(now) * 1000
-end
-
-function key_of(hit, now)
-  if not hit.ends_at then return of_length.key_of(hit, now) end
-  if now >= hit.starts_at and now < hit.ends_at then return KEYS[hit.first_key] end
-end
-
-function is_of(hit, at, ttl_ms)
-  return hit.ends_at or of_length.is_of(hit, at, ttl_ms)
-end
-
-function load_key(hit, at, key)
-  local state = of_length.load_key(hit, at, key)
-  state.ends_at = hit.ends_at
-  return state
-end
-
-function decide(state, limit, now, cost)
-  local decision = of_length.decide(state, limit, now, cost)
-  if limit.ends_at then
-    decision.retry_after, decision.reset_after = limit.ends_at - now, limit.ends_at - now
-    decision.ttl = until_end_of(limit, now)
-  end
-  return decision
-end
-
-function save(state)
-  local key, is_new = state.key, not state.live or state.endless
-  if not state.ends_at or not is_new or state.count <= 0 then return of_length.save(state) end
-  redis.call('SET', key, integer(state.count), 'PXAT', integer(state.ends_at / 1000 + GRACE))
-end
-
-function find_counter(hit)
-  if not of_length.find_counter(hit) then return false end
-  if hit.ends_at then hit.ttl = until_end_of(hit, hit.now) end
-  return true
-end
---@end
-
 algorithms.fixed_window = {
   load = load, decide = decide, commit = commit, save = save, take_all = take_all,
   max_count = MAX_COUNT,
@@ -241,13 +200,12 @@ local window = algorithms.fixed_window
 window.refund, window.charge, window.reset, window.credit = refund, charge, reset, credit
 window.convert = convert
 
---@hold
 -- Returns the state at a later time: that of another window is none.
 function window.later(state, hit, at)
-  if at - at % hit.window == hit.now - hit.now % hit.window then return state end
-  return none(hit, state.key)
+  local is_same = at - at % hit.window == hit.now - hit.now % hit.window
+  if hit.ends_at then is_same = at < hit.ends_at end
+  return is_same and state or none(hit, state.key)
 end
---@end
 
 -- Returns the state of the current window of another length, which is not declared: see
 -- on_change.lua.
@@ -257,26 +215,12 @@ function window.count_before(history, from, now)
 end
 
 -- Loads the state of the window in which the units of a refund were taken, if it is not the current
--- one.
+-- one. The counter of a calendar's past window has ended with it.
 function window.load_past(hit)
   local at, window_now = hit.taken.at, hit.now - hit.now % hit.window
-  if at - at % hit.window ~= window_now then return load_key(hit, hit.taken.at, hit.taken_key) end
-end
-
---@calendar
-if window.later then
-  local later = window.later
-  function window.later(state, hit, at)
-    if not hit.ends_at then return later(state, hit, at) end
-    return at < hit.ends_at and state or none(hit, state.key)
+  if hit.ends_at then
+    if at < hit.starts_at or at >= hit.ends_at then return none(hit, hit.taken_key) end
+  elseif at - at % hit.window ~= window_now then
+    return load_key(hit, at, hit.taken_key)
   end
 end
-
-local load_past = window.load_past
-function window.load_past(hit)
-  if not hit.ends_at then return load_past(hit) end
-  -- The counter of a past window has ended with it.
-  local at = hit.taken.at
-  if at < hit.starts_at or at >= hit.ends_at then return none(hit, hit.taken_key) end
-end
---@end

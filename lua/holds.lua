@@ -10,9 +10,6 @@
 --
 -- What has ended is removed when a script writes.
 
--- Added to the action of a hit whose rule holds.
-local HOLDS = 64
-
 -- What a request does with it. 2 is to settle, 3 also charges hits whose holds have ended.
 local RESERVE, EXTEND, COUNT_ENDED = 0, 1, 3
 
@@ -22,22 +19,18 @@ local TRIED_ENDS = 16
 -- Most arguments of a command: Lua's stack, which holds them, is small.
 local PIECE = 1000
 
--- The reservation of the current request.
-local reservation
-
 -- Reads the fields of a hit whose rule holds, which follow its others. Returns the index of the last one.
 local function parse_holds(hit, values, at)
-  hit.action = hit.action - HOLDS
   hit.max_holds, hit.use, hit.rule_name = values[at + 1], values[at + 2], values[at + 3]
   return at + 3
 end
 
 -- Reads the reservation from the values of a request.
 local function parse_reservation(values, at)
-  reservation = not parse_once and values[at + 1] and {
-    number = values[at + 1], use = values[at + 2], time = values[at + 3],
+  reservation = {
+    use = values[at + 1], number = values[at + 2], time = values[at + 3],
     key = false, ends_at = false, held = false, gone = false, settled = false, replayed = false,
-  } or nil
+  }
 end
 
 -- Calls `each` with pieces of a list, for commands.
@@ -47,7 +40,6 @@ end
 
 -- Loads the holds of a hit's key, which the hits of one key share.
 local function load_holds(hit, holds_by_key)
-  if not hit.max_holds then return end
   local key, units_key = hit.ends_key, hit.units_key
   hit.holds = holds_by_key[key]
   if hit.holds then return end
@@ -69,11 +61,6 @@ local function load_holds(hit, holds_by_key)
     holds.own = tonumber(read('HGET', units_key, reservation.number) or 0) or 0
     holds.own_end = own_end
   end
-end
-
--- Returns the units of a hit's key that are held.
-local function held_of(hit)
-  return hit.holds and hit.holds.held or 0
 end
 
 -- Returns the numbers and ends of the first holds that have not ended.
@@ -98,10 +85,8 @@ local function wait_beside_holds(hit, cost)
     local later = max(ends_at, hit.now)
     local decision = decide_later(hit, later, cost + rest)
     if decision.outcome == IMPOSSIBLE then return end
-    --@calendar
     -- The end of a later window is not known here.
     if decision.outcome == DENIED and hit.ends_at and later >= hit.ends_at then return end
-    --@end
     local waited = later - hit.now
     if decision.outcome == DENIED then waited = waited + decision.retry_after end
     wait = min(wait or waited, waited)
@@ -121,7 +106,7 @@ end
 
 -- Leaves what is held to those who hold it. The numbers of the decision are those of the state alone;
 -- `append_hits` takes off what is held.
-function decide_beside_holds(hit, cost)
+local function decide_beside_holds(hit, cost)
   local own, holds = hit.decision, hit.holds
   if holds.count <= 0 then return end
   local beside = decide_later(hit, hit.now, cost + holds.held)
@@ -153,7 +138,7 @@ local function decide_hold(hit)
 end
 
 -- Holds the units of a hit if they are allowed and the request is not refused.
-function apply_hold(hit, refused)
+local function apply_hold(hit, refused)
   local holds = hit.holds
   local is_allowed = hit.decision.outcome == ALLOWED
   -- In shadow mode a hold is renewed even where no units are added.
@@ -265,7 +250,7 @@ end
 -- Writes the holds of a hit's key, and their time to live.
 local function save_holds(hit)
   local holds = hit.holds
-  if not holds or not holds.changed then return end
+  if not holds.changed then return end
   holds.changed = false
   local key, units_key = hit.ends_key, hit.units_key
   wrote = true
@@ -296,7 +281,7 @@ end
 -- Ends all holds of a hit's key.
 local function drop_holds(hit)
   local holds = hit.holds
-  if holds then holds.held, holds.count, holds.own_end, holds.changed = 0, 0, false, true end
+  holds.held, holds.count, holds.own_end, holds.changed = 0, 0, false, true
 end
 
 -- Appends the holds of a hit to the reply. Returns its new length.
@@ -326,3 +311,10 @@ local function append_reservation(list, length)
   list[length + 2] = reservation.ends_at
   return length + 2
 end
+
+holds = {
+  parse = parse_holds, parse_reservation = parse_reservation, load = load_holds,
+  decide_beside = decide_beside_holds, decide = decide_hold, apply = apply_hold, drop = drop_holds,
+  execute_reserved = execute_reserved, recall = recall_settlement, save_settlement = save_settlement,
+  save = save_holds, append = append_holds, append_reservation = append_reservation,
+}

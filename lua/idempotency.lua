@@ -27,12 +27,12 @@ local CONFIRM, UNDO = 1, 2
 local REPLAYED, OTHER_REQUEST, TOO_MANY_REPLAYS, OTHER_RULES = 3, 4, 5, 6
 
 -- Reads the request id from the values of a request: see check.lua.
-function parse_once(values, at)
-  once = values[at + 1] and {
+local function parse_once(values, at)
+  once = {
     fingerprint = values[at + 1], hits = values[at + 2], call = values[at + 3],
     purpose = values[at + 4], ttl = values[at + 5],
     key = false, answer = false, is_written = false, is_last = false,
-  } or nil
+  }
 end
 
 -- Returns the values of the record; nil if there is none, or it has no effect any more.
@@ -96,7 +96,7 @@ local function repeat_reply(values)
 end
 
 -- Returns true if the record answers the request: `once.answer` then has the values of the reply.
-function recall()
+local function recall()
   once.answer, once.is_written, once.is_last = false, false, false
   local values = load_record()
   if once.purpose == UNDO then
@@ -110,7 +110,7 @@ end
 
 -- Remembers the reply if units were taken; after an undo removes the record. Called before the states
 -- are written.
-function remember()
+local function remember()
   if once.purpose == UNDO then
     if once.is_last then
       redis.call('DEL', once.key)
@@ -132,8 +132,10 @@ function remember()
 end
 
 -- Removes the record of a request whose states could not be written.
-function forget()
+local function forget()
   if once.is_written and not once.answer and once.purpose ~= UNDO then
     redis.pcall('DEL', once.key)
   end
 end
+
+idempotency = { parse = parse_once, recall = recall, remember = remember, forget = forget }

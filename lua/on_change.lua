@@ -15,9 +15,6 @@
 --       ends           µs: time from which the limit is forgotten. 0 for the first one, and for that of
 --                      the revision, if a hit of an older revision has counted since.
 
--- Added to the action of a hit that keeps its limits.
-local KEEPS_LIMITS = 32
-
 local FORMAT, HEADER, LIMIT_FIELDS, MAX_LIMITS = 1, 5, 4, 4
 
 -- Policies: the units in use after a change.
@@ -28,7 +25,6 @@ local histories
 
 -- Reads the field of a hit that keeps its limits. Returns its index.
 local function parse_policy(hit, values, at)
-  hit.action = hit.action - KEEPS_LIMITS
   hit.policy, hit.revision, hit.history_key = values[at + 1], values[at + 2], false
   return at + 2
 end
@@ -61,16 +57,12 @@ local function decides_by_rule(hit)
   return not hit.control or hit.shown.ban == 0 and hit.shown.grant == 0
 end
 
---@hold
 -- What a hit does with a reservation: it settles.
 local SETTLES = 2
---@end
 
 -- Returns true if the action of a hit may store a state. Twin of `Action::counts`.
 local function counts(hit)
-  --@hold
   if hit.use == SETTLES then return true end
-  --@end
   return hit.action == RESET or hit.action > 0 and hit.cost > 0
 end
 
@@ -284,3 +276,11 @@ local function save_all_limits()
     if decides_by_rule(hit) and counts(hit) then save_limits(hit) end
   end
 end
+
+local function begin()
+  histories = {}
+end
+
+on_change = {
+  parse = parse_policy, begin = begin, adopt = adopt_limit, is_settled = is_settled, save = save_all_limits,
+}

@@ -8,12 +8,9 @@
 -- Modes of hits.
 local SHADOW, ENFORCED, QUOTA, SHADOW_QUOTA = 0, 1, 2, 3
 
---@hold
+--@full
 -- What a hit does with a reservation: it holds units.
 local HOLD = 1
-
--- Defined in holds.lua.
-local decide_beside_holds, apply_hold
 --@end
 
 -- Decides on `cost` units.
@@ -21,13 +18,13 @@ local function decide(hit, cost)
   --@control
   if hit.fixed then
     hit.decision = hit.fixed
-    if shows_count(hit) then show_count(hit, hit.state) end
+    if control.shows_count(hit) then control.show_count(hit, hit.state) end
     return
   end
   --@end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, cost)
-  --@hold
-  if hit.holds then decide_beside_holds(hit, cost) end
+  --@full
+  if hit.holds then holds.decide_beside(hit, cost) end
   --@end
 end
 
@@ -70,8 +67,8 @@ end
 -- Takes the cost if the decision allows it and the request is not refused. A denial is committed too,
 -- because it may change the state.
 local function apply(hit, refused, request)
-  --@hold
-  if hit.use == HOLD then return apply_hold(hit, refused) end
+  --@full
+  if hit.use == HOLD then return holds.apply(hit, refused) end
   --@end
   --@control
   if hit.fixed then return end
@@ -103,7 +100,7 @@ local function execute_plain(request)
     hit.counted, hit.state = 0, false
     --@control
     if hit.control then
-      apply_record(hit, load_overrides(hit))
+      control.apply(hit, control.load(hit))
       if hit.fixed or hit.shown.grant > 0 then take_all = nil end
     end
     --@end

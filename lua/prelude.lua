@@ -1,10 +1,15 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file and, in a function around them, the algorithms that it needs, control.lua,
--- on_change.lua, plain.lua, coupled.lua, idempotency.lua and check.lua. Redis creates all functions of a
--- script on each call. So a script for plain requests alone leaves out coupled.lua, and the part of each
--- other file below a line `--@coupled`. Only scripts for requests with a request id have idempotency.lua.
+-- A script consists of this file and, in a function, the other files, of one algorithm or of all. Redis
+-- creates all functions of a script on each call, so there are three kinds of scripts:
+--   lean              plain.lua and check.lua, for plain requests; of each file the part above a line
+--                     `--@coupled`, without the lines from `--@control` or `--@full` to `--@end`
+--   lean, overrides   as lean, with control.lua and the lines from `--@control`
+--   full              everything
+-- control.lua, on_change.lua, holds.lua and idempotency.lua are in one function, `define`, which check.lua
+-- calls for the first request that needs one of them. The algorithms of a script for all are in functions,
+-- too: see `definitions`.
 --
 -- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 
@@ -56,10 +61,12 @@ local time
 -- Executes requests that are not plain. Defined in coupled.lua.
 local execute_coupled
 
--- The request id of the current request; nil if it has none, as always without idempotency.lua, which
--- defines these functions.
-local once
-local parse_once, recall, remember, forget
+-- The functions of control.lua, on_change.lua, holds.lua and idempotency.lua for other files; nil before the
+-- first request that needs the file.
+local control, on_change, holds, idempotency
+
+-- The request id and the reservation of the current request; nil if it has none.
+local once, reservation
 
 -- Appends the values of all hits to a list of this length, and returns its new length. Defined in
 -- check.lua.

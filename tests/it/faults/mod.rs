@@ -24,6 +24,7 @@ mod reload;
 mod reservations;
 mod restarts;
 mod rollout;
+mod scripts;
 mod sentinel;
 mod slots;
 mod tls;

@@ -184,6 +184,7 @@ impl Limiter {
         deny_cache: Option<DenyCache>,
         observer: Arc<dyn Observer>,
     ) -> Self {
+        store.prepare(&rules);
         let settings = MemorySettings::default();
         let fallback = MemoryStore::new(settings, Clock::default(), Arc::clone(&observer));
         let shared = Shared {

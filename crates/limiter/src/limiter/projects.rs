@@ -99,6 +99,7 @@ impl Limiter {
         // Each revision of any project is another number, so that nothing is left in caches of a
         // project that was removed.
         *last += 1;
+        self.store.prepare(&rules);
         let snapshot = Snapshot::of_project(rules, *last, &*self.shared.observer);
         self.shared.projects.set(project, Some(Arc::new(snapshot)));
         *last

@@ -139,6 +139,7 @@ impl Limiter {
     }
 
     pub(super) fn put_in_force(&self, rules: RuleSet, revision: u64) {
+        self.store.prepare(&rules);
         self.shared.snapshot.store(Arc::new(Snapshot::new(
             rules,
             revision,

@@ -37,7 +37,8 @@ pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
 };
 pub use crate::rules::Coupling;
-use crate::rules::Key;
+use crate::rules::descriptors::DescriptorRule;
+use crate::rules::{Key, Rule, RuleSet};
 
 /// A store of state. Clones share the state.
 #[derive(Clone, Debug)]
@@ -129,6 +130,20 @@ impl Store {
             #[cfg(feature = "redis")]
             Self::Redis(store) => store.list_overrides(cursor, count, deadline).await,
             Self::Custom(store) => store.list_overrides(cursor, count, deadline).await,
+        }
+    }
+
+    /// Prepares for rules that are put in force. Redis loads the scripts that they can need ahead of the first
+    /// request.
+    pub(crate) fn prepare(&self, rules: &RuleSet) {
+        match self {
+            Self::Memory(_) | Self::Custom(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => {
+                let flat = rules.iter().map(Rule::info);
+                let all = flat.chain(rules.descriptors().every().map(DescriptorRule::info));
+                store.prepare(all.map(|rule| (rule.algorithm, rule.overridable)));
+            }
         }
     }
 

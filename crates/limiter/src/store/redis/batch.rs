@@ -13,25 +13,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{
-    Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, pipe,
-};
+use deadpool_redis::redis::{Cmd, RedisResult, Value, pipe};
 use quanta::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use super::codec::call::{ScriptCall, ScriptResult};
 use super::codec::call_error::CallError;
 use super::codec::request::ScriptRequest;
-use super::codec::scripts::script_for;
+use super::codec::scripts::{ScriptId, ScriptSet};
 use super::connection::connector::{Connector, ManagedConnection};
 use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use super::in_flight::{InFlight, InFlightWork, MAX_BATCH_WORK};
+use super::loaded_scripts::LoadedScripts;
 use crate::clock::Deadline;
 use crate::store::StoreError;
 
-/// Nonces and timeout, which all calls share.
+/// Nonces, timeout and scripts, which all calls share.
 #[derive(Debug)]
 pub(crate) struct CallContext {
     /// Number of this instance. With the number of the call it makes a nonce that is unique among
@@ -40,6 +39,8 @@ pub(crate) struct CallContext {
     calls: AtomicU64,
     /// Store timeout: of a batch, from the time that its first request has waited since.
     pub(super) timeout: Duration,
+    /// The scripts that rules need.
+    pub(super) scripts: watch::Sender<ScriptSet>,
 }
 
 /// Slot of a request, within a server.
@@ -95,27 +96,29 @@ struct Group {
 }
 
 impl Waiter {
-    /// Returns what the requests of one call have in common. Requests with a request id, with
-    /// overridable hits, and by rules that hold, are apart: a user without permission for their records
-    /// must not fail the others.
-    fn call_key(&self) -> (SlotTarget, [bool; 3]) {
-        (self.target, needs(&self.request))
+    fn call_key(&self) -> CallKey {
+        call_key(self.target, &self.request)
     }
 }
 
 impl Group {
-    fn call_key(&self) -> (SlotTarget, [bool; 3]) {
-        (self.target, needs(&self.call.requests[0]))
+    fn call_key(&self) -> CallKey {
+        call_key(self.target, &self.call.requests[0])
     }
 }
 
-fn needs(request: &ScriptRequest) -> [bool; 3] {
-    [request.purpose.is_some(), !request.overridable.is_empty(), request.holds()]
+/// What the requests of one call have in common. Requests with a request id, with overridable hits, and by
+/// rules that hold, are apart: a user without permission for their records must not fail the others.
+type CallKey = (SlotTarget, usize, bool, [bool; 3]);
+
+fn call_key(target: SlotTarget, request: &ScriptRequest) -> CallKey {
+    let needs = [request.purpose.is_some(), !request.overridable.is_empty(), request.holds()];
+    (target, request.form.script.index(), request.form.by_text, needs)
 }
 
 impl CallContext {
     pub(crate) fn new(instance: u64, timeout: Duration) -> Self {
-        Self { instance, calls: AtomicU64::new(0), timeout }
+        Self { instance, calls: AtomicU64::new(0), timeout, scripts: watch::Sender::default() }
     }
 
     fn nonce(&self) -> String {
@@ -138,6 +141,15 @@ impl Batcher {
     /// Opens the connection ahead of the first call.
     pub(crate) async fn connect(&self) {
         let _unreachable = self.pool.get().await;
+    }
+
+    /// Loads a script on the connection of this batcher.
+    pub(crate) async fn load(&self, id: ScriptId, loaded: &LoadedScripts) {
+        if let Ok(managed) = self.pool.get().await {
+            // The connection returns to the pool at once.
+            let managed = ManagedConnection::clone(&managed);
+            loaded.load(id, managed).await;
+        }
     }
 
     /// Sends a request in a batch with others, and waits for its result until the deadline, or the
@@ -208,27 +220,15 @@ impl Batcher {
         groups
     }
 
-    /// Calls the scripts by their hashes, and those that are unknown to Redis once more by their
-    /// texts. Returns one reply for each group.
+    /// Calls the scripts. Returns one reply for each group.
     async fn call(
         &self,
         managed: &mut ManagedConnection,
         groups: &[Group],
     ) -> Vec<Result<Value, CallError>> {
         let ManagedConnection { connection, address, .. } = managed;
-        let script = |group: &Group| script_for(&group.call.requests);
-        let by_hash = |group: &Group| (group.target.asking, group.call.by_hash(script(group)));
-        let by_text = |group: &Group| (group.target.asking, group.call.by_text(script(group)));
-        let mut replies = query(connection, groups.iter().map(by_hash).collect()).await;
-        let is_unknown = |index: &usize| replies[*index].as_ref().is_err_and(is_unknown_script);
-        let unknown: Vec<usize> = (0..groups.len()).filter(is_unknown).collect();
-        if !unknown.is_empty() {
-            let again = unknown.iter().map(|index| by_text(&groups[*index])).collect();
-            for (index, reply) in unknown.into_iter().zip(query(connection, again).await) {
-                replies[index] = reply;
-            }
-        }
-        let replies = replies.into_iter();
+        let commands = groups.iter().map(|group| (group.target.asking, group.call.command()));
+        let replies = query(connection, commands.collect()).await.into_iter();
         let parsed = |error| CallError::from_redis(&error, address);
         replies.map(|reply| reply.map_err(parsed)).collect()
     }
@@ -386,9 +386,4 @@ pub(super) async fn query(
     };
     let mut reply = |asking| replies.nth(usize::from(asking)).unwrap_or(Value::Nil).extract_error();
     asking.into_iter().map(&mut reply).collect()
-}
-
-/// Returns `true` if the server does not know the script: then nothing was executed.
-pub(super) fn is_unknown_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

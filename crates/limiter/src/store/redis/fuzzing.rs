@@ -52,7 +52,10 @@ impl FuzzCall {
         let script_request = |hits: &[StoreHit<'_>], once| {
             let (coupling, shard) = (Coupling::AllOrNothing, Shard::default());
             let request = StoreRequest { hits, coupling, shard, once, reservation: None };
-            ScriptRequest::new(&format, request, ServerTime { estimate, clock: &clock })
+            {
+                let form = ScriptForm { script: ScriptId::needed(request), by_text: false };
+                ScriptRequest::new(&format, request, form, ServerTime { estimate, clock: &clock })
+            }
         };
         let with_id = Request::user("alice").request_id("x").build().expect("a valid request");
         let once = IdempotencyRecord::for_request(

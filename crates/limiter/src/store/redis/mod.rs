@@ -6,6 +6,7 @@
 //! | `retry` | one decision: which server, how many attempts, until when |
 //! | `topology`, `cluster`, `node` | the server of a slot; one server |
 //! | `batch`, `in_flight` | concurrent requests become one call; how many may be under way |
+//! | `loaded_scripts` | the scripts that a server has |
 //! | `codec` | keys, arguments, replies, scripts |
 //! | `connection` | opening connections, pools, Sentinel |
 //! | `fleet` | calls and subscriptions beside decisions |
@@ -29,6 +30,7 @@ mod fleet;
 pub mod fuzzing;
 mod health;
 mod in_flight;
+mod loaded_scripts;
 mod node;
 mod overrides;
 mod retry;
@@ -51,9 +53,11 @@ use tokio::sync::{Semaphore, watch};
 use self::batch::CallContext;
 use self::codec::keys::KeyFormat;
 use self::codec::request::only_refunds;
+use self::codec::scripts::ScriptSet;
 use self::retry::RetryingCall;
 use self::topology::Topology;
 use super::{Health, NodeStatus, StoreError};
+use crate::algorithm::Algorithm;
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Reply, Shard, StoreRequest};
@@ -120,6 +124,17 @@ impl RedisStore {
             self.observer.store(StoreEvent::Ambiguous);
         }
         reply
+    }
+
+    /// Loads the scripts that requests can need by rules with these algorithms, each with whether the rule
+    /// is overridable, ahead of the first request. See [`super::Store::prepare`].
+    pub(crate) fn prepare(&self, rules: impl Iterator<Item = (Algorithm, bool)>) {
+        let ScriptSet(more) = ScriptSet::for_rules(rules);
+        self.topology.scripts().send_if_modified(|ScriptSet(needed)| {
+            let before = *needed;
+            *needed |= more;
+            *needed != before
+        });
     }
 
     /// Returns the longest time that a decision may take.
@@ -242,6 +257,8 @@ impl RedisStore {
             worker: self.worker,
             request,
             slot: request.shard.0,
+            deadline,
+            timeout: self.timeout,
             until: deadline.or_within(self.timeout),
             // A tenth less than the store timeout, for the time that a request has spent before it
             // gets here.

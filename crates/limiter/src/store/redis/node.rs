@@ -1,12 +1,15 @@
 //! One Redis server: its health, its clock, and a batcher for each worker.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::batch::{Batcher, CallContext};
 use super::clock::ServerClock;
+use super::codec::scripts::{ScriptId, ScriptSet};
 use super::connection::address::Address;
 use super::connection::connector::{ConnectTarget, Connector};
 use super::connection::options::SharedOptions;
@@ -15,15 +18,20 @@ use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
 use super::health::monitor;
 use super::in_flight::InFlight;
+use super::loaded_scripts::LoadedScripts;
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 use crate::store::{Health, NodeStatus};
+
+/// Longest time that a script is waited for.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One Redis server.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) clock: Arc<ServerClock>,
     pub(super) health: Arc<ServerHealth>,
+    pub(super) scripts: LoadedScripts,
     connector: Arc<Connector>,
     context: Arc<CallContext>,
     in_flight: Arc<InFlight>,
@@ -55,7 +63,18 @@ impl Node {
         let connector = Arc::new(Connector::new(target, options, Arc::clone(&clock)));
         let in_flight = Arc::new(InFlight::new(calls.timeout));
         let (batchers, fleet) = (ArcSwap::default(), OnceLock::new());
-        Self { clock, health, connector, context: calls, in_flight, local, batchers, fleet }
+        let scripts = LoadedScripts::default();
+        Self {
+            clock,
+            health,
+            scripts,
+            connector,
+            context: calls,
+            in_flight,
+            local,
+            batchers,
+            fleet,
+        }
     }
 
     /// Creates the server at an address.
@@ -100,8 +119,39 @@ impl Node {
         }
     }
 
-    /// Monitors the server, for ever.
+    /// Loads a script on the connection of a worker, unless the server has it. The task ends after
+    /// [`LOAD_TIMEOUT`], and goes on if nobody waits for it.
+    pub(super) fn load(
+        self: &Arc<Self>,
+        worker: usize,
+        script: ScriptId,
+    ) -> impl Future + Send + use<> {
+        let (node, batcher) = (Arc::clone(self), self.batcher(worker));
+        let load = async move { batcher.load(script, &node.scripts).await };
+        tokio::spawn(timeout(LOAD_TIMEOUT, load))
+    }
+
+    /// Monitors the server, and loads the scripts that rules need, for ever.
     pub(super) async fn run(&self) {
-        monitor::run(&self.connector, &self.health, &self.local).await;
+        let monitor = monitor::run(&self.connector, &self.health, &self.local);
+        tokio::join!(monitor, self.keep_scripts_loaded());
+    }
+
+    /// Loads the scripts that rules need whenever they change, or the server is connected.
+    async fn keep_scripts_loaded(&self) {
+        let (mut needed, mut health) = (self.context.scripts.subscribe(), self.health.subscribe());
+        loop {
+            let (set, is_up) = (*needed.borrow_and_update(), *health.borrow_and_update());
+            if is_up == Health::Up
+                && set != ScriptSet::default()
+                && let Ok(managed) = self.connector.connect_apart().await
+            {
+                self.scripts.load_all(set, &managed).await;
+            }
+            tokio::select! {
+                _ = needed.changed() => {}
+                _ = health.changed() => {}
+            }
+        }
     }
 }

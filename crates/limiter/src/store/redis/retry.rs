@@ -2,7 +2,7 @@
 //!
 //! | reply | repeated? |
 //! | --- | --- |
-//! | NOSCRIPT | at once, with the text of the script: see `batch.rs` |
+//! | NOSCRIPT | once the script is loaded: see `loaded_scripts.rs`; if it can't be, with its text |
 //! | other window than that of the keys | with the keys of the right window |
 //! | MOVED, ASK | at the named server, up to [`MAX_HOPS`] times |
 //! | TRYAGAIN | after [`SLOT_MOVE_DELAY`], up to [`MAX_HOPS`] times |
@@ -13,13 +13,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::batch::SlotTarget;
 use super::codec::call::{ScriptReply, ScriptResult};
 use super::codec::call_error::{CallError, RedirectKind};
 use super::codec::keys::KeyFormat;
-use super::codec::request::{ScriptRequest, ServerTime};
+use super::codec::request::{ScriptForm, ScriptRequest, ServerTime};
+use super::codec::scripts::ScriptId;
 use super::node::Node;
 use super::topology::Topology;
 use crate::clock::{Deadline, Timestamp};
@@ -43,6 +44,10 @@ pub(super) struct RetryingCall<'a> {
     pub(super) request: StoreRequest<'a>,
     /// The slot of all hits.
     pub(super) slot: u16,
+    /// The caller's own deadline, for which a call waits until its script is loaded.
+    pub(super) deadline: Deadline,
+    /// Store timeout.
+    pub(super) timeout: Duration,
     /// Deadline: the earlier of the caller's and the store's.
     pub(super) until: Deadline,
     /// Set if the caller's deadline is shorter than the store timeout.
@@ -62,7 +67,7 @@ impl RetryingCall<'_> {
     /// # Errors
     ///
     /// [`StoreError`] of the last call.
-    pub(super) async fn run(&self) -> Result<Reply, StoreError> {
+    pub(super) async fn run(mut self) -> Result<Reply, StoreError> {
         let changes = self.request.hits.iter().any(|hit| hit.action.changes());
         let (mut window_misses, mut hops, mut reconnects) = (MAX_WINDOW_MISSES, MAX_HOPS, 1);
         // A call of unknown fate is repeated only if it changes nothing twice.
@@ -70,8 +75,14 @@ impl RetryingCall<'_> {
         let node = self.topology.node(self.slot, self.until).await?;
         let mut route = Route { node, asking: false };
         let mut known_time = None;
+        let script = ScriptId::needed(self.request);
+        let mut form = ScriptForm { script, by_text: false };
+        let mut loads = 1;
+        if !route.node.scripts.has(script) {
+            self.load(&route.node, script).await?;
+        }
         loop {
-            let failure = match self.call(&route, known_time.take()).await {
+            let failure = match self.call(&route, form, known_time.take()).await {
                 Ok((_, ScriptReply::Decided(reply))) => return Ok(reply),
                 Ok((time, ScriptReply::OtherWindow)) if use_attempt(&mut window_misses) => {
                     known_time = Some(time);
@@ -90,6 +101,11 @@ impl RetryingCall<'_> {
                 }
                 CallError::TryAgain if use_attempt(&mut hops) => self.wait_for_slot_move().await,
                 CallError::ReadOnly if use_attempt(&mut reconnects) => {}
+                CallError::UnknownScript if use_attempt(&mut loads) => {
+                    route.node.scripts.forget(script);
+                    self.load(&route.node, script).await?;
+                }
+                CallError::UnknownScript if !form.by_text => form.by_text = true,
                 // Of a partial write, the record of a request id is not known to be there.
                 CallError::Other(StoreError::Partial { .. }) => return Err(failure.into_error()),
                 CallError::Other(error) if error.is_ambiguous() && use_attempt(&mut ambiguous) => {}
@@ -101,14 +117,34 @@ impl RetryingCall<'_> {
         }
     }
 
+    /// Waits until a server has a script, or can't load it: its text is then sent. The store timeout begins
+    /// afterwards, so that servers that are slow to load count as no failure.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Expired`] if the caller's own deadline is earlier.
+    async fn load(&mut self, node: &Arc<Node>, script: ScriptId) -> Result<(), StoreError> {
+        if !node.health.breaker_is_open() {
+            let load = node.load(self.worker, script);
+            let _failed = timeout(self.deadline.remaining(), load).await;
+            self.until = self.deadline.or_within(self.timeout);
+        }
+        if self.deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }
+    }
+
     /// Makes one call to one server. Keys are named by `known_time`, the time in its last reply, or
     /// by an estimate.
-    async fn call(&self, route: &Route, known_time: Option<Timestamp>) -> ScriptResult {
+    async fn call(
+        &self,
+        route: &Route,
+        form: ScriptForm,
+        known_time: Option<Timestamp>,
+    ) -> ScriptResult {
         let Node { clock, health, .. } = &*route.node;
         let permit = health.admit().map_err(CallError::Other)?;
         let estimate = known_time.unwrap_or_else(|| clock.estimate());
         let time = ServerTime { estimate, clock };
-        let request = ScriptRequest::new(self.format, self.request, time);
+        let request = ScriptRequest::new(self.format, self.request, form, time);
         let target = SlotTarget { slot: self.slot, asking: route.asking };
         let batcher = route.node.batcher(self.worker);
         let result = batcher.send(request, target, self.until).await;

@@ -9,6 +9,7 @@ use super::batch::CallContext;
 use super::cluster::Cluster;
 use super::codec::call_error::Redirect;
 use super::codec::keys::HashTag;
+use super::codec::scripts::ScriptSet;
 use super::connection::address::Address;
 use super::connection::connector::ConnectTarget;
 use super::connection::options::{ConnectOptions, SharedOptions};
@@ -28,6 +29,7 @@ pub(super) struct Topology {
     mode: &'static str,
     changed: watch::Sender<()>,
     gauge: Arc<BreakerGauge>,
+    calls: Arc<CallContext>,
 }
 
 #[derive(Debug)]
@@ -50,13 +52,14 @@ impl Topology {
         calls: CallContext,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, SettingError> {
+        let calls = Arc::new(calls);
         let options = Arc::new(ArcSwap::from_pointee(ConnectOptions::for_servers(settings)?));
         let changed = watch::Sender::new(());
         let gauge = Arc::new(BreakerGauge::new(Arc::clone(observer)));
         let context = NodeContext {
             options: options.clone(),
             local,
-            calls: Arc::new(calls),
+            calls: Arc::clone(&calls),
             gauge: Arc::clone(&gauge),
             observer: Arc::clone(observer),
             changed: changed.clone(),
@@ -75,7 +78,12 @@ impl Topology {
                 Layout::Cluster(Box::new(Cluster::new(seeds, context)))
             }
         };
-        Ok(Self { layout, options, mode: settings.servers.mode(), changed, gauge })
+        Ok(Self { layout, options, mode: settings.servers.mode(), changed, gauge, calls })
+    }
+
+    /// Returns the scripts that rules need.
+    pub(super) fn scripts(&self) -> &watch::Sender<ScriptSet> {
+        &self.calls.scripts
     }
 
     /// Returns the part of a key that selects its server.

@@ -6,7 +6,7 @@ use rmp::decode::{self, Bytes};
 use smallvec::SmallVec;
 
 use super::call_error::CallError;
-use super::request::{Overridable, ScriptRequest, SentHit};
+use super::request::{Overridable, ScriptForm, ScriptRequest, SentHit};
 use super::scripts::Script;
 use crate::algorithm::{Decision, Outcome, WindowCount};
 use crate::clock::{Micros, Timestamp};
@@ -43,14 +43,21 @@ pub(crate) enum ScriptReply {
 pub(crate) type ScriptResult = Result<(Timestamp, ScriptReply), CallError>;
 
 impl ScriptCall {
-    /// Returns the call by the hash of a script: EVALSHA.
-    pub(crate) fn by_hash(&self, script: &Script) -> Cmd {
-        self.command("EVALSHA", &script.hash)
-    }
-
-    /// Returns the call with the text of a script: EVAL, which caches the script in Redis, too.
-    pub(crate) fn by_text(&self, script: &Script) -> Cmd {
-        self.command("EVAL", &script.text)
+    /// Returns the call by the hash of the script, or with its text, which caches the script in Redis, too.
+    pub(crate) fn command(&self) -> Cmd {
+        let ScriptForm { script, by_text } = self.requests[0].form;
+        let Script { text, hash } = script.script();
+        let mut command = if by_text { cmd("EVAL") } else { cmd("EVALSHA") };
+        let keys = self.requests.iter().map(|request| request.keys.len()).sum::<usize>();
+        command.arg(if by_text { text } else { hash }).arg(keys);
+        for key in self.requests.iter().flat_map(|request| request.keys.iter()) {
+            command.arg(key);
+        }
+        command.arg(&self.nonce).arg(NOTE);
+        for request in &self.requests {
+            command.arg(&request.argument[..]);
+        }
+        command
     }
 
     /// Parses the reply to this call into a result for each request.
@@ -68,20 +75,6 @@ impl ScriptCall {
         let results = self.requests.iter().map(|request| reply.result(request, time));
         let results = results.collect::<Result<Vec<ScriptResult>, StoreError>>()?;
         if reply.is_over() { Ok(results) } else { Err(StoreError::Garbled) }
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let keys = self.requests.iter().map(|request| request.keys.len()).sum::<usize>();
-        let mut command = cmd(name);
-        command.arg(script).arg(keys);
-        for key in self.requests.iter().flat_map(|request| request.keys.iter()) {
-            command.arg(key);
-        }
-        command.arg(&self.nonce).arg(NOTE);
-        for request in &self.requests {
-            command.arg(&request.argument[..]);
-        }
-        command
     }
 }
 

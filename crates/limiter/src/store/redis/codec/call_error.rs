@@ -31,6 +31,8 @@ pub(crate) enum CallError {
     TryAgain,
     /// The server is a replica.
     ReadOnly,
+    /// The server does not know the script.
+    UnknownScript,
     /// Any other error.
     Other(StoreError),
 }
@@ -52,6 +54,7 @@ impl CallError {
             ErrorKind::Server(ServerErrorKind::Ask) => elsewhere(RedirectKind::Ask),
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::TryAgain,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::UnknownScript,
             ErrorKind::Server(_) | ErrorKind::Extension => refused(),
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Other(StoreError::Garbled),
             _ => Self::Other(StoreError::Lost),
@@ -98,6 +101,7 @@ impl CallError {
             },
             Self::TryAgain => refused("TRYAGAIN", "the slot is being moved"),
             Self::ReadOnly => refused("READONLY", "the server is a replica"),
+            Self::UnknownScript => refused("NOSCRIPT", "the server does not know the script"),
             Self::Other(error) => error,
         }
     }

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
-use super::scripts::AlgorithmSet;
+use super::scripts::ScriptId;
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -96,6 +96,14 @@ pub(crate) struct ServerTime<'a> {
     pub(crate) clock: &'a ServerClock,
 }
 
+/// How a script is called.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ScriptForm {
+    pub(crate) script: ScriptId,
+    /// `true` if the call has the text of the script, because the server could not load it.
+    pub(crate) by_text: bool,
+}
+
 /// Keys and argument of one request.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
@@ -104,14 +112,7 @@ pub(crate) struct ScriptRequest {
     /// The only argument: concatenated MessagePack values.
     pub(crate) argument: Vec<u8>,
     pub(crate) hits: SmallVec<[SentHit; 2]>,
-    pub(crate) algorithms: AlgorithmSet,
-    /// `true` if a hit counts in the windows of a calendar.
-    pub(crate) has_calendar: bool,
-    /// `true` if a hit keeps its limits: `lua/on_change.lua` is then needed.
-    pub(crate) keeps_limits: bool,
-    /// `true` if `lua/plain.lua` decides the request, without `lua/coupled.lua`: all or nothing over
-    /// takes, or a look, of limits that keep neither debt nor earlier limits, and of different keys.
-    pub(crate) is_plain: bool,
+    pub(crate) form: ScriptForm,
     /// What the reply to each overridable hit needs, by the position of the hit.
     pub(crate) overridable: SmallVec<[(usize, Overridable); 1]>,
     /// Positions of the hits whose rules hold.
@@ -155,13 +156,22 @@ pub(crate) struct KeyList {
 }
 
 impl ScriptRequest {
-    pub(crate) fn new(format: &KeyFormat, request: StoreRequest<'_>, time: ServerTime<'_>) -> Self {
+    /// Encodes a request for a script that can decide it.
+    pub(crate) fn new(
+        format: &KeyFormat,
+        request: StoreRequest<'_>,
+        form: ScriptForm,
+        time: ServerTime<'_>,
+    ) -> Self {
         let StoreRequest { hits, coupling, once, .. } = request;
-        let mut script_request = Self { argument: Vec::with_capacity(ARGUMENT), ..Self::default() };
-        let is_plain = is_plain(request);
-        script_request.is_plain = is_plain;
+        let argument = Vec::with_capacity(ARGUMENT);
+        let mut script_request = Self { argument, form, ..Self::default() };
         script_request.only_refunds = only_refunds(request);
-        script_request.push_text(if is_plain { PLAIN } else { coupling_name(coupling) });
+        script_request.push_text(if form.script.is_plain() {
+            PLAIN
+        } else {
+            coupling_name(coupling)
+        });
         write_number(&mut script_request.argument, hits.len() as u64);
         for hit in hits {
             script_request.push(format, hit, time);
@@ -170,7 +180,6 @@ impl ScriptRequest {
         if let (Some(Reservation { number, purpose }), Some(held)) = (request.reservation, held) {
             script_request.has_reservation = true;
             script_request.keys.push(|text| format.write_reservation(held.key, *number, text));
-            write_bytes(&mut script_request.argument, &number.to_be_bytes());
             let (code, time) = match *purpose {
                 ReservationUse::Reserve { hold_for } => (0, hold_for.as_micros()),
                 ReservationUse::Extend { hold_for } => {
@@ -181,6 +190,7 @@ impl ScriptRequest {
                 }
             };
             write_number(&mut script_request.argument, code);
+            write_bytes(&mut script_request.argument, &number.to_be_bytes());
             write_number(&mut script_request.argument, time);
         }
         if let (Some(once), Some(first)) = (once, hits.first()) {
@@ -188,8 +198,6 @@ impl ScriptRequest {
             script_request.keys.push(|text| format.write_once(first.key, once.id, text));
             write_once(&mut script_request.argument, once, hits);
         }
-        script_request.algorithms =
-            AlgorithmSet::from_algorithms(hits.iter().map(|hit| hit.algorithm));
         script_request
     }
 
@@ -250,7 +258,6 @@ impl ScriptRequest {
         };
         fields.write(&mut self.argument);
         if let Some(window) = calendar {
-            self.has_calendar = true;
             write_number(&mut self.argument, window.start.as_micros());
             write_number(&mut self.argument, window.end.as_micros());
         }
@@ -268,7 +275,6 @@ impl ScriptRequest {
             self.push_text(hit.key.rule());
         }
         if let Some(policy) = policy(hit) {
-            self.keeps_limits = true;
             write_number(&mut self.argument, policy_code(policy));
             write_number(&mut self.argument, hit.revision.map_or(0, NonZeroU64::get));
         }
@@ -484,8 +490,8 @@ pub(crate) fn only_refunds(request: StoreRequest<'_>) -> bool {
         || request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }
 
-/// See [`ScriptRequest::is_plain`].
-fn is_plain(request: StoreRequest<'_>) -> bool {
+/// See [`ScriptId::needed`].
+pub(super) fn is_plain(request: StoreRequest<'_>) -> bool {
     let StoreRequest { hits, coupling, once, .. } = request;
     coupling == Coupling::AllOrNothing
         && once.is_none()

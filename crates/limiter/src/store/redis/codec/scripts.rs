@@ -1,14 +1,14 @@
-//! The Lua scripts. Each call of a script defines all its functions anew, so the shortest
-//! sufficient script is used: of one algorithm, of two, or of all; for plain requests, for all
-//! requests, or for those with request ids, too; each with or without overridable hits and hits that
-//! keep their limits. Plain requests: see [`ScriptRequest::is_plain`].
+//! The Lua scripts for decisions, at most [`ScriptId::COUNT`]. Each call of a script defines its functions
+//! anew, so there are three kinds: for plain requests, for plain requests with overridable hits, and for all
+//! requests; each for one algorithm, or for several. Plain requests: see [`ScriptId::needed`].
 
 use std::sync::OnceLock;
 
 use deadpool_redis::redis;
 
-use super::request::{HIT_FIELDS, REFUND_FIELDS, ScriptRequest};
+use super::request::{HIT_FIELDS, REFUND_FIELDS, is_plain};
 use crate::algorithm::Algorithm;
+use crate::operation::StoreRequest;
 
 const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 const PLAIN: &str = include_str!("../../../../lua/plain.lua");
@@ -22,12 +22,9 @@ const CHECK: &str = include_str!("../../../../lua/check.lua");
 /// Start of the part of a file that plain requests do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
-/// Around lines that only some hits need: overridable ones, those that keep their limits, those whose rules
-/// hold, and those in the windows of a calendar.
+/// Around lines that only some scripts have: those for overridable hits, and those for all requests.
 const OVERRIDABLE_PART: &str = "--@control";
-const ON_CHANGE_PART: &str = "--@change";
-const HOLD_PART: &str = "--@hold";
-const CALENDAR_PART: &str = "--@calendar";
+const FULL_PART: &str = "--@full";
 const PART_END: &str = "--@end";
 
 /// Returns the Lua twin of an algorithm.
@@ -47,36 +44,25 @@ const fn twin(algorithm: Algorithm) -> &'static str {
 
 /// All scripts, of all stores of the process. Each is put together when it is first needed: it has
 /// tens of kilobytes, to be hashed by SHA-1.
-///
-/// By [`Serves::index`], then by [`AlgorithmSet`].
-static SCRIPTS: [[OnceLock<Script>; AlgorithmSet::COUNT]; Serves::COUNT] =
-    [const { [const { OnceLock::new() }; AlgorithmSet::COUNT] }; Serves::COUNT];
+static SCRIPTS: [OnceLock<Script>; ScriptId::COUNT] = [const { OnceLock::new() }; ScriptId::COUNT];
 
-/// Algorithms: bit `i` is set for the one with index `i` in [`Algorithm::ALL`].
+/// Requests that a script can decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AlgorithmSet(u8);
+enum ScriptKind {
+    /// Plain requests without overridable hits.
+    #[default]
+    Lean,
+    /// Plain requests.
+    Overrides,
+    /// All requests.
+    Full,
+}
 
-impl AlgorithmSet {
-    const COUNT: usize = 1 << Algorithm::ALL.len();
-
-    pub(crate) fn from_algorithms(algorithms: impl Iterator<Item = Algorithm>) -> Self {
-        Self(algorithms.fold(0, |set, algorithm| set | 1 << algorithm as u8))
-    }
-
-    /// Returns the algorithms of a script for this set: more than two share one script, so that Redis
-    /// keeps few of them.
-    fn of_script(self) -> Self {
-        if self.0.count_ones() > 2 {
-            let all = Self::from_algorithms(Algorithm::RATES.iter().copied());
-            Self(self.0 | all.0)
-        } else {
-            self
-        }
-    }
-
-    fn contains(self, algorithm: Algorithm) -> bool {
-        self.0 & (1 << algorithm as u8) != 0
-    }
+/// A script: a kind, and one algorithm or, if there is none, all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScriptId {
+    kind: ScriptKind,
+    algorithm: Option<Algorithm>,
 }
 
 /// Text and hash of a script.
@@ -86,97 +72,120 @@ pub(crate) struct Script {
     pub(crate) hash: String,
 }
 
-/// Requests that a script can decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a part of the scripts, or is left out")]
-struct Serves {
-    requests: Requests,
-    /// With or without overridable hits.
-    overridable: bool,
-    /// With or without hits that keep their limits.
-    keeps_limits: bool,
-    /// With or without hits whose rules hold.
-    holds: bool,
-    /// With or without hits in the windows of a calendar.
-    calendar: bool,
-}
+/// Scripts by their indexes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScriptSet(pub(crate) u32);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Requests {
-    /// Plain requests.
-    Plain,
-    /// All requests without request ids.
-    All,
-    /// All requests, with and without request ids.
-    Once,
-}
+impl ScriptId {
+    /// Number of scripts.
+    pub(crate) const COUNT: usize = 3 * (Algorithm::ALL.len() + 1);
 
-impl Serves {
-    /// Number of kinds: three of requests, with and without overridable hits, hits that keep their
-    /// limits, hits whose rules hold, and hits in the windows of a calendar.
-    const COUNT: usize = 48;
-
-    /// Returns what is needed for these requests.
-    fn needed(requests: &[ScriptRequest]) -> Self {
-        let kind = if requests.iter().any(|request| request.purpose.is_some()) {
-            Requests::Once
-        } else if requests.iter().all(|request| request.is_plain) {
-            Requests::Plain
+    /// Returns the smallest script that can decide a request. Plain requests are all or nothing over takes, or
+    /// looks, of limits that keep neither debt nor earlier limits, and of different keys.
+    pub(crate) fn needed(request: StoreRequest<'_>) -> Self {
+        let mut algorithms = request.hits.iter().map(|hit| hit.algorithm);
+        let first = algorithms.next();
+        let algorithm = first.filter(|first| algorithms.all(|other| other == *first));
+        let kind = if !is_plain(request) {
+            ScriptKind::Full
+        } else if request.hits.iter().any(|hit| hit.overridable) {
+            ScriptKind::Overrides
         } else {
-            Requests::All
+            ScriptKind::Lean
         };
-        let overridable = requests.iter().any(|request| !request.overridable.is_empty());
-        let keeps_limits = requests.iter().any(|request| request.keeps_limits);
-        let holds = requests.iter().any(ScriptRequest::holds);
-        let calendar = requests.iter().any(|request| request.has_calendar);
-        Self { requests: kind, overridable, keeps_limits, holds, calendar }
+        Self { kind, algorithm }
     }
 
-    fn index(self) -> usize {
-        16 * self.requests as usize
-            + 8 * usize::from(self.calendar)
-            + 4 * usize::from(self.holds)
-            + 2 * usize::from(self.overridable)
-            + usize::from(self.keeps_limits)
+    /// Returns `true` if the script decides plain requests alone.
+    pub(crate) fn is_plain(self) -> bool {
+        self.kind != ScriptKind::Full
+    }
+
+    /// Returns the bit of the script in a [`ScriptSet`].
+    pub(crate) fn bit(self) -> u32 {
+        1 << self.index()
+    }
+
+    /// Returns the text and its hash.
+    pub(crate) fn script(self) -> &'static Script {
+        SCRIPTS[self.index()].get_or_init(|| Script::new(self))
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        let kinds = [ScriptKind::Lean, ScriptKind::Overrides, ScriptKind::Full];
+        let algorithms = Algorithm::ALL.iter().copied().map(Some).chain([None]);
+        kinds
+            .into_iter()
+            .flat_map(move |kind| algorithms.clone().map(move |algorithm| Self { kind, algorithm }))
+    }
+
+    /// Returns the index of the script, below [`ScriptId::COUNT`].
+    pub(crate) fn index(self) -> usize {
+        let of_kind = self.algorithm.map_or(Algorithm::ALL.len(), |one| one as usize);
+        self.kind as usize * (Algorithm::ALL.len() + 1) + of_kind
     }
 }
 
-/// Returns the shortest script that can decide `requests`.
-pub(crate) fn script_for(requests: &[ScriptRequest]) -> &'static Script {
-    let used = requests.iter().fold(0, |set, request| set | request.algorithms.0);
-    let (algorithms, serves) = (AlgorithmSet(used).of_script(), Serves::needed(requests));
-    let script = &SCRIPTS[serves.index()][usize::from(algorithms.0)];
-    script.get_or_init(|| Script::new(algorithms, serves))
+impl ScriptSet {
+    /// Returns the scripts that requests can need by rules with these algorithms, each with whether the rule
+    /// is overridable.
+    pub(crate) fn for_rules(rules: impl Iterator<Item = (Algorithm, bool)>) -> Self {
+        let (mut set, mut algorithms, mut kinds) = (0, 0_u32, 0_u32);
+        for (algorithm, overridable) in rules {
+            let plain = if overridable { ScriptKind::Overrides } else { ScriptKind::Lean };
+            for kind in [plain, ScriptKind::Full] {
+                set |= ScriptId { kind, algorithm: Some(algorithm) }.bit();
+                kinds |= 1 << kind as u32;
+            }
+            algorithms |= 1 << algorithm as u32;
+        }
+        let of_several = ScriptId::all()
+            .filter(|id| id.algorithm.is_none() && kinds & (1 << id.kind as u32) != 0)
+            .fold(0, |set, id| set | id.bit());
+        Self(if algorithms.count_ones() > 1 { set | of_several } else { set })
+    }
+
+    /// Returns the scripts, lean ones first.
+    pub(crate) fn iter(self) -> impl Iterator<Item = ScriptId> {
+        ScriptId::all().filter(move |id| self.0 & id.bit() != 0)
+    }
 }
 
 impl Script {
-    fn new(algorithms: AlgorithmSet, serves: Serves) -> Self {
-        let mut text = part(PRELUDE, serves);
+    fn new(id: ScriptId) -> Self {
+        let mut text = part(PRELUDE, id.kind);
         // Variables of a function around another are captured faster than those of the same function.
         text.push_str("\nreturn (function()\n");
-        for algorithm in Algorithm::ALL.iter().filter(|one| algorithms.contains(**one)) {
-            // In its own scope, because twins use the same function names.
-            text.push_str("\ndo\n");
-            text.push_str(&part(twin(*algorithm), serves));
-            text.push_str("\nend\n");
+        match id.algorithm {
+            Some(algorithm) => text.push_str(&part(twin(algorithm), id.kind)),
+            None => {
+                text.push_str("local definitions = {}\n");
+                for algorithm in Algorithm::ALL {
+                    let name = format!("function definitions.{}()", algorithm.lua_name());
+                    text.push_str(&function(&name, &part(twin(*algorithm), id.kind)));
+                }
+                text.push_str(DEFINE_ALGORITHM);
+            }
         }
-        if serves.overridable {
-            text.push_str(&part(CONTROL, serves));
-        }
-        if serves.keeps_limits {
-            text.push_str(&part(ON_CHANGE, serves));
-        }
-        text.push_str(&part(PLAIN, serves));
-        if serves.holds {
-            text.push_str(&part(HOLDS, serves));
-        }
-        if serves.requests != Requests::Plain {
-            text.push_str(&part(COUPLED, serves));
-        }
-        if serves.requests == Requests::Once {
-            text.push_str(&part(IDEMPOTENCY, serves));
-        }
-        text.push_str(&with_fields(&part(CHECK, serves)));
+        text.push_str(&part(PLAIN, id.kind));
+        let parts: &[(&str, &str)] = match id.kind {
+            ScriptKind::Lean => &[],
+            ScriptKind::Overrides => &[("control", CONTROL)],
+            ScriptKind::Full => {
+                text.push_str(COUPLED);
+                &[
+                    ("control", CONTROL),
+                    ("on_change", ON_CHANGE),
+                    ("holds", HOLDS),
+                    ("idempotency", IDEMPOTENCY),
+                ]
+            }
+        };
+        let parts = parts.iter().map(|(name, file)| {
+            format!("if part == '{name}' then\n{}\nend\n", part(file, id.kind))
+        });
+        text.push_str(&function("local function define(part)", &parts.collect::<String>()));
+        text.push_str(&with_fields(&part(CHECK, id.kind)));
         text.push_str("\nend)()\n");
         Self::from_text(text)
     }
@@ -189,23 +198,32 @@ impl Script {
     }
 }
 
-/// Returns the part of a file that the requests need.
-fn part(file: &str, serves: Serves) -> String {
-    let file = match serves.requests {
-        Requests::Plain => file.split(COUPLED_PART).next().unwrap_or_default(),
-        Requests::All | Requests::Once => file,
+/// Defines an algorithm when a request first needs it.
+const DEFINE_ALGORITHM: &str = "
+setmetatable(algorithms, { __index = function(_, name)
+  definitions[name]()
+  return rawget(algorithms, name)
+end })
+";
+
+fn function(head: &str, body: &str) -> String {
+    format!("\n{head}\n{body}\nend\n")
+}
+
+/// Returns the part of a file that scripts of a kind have.
+fn part(file: &str, kind: ScriptKind) -> String {
+    let file = match kind {
+        ScriptKind::Full => return file.to_owned(),
+        ScriptKind::Lean | ScriptKind::Overrides => {
+            file.split(COUPLED_PART).next().unwrap_or_default()
+        }
     };
-    if serves.overridable && serves.keeps_limits && serves.holds && serves.calendar {
-        return file.to_owned();
-    }
     let mut text = String::with_capacity(file.len());
     let mut is_left_out = false;
     for line in file.lines() {
         match line.trim_start() {
-            OVERRIDABLE_PART => is_left_out = !serves.overridable,
-            ON_CHANGE_PART => is_left_out = !serves.keeps_limits,
-            HOLD_PART => is_left_out = !serves.holds,
-            CALENDAR_PART => is_left_out = !serves.calendar,
+            OVERRIDABLE_PART => is_left_out = kind == ScriptKind::Lean,
+            FULL_PART => is_left_out = true,
             PART_END => is_left_out = false,
             _ if is_left_out => {}
             _ => text.extend([line, "\n"]),
@@ -244,16 +262,8 @@ fn with_fields(check: &str) -> String {
 mod tests {
     use super::*;
 
-    const FOR_PLAIN: Serves = Serves {
-        requests: Requests::Plain,
-        overridable: false,
-        keeps_limits: false,
-        holds: false,
-        calendar: false,
-    };
-
-    fn only(algorithm: Algorithm) -> AlgorithmSet {
-        AlgorithmSet::from_algorithms([algorithm].into_iter())
+    fn text(kind: ScriptKind, algorithm: Algorithm) -> String {
+        Script::new(ScriptId { kind, algorithm: Some(algorithm) }).text
     }
 
     /// Returns the fields that the header of `lua/check.lua` documents: position and name.
@@ -271,7 +281,7 @@ mod tests {
         let fields: Vec<(usize, &str)> =
             fields.enumerate().map(|(index, name)| (index + 1, *name)).collect();
         assert_eq!(described(), fields);
-        let script = Script::new(only(Algorithm::Gcra), FOR_PLAIN).text;
+        let script = text(ScriptKind::Lean, Algorithm::Gcra);
         let (_, constructor) =
             script.split_once("    local hit = {\n").expect("the table of a hit");
         let (constructor, _) = constructor.split_once("\n    }\n").expect("its end");
@@ -287,31 +297,33 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_script_has_its_place() {
-        let kinds = [Requests::Plain, Requests::All, Requests::Once].into_iter();
-        let kinds = kinds.flat_map(|requests| {
-            (0..16).map(move |bits| {
-                let flags = [8, 4, 2, 1].map(|bit| bits & bit != 0);
-                let [calendar, holds, overridable, keeps_limits] = flags;
-                Serves { requests, overridable, keeps_limits, holds, calendar }.index()
-            })
-        });
-        assert!(kinds.eq(0..Serves::COUNT));
+    fn every_script_has_its_place() {
+        let all = ScriptSet((1 << ScriptId::COUNT) - 1);
+        assert!(all.iter().map(ScriptId::index).eq(0..24));
+    }
+
+    #[test]
+    fn rules_need_the_scripts_of_their_algorithms() {
+        let needed = |rules: &[(Algorithm, bool)]| {
+            let set = ScriptSet::for_rules(rules.iter().copied());
+            set.iter().map(|id| (id.kind, id.algorithm)).collect::<Vec<_>>()
+        };
+        let (lean, overrides, full) = (ScriptKind::Lean, ScriptKind::Overrides, ScriptKind::Full);
+        let (window, log) = (Algorithm::FixedWindow, Algorithm::SlidingWindowLog);
+        assert_eq!(needed(&[]), []);
+        let one = [(window, false), (window, false)];
+        assert_eq!(needed(&one), [(lean, Some(window)), (full, Some(window))]);
+        let both = [(lean, Some(window)), (lean, None), (overrides, Some(log)), (overrides, None)];
+        let of_full = [(full, Some(window)), (full, Some(log)), (full, None)];
+        assert_eq!(needed(&[(window, false), (log, true)]), [&both[..], &of_full].concat());
     }
 
     #[test]
     fn a_plain_script_has_only_the_functions_that_plain_requests_need() {
         for algorithm in Algorithm::RATES {
-            let all = Serves {
-                requests: Requests::All,
-                overridable: true,
-                keeps_limits: true,
-                holds: true,
-                calendar: true,
-            };
-            let [plain, all] =
-                [FOR_PLAIN, all].map(|serves| Script::new(only(*algorithm), serves).text);
-            for field in ["hit.control", "hit.policy", "hit.holds", "hit.ends_at"] {
+            let plain = text(ScriptKind::Lean, *algorithm);
+            let all = text(ScriptKind::Full, *algorithm);
+            for field in ["hit.control", "hit.policy", "hit.holds", "hit.ends_key"] {
                 assert!(!plain.contains(field) && all.contains(field));
             }
             for step in ["load", "decide", "commit", "save"] {

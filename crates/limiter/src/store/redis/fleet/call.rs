@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{Cmd, RedisResult, Value, cmd};
+use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Deadline;
-use crate::store::redis::batch::{is_unknown_script, query};
+use crate::store::redis::batch::query;
 use crate::store::redis::codec::call_error::{CallError, RedirectKind};
 use crate::store::redis::codec::scripts::Script;
 use crate::store::redis::connection::connector::ManagedConnection;
@@ -117,6 +117,11 @@ impl FleetCall<'_> {
         }
         command
     }
+}
+
+/// Returns `true` if the server does not know the script: then nothing was executed.
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 async fn query_one(
