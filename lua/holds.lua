@@ -70,11 +70,12 @@ local function first_holds(hit, most)
   return read('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most) or {}
 end
 
--- Returns the decision on units beside those held, at this time or later.
+-- Returns the decision on units beside those held, at this time or later. A fixed window counts them all.
+-- The others need units below 2^36 (see `divide`), and have limits far below the cut.
 local function decide_later(hit, later, units)
   local state, algorithm = hit.state, hit.algorithm
   if algorithm.later then state = algorithm.later(state, hit, later) end
-  return algorithm.decide(state, hit, later, min(units, 4294967295))
+  return algorithm.decide(state, hit, later, min(units, algorithm.max_count or 4294967295))
 end
 
 -- Returns the time in µs after which the cost fits beside what is held: the first of the times at which
@@ -144,7 +145,8 @@ local function apply_hold(hit, refused)
   -- In shadow mode a hold is renewed even where no units are added.
   local is_renewed = reservation.use == EXTEND and holds.own_end
   if not refused and (is_allowed or is_renewed) then
-    -- An unlimited key has enough without holding any.
+    -- An unlimited key has enough without holding any. The others were allowed beside what is held, so that
+    -- no sum is above the largest limit, 10^15 - 1.
     local units = is_allowed and not hit.is_unlimited and hit.cost or 0
     if not holds.own_end then holds.count = holds.count + 1 end
     holds.own, holds.own_end = (holds.own or 0) + units, reservation.ends_at

@@ -354,8 +354,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             matches!(hit.action, Action::Take(_)) && self.slots.have_same_key(*other, at)
         });
         let units: u64 = earlier.map(|(_, hit)| hit.action.cost().units()).sum();
-        let units = units + self.hits[at].action.cost().units();
-        Cost::new(u32::try_from(units).unwrap_or(u32::MAX))
+        Cost::total(units + self.hits[at].action.cost().units())
     }
 
     /// Returns the hit with its slot; `None` if its grant is no limit, and nothing is counted.

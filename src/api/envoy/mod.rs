@@ -393,6 +393,7 @@ fn status(answer: Option<&DescriptorAnswer>, verdict: &DescriptorVerdict) -> Des
             requests_per_unit: u32::try_from(units).unwrap_or(u32::MAX),
             unit: unit(*window).into(),
         }),
+        // The message has no larger numbers, here and above.
         limit_remaining: u32::try_from(decided.decision.remaining.max(0)).unwrap_or(u32::MAX),
         duration_until_reset: until_reset(answer),
     }

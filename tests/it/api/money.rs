@@ -1,16 +1,22 @@
 //! Amounts of money: limits of fixed windows far above a billion, in memory and in Redis.
 
+use std::collections::HashMap;
+
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, Selector, SetOverrideRequest};
+use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::{CheckRequest, GetConfigRequest, Grant, ReportRequest};
+use rlaas_proto::ratelimit::v1::{
+    CheckRequest, CommitRequest, GetConfigRequest, Grant, ReportRequest, ReserveRequest,
+};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request, run};
 use rlaas_testkit::redis::RedisServer;
 use tonic::Code;
 
+use super::reservations::ReservationClient;
 use crate::http::client::post;
 
 /// The largest limit, and the largest cost.
@@ -92,6 +98,50 @@ async fn amounts_are_exact_up_to_a_billion_in_millionths() {
     let url = format!("store.redis.url={}", redis.url());
     let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
     assert_amounts(&Rlaas::start_from(&rules, &settings)).await;
+}
+
+/// Reserves 4,000 dollars a thousand times by the rules of the book, and commits what was held.
+async fn assert_budget(server: &Rlaas) {
+    const AMOUNT: u64 = 4_000_000_000;
+    let mut client = ReservationClient::new(server.channel().await);
+    let wanted = |units| CheckRequest {
+        attributes: HashMap::from([("project".to_owned(), "shop".to_owned())]),
+        cost: Some(0),
+        costs: HashMap::from([("budget".to_owned(), units)]),
+        ..request("alice")
+    };
+    let mut held = Vec::new();
+    for _ in 0..1_000 {
+        let request = ReserveRequest { request: Some(wanted(AMOUNT)), ttl: None };
+        let reserved = client.reserve(request).await.expect("an answer").into_inner();
+        held.extend(Some(reserved.reservation_id).filter(|id| !id.is_empty()));
+    }
+    assert_eq!(held.len(), 62, "of 250,000 dollars 248,000 are held");
+    let mut check = server.client().await;
+    let denied = check.check(wanted(AMOUNT)).await.expect("a decision").into_inner();
+    assert_eq!((denied.allowed, denied.reason()), (false, Reason::Held));
+    for reservation_id in held {
+        let commit = CommitRequest { reservation_id, ..CommitRequest::default() };
+        let settled = client.commit(commit).await.expect("a settlement").into_inner();
+        assert_eq!(settled.settlements[0].charged, AMOUNT);
+    }
+    let looked = check.check(wanted(0)).await.expect("a decision").into_inner();
+    let left = looked.decisions.iter().find(|one| one.rule == "budget").map(|one| one.remaining);
+    assert_eq!(left, Some(2_000_000_000));
+}
+
+#[tokio::test]
+async fn budget_of_the_book_is_not_exceeded_by_reservations() {
+    let book = include_str!("../../../docs/money.md");
+    let rules = book.split("```").find_map(|part| part.strip_prefix("yaml,file=money.yaml\n"));
+    let dir = TempDir::new();
+    let rules = rules.expect("the rules").replace("limit: 20,", "limit: 1000000,");
+    let file = dir.write("money.yaml", &rules);
+    assert_budget(&Rlaas::start_from(&file, &[])).await;
+    let redis = RedisServer::start();
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &*url, "store.redis.timeout=10s"];
+    assert_budget(&Rlaas::start_from(&file, &settings)).await;
 }
 
 #[test]

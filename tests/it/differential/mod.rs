@@ -11,7 +11,7 @@ mod changes;
 mod grants;
 mod ids;
 mod kept_limits;
-mod model;
+pub(crate) mod model;
 mod simulated;
 mod stores;
 

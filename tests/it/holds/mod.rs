@@ -1,6 +1,8 @@
 //! Holds: random histories of reservations on both stores, beside a twin that takes only what was charged,
 //! when it was charged.
 
+mod amounts;
+
 use std::sync::Arc;
 
 use rlaas_limiter::Deadline;

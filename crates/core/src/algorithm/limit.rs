@@ -8,8 +8,10 @@ use crate::calendar::{Calendar, CalendarWindow};
 use crate::clock::{Micros, Timestamp};
 
 /// The units that one request takes: 0 to 2^32 − 1. A cost of 0 reads the state and takes nothing.
+///
+/// A sum of costs may be larger: that of several hits of one key, and that of a hold which was extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cost(u32);
+pub struct Cost(u64);
 
 impl Cost {
     /// No units.
@@ -19,12 +21,17 @@ impl Cost {
 
     /// Creates a cost of `units`.
     pub const fn new(units: u32) -> Self {
+        Self(units as u64)
+    }
+
+    /// Creates a sum of costs, of at most 2^53 units.
+    pub const fn total(units: u64) -> Self {
         Self(units)
     }
 
     /// Returns the units.
     pub const fn units(self) -> u64 {
-        self.0 as u64
+        self.0
     }
 }
 

@@ -39,8 +39,8 @@ impl Plan {
             (Coupling::EachAlone, Action::Take(_)) => *other < at && own > 0,
             _ => false,
         });
-        let units = before.map(|(_, earlier)| earlier.action.cost().units()).sum::<u64>() + own;
-        Cost::new(u32::try_from(units).unwrap_or(u32::MAX))
+        let before = before.map(|(_, earlier)| earlier.action.cost().units());
+        Cost::total(before.sum::<u64>() + own)
     }
 }
 

@@ -346,10 +346,10 @@ impl Plan {
             let is_same =
                 |other: &Hit| other.key == hit.key && matches!(other.action, Action::Hold(_));
             let earlier = self.hits[..at].iter().position(is_same);
-            let sum = |units: u64| Cost::new(u32::try_from(units).unwrap_or(u32::MAX));
             match earlier.map(|earlier| (earlier, self.hits[earlier].action.cost().units())) {
                 Some((earlier, units)) => {
-                    self.hits[earlier].action = Action::Hold(sum(units + cost.units()));
+                    let sum = Cost::total(units + cost.units());
+                    self.hits[earlier].action = Action::Hold(sum);
                     self.hits[at].action = Action::Peek(Cost::NONE);
                 }
                 None => self.hits[at].action = Action::Hold(cost),

@@ -76,11 +76,11 @@ impl<S: Slot> Entry<'_, S> {
     /// Takes the cost, or the remaining units if the cost is denied.
     pub(super) fn take_remaining(&mut self, cost: Cost) -> HitReply {
         let decision = self.take(cost);
-        let left = u32::try_from(decision.remaining).ok().filter(|left| *left > 0);
-        let Some(left) = left.filter(|_| !decision.is_allowed()) else {
+        let left = u64::try_from(decision.remaining).unwrap_or_default();
+        if decision.is_allowed() || left == 0 {
             return HitReply::new(decision, decision.outcome.taken(cost));
-        };
-        let left = Cost::new(left.min(self.hit.algorithm.max_cost()));
+        }
+        let left = Cost::total(left.min(self.hit.algorithm.max_cost().into()));
         let taken = self.take(left).outcome.taken(left);
         HitReply::new(self.decide(cost), taken)
     }

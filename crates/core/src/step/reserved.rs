@@ -50,8 +50,9 @@ impl<S: Slot> Entry<'_, S> {
         }
         let (state, now) = (self.state(), self.slot.now());
         let decide = |at: Timestamp, held: u64| {
-            let units = u32::try_from(cost.units() + held).unwrap_or(u32::MAX);
-            self.hit.algorithm.decide(&state, self.limit, at.max(now), Cost::new(units))
+            // Only a fixed window has limits above the largest cost: Redis cuts the sum there for others.
+            let cost = Cost::total(cost.units() + held);
+            self.hit.algorithm.decide(&state, self.limit, at.max(now), cost)
         };
         let less_held = |decision: Decision| Decision {
             remaining: decision.remaining - holds.units.cast_signed(),
@@ -166,7 +167,8 @@ impl<S: Slots> AtomicStep<'_, S> {
         }
     }
 
-    /// Holds units of the key of a hit, beside those that the reservation holds already.
+    /// Holds units of the key of a hit, beside those that the reservation holds already. They were allowed
+    /// beside what is held, so that no key has holds of more than the largest limit.
     pub(super) fn hold(&mut self, at: usize, cost: Cost) {
         let Some(Holding { reservation, ends_at, .. }) = self.holding else { return };
         // An unlimited key has enough without holding any.
@@ -216,8 +218,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             return None;
         }
         let (hit, owned) = (&self.hits[at], hold.map_or(0, |hold| hold.units));
-        let whole = Cost::new(u32::try_from(owned).unwrap_or(u32::MAX));
-        let cost = actual.unwrap_or(whole);
+        let cost = actual.unwrap_or(Cost::total(owned));
         let returned = owned.saturating_sub(cost.units());
         let beneath = || self.overridden.get(at).and_then(|one| one.as_ref()?.charges);
         let limit = self.grant(at).limit().copied().or_else(beneath);

@@ -490,7 +490,7 @@ pub(super) fn record_replies(
 
 /// Returns the units that a hit has taken; `None` if it has taken none.
 pub(super) fn taken(reply: &HitReply) -> Option<TakenUnits> {
-    let cost = u32::try_from(reply.taken).ok().filter(|units| *units > 0).map(Cost::new)?;
+    let cost = Some(Cost::total(reply.taken)).filter(|cost| *cost != Cost::NONE)?;
     let (at, reset_after) = (reply.decision.at, reply.decision.reset_after);
     Some(TakenUnits { cost, at, reset_after })
 }

@@ -301,8 +301,8 @@ impl Limiter {
                 }
             }
             let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
-            let most = Cost::new(u32::try_from(most).unwrap_or(u32::MAX));
-            self.count_request(snapshot, RequestUnits::Report(units.unwrap_or(most)), true);
+            let units = units.unwrap_or(Cost::total(most));
+            self.count_request(snapshot, RequestUnits::Report(units), true);
         }
         Ok((settlements, replayed, changed.is_partial))
     }
