@@ -9,6 +9,9 @@
 --           units charged, returned, of debt, and uncounted
 --
 -- What has ended is removed when a script writes.
+--
+-- A number that no script can have written fails the requests of its key until the last of its holds has
+-- ended: what is held must not count as free.
 
 -- What a request does with it. 2 is to settle, 3 also charges hits whose holds have ended.
 local RESERVE, EXTEND, COUNT_ENDED = 0, 1, 3
@@ -33,6 +36,13 @@ local function parse_reservation(values, at)
   }
 end
 
+-- Returns a number of a hold as it was read; 0 if there is none.
+local function stored(text)
+  local number = text == false and 0 or tonumber(text)
+  if number and number >= 0 and number <= 9007199254740992 and number % 1 == 0 then return number end
+  error({ err = 'ERR the holds of a key are malformed' })
+end
+
 -- Calls `each` with pieces of a list, for commands.
 local function in_pieces(list, each)
   for first = 1, #list, PIECE do each(unpack(list, first, min(first + PIECE - 1, #list))) end
@@ -44,22 +54,23 @@ local function load_holds(hit, holds_by_key)
   hit.holds = holds_by_key[key]
   if hit.holds then return end
   local ended = read('ZRANGEBYSCORE', key, '-inf', integer(time)) or {}
-  local gone = 0
-  in_pieces(ended, function(...)
-    local units = read('HMGET', units_key, ...) or {}
-    for i = 1, #units do gone = gone + (tonumber(units[i]) or 0) end
-  end)
-  local sum = tonumber(read('HGET', units_key, 'sum') or 0) or 0
+  local held, count = 0, (read('ZCARD', key) or 0) - #ended
+  if count > 0 then
+    held = stored(read('HGET', units_key, 'sum'))
+    in_pieces(ended, function(...)
+      local units = read('HMGET', units_key, ...) or {}
+      for i = 1, #units do held = held - stored(units[i]) end
+    end)
+  end
   local holds = {
-    ended = ended, held = max(sum - gone, 0), count = (read('ZCARD', key) or 0) - #ended, own = false,
-    own_end = false, changed = #ended > 0,
+    ended = ended, held = max(held, 0), count = count, own = false, own_end = false,
+    changed = #ended > 0, was_free = count <= 0,
   }
   hit.holds, holds_by_key[key] = holds, holds
-  if not reservation then return end
-  local own_end = tonumber(read('ZSCORE', key, reservation.number) or 0) or 0
+  if not reservation or count <= 0 then return end
+  local own_end = stored(read('ZSCORE', key, reservation.number))
   if own_end > time then
-    holds.own = tonumber(read('HGET', units_key, reservation.number) or 0) or 0
-    holds.own_end = own_end
+    holds.own, holds.own_end = stored(read('HGET', units_key, reservation.number)), own_end
   end
 end
 
@@ -97,11 +108,11 @@ local function wait_beside_holds(hit, cost)
   local key, units_key = hit.ends_key, hit.units_key
   for i = 1, #firsts, 2 do
     local number = firsts[i]
-    rest = rest - (tonumber(read('HGET', units_key, number)) or 0)
-    consider(tonumber(firsts[i + 1]), rest)
+    rest = rest - stored(read('HGET', units_key, number))
+    consider(stored(firsts[i + 1]), rest)
   end
   local last = read('ZRANGE', key, -1, -1, 'WITHSCORES') or {}
-  if last[2] then consider(tonumber(last[2]), 0) end
+  if last[2] then consider(stored(last[2]), 0) end
   return max(wait or 0, 1)
 end
 
@@ -132,7 +143,7 @@ local function decide_hold(hit)
   end
   if holds.own_end or holds.count == 0 or holds.count < hit.max_holds then return end
   if decision.outcome == IMPOSSIBLE then return end
-  local wait = max(tonumber(first_holds(hit, 1)[2]) - hit.now, 1)
+  local wait = max(stored(first_holds(hit, 1)[2]) - hit.now, 1)
   if decision.outcome == DENIED then wait = max(wait, decision.retry_after) end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
   hit.decision.outcome, hit.decision.retry_after = DENIED, wait
@@ -256,16 +267,17 @@ local function save_holds(hit)
   holds.changed = false
   local key, units_key = hit.ends_key, hit.units_key
   wrote = true
-  if holds.count <= 0 then
+  if holds.count <= 0 or holds.was_free then
+    -- Also values of another type.
     redis.call('DEL', key)
-    key = units_key
-    redis.call('DEL', key)
-    return
+    redis.call('DEL', units_key)
+    if holds.count <= 0 then return end
+  else
+    in_pieces(holds.ended, function(...)
+      redis.call('ZREM', key, ...)
+      redis.call('HDEL', units_key, ...)
+    end)
   end
-  in_pieces(holds.ended, function(...)
-    redis.call('ZREM', key, ...)
-    redis.call('HDEL', units_key, ...)
-  end)
   if holds.is_removed then
     redis.call('ZREM', key, reservation.number)
     redis.call('HDEL', units_key, reservation.number)
@@ -275,7 +287,7 @@ local function save_holds(hit)
   end
   redis.call('HSET', units_key, 'sum', integer(holds.held))
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local expires_at = integer(ceil(tonumber(last[2] or time) / 1000) + 1000)
+  local expires_at = integer(ceil(stored(last[2] or time) / 1000) + 1000)
   redis.call('PEXPIREAT', key, expires_at)
   redis.call('PEXPIREAT', units_key, expires_at)
 end

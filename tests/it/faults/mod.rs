@@ -11,6 +11,7 @@ mod deadlines;
 mod deny_cache;
 mod drain;
 mod error_replies;
+mod garbled_holds;
 mod idempotency;
 mod load;
 mod multi_shard;
