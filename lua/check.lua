@@ -79,6 +79,7 @@
 --      end+1 use      integer: 0 reserve, 1 extend, 2 settle, 3 also charges what has ended
 --      end+2 number   16 bytes: of the reservation
 --      end+3 time     integer, µs: to hold units, or to remember the settlement; -1 leaves the end as it is
+--      end+4 ends_at  integer, µs: to settle only: the end that was given when the units were reserved
 --
 -- Reply: a string of concatenated MessagePack values: nonce, time in µs, then for each request one of
 --   1   executed; followed by the values of each hit: outcome (0 allowed, 1 denied, 2 impossible),
@@ -88,9 +89,11 @@
 --       both.
 --       Of a hit whose rule holds, then: units held, number of holds, 1 if the reservation has one, 1 if holds
 --       alone deny it. After the hits of a request for a reservation: 0 nothing is held, 1 its end in µs
---       follows, 2 it is settled: for each hit the name of the rule, and four numbers as in holds.lua
+--       follows, 2 it is settled: for each hit the name of the rule, and four numbers as in holds.lua,
+--       3 it was reserved before, and its end follows
 --   8   the reservation was settled before: number of settlements, then as above
 --   9   there is no such reservation
+--   10  there is none, and it ended so long ago that its settlement may have been forgotten
 --   7   executed, each hit by a plain take of a fixed window: followed by the count and the time to live
 --       in µs that each had before, from which the decisions follow
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
@@ -275,7 +278,7 @@ local function append_reply()
   --@full
   if reservation and reservation.gone then
     length = length + 1
-    reply[length] = 9
+    reply[length] = reservation.gone
     return
   elseif reservation and reservation.replayed then
     local settled = reservation.replayed

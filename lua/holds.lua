@@ -13,14 +13,20 @@
 -- A number that no script can have written fails the requests of its key until the last of its holds has
 -- ended: what is held must not count as free.
 
--- What a request does with it. 2 is to settle, 3 also charges hits whose holds have ended.
-local RESERVE, EXTEND, COUNT_ENDED = 0, 1, 3
+-- What a request does with it. The last one also charges hits without a hold.
+local RESERVE, EXTEND, SETTLE, COUNT_ENDED = 0, 1, 2, 3
+
+-- Codes of replies without a reservation.
+local NOT_FOUND, FORGOTTEN = 9, 10
 
 -- Holds whose ends are tried for the wait of a denial, aside from the last one.
 local TRIED_ENDS = 16
 
 -- Most arguments of a command: Lua's stack, which holds them, is small.
 local PIECE = 1000
+
+-- Times in µs for which a settlement is remembered: at least, from the end that Reserve gave on, and at most.
+local SETTLEMENT_MEMORY, MAX_MEMORY = 600000000, 87000000000
 
 -- Reads the fields of a hit whose rule holds, which follow its others. Returns the index of the last one.
 local function parse_holds(hit, values, at)
@@ -32,7 +38,9 @@ end
 local function parse_reservation(values, at)
   reservation = {
     use = values[at + 1], number = values[at + 2], time = values[at + 3],
+    known_until = (values[at + 4] or 0) + SETTLEMENT_MEMORY,
     key = false, ends_at = false, held = false, gone = false, settled = false, replayed = false,
+    repeated = false,
   }
 end
 
@@ -197,9 +205,11 @@ end
 
 -- Ends all holds of the reservation.
 local function settle_all(request, report)
+  local is_forgotten = reservation.known_until <= time
+  if is_forgotten then reservation.use = SETTLE end
   local found, settled = reservation.use == COUNT_ENDED, {}
   for i = 1, count do found = found or hits[i].holds.own_end end
-  reservation.gone = not found
+  reservation.gone = not found and (is_forgotten and FORGOTTEN or NOT_FOUND)
   if not found then return end
   for i = 1, count do
     local at = #settled
@@ -221,13 +231,13 @@ local function execute_reserved(request, all_or_nothing, report)
     end
   end
   if reservation.use == RESERVE and known then
-    reservation.held, reservation.ends_at = true, known
+    reservation.held, reservation.repeated, reservation.ends_at = true, true, known
     for i = 1, count do
       decide(hits[i], 0)
       hits[i].decision.outcome, hits[i].decision.retry_after = ALLOWED, 0
     end
   elseif reservation.use == EXTEND and is_missing then
-    reservation.gone = true
+    reservation.gone = NOT_FOUND
   else
     reservation.ends_at = reservation.time >= 0 and time + reservation.time or known
     all_or_nothing(request)
@@ -246,7 +256,7 @@ local function recall_settlement()
   if reservation.use > EXTEND then
     reservation.replayed = { cmsgpack.unpack(text) }
   else
-    reservation.gone = true
+    reservation.gone = NOT_FOUND
   end
   return true
 end
@@ -256,7 +266,9 @@ local function save_settlement()
   local key = reservation.key
   if not reservation.settled or reservation.time <= 0 then return end
   local value = cmsgpack.pack(unpack(reservation.settled))
-  redis.call('SET', key, value, 'PX', integer(ceil(reservation.time / 1000)))
+  -- As long as anybody may take it for an open one, whatever end was made up.
+  local memory = min(max(reservation.time, reservation.known_until - time), MAX_MEMORY)
+  redis.call('SET', key, value, 'PX', integer(ceil(memory / 1000)))
   wrote = true
 end
 
@@ -320,7 +332,7 @@ local function append_reservation(list, length)
     for i = 1, #reservation.settled do list[length + i] = reservation.settled[i] end
     return length + #reservation.settled
   end
-  list[length + 1] = reservation.held and 1 or 0
+  list[length + 1] = reservation.held and (reservation.repeated and 3 or 1) or 0
   if not reservation.held then return length + 1 end
   list[length + 2] = reservation.ends_at
   return length + 2

@@ -64,20 +64,7 @@ impl Service {
         let reservation = self.open(extensions, id)?;
         let limiter = Tenant::limiter(Tenant::from_extensions(extensions), &self.limiter);
         let settled = limiter.settle(&reservation, settling, until).await;
-        settled.map_err(|error| self.unsettled(&error, Some(&reservation)))
-    }
-
-    /// Logs a settlement that failed, and returns its status.
-    fn unsettled(&self, error: &CheckError, reservation: Option<&OpenReservation>) -> Status {
-        let status = undecided(error);
-        let Some(OpenReservation { ends_at, keys, .. }) = reservation else { return status };
-        let is_forgotten =
-            |key: &Key| *ends_at + Limiter::SETTLEMENT_MEMORY < self.limiter.store().now(key);
-        if matches!(error, CheckError::NoReservation) && keys.first().is_some_and(is_forgotten) {
-            let text = "the reservation ended too long ago: it is not known whether it was charged";
-            return Status::out_of_range(text);
-        }
-        status
+        settled.map_err(|error| undecided(&error))
     }
 
     fn count(&self, event: &'static str) {
@@ -144,7 +131,9 @@ impl ReservationService for Service {
         decision_events::decided(&self.metrics, &self.limiter, origin, &wanted, &decided);
         let verdict = decided.map_err(|error| undecided(&error))?;
         request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
-        self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
+        if !verdict.replayed {
+            self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
+        }
         Ok(Response::new(ReserveResponse {
             verdict: Some(response(&verdict)),
             reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
@@ -193,7 +182,7 @@ impl ReservationService for Service {
         let wanted = self.request(&wanted, project)?;
         let limiter = Tenant::limiter(tenant, &self.limiter);
         let settled = limiter.settle_or_count(reservation.as_ref(), &wanted, settling, until).await;
-        let settled = settled.map_err(|error| self.unsettled(&error, reservation.as_ref()))?;
+        let settled = settled.map_err(|error| undecided(&error))?;
         self.count(if settled.reported { "reported" } else { "committed" });
         Ok(Response::new(committed(settled)))
     }

@@ -102,6 +102,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
             return invalid(error);
         }
         CheckError::NoReservation => Code::NotFound,
+        CheckError::SettlementForgotten => Code::OutOfRange,
         CheckError::RequestId(_)
         | CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
@@ -178,6 +179,7 @@ pub(super) fn text(error: &CheckError) -> String {
         | CheckError::NeedsReservation(_)
         | CheckError::TooManyHolds
         | CheckError::NoReservation
+        | CheckError::SettlementForgotten
         | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::LongKeys
@@ -193,6 +195,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         | CheckError::RequestId(_)
         | CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
+        | CheckError::SettlementForgotten
         | CheckError::ManyHolders
         | CheckError::SeveralSlots
         | CheckError::LongKeys

@@ -225,11 +225,10 @@ fn random_act(random: &mut CalendarRandom, taken: &[TakenUnits], holds: bool) ->
         }
         14 if holds => {
             let memory = Micros::from_secs(600);
-            (
-                Action::Settle(Some(cost)),
-                reservation(ReservationUse::Settle { memory, counts_ended: number % 2 == 0 }),
-                None,
-            )
+            // No time is too late.
+            let (ends_at, counts_ended) = (Timestamp::from_micros(1 << 52), number % 2 == 0);
+            let settle = ReservationUse::Settle { memory, ends_at, counts_ended };
+            (Action::Settle(Some(cost)), reservation(settle), None)
         }
         _ => (Action::Peek(Cost::NONE), None, None),
     }

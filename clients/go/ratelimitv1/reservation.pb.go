@@ -33,7 +33,7 @@ const (
 type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. `cost` and `costs` are the estimate. With `dry_run` nothing is held. With a
-	// `request_id` the same request gets the same reservation while it stands.
+	// `request_id` the same request gets the same reservation while it stands; the verdict is `replayed`.
 	Request *CheckRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	// Time to hold: 100 ms to 24 h. Unset is the shortest `hold` of the rules that hold something, which
 	// is also the most.
@@ -290,8 +290,8 @@ type CommitRequest struct {
 	Actual *uint64 `protobuf:"varint,2,opt,name=actual,proto3,oneof" json:"actual,omitempty"`
 	// The same for single rules, by name: up to 64. Rules that hold nothing are ignored.
 	Actuals map[string]uint64 `protobuf:"bytes,3,rep,name=actuals,proto3" json:"actuals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// The request that was reserved. If the reservation has ended by itself, at most 10 min after the end
-	// that Reserve gave, it is charged all the same, whatever is left: `actuals` and `actual`, else the
+	// The request that was reserved. If the reservation has ended, up to 10 min after the end that Reserve
+	// gave, it is charged all the same, whatever is left: `actuals` and `actual`, else the
 	// request's `costs` and `cost`. A retry charges once. With an empty id the request is counted by the rules
 	// that would have held it, once for its request_id, which is another id here than in Reserve. Unset: such
 	// an id is NOT_FOUND.

@@ -54,9 +54,9 @@ type ReservationServiceClient interface {
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	// Ends a reservation: charges the actual cost, whatever is left, and returns the rest.
 	//
-	// NOT_FOUND: the id is of another project, or has ended without a charge and `request` is unset.
-	// OUT_OF_RANGE: it ended longer than 10 minutes ago and is not known. UNAVAILABLE: a retry charges
-	// once.
+	// NOT_FOUND: the id is of another project, or is not known, or has ended, and `request` is unset.
+	// OUT_OF_RANGE: it ended longer than 10 minutes ago, by the clock of the store, and is not known.
+	// UNAVAILABLE: a retry charges once.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Ends a reservation and returns all that it holds.
 	//
@@ -135,9 +135,9 @@ type ReservationServiceServer interface {
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	// Ends a reservation: charges the actual cost, whatever is left, and returns the rest.
 	//
-	// NOT_FOUND: the id is of another project, or has ended without a charge and `request` is unset.
-	// OUT_OF_RANGE: it ended longer than 10 minutes ago and is not known. UNAVAILABLE: a retry charges
-	// once.
+	// NOT_FOUND: the id is of another project, or is not known, or has ended, and `request` is unset.
+	// OUT_OF_RANGE: it ended longer than 10 minutes ago, by the clock of the store, and is not known.
+	// UNAVAILABLE: a retry charges once.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Ends a reservation and returns all that it holds.
 	//

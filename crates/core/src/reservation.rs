@@ -134,16 +134,20 @@ pub enum ReservationUse {
     },
     /// Ends the holds and charges costs, once.
     Settle {
-        /// Time for which the settlement is remembered. 0: it leaves no trace.
+        /// Shortest time for which the settlement is remembered. 0: it leaves no trace.
         memory: Micros,
-        /// Whether hits whose holds have ended are charged, too. They need a cost.
+        /// End that the caller was given when the units were reserved.
+        ends_at: Timestamp,
+        /// Whether hits without a hold are charged, too, up to [`Reservation::SETTLEMENT_MEMORY`] after
+        /// `ends_at`. They need a cost.
         counts_ended: bool,
     },
 }
 
 impl ReservationUse {
     /// Ends the holds of a reservation whose id was not returned.
-    pub const FORGET: Self = Self::Settle { memory: Micros::ZERO, counts_ended: false };
+    pub const FORGET: Self =
+        Self::Settle { memory: Micros::ZERO, ends_at: Timestamp::EPOCH, counts_ended: false };
 }
 
 impl Reservation {
@@ -151,6 +155,8 @@ impl Reservation {
     pub const MIN_HOLD: Micros = Micros::from_millis(100);
     /// Longest time for which units are held.
     pub const MAX_HOLD: Micros = Micros::from_secs(86_400);
+    /// Time for which a settlement is remembered at least, from the end of the reservation on.
+    pub const SETTLEMENT_MEMORY: Micros = Micros::from_secs(600);
     /// Most bytes of an id that a service makes of a number and keys.
     pub const MAX_ID: usize = 4096;
     /// Most bytes of the keys of a reservation, so that an id has space for them.
@@ -166,6 +172,8 @@ pub enum ReservationReply {
     Held {
         /// Time when it ends by itself, by the clock of the store.
         ends_at: Timestamp,
+        /// `true` if it was reserved before, and nothing was done now.
+        replayed: bool,
     },
     /// It has been settled.
     Settled {
@@ -177,17 +185,20 @@ pub enum ReservationReply {
     /// There is none with the number: it has ended, was settled (when it is reserved or extended), or
     /// never was.
     NotFound,
+    /// There is none with the number, and it ended so long ago that its settlement may have been forgotten.
+    Forgotten,
 }
 
 impl ReservationReply {
     /// Returns what became of a reservation in two shards: it stands as long as it does in both, and what
-    /// was settled in one was settled.
+    /// was settled in one was settled. It is forgotten only if it is in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Held { ends_at: one }, Self::Held { ends_at: other }) => {
-                Self::Held { ends_at: one.min(other) }
-            }
+            (
+                Self::Held { ends_at: one, replayed },
+                Self::Held { ends_at: other, replayed: other_replayed },
+            ) => Self::Held { ends_at: one.min(other), replayed: replayed && other_replayed },
             (
                 Self::Settled { settlements: mut all, replayed: one },
                 Self::Settled { settlements, replayed: other },
@@ -197,6 +208,7 @@ impl ReservationReply {
             }
             (settled @ Self::Settled { .. }, _) | (_, settled @ Self::Settled { .. }) => settled,
             (Self::NotFound, _) | (_, Self::NotFound) => Self::NotFound,
+            (Self::Forgotten, _) | (_, Self::Forgotten) => Self::Forgotten,
         }
     }
 }
@@ -232,6 +244,11 @@ impl RememberedSettlement {
         Self { settlements, expires_at }
     }
 
+    /// Returns the time from which it has no effect any more.
+    pub const fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
     /// Returns `true` if it has no effect any more.
     pub fn is_expired(&self, time: Timestamp) -> bool {
         time >= self.expires_at
@@ -240,40 +257,49 @@ impl RememberedSettlement {
 
 /// Executes a request for a reservation: by the settlement that is remembered under its number, or by
 /// `decide`, which [executes](crate::step::execute) the hits. A request without one is executed by
-/// `decide` alone.
+/// `decide` alone. Settlements that ended up to `forgotten` are not known any more, whatever the clock
+/// shows since.
 ///
 /// The caller ensures that nobody else changes the settlement or the states meanwhile.
 pub fn execute(
     request: StoreRequest<'_>,
-    time: Timestamp,
+    (time, forgotten): (Timestamp, Timestamp),
     remembered: &mut Option<RememberedSettlement>,
     decide: impl FnOnce(StoreRequest<'_>) -> Reply,
 ) -> Reply {
-    let Some(Reservation { purpose, .. }) = request.reservation else { return decide(request) };
-    if remembered.as_ref().is_some_and(|known| known.is_expired(time)) {
-        *remembered = None;
-    }
-    match (remembered.as_ref(), purpose) {
+    let Some(Reservation { number, purpose }) = request.reservation else { return decide(request) };
+    let reply = |became| Reply { reservation: Some(became), ..Reply::default() };
+    let known = remembered.as_ref().filter(|known| !known.is_expired(time));
+    let (memory, ends_at, counts_ended) = match (known, *purpose) {
         (Some(known), ReservationUse::Settle { .. }) => {
             let settlements = known.settlements.clone();
-            let reservation = Some(ReservationReply::Settled { settlements, replayed: true });
-            Reply { reservation, ..Reply::default() }
+            return reply(ReservationReply::Settled { settlements, replayed: true });
         }
-        (Some(_), _) => Reply { reservation: Some(ReservationReply::NotFound), ..Reply::default() },
-        (None, _) => {
-            let reply = decide(request);
-            if let (
-                Some(ReservationReply::Settled { settlements, .. }),
-                ReservationUse::Settle { memory, .. },
-            ) = (&reply.reservation, purpose)
-                && *memory > Micros::ZERO
-            {
-                let (settlements, expires_at) = (settlements.clone(), time + *memory);
-                *remembered = Some(RememberedSettlement::new(settlements, expires_at));
-            }
-            reply
+        (Some(_), _) => return reply(ReservationReply::NotFound),
+        (None, ReservationUse::Settle { memory, ends_at, counts_ended }) => {
+            (memory, ends_at, counts_ended)
         }
+        (None, _) => return decide(request),
+    };
+    let known_until = ends_at + Reservation::SETTLEMENT_MEMORY;
+    let is_forgotten = known_until <= time.max(forgotten);
+    let counts_ended = counts_ended && !is_forgotten;
+    let purpose = ReservationUse::Settle { memory, ends_at, counts_ended };
+    let reservation = &Reservation { number: *number, purpose };
+    let mut reply = decide(StoreRequest { reservation: Some(reservation), ..request });
+    match &reply.reservation {
+        Some(ReservationReply::Settled { settlements, .. }) if memory > Micros::ZERO => {
+            // As long as anybody may take it for an open one, whatever end was made up.
+            let longest = Reservation::MAX_HOLD + Reservation::SETTLEMENT_MEMORY;
+            let memory = memory.max(known_until.since(time)).min(longest);
+            *remembered = Some(RememberedSettlement::new(settlements.clone(), time + memory));
+        }
+        Some(ReservationReply::NotFound) if is_forgotten => {
+            reply.reservation = Some(ReservationReply::Forgotten);
+        }
+        _ => {}
     }
+    reply
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod drain;
 mod error_replies;
 mod garbled_holds;
 mod idempotency;
+mod late_commits;
 mod load;
 mod multi_shard;
 mod multi_shard_candidates;

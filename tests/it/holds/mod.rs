@@ -2,6 +2,7 @@
 //! when it was charged.
 
 mod amounts;
+mod late;
 
 use std::sync::Arc;
 
@@ -121,7 +122,8 @@ impl HoldAct {
             Self::Extend { number, hold_for, .. } => (number, ReservationUse::Extend { hold_for }),
             Self::Settle { number, .. } => {
                 let counts_ended = number % 2 == 0;
-                (number, ReservationUse::Settle { memory: MEMORY, counts_ended })
+                let ends_at = T0 + Micros::from_secs(86_400);
+                (number, ReservationUse::Settle { memory: MEMORY, ends_at, counts_ended })
             }
         };
         Some(Reservation { number, purpose })

@@ -134,7 +134,7 @@ impl<S: Slots> AtomicStep<'_, S> {
                 return self.settle_all(number, counts_ended);
             }
             (ReservationUse::Reserve { .. }, Some(ends_at)) => {
-                self.reply_with(ReservationReply::Held { ends_at });
+                self.reply_with(ReservationReply::Held { ends_at, replayed: true });
                 // It was allowed, whatever has been charged since.
                 let allowed = |reply: HitReply| {
                     let decision = Decision { outcome: Outcome::Allowed, ..reply.decision };
@@ -156,7 +156,7 @@ impl<S: Slots> AtomicStep<'_, S> {
         let replies = self.all_or_nothing();
         if let Some(Holding { reply: reply @ None, .. }) = &mut self.holding {
             // Denied: an extension leaves the end as it was.
-            *reply = known.map(|ends_at| ReservationReply::Held { ends_at });
+            *reply = known.map(|ends_at| ReservationReply::Held { ends_at, replayed: false });
         }
         replies
     }
@@ -178,7 +178,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             let held = holds.remove(number).map_or(0, |hold| hold.units);
             holds.put(Hold { ends_at, number, units: held + units });
         });
-        self.reply_with(ReservationReply::Held { ends_at });
+        self.reply_with(ReservationReply::Held { ends_at, replayed: false });
     }
 
     /// Ends the holds of a reservation, and charges the costs.

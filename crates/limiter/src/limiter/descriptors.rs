@@ -159,16 +159,22 @@ impl Limiter {
         if settling.hits.is_empty() {
             return Ok(false);
         }
-        let has_just_ended = self.has_just_ended(open);
         let (id, is_whole) = ((*number, *ends_at), settling.hits.len() == keys.len());
-        match self.settle_plan(&snapshot, &settling, id, (Some(actual), false), deadline).await {
-            Err(CheckError::NoReservation) | Ok((_, _, true)) if has_just_ended && is_whole => {}
-            // The store has lost it, or nobody knows any more whether it was charged.
-            Err(CheckError::NoReservation) => return Ok(false),
-            settled => return settled.map(|_| true),
+        let settle = async |counts_ended| {
+            let counted = (Some(actual), counts_ended);
+            self.settle_plan(&snapshot, &settling, id, counted, deadline).await
+        };
+        let (settled, is_late) = match settle(false).await {
+            Err(CheckError::NoReservation) | Ok((_, _, true)) if is_whole => {
+                (settle(true).await, true)
+            }
+            settled => (settled, false),
+        };
+        match settled {
+            // A rule has gone, or nobody knows any more whether it was charged.
+            Err(CheckError::NoReservation | CheckError::SettlementForgotten) => Ok(false),
+            settled => settled.map(|_| !is_late),
         }
-        self.settle_plan(&snapshot, &settling, id, (Some(actual), true), deadline).await?;
-        Ok(false)
     }
 
     /// Plans a request, executes what `prepare` makes of the plan, and reports the decisions.

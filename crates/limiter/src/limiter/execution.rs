@@ -192,12 +192,12 @@ impl Execution<'_> {
             Box::pin(self.refund_candidates(&candidates, Some(&results))).await;
         }
         self.forget_credited();
-        let replayed = is_replay(&taken, &results);
+        let of_holds = taken.iter_mut().filter_map(|group| group.reservation.take());
+        let reservation = of_holds.reduce(ReservationReply::and).filter(|_| !is_refused);
+        let replayed = is_replay(&taken, &results, reservation.as_ref());
         if replayed {
             self.limiter.shared.observer.request(RequestEvent::Replayed);
         }
-        let of_holds = taken.iter_mut().filter_map(|group| group.reservation.take());
-        let reservation = of_holds.reduce(ReservationReply::and).filter(|_| !is_refused);
         if reservation == Some(ReservationReply::NotFound) {
             Box::pin(self.refund(taken, &mut results)).await;
         }

@@ -18,6 +18,7 @@ use super::{CheckError, Limiter};
 use crate::clock::Micros;
 use crate::idempotency::{CallId, IdempotencyRecord, Operation, RecordUse, RequestIdError};
 use crate::operation::{HitReply, StoreId};
+use crate::reservation::ReservationReply;
 use crate::rules::Request;
 use crate::verdict::HitResult;
 
@@ -147,8 +148,13 @@ pub(super) fn clear_taken(group: &HitGroup, results: &mut [Option<HitResult>]) {
     }
 }
 
-/// Returns `true` if an earlier call took all units, and this one none.
-pub(super) fn is_replay(groups: &[HitGroup], results: &[Option<HitResult>]) -> bool {
-    groups.iter().any(|group| group.taker.is_some())
+/// Returns `true` if an earlier call took or holds all units, and this one none.
+pub(super) fn is_replay(
+    groups: &[HitGroup],
+    results: &[Option<HitResult>],
+    reservation: Option<&ReservationReply>,
+) -> bool {
+    let held_before = matches!(reservation, Some(ReservationReply::Held { replayed: true, .. }));
+    (held_before || groups.iter().any(|group| group.taker.is_some()))
         && results.iter().flatten().all(|result| result.reply.taken == 0)
 }

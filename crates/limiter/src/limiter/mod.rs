@@ -139,6 +139,9 @@ pub enum CheckError {
     /// The reservation has ended, was settled, or never was.
     #[error("no such reservation")]
     NoReservation,
+    /// The reservation ended so long ago that its settlement may have been forgotten.
+    #[error("the reservation ended too long ago: it is not known whether it was charged")]
+    SettlementForgotten,
     /// Too many rules hold.
     #[error("a reservation must hold by at most {} rules", Reservation::MAX_HITS)]
     ManyHolders,

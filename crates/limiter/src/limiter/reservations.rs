@@ -72,9 +72,6 @@ impl Settling<'_> {
 }
 
 impl Limiter {
-    /// Time for which a settlement is remembered.
-    pub const SETTLEMENT_MEMORY: Micros = Micros::from_secs(600);
-
     /// Decides a request as [`Limiter::check`] does, in one atomic step: rules that
     /// [hold](crate::rules::Rule::holds) hold its cost until the reservation is settled or ends, the others
     /// take it. The holds end after `hold_for`, at most after the shortest time of these rules, which is
@@ -149,7 +146,7 @@ impl Limiter {
         let hold_for = hold_for.map(|wanted| wanted.min(longest));
         let purpose = ReservationUse::Extend { hold_for };
         let changed = self.change_holds(&plan, reservation.number, purpose, deadline).await?;
-        let ReservationReply::Held { ends_at } = changed.became else {
+        let ReservationReply::Held { ends_at, .. } = changed.became else {
             return Err(CheckError::NoReservation);
         };
         Ok((self.fold(&snapshot, &plan, &changed.results), ends_at))
@@ -160,7 +157,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::extend`].
+    /// As [`Limiter::extend`]; [`CheckError::SettlementForgotten`].
     pub async fn settle(
         &self,
         reservation: &OpenReservation,
@@ -170,8 +167,8 @@ impl Limiter {
         Ok(self.settle_by(reservation, settling, None, deadline).await?.0)
     }
 
-    /// Settles a reservation as [`Limiter::settle`] does. If it ended by itself at most ten minutes after
-    /// the end in `reservation`, charges the request's cost where no other is given, once. Without a
+    /// Settles a reservation as [`Limiter::settle`] does. If it has ended, charges the request's cost where
+    /// no other is given, once, up to ten minutes after the end in `reservation`. Without a
     /// reservation counts the request by the rules that would have held it, once for its request id.
     ///
     /// # Errors
@@ -187,13 +184,18 @@ impl Limiter {
         let Some(open) = reservation else {
             return self.count_commit(request, settling, deadline).await;
         };
-        let has_just_ended = self.has_just_ended(open);
-        match self.settle_by(open, settling, None, deadline).await {
-            Err(CheckError::NoReservation) | Ok((_, true)) if has_just_ended => {}
-            settled => return Ok(settled?.0),
+        let settled = self.settle_by(open, settling, None, deadline).await;
+        if !matches!(settled, Err(CheckError::NoReservation) | Ok((_, true))) {
+            return Ok(settled?.0);
         }
-        let (counted, _) = self.settle_by(open, settling, Some(request), deadline).await?;
-        Ok(Settled { reported: !counted.replayed, ..counted })
+        match self.settle_by(open, settling, Some(request), deadline).await {
+            // A rule has gone: what could be settled was.
+            Err(CheckError::NoReservation) => Ok(settled?.0),
+            counted => {
+                let (counted, _) = counted?;
+                Ok(Settled { reported: !counted.replayed, ..counted })
+            }
+        }
     }
 
     /// Settles a reservation. With a `request` also what has ended is charged, at its cost where no other is
@@ -262,14 +264,6 @@ impl Limiter {
         Ok(Settled { settlements: counted.collect(), replayed, reported: true })
     }
 
-    /// Returns `true` if a reservation ended by itself, and not so long ago that a settlement of it may
-    /// have been forgotten. If the store does not know one that has not ended, it has lost it.
-    pub(super) fn has_just_ended(&self, reservation: &OpenReservation) -> bool {
-        let OpenReservation { ends_at, keys, .. } = reservation;
-        let now = keys.first().map(|key| self.store.now(key));
-        now.is_some_and(|now| *ends_at <= now && now < *ends_at + Self::SETTLEMENT_MEMORY)
-    }
-
     /// Settles the hits of a reservation, of which `units` count as usage: by default the largest cost of
     /// its rules. Returns the settlements, whether that was done before, and whether some shard knows no
     /// such reservation.
@@ -281,15 +275,12 @@ impl Limiter {
         (units, counts_ended): (Option<Cost>, bool),
         deadline: Deadline,
     ) -> Result<(Settlements, bool, bool), CheckError> {
-        // As long as anybody may take the reservation for an open one, and ten minutes more: the rules may
-        // have held it for longer when it was made.
+        // As long as anybody may take the reservation for an open one, and ten minutes more. If the rules
+        // held it for longer when it was made, the store adds to that.
         let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
         let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
-        let now = plan.hits.first().map(|hit| self.store.now(&hit.key));
-        let left = now.map_or(Micros::ZERO, |now| ends_at.since(now));
-        let longest = longest.max(left).min(Reservation::MAX_HOLD);
-        let memory = longest + Self::SETTLEMENT_MEMORY;
-        let purpose = ReservationUse::Settle { memory, counts_ended };
+        let memory = longest + Reservation::SETTLEMENT_MEMORY;
+        let purpose = ReservationUse::Settle { memory, ends_at, counts_ended };
         let changed = self.change_holds(plan, number, purpose, deadline).await?;
         let ReservationReply::Settled { settlements, replayed } = changed.became else {
             return Err(CheckError::NoReservation);
@@ -346,6 +337,7 @@ impl Limiter {
         match (failed, became) {
             (Some(error), _) => Err(error),
             (None, None | Some(ReservationReply::NotFound)) => Err(CheckError::NoReservation),
+            (None, Some(ReservationReply::Forgotten)) => Err(CheckError::SettlementForgotten),
             (None, Some(became)) => Ok(ChangedHolds { results, became, is_partial }),
         }
     }
@@ -426,7 +418,7 @@ impl ExecutedPlan {
     ) -> Result<Option<OpenReservation>, CheckError> {
         match self.executed.reservation {
             None => Ok(None),
-            Some(ReservationReply::Held { ends_at }) => {
+            Some(ReservationReply::Held { ends_at, .. }) => {
                 let held = self.plan.hits.iter().zip(&self.executed.results);
                 let held = held.filter(|(_, result)| holds(result.as_ref()));
                 let mut keys: Vec<Key> = Vec::new();

@@ -197,8 +197,9 @@ impl MemoryStore {
         let known =
             number.zip(reservations.as_mut()).and_then(|(number, all)| all.take_settlement(number));
         let (mut remembered, was_known) = (known.clone(), known.is_some());
+        let forgotten = reservations.as_ref().map_or(Timestamp::EPOCH, |all| all.forgotten());
         let reservations = &mut reservations;
-        let reply = reservation::execute(request, time, &mut remembered, |request| {
+        let reply = reservation::execute(request, (time, forgotten), &mut remembered, |request| {
             let reservations = reservations.as_deref_mut();
             step::execute(
                 request,

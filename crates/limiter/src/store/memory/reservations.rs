@@ -25,6 +25,9 @@ pub(super) struct Reservations {
     /// Numbers of the settlements, in the order in which they were made.
     order: VecDeque<u128>,
     max_settlements: usize,
+    /// Time up to which settlements have been forgotten because they had ended. The clock may show an
+    /// earlier one since.
+    forgotten: Timestamp,
 }
 
 impl Reservations {
@@ -37,6 +40,7 @@ impl Reservations {
             settlements: HashMap::new(),
             order: VecDeque::new(),
             max_settlements: max_settlements as usize,
+            forgotten: Timestamp::EPOCH,
         }
     }
 
@@ -69,6 +73,10 @@ impl Reservations {
         }
     }
 
+    pub(super) const fn forgotten(&self) -> Timestamp {
+        self.forgotten
+    }
+
     pub(super) fn take_settlement(&mut self, number: u128) -> Option<RememberedSettlement> {
         self.settlements.remove(&number)
     }
@@ -93,7 +101,10 @@ impl Reservations {
             self.settlements.get(number).is_none_or(|settlement| settlement.is_expired(time))
         };
         let expired = self.order.iter().take_while(|number| is_expired(number)).count();
-        (0..expired).for_each(|_| self.forget_oldest());
+        for number in self.order.drain(..expired) {
+            let end = self.settlements.remove(&number).map(|settlement| settlement.expires_at());
+            self.forgotten = self.forgotten.max(end.unwrap_or_default());
+        }
     }
 
     fn forget_oldest(&mut self) {
@@ -128,5 +139,26 @@ impl Reservations {
             }
         }
         start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_forgotten_stays_so_if_the_clock_steps_back() {
+        let mut reservations = Reservations::new(1, 10);
+        let at = |second: u64| Timestamp::from_millis(second * 1_000);
+        for (number, end) in [(1, 660), (2, 700)] {
+            reservations.add_settlement(number, RememberedSettlement::new(Vec::new(), at(end)));
+        }
+        reservations.sweep(at(659));
+        assert_eq!(reservations.forgotten(), Timestamp::EPOCH);
+        reservations.sweep(at(690));
+        reservations.sweep(at(10));
+        assert_eq!(reservations.forgotten(), at(660));
+        assert!(reservations.take_settlement(1).is_none());
+        assert!(reservations.take_settlement(2).is_some());
     }
 }

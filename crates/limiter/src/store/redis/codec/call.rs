@@ -136,8 +136,11 @@ impl<'a> ReplyReader<'a> {
                 let reservation = Some(ReservationReply::Settled { settlements, replayed: true });
                 Ok(Ok((time, ScriptReply::Decided(Reply { reservation, ..Reply::default() }))))
             }
-            9 if request.has_reservation => {
-                let reservation = Some(ReservationReply::NotFound);
+            code @ (9 | 10) if request.has_reservation => {
+                let reservation = Some(match code {
+                    9 => ReservationReply::NotFound,
+                    _ => ReservationReply::Forgotten,
+                });
                 Ok(Ok((time, ScriptReply::Decided(Reply { reservation, ..Reply::default() }))))
             }
             4 => Ok(Ok((time, ScriptReply::RequestId(RequestIdError::OtherRequest)))),
@@ -197,9 +200,9 @@ impl<'a> ReplyReader<'a> {
         }
         match self.number()? {
             0 => Ok(None),
-            1 => {
+            code @ (1 | 3) => {
                 let ends_at = Timestamp::from_micros(self.number()?);
-                Ok(Some(ReservationReply::Held { ends_at }))
+                Ok(Some(ReservationReply::Held { ends_at, replayed: code == 3 }))
             }
             2 => {
                 let settlements = self.settlements(request.hits.len() as u64)?;

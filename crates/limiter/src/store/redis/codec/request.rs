@@ -185,13 +185,16 @@ impl ScriptRequest {
                 ReservationUse::Extend { hold_for } => {
                     (1, hold_for.map_or(NONE, Micros::as_micros))
                 }
-                ReservationUse::Settle { memory, counts_ended } => {
+                ReservationUse::Settle { memory, counts_ended, .. } => {
                     (2 + u64::from(counts_ended), memory.as_micros())
                 }
             };
             write_number(&mut script_request.argument, code);
             write_bytes(&mut script_request.argument, &number.to_be_bytes());
             write_number(&mut script_request.argument, time);
+            if let ReservationUse::Settle { ends_at, .. } = purpose {
+                write_number(&mut script_request.argument, ends_at.as_micros());
+            }
         }
         if let (Some(once), Some(first)) = (once, hits.first()) {
             script_request.purpose = Some(once.purpose);

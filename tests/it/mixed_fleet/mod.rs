@@ -1,11 +1,14 @@
 //! A mixed fleet: this program and an older one decide from one Redis at the same time.
 //!
-//! `tests/mixed/REF` names the older commit. `MIXED=1` builds it in a worktree below `target/mixed`,
-//! which takes minutes; without it, or without that commit in the history, the tests are skipped.
+//! `tests/mixed/REF` names the older commit, `RESERVATIONS` beside it one that has reservations, and asks its
+//! own clock when they end. `MIXED=1` builds them in a worktree below `target/mixed`, which takes minutes;
+//! without it, or without those commits in the history, the tests are skipped.
+
+mod reservations;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rlaas::algorithm::Algorithm;
 use rlaas::clock::Micros;
@@ -20,7 +23,8 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::T0;
 use rlaas_testkit::tools::{finish, left_out, skipped};
 
-const COMMIT: &str = include_str!("../mixed/REF");
+const COMMIT: &str = include_str!("../../mixed/REF");
+const WITH_RESERVATIONS: &str = include_str!("../../mixed/RESERVATIONS");
 const LIMIT: i64 = 10;
 const WINDOW: Micros = Micros::from_secs(3600);
 /// A resource that the rules of all algorithms match.
@@ -29,12 +33,25 @@ const EVERY: &str = "/every";
 /// Returns the older program, built once; or reports `what` as skipped.
 fn older_program(what: &str) -> Option<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    program_of(COMMIT, &BUILT, what)
+}
+
+fn program_of(
+    commit: &str,
+    built: &OnceLock<Result<PathBuf, String>>,
+    what: &str,
+) -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if std::env::var_os("MIXED").is_none() {
         // It takes minutes, so NO_SKIP does not ask for it.
         left_out(&format!("mixed_fleet::{what}"), "MIXED is not set");
         return None;
     }
-    match BUILT.get_or_init(build) {
+    let build_one = || {
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        build(commit.trim())
+    };
+    match built.get_or_init(build_one) {
         Ok(program) => Some(program.clone()),
         Err(reason) => {
             skipped(&format!("mixed_fleet::{what}"), reason);
@@ -43,14 +60,18 @@ fn older_program(what: &str) -> Option<PathBuf> {
     }
 }
 
-/// Builds the older commit. A build that fails is a failure; a history that lacks it is not.
-fn build() -> Result<PathBuf, String> {
-    let commit = COMMIT.trim();
+/// Builds an older commit, unless it has been built. A build that fails is a failure; a history that lacks
+/// it is not.
+fn build(commit: &str) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let git = |arguments: &[&str]| finish(Command::new("git").current_dir(root).args(arguments));
     git(&["cat-file", "-e", &format!("{commit}^{{commit}}")])
         .map_err(|error| format!("the history lacks commit {commit}: {error}"))?;
     let target = root.join("target/mixed");
+    let program = target.join(format!("rlaas-{commit}"));
+    if program.exists() {
+        return Ok(program);
+    }
     let source = target.join(commit);
     if !source.join("Cargo.toml").exists() {
         git(&["worktree", "prune"])?;
@@ -60,7 +81,9 @@ fn build() -> Result<PathBuf, String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(&source).args(["build", "--locked", "--bin", "rlaas", "--target-dir"]);
     finish(cargo.arg(target.join("build"))).unwrap_or_else(|error| panic!("{error}"));
-    Ok(target.join("build/debug/rlaas"))
+    std::fs::rename(target.join("build/debug/rlaas"), &program)
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    Ok(program)
 }
 
 /// Returns the command by which the older program serves.
