@@ -276,9 +276,16 @@ async fn hostile_keys_and_reasons_forge_neither_entries_nor_log_lines() {
                 let reasons: Vec<_> =
                     listed.iter().rev().map(|entry| entry["reason"].as_str()).collect();
                 assert_eq!(reasons, HOSTILE.map(Some));
+                let made = |log: &str| log.matches("change made").count();
+                let is_logged = async || made(&server.log()) >= HOSTILE.len();
+                rlaas_testkit::eventually(
+                    "each change is logged",
+                    Duration::from_secs(10),
+                    is_logged,
+                )
+                .await;
                 let log = server.log();
-                let made = log.lines().filter(|line| line.contains("change made"));
-                assert_eq!(made.count(), HOSTILE.len(), "{log}");
+                assert_eq!(made(&log), HOSTILE.len(), "{log}");
                 assert!(!log.contains("token:root") && !log.contains('\u{1b}'), "{log}");
             }
         }

@@ -198,7 +198,8 @@ async fn breaker_opens_rule_setting_fails_calls_until_the_breaker_opens() {
 
 #[tokio::test]
 async fn outage_is_logged_once_and_local_counts_end_with_it() {
-    let mut redis = RedisServer::start_with(&["--appendonly", "yes"]);
+    let keeps_all = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut redis = RedisServer::start_with(&keeps_all);
     let (_dir, server) = start(RULES, &redis.url());
     wait_for_store(&server).await;
     let mut client = server.client().await;

@@ -3,13 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use deadpool_redis::redis::{RedisResult, Value, cmd};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::codec::scripts::{ScriptId, ScriptSet};
+use super::codec::scripts::ScriptId;
 use super::connection::connector::ManagedConnection;
+
+/// Longest time that a script is waited for.
+pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The scripts of one server.
 #[derive(Debug, Default)]
@@ -24,7 +29,7 @@ pub(super) struct LoadedScripts {
 struct OfStart {
     /// [`ManagedConnection::start`].
     start: u64,
-    /// A [`ScriptSet`].
+    /// Bits of the scripts.
     loaded: AtomicU32,
 }
 
@@ -46,15 +51,10 @@ impl LoadedScripts {
             let loaded = AtomicU32::default();
             self.latest.store(Arc::new(OfStart { start: managed.start, loaded }));
         }
-        if !self.has(id) && load(id, &mut managed).await.is_ok() {
+        if !self.has(id)
+            && let Ok(Ok(_)) = timeout(LOAD_TIMEOUT, load(id, &mut managed)).await
+        {
             self.latest.load().loaded.fetch_or(id.bit(), Ordering::Relaxed);
-        }
-    }
-
-    /// Loads those of the scripts that the server of the connection does not have.
-    pub(super) async fn load_all(&self, set: ScriptSet, managed: &ManagedConnection) {
-        for id in set.iter() {
-            self.load(id, managed.clone()).await;
         }
     }
 }

@@ -1,7 +1,6 @@
 //! One Redis server: its health, its clock, and a batcher for each worker.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -9,22 +8,19 @@ use tokio::time::timeout;
 
 use super::batch::{Batcher, CallContext};
 use super::clock::ServerClock;
-use super::codec::scripts::{ScriptId, ScriptSet};
+use super::codec::scripts::ScriptId;
 use super::connection::address::Address;
-use super::connection::connector::{ConnectTarget, Connector};
+use super::connection::connector::{ConnectTarget, Connector, ManagedConnection};
 use super::connection::options::SharedOptions;
 use super::connection::pool::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use super::health::gauge::BreakerGauge;
 use super::health::monitor;
 use super::in_flight::InFlight;
-use super::loaded_scripts::LoadedScripts;
+use super::loaded_scripts::{LOAD_TIMEOUT, LoadedScripts};
 use crate::clock::SystemClock;
 use crate::observer::Observer;
 use crate::store::{Health, NodeStatus};
-
-/// Longest time that a script is waited for.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One Redis server.
 #[derive(Debug)]
@@ -133,24 +129,28 @@ impl Node {
 
     /// Monitors the server, and loads the scripts that rules need, for ever.
     pub(super) async fn run(&self) {
-        let monitor = monitor::run(&self.connector, &self.health, &self.local);
-        tokio::join!(monitor, self.keep_scripts_loaded());
+        let (connected, connections) = watch::channel(None);
+        let monitor = monitor::run(&self.connector, &self.health, &self.local, &connected);
+        tokio::join!(monitor, self.keep_scripts_loaded(connections));
     }
 
-    /// Loads the scripts that rules need whenever they change, or the server is connected.
-    async fn keep_scripts_loaded(&self) {
-        let (mut needed, mut health) = (self.context.scripts.subscribe(), self.health.subscribe());
+    /// Loads the scripts that rules need whenever they change, or the monitor is connected.
+    async fn keep_scripts_loaded(
+        &self,
+        mut connections: watch::Receiver<Option<ManagedConnection>>,
+    ) {
+        let mut needed = self.context.scripts.subscribe();
         loop {
-            let (set, is_up) = (*needed.borrow_and_update(), *health.borrow_and_update());
-            if is_up == Health::Up
-                && set != ScriptSet::default()
-                && let Ok(managed) = self.connector.connect_apart().await
-            {
-                self.scripts.load_all(set, &managed).await;
+            let set = *needed.borrow_and_update();
+            let connection = connections.borrow_and_update().clone();
+            if let Some(managed) = connection {
+                for id in set.iter() {
+                    self.scripts.load(id, managed.clone()).await;
+                }
             }
             tokio::select! {
                 _ = needed.changed() => {}
-                _ = health.changed() => {}
+                _ = connections.changed() => {}
             }
         }
     }

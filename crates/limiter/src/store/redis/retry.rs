@@ -26,7 +26,7 @@ use super::topology::Topology;
 use crate::clock::{Deadline, Timestamp};
 use crate::idempotency::RequestIdError;
 use crate::operation::{Reply, StoreRequest};
-use crate::store::StoreError;
+use crate::store::{Health, StoreError};
 
 /// Repeats of a call in another window than that of its keys. The first reply contains the time, so
 /// a second miss requires a round trip as long as the window.
@@ -117,16 +117,20 @@ impl RetryingCall<'_> {
         }
     }
 
-    /// Waits until a server has a script, or can't load it: its text is then sent. The store timeout begins
-    /// afterwards, so that servers that are slow to load count as no failure.
+    /// Waits until a server that answers has a script, or can't load it: its text is then sent. The store
+    /// timeout begins afterwards, so that a server that is slow to load counts as no failure.
     ///
     /// # Errors
     ///
     /// [`StoreError::Expired`] if the caller's own deadline is earlier.
     async fn load(&mut self, node: &Arc<Node>, script: ScriptId) -> Result<(), StoreError> {
-        if !node.health.breaker_is_open() {
-            let load = node.load(self.worker, script);
-            let _failed = timeout(self.deadline.remaining(), load).await;
+        let mut health = node.health.subscribe();
+        if *health.borrow_and_update() == Health::Up && !node.health.breaker_is_open() {
+            let load = timeout(self.deadline.remaining(), node.load(self.worker, script));
+            tokio::select! {
+                _ = load => {}
+                _ = health.wait_for(|health| *health != Health::Up) => {}
+            }
             self.until = self.deadline.or_within(self.timeout);
         }
         if self.deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }

@@ -101,7 +101,7 @@ impl ScriptId {
         self.kind != ScriptKind::Full
     }
 
-    /// Returns the bit of the script in a [`ScriptSet`].
+    /// Returns the bit of the script in a set.
     pub(crate) fn bit(self) -> u32 {
         1 << self.index()
     }

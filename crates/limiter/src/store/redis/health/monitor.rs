@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::ServerHealth;
@@ -19,14 +20,20 @@ const MAX_BACKOFF: Duration = Duration::from_millis(150);
 /// A connection that is lost sooner counts as a failed attempt.
 const MIN_UPTIME: Micros = Micros::from_secs(1);
 
-/// Connects, probes until a failure, and connects again, for ever.
-pub(crate) async fn run(connector: &Connector, health: &ServerHealth, clock: &SystemClock) {
+/// Connects, probes until a failure, and connects again, for ever. Sends its connection to `connected`.
+pub(crate) async fn run(
+    connector: &Connector,
+    health: &ServerHealth,
+    clock: &SystemClock,
+    connected: &watch::Sender<Option<ManagedConnection>>,
+) {
     let mut backoff = INITIAL_BACKOFF;
     let mut connection = None;
     loop {
         let since = clock.now();
         match connector.connect().await {
             Ok((opened, info)) => {
+                connected.send_replace(Some(opened.clone()));
                 connection = Some(opened);
                 health.record_connected(&info);
             }
@@ -43,6 +50,7 @@ pub(crate) async fn run(connector: &Connector, health: &ServerHealth, clock: &Sy
                 connector.discard_current();
             }
             connection = None;
+            connected.send_replace(None);
         }
         if clock.now().since(since) < MIN_UPTIME {
             wait(&mut backoff).await;
