@@ -1,6 +1,8 @@
 //! `rlaas serve`: builds the store and the server from the configuration, and runs until a signal.
 
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -234,6 +236,11 @@ fn warn_about(config: &Config) {
     }
     warn_about_rules(config);
     warn_about_open_addresses(config);
+    if let Some(path) = &config.state_dir
+        && fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o002 != 0)
+    {
+        warn!(path = %path.display(), "every user of this machine can write to state-dir");
+    }
 }
 
 /// Logs likely mistakes in the rules of files.

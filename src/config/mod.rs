@@ -192,8 +192,8 @@ fn with_project(
 
 const STATE_DIR: Setting = Setting::new(
     "state-dir",
-    "Folder in which the projects of Redis are kept, so that the server starts and decides with \
-     them while Redis is away; for the memory store, which has a journal instead, that of the \
+    "Folder of what this server keeps on its machine. With Redis these are the projects, so that it \
+     starts and decides with them while Redis is away; with the memory store its journal and its \
      snapshots. Used by one process at a time; created, for its owner alone, if it does not exist.",
 )
 .example("/var/lib/rlaas");

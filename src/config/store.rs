@@ -1,7 +1,7 @@
 //! The section `store`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::value::Value;
@@ -52,7 +52,7 @@ const JOURNAL: Setting = Setting::new(
 const PATH: Setting = Setting::new(
     "path",
     "Folder of the journal, used by one process at a time. Created, for its owner alone, if it \
-     does not exist. Without it nothing is kept.",
+     does not exist. By default state-dir. With neither, and with off, nothing is kept.",
 )
 .example("/var/lib/rlaas");
 const SNAPSHOT: Setting = Setting::new(
@@ -136,7 +136,7 @@ pub(super) fn read(root: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSet
 fn memory(store: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
     let mut section = store.section(MEMORY);
     let max_keys = section.read(MAX_KEYS, "1000000", values::count(1_000_000_000));
-    let journal = journal(&mut section);
+    let journal = journal(&mut section, state_dir);
     let interval = section.optional(SNAPSHOT, interval_or_off);
     let folder = state_dir.or(journal.as_ref().map(|journal| &*journal.path));
     let by_default = state_dir.is_some().then_some(DEFAULT_INTERVAL);
@@ -154,9 +154,7 @@ fn memory(store: &mut Section<'_>, state_dir: Option<&Path>) -> StoreSettings {
 fn interval_or_off(value: &Value) -> Read<Option<Duration>> {
     const VALID: &str = "must be off, or a duration from 1s to 1h, such as 10s";
     match value {
-        // YAML reads off as false.
-        Value::Bool(_, false) => Ok((None, "off".to_owned())),
-        _ if value.as_str() == Some("off") => Ok((None, "off".to_owned())),
+        _ if is_off(value) => Ok((None, "off".to_owned())),
         _ => {
             let range = Duration::from_secs(1)..=Duration::from_hours(1);
             let (interval, shown) = values::duration(value, range, VALID)?;
@@ -165,11 +163,24 @@ fn interval_or_off(value: &Value) -> Read<Option<Duration>> {
     }
 }
 
-fn journal(memory: &mut Section<'_>) -> Option<JournalSettings> {
+fn journal(memory: &mut Section<'_>, state_dir: Option<&Path>) -> Option<JournalSettings> {
     let mut section = memory.section(JOURNAL);
-    let path = section.optional(PATH, values::text);
+    let path = section.optional(PATH, folder_or_off);
     section.close();
-    path.map(JournalSettings::new)
+    path.unwrap_or_else(|| state_dir.map(Path::to_owned)).map(JournalSettings::new)
+}
+
+fn folder_or_off(value: &Value) -> Read<Option<PathBuf>> {
+    if is_off(value) {
+        return Ok((None, "off".to_owned()));
+    }
+    let (path, shown) = values::text(value)?;
+    Ok((Some(path.into()), shown))
+}
+
+fn is_off(value: &Value) -> bool {
+    // YAML reads off as false.
+    matches!(value, Value::Bool(_, false)) || value.as_str() == Some("off")
 }
 
 fn redis(store: &mut Section<'_>) -> RedisSettings {

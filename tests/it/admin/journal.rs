@@ -111,10 +111,11 @@ async fn snapshots_are_in_the_state_dir_and_survive_a_restart_without_a_journal(
     let of_state_dir = format!("state-dir={}", state_dir.display());
     let limit = "rate-limiter={max-requests: 5, window-size: 86400}";
     let settings = [&*of_state_dir, "store.memory.snapshot=1h", limit];
+    let without_journal = [&settings[..], &["store.memory.journal.path=off"]].concat();
     for (allowed, settings) in [
         (4, [&settings[..], &[&*of_journal]].concat()),
-        (1, settings.to_vec()),
-        (0, settings.to_vec()),
+        (1, without_journal.clone()),
+        (0, without_journal),
     ] {
         let mut server = Rlaas::start(&settings);
         let mut client = server.client().await;

@@ -25,6 +25,7 @@ mod overrides;
 mod properties;
 mod refusals;
 mod request_ids;
+mod state_dir;
 pub(crate) mod step_proxy;
 mod top_keys;
 pub(crate) mod watch_stats;

@@ -13,7 +13,7 @@ use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
-use rlaas_testkit::process::{Rlaas, check};
+use rlaas_testkit::process::{Rlaas, check, finish, rlaas};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
 
@@ -206,6 +206,14 @@ async fn server_starts_with_its_state_dir() {
     // The default rule would allow.
     let answer = check(&mut server.client().await, "alice").await.expect("an answer");
     assert_eq!((answer.allowed, answer.rule.as_str()), (false, "denying"));
+    drop(server);
+    // A memory store does not take them for its own; with a journal elsewhere it starts.
+    let addresses = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0", &state_dir];
+    let mut command = rlaas(&["serve"]);
+    addresses.iter().for_each(|setting| _ = command.args(["--set", setting]));
+    let (code, _, log) = finish(command.output().expect("the program"));
+    assert!(code == 1 && log.contains("has the projects of a redis"), "{code}: {log}");
+    drop(Rlaas::start(&[&state_dir, "store.memory.journal.path=off"]));
 }
 
 #[tokio::test]

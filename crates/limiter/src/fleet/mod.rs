@@ -42,6 +42,8 @@ mod subscription;
 
 pub use capped_log::ProjectEntryId;
 #[cfg(feature = "redis")]
+#[cfg(feature = "journal")]
+pub(crate) use catalogue::CONFIRMED;
 pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,

@@ -169,6 +169,10 @@ impl Restored {
         self.values.retain(|_, (_, value)| value.expires_at.is_none_or(|at| at > now));
     }
 
+    pub(super) fn has(&self, space: Space, name: &[u8]) -> bool {
+        self.values.contains_key(&(space, name.into()))
+    }
+
     /// Removes and returns the values of a space, in the order in which they were put last.
     pub(super) fn take(&mut self, space: Space) -> Vec<RestoredValue> {
         let values = self.values.extract_if(|(of, _), _| *of == space).collect();

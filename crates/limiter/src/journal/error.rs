@@ -27,6 +27,14 @@ pub enum JournalError {
         /// Path of the folder.
         path: PathBuf,
     },
+    /// The folder or a file of it is not what it has to be. Nothing of it was changed.
+    #[error("{path} (store.memory.journal.path or state-dir) {problem}")]
+    NotOurs {
+        /// Path of the file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// Another version of this program wrote the file. It stays as it is.
     #[error(
         "{path} (store.memory.journal.path or state-dir) has format {version}, and this version \

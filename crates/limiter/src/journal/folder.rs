@@ -2,10 +2,11 @@
 //! mode 0600. One folder may have both, each with a lock of its own.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::JournalError;
@@ -45,6 +46,7 @@ impl Folder {
         let created = builder.recursive(true).mode(0o700).create(path);
         created.map_err(|error| JournalError::io("create", path, error))?;
         let lock_path = path.join(lock_name);
+        check_is_file(&lock_path)?;
         let lock = open_options().create(true).truncate(false).open(&lock_path);
         let lock = lock.map_err(|error| JournalError::io("open", &lock_path, error))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -59,6 +61,7 @@ impl Folder {
             if is_own && path.extension().is_some_and(|extension| extension == TEMPORARY) {
                 remove(&path)?;
             } else if is_own || name == lock_name {
+                check_is_file(&path)?;
                 make_private(&path)?;
             }
         }
@@ -160,6 +163,19 @@ pub(super) fn open_existing(path: &Path) -> Result<File, JournalError> {
     open_options().open(path).map_err(|error| JournalError::io("open", path, error))
 }
 
+/// Refuses a symbolic link, a pipe, a folder or the like under the name of a file.
+fn check_is_file(path: &Path) -> Result<(), JournalError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => {
+            let problem = "must be a file, not a link, a pipe or a folder: move it away";
+            Err(JournalError::NotOurs { path: path.to_owned(), problem })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(JournalError::io("read", path, error)),
+    }
+}
+
 /// Takes permissions for others away from a file, such as one that was copied back.
 fn make_private(path: &Path) -> Result<(), JournalError> {
     let set = || {
@@ -174,7 +190,8 @@ fn make_private(path: &Path) -> Result<(), JournalError> {
 
 fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.write(true).mode(0o600).custom_flags(flags.bits().cast_signed());
     options
 }
 

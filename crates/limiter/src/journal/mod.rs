@@ -138,6 +138,11 @@ impl Journal {
         lock(&self.0.restored).take(space)
     }
 
+    /// Returns `true` if a value was restored and not taken.
+    pub(crate) fn has_restored(&self, space: Space, name: &[u8]) -> bool {
+        lock(&self.0.restored).has(space, name)
+    }
+
     /// Returns `true` if the folder had damaged files that were not accepted when the journal was
     /// opened: what it restores may be values of different times.
     pub fn is_damaged(&self) -> bool {

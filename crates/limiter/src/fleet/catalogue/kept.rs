@@ -18,7 +18,7 @@ use super::{CatalogueHead, CatalogueWrite, Document, HistoryEntry, Lineage};
 use crate::clock::{Micros, Timestamp};
 
 const HEAD: &[u8] = b"head";
-const CONFIRMED: &[u8] = b"confirmed";
+pub(crate) const CONFIRMED: &[u8] = b"confirmed";
 const DOCUMENT: u8 = b'd';
 const FIELD: u8 = b'f';
 const HISTORY: u8 = b'h';

@@ -49,6 +49,8 @@ use thiserror::Error;
 #[cfg(feature = "redis")]
 pub(crate) use self::history::HistoryPiece;
 pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
+#[cfg(feature = "journal")]
+pub(crate) use self::kept::CONFIRMED;
 pub use self::kept::{KeptAge, KeptCatalogue, KeptChanges};
 pub use self::lineage::Lineage;
 pub(super) use self::memory::MemoryCatalogue;

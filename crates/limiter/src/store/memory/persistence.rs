@@ -16,6 +16,7 @@ use tracing::{error, info};
 use super::reservations::Reservations;
 use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, SLOTS_PER_LOCK, lock};
 use crate::clock::{Clock, HighWaterMarks, Micros, Timestamp};
+use crate::fleet::CONFIRMED;
 use crate::journal::{
     Journal, JournalError, JournalSettings, Part, SnapshotFile, SnapshotSettings, Space,
 };
@@ -26,7 +27,7 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// [`JournalError`] if the journal can't be opened.
+    /// [`JournalError`] if the journal can't be opened, or has the projects of a Redis.
     pub fn open(
         settings: MemorySettings,
         journal: &JournalSettings,
@@ -34,6 +35,11 @@ impl MemoryStore {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, JournalError> {
         let journal = Journal::open(journal, clock.clone(), Arc::clone(&observer))?;
+        // Only a copy of another store's catalogue has an age.
+        if journal.has_restored(Space::CATALOGUE, CONFIRMED) {
+            let problem = "has the projects of a redis: empty it";
+            return Err(JournalError::NotOurs { path: journal.path().to_owned(), problem });
+        }
         let mut store = Self::new(settings, clock, observer);
         store.restore_overrides(&journal.take_restored(Space::CONTROL));
         store.journal = Some(journal);
