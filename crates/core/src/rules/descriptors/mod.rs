@@ -42,9 +42,10 @@ use crate::clock::{Micros, Timestamp};
 /// The descriptor rules in force, by domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    domains: HashMap<String, Domain>,
+    /// Shared by clones, as the rules are: a service has several of them.
+    domains: Arc<HashMap<String, Domain>>,
     /// The rules in trees, then one rule for each domain.
-    rules: Vec<DescriptorRule>,
+    rules: Arc<[DescriptorRule]>,
     /// Number of rules in trees.
     in_trees: usize,
     coupling: Coupling,
@@ -96,6 +97,7 @@ impl Descriptors {
         for rule in &mut rules {
             rule.grant = rule.with_debt(rule.grant, coupling);
         }
+        let (domains, rules) = (Arc::new(domains), rules.into());
         Self { domains, rules, in_trees, coupling, hashed: None, month: None }
     }
 
@@ -125,8 +127,12 @@ impl Descriptors {
 
     /// Sets the modes in force.
     pub(super) fn set_modes(&mut self, mode_of: &impl Fn(&str) -> Option<(RuleMode, Timestamp)>) {
-        for rule in &mut self.rules[..self.in_trees] {
-            rule.mode.switch(&mut rule.set_mode, mode_of(&rule.name));
+        let switches =
+            |rule: &DescriptorRule| rule.set_mode.is_some() || mode_of(&rule.name).is_some();
+        if self.iter().any(switches) {
+            for rule in &mut Arc::make_mut(&mut self.rules)[..self.in_trees] {
+                rule.mode.switch(&mut rule.set_mode, mode_of(&rule.name));
+            }
         }
     }
 
@@ -148,7 +154,7 @@ impl Descriptors {
 
     /// Calls `visit` with the label of the path ([`label`]) and the value of each descriptor.
     pub fn visit_values(&self, mut visit: impl FnMut(&dyn Fn() -> String, &TextPattern)) {
-        for (name, domain) in &self.domains {
+        for (name, domain) in &*self.domains {
             domain.top.visit_values(&mut Vec::new(), &mut |path, text| {
                 visit(&|| label(name, path.iter().copied()), text);
             });
@@ -158,7 +164,7 @@ impl Descriptors {
     /// Returns the rules in trees with their paths, sorted by name and path.
     pub fn placed(&self) -> Vec<PlacedRule<'_>> {
         let mut placed = Vec::with_capacity(self.in_trees);
-        for (domain, Domain { top, .. }) in &self.domains {
+        for (domain, Domain { top, .. }) in &*self.domains {
             top.visit(&mut Vec::new(), &mut |path, position| {
                 let rule = &self.rules[position];
                 placed.push(PlacedRule { domain, path: path.to_vec(), rule, position });
