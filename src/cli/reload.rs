@@ -66,6 +66,8 @@ pub(super) struct ConfigReloader {
     /// Rules of a management server, and whether there are some.
     pub(super) offers: mpsc::Receiver<Offer>,
     pub(super) has_rules: watch::Sender<bool>,
+    /// Is told of each reload: what was refused before may be valid now.
+    pub(super) reloads: watch::Sender<()>,
 }
 
 impl ConfigReloader {
@@ -85,6 +87,7 @@ impl ConfigReloader {
             };
             if is_due {
                 let _logged = self.reload(&Arc::clone(&self.sources)).await;
+                self.reloads.send_replace(());
             }
         }
     }

@@ -160,6 +160,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         };
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
+            reloads: xds.reloads,
         if is_text && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
@@ -193,8 +194,9 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
 /// Adds the rules that a management server has sent before, if they are valid with the configuration. Returns
 /// whether there were some.
 fn with_kept_rules(config: Config, sources: Arc<Sources>) -> (Config, Arc<Sources>, bool) {
-    let folder = config.state_dir.as_deref().filter(|_| config.xds.is_some());
-    let Some(resources) = folder.and_then(kept_rules) else { return (config, sources, false) };
+    let kept = config.state_dir.as_deref().zip(config.xds.as_ref());
+    let kept = kept.and_then(|(folder, xds)| kept_rules(folder, xds.max_descriptors));
+    let Some(resources) = kept else { return (config, sources, false) };
     let with_them = Sources { resources, ..(*sources).clone() };
     match Config::load(&with_them) {
         Ok(config) => (config, Arc::new(with_them), true),

@@ -2,6 +2,8 @@
 //!
 //! Each response has all rules. They come into force together with the configuration if that is valid
 //! with them, and are acknowledged; else they are refused with the problems, and the last ones stay.
+//! Servers send what was refused again, many of them at once: that is answered after a pause, without being
+//! read, until the local configuration changes.
 //!
 //! **Source:** envoyproxy/envoy, "xDS REST and gRPC protocol"; the service and the type are those of
 //! envoyproxy/ratelimit with `CONFIG_TYPE=GRPC_XDS_SOTW`.
@@ -9,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
+use std::mem;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,12 +25,11 @@ use prost_types::{Struct, Value};
 use rlaas_proto::envoy::config::core::v3::Node;
 use rlaas_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use rlaas_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
-use tonic::Request;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic::{Code, Request};
 use tonic_types::pb::Status;
 use tracing::{error, info, warn};
 
@@ -40,8 +42,12 @@ use crate::telemetry::metrics::{EventLabels, Metrics};
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 /// Longest reason of a refusal, in bytes.
 const MAX_REASON: usize = 4096;
-/// First pause before another connection, and before rules that were refused are refused again. It doubles up
-/// to the longest.
+/// Longest version that is logged and kept, in bytes.
+const MAX_VERSION: usize = 256;
+/// Time between two refusals, and from the same rules again to their refusal. go-control-plane sends the next
+/// response once it has an answer, so this bounds how long it takes until other rules come.
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(500);
+/// First pause before another connection. It doubles up to the longest.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,18 +77,9 @@ pub(super) struct XdsRules {
     pub(super) offers: mpsc::Receiver<Offer>,
     /// Whether there are rules.
     pub(super) has_rules: watch::Sender<bool>,
+    /// Takes each reload of the local configuration.
+    pub(super) reloads: watch::Sender<()>,
     pub(super) known: Option<RulesKnown>,
-}
-
-/// Why rules are not taken.
-#[derive(Debug, Error)]
-enum NotTaken {
-    /// By what is wrong with them.
-    #[error("{0}")]
-    Resources(String),
-    /// By what is not the server's business: local files that are not valid, or the end of this process.
-    #[error("{0}")]
-    Local(String),
 }
 
 /// Follows a management server.
@@ -91,54 +88,53 @@ pub(super) struct XdsClient {
     /// The file of the last rules that were valid.
     kept: Option<PathBuf>,
     offers: mpsc::Sender<Offer>,
+    reloads: watch::Receiver<()>,
     metrics: Arc<Metrics>,
+    /// The resources that were read last.
+    resources: Arc<[EnvoyResource]>,
     /// Version that the stream has put into force last; empty: none. Versions of another process may be
     /// other rules.
     version: String,
-    /// Version that was refused last.
-    refused: Option<String>,
+    /// Response that was refused last, without version and nonce, and why.
+    refused: Option<(Arc<DiscoveryResponse>, String)>,
     pause: Duration,
 }
 
 /// Returns the rules in `state-dir`: those that were valid last. `None` if there is no file, or it is damaged.
-pub(super) fn kept_rules(state_dir: &Path) -> Option<Arc<[EnvoyResource]>> {
+pub(super) fn kept_rules(state_dir: &Path, most: usize) -> Option<Arc<[EnvoyResource]>> {
     let path = state_dir.join(FILE);
-    let read = || {
+    let read = || -> anyhow::Result<_> {
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(|error| error.to_string())?,
+            bytes => bytes?,
         };
-        let response = DiscoveryResponse::decode(&*bytes).map_err(|error| error.to_string())?;
-        resources(&response).map(Some)
+        let resources = EnvoyResource::read_all(&DiscoveryResponse::decode(&*bytes)?, &[], most);
+        resources.map(Some).map_err(anyhow::Error::msg)
     };
     read().unwrap_or_else(|error| {
-        error!(path = %path.display(), error, "the last rules of the management server are not used");
+        error!(path = %path.display(), %error, "the last rules of the management server are not used");
         None
     })
-}
-
-fn resources(response: &DiscoveryResponse) -> Result<Arc<[EnvoyResource]>, String> {
-    if response.type_url != EnvoyResource::TYPE_URL {
-        return Err(format!("type_url must be {}", EnvoyResource::TYPE_URL));
-    }
-    response.resources.iter().map(EnvoyResource::from_any).collect()
 }
 
 impl XdsRules {
     pub(super) fn new(config: &Config, has_rules: bool, metrics: &Arc<Metrics>) -> Self {
         let (offers, taken) = mpsc::channel(1);
         let (has_rules, known) = watch::channel(has_rules);
+        let (reloads, reloaded) = watch::channel(());
         let known = config.xds.as_ref().map(|xds| RulesKnown { wait: xds.wait, known });
         let client = config.xds.clone().map(|settings| XdsClient {
             settings,
             kept: config.state_dir.as_ref().map(|folder| folder.join(FILE)),
             offers,
+            reloads: reloaded,
             metrics: Arc::clone(metrics),
+            resources: Arc::default(),
             version: String::new(),
             refused: None,
             pause: MIN_PAUSE,
         });
-        Self { client, offers: taken, has_rules, known }
+        Self { client, offers: taken, has_rules, reloads, known }
     }
 }
 
@@ -159,9 +155,13 @@ impl XdsClient {
         }
     }
 
+    /// Waits before another attempt; not after a reload, which may have made it possible.
     #[expect(clippy::disallowed_methods, reason = "between two attempts")]
     async fn wait(&mut self) {
-        sleep(jittered(self.pause)).await;
+        tokio::select! {
+            () = sleep(jittered(self.pause)) => {}
+            Ok(()) = self.reloads.changed() => {}
+        }
         self.pause = (self.pause * 2).min(MAX_PAUSE);
     }
 
@@ -173,7 +173,7 @@ impl XdsClient {
         info!(address = %self.settings.address, "connected to the management server");
         (self.version, self.refused) = (String::new(), None);
         let (requests, sent) = mpsc::channel(1);
-        requests.send(self.request("", None)).await?;
+        requests.send(self.request(String::new(), None)).await?;
         let sent = stream::unfold(sent, async |mut sent: mpsc::Receiver<DiscoveryRequest>| {
             Some((sent.recv().await?, sent))
         });
@@ -181,49 +181,83 @@ impl XdsClient {
         *request.metadata_mut() = self.settings.headers.metadata();
         // Servers in Go send no headers before the first response.
         let mut responses = client.stream_aggregated_resources(request).await?.into_inner();
-        while let Some(response) = responses.message().await? {
-            let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
-            let taken = self.take(response).await;
-            let event = if taken.is_ok() { "accepted" } else { "refused" };
-            self.metrics.xds_responses.get_or_create(&EventLabels { event }).inc();
-            if let Err(problems) = &taken {
-                warn!(
-                    version,
-                    %problems,
-                    "rules of the management server are refused: the last ones stay in force"
-                );
-                // Many servers send them again at once.
-                if self.refused.replace(version.clone()) == Some(version) {
-                    self.wait().await;
+        let mut pace = interval(REFUSAL_INTERVAL);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The answer to the last response, if it is a refusal: older nonces are stale.
+        let mut refusal = None;
+        loop {
+            let response = tokio::select! {
+                response = responses.message() => response,
+                _ = pace.tick(), if refusal.is_some() => {
+                    if let Some(refusal) = refusal.take() {
+                        requests.send(refusal).await?;
+                    }
+                    continue;
                 }
-            } else {
-                (self.refused, self.pause) = (None, MIN_PAUSE);
-            }
-            let problems = match taken {
-                Ok(()) => None,
-                Err(NotTaken::Resources(problems)) => Some(problems),
-                // They may be valid once the local files are: the next stream begins with them.
-                Err(NotTaken::Local(_)) => bail!("the local configuration is not valid"),
             };
-            requests.send(self.request(&nonce, problems)).await?;
+            // A response that is too long has no nonce, so it can't be answered.
+            if response.as_ref().is_err_and(|error| error.code() == Code::OutOfRange) {
+                self.count("refused");
+            }
+            let Some(mut response) = response? else { return Ok(()) };
+            let version = mem::take(&mut response.version_info);
+            let nonce = mem::take(&mut response.nonce);
+            let is_reloaded = self.reloads.has_changed().unwrap_or_default();
+            let before = self.refused.as_ref().filter(|(refused, _)| **refused == response);
+            let problems = match before.filter(|_| !is_reloaded) {
+                Some((_, problems)) => {
+                    if refusal.is_none() {
+                        pace.reset();
+                    }
+                    Some(problems.clone())
+                }
+                None => self.take(response, &version).await?,
+            };
+            if problems.is_some() {
+                self.count("refused");
+                refusal = Some(self.request(nonce, problems));
+            } else {
+                self.count("accepted");
+                refusal = None;
+                let request = self.request(nonce, None);
+                requests.send(DiscoveryRequest { version_info: version, ..request }).await?;
+            }
         }
-        Ok(())
     }
 
-    /// Puts rules into force, and keeps them.
-    async fn take(&mut self, response: DiscoveryResponse) -> Result<(), NotTaken> {
-        let stops = || NotTaken::Local("the server stops".to_owned());
-        // Both may take long, so not on the main thread.
-        let read = spawn_blocking(move || (resources(&response), response)).await;
-        let (resources, response) = read.map_err(|_| stops())?;
-        let (reply, replied) = oneshot::channel();
-        let resources = resources.map_err(NotTaken::Resources)?;
-        self.offers.send(Offer { resources, reply }).await.map_err(|_| stops())?;
-        replied.await.map_err(|_| stops())?.map_err(|problems| not_taken(&problems))?;
-        self.version.clone_from(&response.version_info);
-        let (version, domains) = (&response.version_info, response.resources.len());
+    fn count(&self, event: &'static str) {
+        self.metrics.xds_responses.get_or_create(&EventLabels { event }).inc();
+    }
+
+    /// Puts rules into force, and keeps them. Returns the problems if they are refused.
+    ///
+    /// # Errors
+    ///
+    /// The local configuration is not valid. The rules may be valid once it is: the next stream begins with
+    /// them.
+    async fn take(
+        &mut self,
+        response: DiscoveryResponse,
+        version: &str,
+    ) -> anyhow::Result<Option<String>> {
+        let (response, version) = (Arc::new(response), cut(version, MAX_VERSION));
+        self.reloads.mark_unchanged();
+        if let Some(problems) = self.offer(&response).await? {
+            let problems = cut(&problems, MAX_REASON);
+            warn!(
+                version,
+                %problems,
+                "rules of the management server are refused: the last ones stay in force"
+            );
+            self.refused = Some((response, problems.clone()));
+            return Ok(Some(problems));
+        }
+        (self.refused, self.pause) = (None, MIN_PAUSE);
+        let domains = response.resources.len();
         info!(version, domains, "rules of the management server are in force");
+        self.version.clone_from(&version);
         if let Some(path) = self.kept.clone() {
+            let response = DiscoveryResponse { version_info: version, ..(*response).clone() };
             let _logged = spawn_blocking(move || {
                 if let Err(error) = keep(&path, &response.encode_to_vec()) {
                     error!(path = %path.display(), %error, "rules of the management server are not kept");
@@ -231,19 +265,40 @@ impl XdsClient {
             })
             .await;
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Offers the resources of a response, and waits until they are in force. Returns their problems.
+    async fn offer(&mut self, response: &Arc<DiscoveryResponse>) -> anyhow::Result<Option<String>> {
+        let (response, before) = (Arc::clone(response), Arc::clone(&self.resources));
+        let most = self.settings.max_descriptors;
+        // It may take long, so not on the main thread.
+        let read = spawn_blocking(move || EnvoyResource::read_all(&response, &before, most));
+        self.resources = match read.await? {
+            Ok(resources) => resources,
+            Err(problem) => return Ok(Some(problem)),
+        };
+        let (reply, replied) = oneshot::channel();
+        self.offers.send(Offer { resources: Arc::clone(&self.resources), reply }).await?;
+        let Err(problems) = replied.await? else { return Ok(None) };
+        let lines = problems.lines().filter(|line| line.starts_with(EnvoyResource::ORIGIN));
+        let problems = lines.collect::<Vec<_>>().join("\n");
+        if problems.is_empty() {
+            self.count("refused");
+            bail!("the local configuration is not valid");
+        }
+        Ok(Some(problems))
     }
 
     /// Returns a request: the first one of a stream, or one that takes or refuses a response.
-    fn request(&self, nonce: &str, problems: Option<String>) -> DiscoveryRequest {
+    fn request(&self, nonce: String, problems: Option<String>) -> DiscoveryRequest {
         let text = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
         let metadata = &self.settings.node_metadata;
         let fields: BTreeMap<_, _> =
             metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect();
-        let error_detail = problems.map(|mut problems| {
-            problems.truncate(problems.floor_char_boundary(MAX_REASON));
-            let code = tonic::Code::InvalidArgument.into();
-            Status { code, message: problems, details: Vec::new() }
+        let error_detail = problems.map(|message| {
+            let code = Code::InvalidArgument.into();
+            Status { code, message, details: Vec::new() }
         });
         DiscoveryRequest {
             version_info: self.version.clone(),
@@ -254,7 +309,7 @@ impl XdsClient {
                 user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             }),
             type_url: EnvoyResource::TYPE_URL.to_owned(),
-            response_nonce: nonce.to_owned(),
+            response_nonce: nonce,
             error_detail,
             ..DiscoveryRequest::default()
         }
@@ -289,11 +344,9 @@ impl XdsClient {
     }
 }
 
-/// Returns the problems of resources, a line each; of local files if there are none.
-fn not_taken(problems: &str) -> NotTaken {
-    let of_resources = problems.lines().filter(|line| line.starts_with(EnvoyResource::ORIGIN));
-    let text = of_resources.collect::<Vec<_>>().join("\n");
-    if text.is_empty() { NotTaken::Local(problems.to_owned()) } else { NotTaken::Resources(text) }
+/// Returns the beginning of a text, of at most this many bytes.
+fn cut(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
 }
 
 /// Writes a file whole: under another name first.

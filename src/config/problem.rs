@@ -95,6 +95,13 @@ impl Problem {
         }
     }
 
+    /// Replaces the key of a setting that is not valid or not known.
+    pub(super) fn change_key(&mut self, change: impl FnOnce(&str) -> String) {
+        if let Self::Invalid { key, .. } | Self::UnknownKey { key, .. } = self {
+            *key = change(key);
+        }
+    }
+
     /// Sets the line of a problem with a key. `line_of` finds it from origin and key.
     pub(super) fn locate(&mut self, line_of: impl FnOnce(&str, &str) -> Option<u64>) {
         if let Self::UnknownKey { origin, key, line, .. }

@@ -52,6 +52,7 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.xds.node-metadata", "{zone: a}"),
     ("envoy.xds.headers", "{x-key: a}"),
     ("envoy.xds.wait", "false"),
+    ("envoy.xds.max-descriptors", "7"),
     ("envoy.xds.tls.ca", "CA"),
     ("envoy.xds.tls.cert", "CERT"),
     ("envoy.xds.tls.key", "KEY"),

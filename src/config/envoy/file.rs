@@ -10,23 +10,24 @@ use std::sync::Arc;
 
 use figment::value::{Dict, Value};
 
-use super::xds::EnvoyResource;
-use super::{Domains, Siblings, limit, metadata, verbatim};
+use super::{Domains, Siblings, TreeSettings, limit, metadata, verbatim};
 use crate::api::envoy::DynamicMetadata;
 use crate::config::problem::Problem;
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::sources;
-use crate::config::tree::Tree;
 use crate::config::values::{self, Invalid, Read};
 use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
 use crate::rules::spec::Field;
-use crate::rules::{Coupling, Mode, Share, TextPattern};
+use crate::rules::{Coupling, Mode, TextPattern};
 
 /// Maximum depth of a tree: more than any request needs, and small enough for recursion.
-const MAX_LEVELS: usize = 32;
+pub(super) const MAX_LEVELS: usize = 32;
 /// Maximum number of descriptors in one list.
 const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
+
+/// What is wrong with a descriptor that has the key and value of another one.
+pub(super) const TWICE: &str = "another descriptor of this level has this key and value";
 
 const DOMAIN: Setting = Setting::new("domain", "Domain of the requests; files may share one.");
 const DESCRIPTORS: Setting = Setting::new(
@@ -74,25 +75,14 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
     };
     let restored = verbatim::restore(&text, &mut dict);
     let tree = sources::tree_of(origin.clone(), text, dict);
-    read_tree(tree, &origin, domains, root, || restored.as_ref().err().map(syntax));
-}
-
-/// Adds the descriptors of a tree. `problem` is that of a tree which is valid as far as it was read.
-fn read_tree(
-    tree: Tree,
-    origin: &str,
-    domains: &mut Domains,
-    root: &Section<'_>,
-    problem: impl FnOnce() -> Option<Problem>,
-) {
     let mut section = tree.root();
-    domain(&mut section, &origin.into(), domains);
+    domain(&mut section, &origin.as_str().into(), domains);
     section.close();
     // Problems of the tree describe a wrong structure better, because they have the key.
     if tree.is_valid()
-        && let Some(problem) = problem()
+        && let Err(error) = &restored
     {
-        root.add_problem(problem);
+        root.add_problem(syntax(error));
     }
     tree.notices().into_iter().for_each(|notice| root.add_notice(notice));
     if let Err(problems) = tree.finish() {
@@ -100,74 +90,57 @@ fn read_tree(
     }
 }
 
-/// Adds the descriptors of a resource of a management server.
-pub(super) fn read_resource(resource: &EnvoyResource, domains: &mut Domains, root: &Section<'_>) {
-    let EnvoyResource { origin, dict } = resource;
-    let tree = sources::tree_of(origin.clone(), String::new(), dict.clone());
-    read_tree(tree, origin, domains, root, || None);
-}
-
 /// Writes keys with `_`, as these files do.
-fn as_spelled(problem: Problem) -> Problem {
-    match problem {
-        Problem::Invalid { origin, key, valid, line, found } => {
-            Problem::Invalid { origin, key: key.replace('-', "_"), valid, line, found }
-        }
-        Problem::UnknownKey { origin, key, suggestion, line } => {
-            let suggestion = suggestion.map(|known| known.replace('-', "_"));
-            Problem::UnknownKey { origin, key, suggestion, line }
-        }
-        other => other,
+pub(super) fn as_spelled(mut problem: Problem) -> Problem {
+    problem.change_key(|key| key.replace('-', "_"));
+    if let Problem::UnknownKey { suggestion: Some(known), .. } = &mut problem {
+        *known = known.replace('-', "_");
     }
+    problem
 }
 
 /// Reads a file in a survey, which lists its settings.
 pub(in crate::config) fn survey(root: &mut Section<'_>) {
-    let mut domains = Domains {
-        trees: BTreeMap::new(),
+    let settings = TreeSettings {
         metadata: DynamicMetadata::Always,
         coupling: Coupling::AllOrNothing,
         calendar_month: false,
         near_limit: Field::Unset,
     };
+    let mut domains = Domains { trees: BTreeMap::new(), settings };
     domain(root, &"file".into(), &mut domains);
 }
 
 fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
     let name = section.optional(DOMAIN, text);
-    let is_valid = |name: &String| (1..=DescriptorRequest::MAX_DOMAIN).contains(&name.len());
-    if !name.as_ref().is_some_and(is_valid) && section.is_valid() {
-        let bounds = format!("must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN);
+    let name = name.unwrap_or_default();
+    if let Some(bounds) = outside_bounds(&name)
+        && section.is_valid()
+    {
         section.refuse("domain", Invalid(bounds.into()));
     }
-    let name = name.unwrap_or_default();
-    let path = DescriptorPath {
-        domain: &name,
-        above: &[],
-        metadata: domains.metadata,
-        coupling: domains.coupling,
-        calendar_month: domains.calendar_month,
-        near_limit: domains.near_limit,
-        file,
-    };
+    let path = DescriptorPath { domain: &name, above: &[], settings: domains.settings, file };
     let level = domains.trees.entry(name.clone()).or_default();
     path.read_level(section, level);
 }
 
+/// Returns the bounds of the name of a domain if it is outside of them.
+pub(super) fn outside_bounds(domain: &str) -> Option<String> {
+    let is_valid = (1..=DescriptorRequest::MAX_DOMAIN).contains(&domain.len());
+    (!is_valid).then(|| format!("must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN))
+}
+
 /// The path to a list of descriptors, and settings that apply to the whole file.
-struct DescriptorPath<'a> {
-    domain: &'a str,
-    above: &'a [(String, Option<String>)],
-    metadata: DynamicMetadata,
-    coupling: Coupling,
-    calendar_month: bool,
-    near_limit: Field<Share>,
-    file: &'a Arc<str>,
+pub(super) struct DescriptorPath<'a> {
+    pub(super) domain: &'a str,
+    pub(super) above: &'a [(String, Option<String>)],
+    pub(super) settings: TreeSettings,
+    pub(super) file: &'a Arc<str>,
 }
 
 impl DescriptorPath<'_> {
     /// Reads the list `descriptors` of a section into `level`.
-    fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
+    pub(super) fn read_level(&self, section: &mut Section<'_>, level: &mut Siblings) {
         let sections = section.list(DESCRIPTORS);
         let (deep, many) =
             (self.above.len() >= MAX_LEVELS, sections.len() > MAX_DESCRIPTORS_PER_LEVEL);
@@ -199,11 +172,10 @@ impl DescriptorPath<'_> {
                 Invalid::new("must be a string without *: only a value may have one"),
             );
         } else if is_read && !level.pairs.insert((key.clone(), value.clone())) {
-            let again = Invalid::new("another descriptor of this level has this key and value");
-            section.refuse("key", again);
+            section.refuse("key", Invalid::new(TWICE));
         }
         let own_metadata = section.optional(METADATA, metadata::read);
-        if own_metadata.is_some() && self.metadata == DynamicMetadata::Never {
+        if own_metadata.is_some() && self.settings.metadata == DynamicMetadata::Never {
             section.warn("metadata", "not sent unless envoy.metadata is true");
         }
         let mut flag = |setting| section.optional(setting, values::boolean).unwrap_or(false);
@@ -227,11 +199,12 @@ impl DescriptorPath<'_> {
             mode,
             is_detailed,
             metadata: own_metadata.filter(|metadata| !metadata.0.is_empty()).map(Arc::new),
-            near_limit: self.near_limit,
+            near_limit: self.settings.near_limit,
             file: Arc::clone(self.file),
             ..DescriptorSpec::default()
         };
-        let rule = limit::read(&mut section, spec, (self.coupling, self.calendar_month));
+        let rule =
+            limit::read(&mut section, spec, (self.settings.coupling, self.settings.calendar_month));
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

@@ -4,10 +4,12 @@ pub(super) mod file;
 mod folder;
 mod limit;
 mod metadata;
+mod resource;
 mod verbatim;
 mod xds;
 
-pub use self::xds::{EnvoyResource, XdsSettings, XdsTls};
+pub use self::resource::EnvoyResource;
+pub use self::xds::{XdsSettings, XdsTls};
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -39,9 +41,15 @@ pub(super) struct Envoy {
     pub(super) files: Vec<FileSnapshot>,
 }
 
-/// The descriptor trees by domain, and settings for all files.
+/// The descriptor trees by domain.
 struct Domains {
     trees: BTreeMap<String, Siblings>,
+    settings: TreeSettings,
+}
+
+/// Settings for all files and resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TreeSettings {
     metadata: DynamicMetadata,
     coupling: Coupling,
     /// `true` if a month is one of the calendar.
@@ -135,11 +143,7 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
     let mut of_projects = section.section(PROJECTS);
     let (mut projects, mut wrong) = (BTreeMap::<String, ProjectId>::new(), Vec::new());
     for (domain, project) in of_projects.fields::<String>(PROJECT) {
-        let id = match project {
-            Field::Set(id) => id.parse().ok(),
-            Field::Unset | Field::Unreadable => None,
-        };
-        match id {
+        match project.value().and_then(|id| id.parse().ok()) {
             Some(id) => _ = projects.insert(domain, id),
             None => wrong.push(spec::Problem { field: domain, text: VALID_PROJECT.to_owned() }),
         }
@@ -148,8 +152,8 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
     section.close();
 
     let coupling = if count_refused { Coupling::EachAlone } else { Coupling::AllOrNothing };
-    let mut domains =
-        Domains { trees: BTreeMap::new(), metadata, coupling, calendar_month, near_limit };
+    let of_trees = TreeSettings { metadata, coupling, calendar_month, near_limit };
+    let mut domains = Domains { trees: BTreeMap::new(), settings: of_trees };
     let mut files = Vec::new();
     for path in paths {
         files.push(FileSnapshot::take(&path));
@@ -162,15 +166,14 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
             file::read(&file, &mut domains, root);
         }
     }
-    for resource in resources {
-        file::read_resource(resource, &mut domains, root);
-    }
     for domain in projects.keys().filter(|domain| domains.trees.contains_key(*domain)) {
-        let both =
-            "must not be a domain of envoy.files or envoy.xds: the rules of the project decide it";
+        let both = "must not be a domain of envoy.files: the rules of the project decide it";
         of_projects.refuse(domain, Invalid::new(both));
     }
     of_projects.close();
+    for resource in resources {
+        resource.add_to(&mut domains, &projects, root);
+    }
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
     let settings = EnvoySettings { deadline, headers, metadata, projects, project_entry };
     let month = Calendar::new(CalendarUnit::Month, Calendar::DEFAULT_ZONE, None);

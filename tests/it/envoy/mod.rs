@@ -12,3 +12,6 @@ mod projects;
 pub(crate) mod proxy;
 mod service;
 mod xds;
+mod xds_bounds;
+mod xds_refused;
+mod xds_with_projects;

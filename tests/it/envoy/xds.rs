@@ -28,21 +28,21 @@ use tonic::{Request, Response, Status, Streaming};
 use super::client::{check, client};
 use super::proxy::Envoy;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
-const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
 /// A management server of one client.
-struct ManagementServer {
-    address: String,
+pub(super) struct ManagementServer {
+    pub(super) address: String,
     streams: mpsc::Receiver<XdsStream>,
     serving: JoinHandle<()>,
 }
 
 /// A stream of the client, as the server has it.
-struct XdsStream {
+pub(super) struct XdsStream {
     metadata: MetadataMap,
     requests: Mutex<Streaming<DiscoveryRequest>>,
-    responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+    pub(super) responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
 }
 
 struct Discovery(mpsc::Sender<XdsStream>);
@@ -65,7 +65,7 @@ impl AggregatedDiscoveryService for Discovery {
 }
 
 impl ManagementServer {
-    async fn start(address: &str, tls: Option<ServerTlsConfig>) -> Self {
+    pub(super) async fn start(address: &str, tls: Option<ServerTlsConfig>) -> Self {
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("its address").to_string();
         let (sender, streams) = mpsc::channel(8);
@@ -81,7 +81,7 @@ impl ManagementServer {
     }
 
     /// Waits for the next stream, and for its first request.
-    async fn stream(&mut self) -> (XdsStream, DiscoveryRequest) {
+    pub(super) async fn stream(&mut self) -> (XdsStream, DiscoveryRequest) {
         let stream = timeout(TIMEOUT, self.streams.recv()).await.expect("a stream in time");
         let stream = stream.expect("a server");
         let first = stream.request().await;
@@ -96,14 +96,14 @@ impl Drop for ManagementServer {
 }
 
 impl XdsStream {
-    async fn request(&self) -> DiscoveryRequest {
+    pub(super) async fn request(&self) -> DiscoveryRequest {
         let mut requests = self.requests.lock().await;
         let request = timeout(TIMEOUT, requests.message()).await.expect("a request in time");
         request.expect("a stream").expect("a request")
     }
 
-    /// Sends resources, and returns what the client says of them.
-    async fn offer(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
+    /// Sends resources, and does not wait for what the client says.
+    pub(super) async fn send(&self, version: &str, resources: Vec<Any>) {
         let response = DiscoveryResponse {
             version_info: version.to_owned(),
             resources,
@@ -111,19 +111,24 @@ impl XdsStream {
             nonce: format!("nonce-{version}"),
         };
         self.responses.send(Ok(response)).await.expect("a client");
+    }
+
+    /// Sends resources, and returns what the client says of them.
+    pub(super) async fn offer(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
+        self.send(version, resources).await;
         let request = self.request().await;
         assert_eq!(request.response_nonce, format!("nonce-{version}"));
         request
     }
 
-    async fn accepts(&self, version: &str, resources: Vec<Any>) {
+    pub(super) async fn accepts(&self, version: &str, resources: Vec<Any>) {
         let taken = self.offer(version, resources).await;
         assert_eq!((&*taken.version_info, taken.error_detail), (version, None));
     }
 }
 
 /// Returns a resource: a limit of users in a domain.
-fn limit(domain: &str, requests_per_unit: u32, unit: RateLimitUnit) -> Any {
+pub(super) fn limit(domain: &str, requests_per_unit: u32, unit: RateLimitUnit) -> Any {
     let rate_limit =
         RateLimitPolicy { unit: unit.into(), requests_per_unit, ..RateLimitPolicy::default() };
     let descriptor = RateLimitDescriptor {
@@ -139,7 +144,7 @@ fn limit(domain: &str, requests_per_unit: u32, unit: RateLimitUnit) -> Any {
     Any { type_url: TYPE.to_owned(), value: config.encode_to_vec() }
 }
 
-fn rlaas(address: &str, settings: &[&str]) -> Rlaas {
+pub(super) fn rlaas(address: &str, settings: &[&str]) -> Rlaas {
     let address = format!("envoy.xds.address=http://{address}");
     Rlaas::start(&[&[&*address, "envoy.deadline=10s"], settings].concat())
 }
