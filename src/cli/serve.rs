@@ -391,6 +391,7 @@ fn warn_about_open_addresses(config: &Config) {
         && !tls_for_http
         && http.iter().any(|address| !address.is_local())
     {
+        && !requires_certificates
         warn!(key = "server.tls.http", "credentials of callers over HTTP are not encrypted");
     }
     if config.auth.is_enabled() || requires_certificates {

@@ -24,7 +24,7 @@ const CLIENT_CA: Setting = Setting::new(
 const HTTP: Setting = Setting::new(
     "http",
     "false: server.http and server.metrics are not encrypted, for probes and scrapes; default true. \
-     Not with client-ca.",
+     With client-ca, server.http then refuses all that a caller needs a certificate for.",
 )
 .example("false");
 
@@ -39,9 +39,6 @@ pub(super) fn read(server: &mut Section<'_>) -> (Option<Tls>, bool) {
     let files = section.optional(CERT, pem_path).zip(section.optional(KEY, pem_path));
     let client_ca = section.optional(CLIENT_CA, pem_path);
     let for_http = section.optional(HTTP, values::boolean).unwrap_or(true);
-    if !for_http && client_ca.is_some() {
-        section.refuse(HTTP.key, Invalid::new("must be true with client-ca"));
-    }
     let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
     let refuse = |error: TlsError| section.refuse(error.setting, error);
     let tls = files.and_then(|files| Tls::load(files).map_err(refuse).ok());

@@ -45,6 +45,8 @@ pub(super) struct ConnectionHandler {
     /// TLS for TCP connections. Unix domain sockets are not encrypted: file permissions decide who
     /// may connect, and no other process can read the data.
     pub(super) tls: Option<Tls>,
+    /// Certificate of clients over TCP without TLS: a missing one if the server asks for them elsewhere.
+    pub(super) without_tls: Option<ClientCertificate>,
     pub(super) drain: CancellationToken,
 }
 
@@ -61,7 +63,9 @@ impl ConnectionHandler {
         };
         let peer = socket::peer(&stream);
         let (Either::Left(_), Some(tls)) = (&stream, &self.tls) else {
-            return self.serve_http(Either::Left(stream), None, peer).await;
+            let is_tcp = matches!(stream, Either::Left(_));
+            let certificate = self.without_tls.clone().filter(|_| is_tcp);
+            return self.serve_http(Either::Left(stream), certificate, peer).await;
         };
         let handshake = tokio::select! {
             handshake = tls.accept(stream, self.middleware.protocol) => handshake,
@@ -227,6 +231,7 @@ mod tests {
             middleware: Arc::new(middleware),
             settings: SETTINGS,
             tls: None,
+            without_tls: None,
             drain: CancellationToken::new(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

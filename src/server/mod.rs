@@ -53,8 +53,8 @@ use self::protocol::Protocol;
 use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::admin::{Administrator, Projects};
-use crate::api::auth::Auth;
 use crate::api::auth::console::{self, ConsoleContext, Sessions};
+use crate::api::auth::{Auth, ClientCertificate};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::projects::registry::Registry;
 use crate::api::usage::UsageRecorder;
@@ -356,8 +356,11 @@ impl Server {
             Protocol::Http | Protocol::Metrics => self.settings.tls_for_http,
         };
         let tls = self.settings.tls.clone().filter(|_| is_encrypted);
-        let settings = self.settings.connection;
-        Arc::new(ConnectionHandler { middleware, settings, tls, drain: drain.clone() })
+        let requires = |tls: &Tls| !is_encrypted && tls.requires_client_certificates();
+        let requires_certificate = self.settings.tls.as_ref().is_some_and(requires);
+        let without_tls = requires_certificate.then_some(ClientCertificate::Missing);
+        let (settings, drain) = (self.settings.connection, drain.clone());
+        Arc::new(ConnectionHandler { middleware, settings, tls, without_tls, drain })
     }
 
     /// Returns the authorisation of requests. Without one in the API settings local callers alone
