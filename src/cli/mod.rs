@@ -11,6 +11,7 @@ mod config;
 mod example;
 mod explain;
 mod journal;
+mod ratelimit;
 mod reference;
 mod reload;
 mod rule;
@@ -36,9 +37,9 @@ const EXIT_INTERRUPTED: u8 = 130;
 /// Commands whose exit codes are those of a gate.
 const TRIES_RULES: [&str; 2] = ["simulate", "test"];
 
-/// The command line as it was typed.
+/// The command line as it was typed, and the names of arguments that were left out.
 #[derive(Debug)]
-pub struct Cli(ArgMatches);
+pub struct Cli(ArgMatches, Vec<String>);
 
 /// Rate limiting as a service: may this request pass?
 ///
@@ -152,7 +153,9 @@ impl Cli {
     ///
     /// The exit code.
     pub fn read() -> Result<Self, ExitCode> {
-        program().try_get_matches().map(Self).map_err(|error| {
+        let (arguments, ignored) = ratelimit::without_foreign(std::env::args_os().collect());
+        let matches = program().try_get_matches_from(arguments);
+        matches.map(|matches| Self(matches, ignored)).map_err(|error| {
             if let Some(RemovedName { name, instead, .. }) = removed(&error) {
                 eprintln!("rlaas {name} was removed: {instead}");
                 return ExitCode::from(EXIT_CONFIG);
@@ -171,7 +174,7 @@ impl Cli {
 
     /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
-        let matches = self.0;
+        let Self(matches, ignored) = self;
         let given = match ConfigurationArgs::from_arg_matches(&matches) {
             Ok(given) => given,
             Err(error) => return wrong_arguments(&error),
@@ -185,7 +188,7 @@ impl Cli {
         match Invocation::read(&matches, rule::fields) {
             Ok(Some(invocation)) => rule::run_table(invocation),
             Ok(None) => match Program::from_arg_matches(&matches) {
-                Ok(program) => program.run(),
+                Ok(program) => program.run(&ignored),
                 Err(error) => wrong_arguments(&error),
             },
             Err(error) => {
@@ -197,10 +200,10 @@ impl Cli {
 }
 
 impl Program {
-    fn run(self) -> ExitCode {
+    fn run(self, ignored: &[String]) -> ExitCode {
         let given = self.configuration;
         match self.command.unwrap_or(Command::Serve(ConfigurationArgs::default())) {
-            Command::Serve(args) => serve::run(given.with(args)),
+            Command::Serve(args) => serve::run(given.with(args), ignored),
             Command::Config(args) => config::run(args, given),
             Command::Check(args) => rlaas_cli::check(args),
             Command::Report(args) => rlaas_cli::report_cost(args),

@@ -39,7 +39,7 @@ use crate::telemetry::traces::Traces;
 use rlaas_cli::Signals;
 use rlaas_limiter::{DenyCache, Limiter};
 
-pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
+pub(super) fn run(args: ConfigurationArgs, ignored: &[String]) -> ExitCode {
     // Installed first: without a handler an early SIGHUP would terminate the process.
     let (runtime, hangups) = match runtime_and_hangups() {
         Ok(both) => both,
@@ -58,6 +58,9 @@ pub(super) fn run(args: ConfigurationArgs) -> ExitCode {
     };
     watch.follow(named);
     let logs = log::start(&config.telemetry.log);
+    if !ignored.is_empty() {
+        warn!(arguments = ignored.join(" "), "arguments of envoyproxy/ratelimit are ignored");
+    }
     let inputs = Inputs { sources: Arc::new(sources), watch, hangups, logs };
     match serve(runtime, config, inputs) {
         Ok(code) => code,
@@ -157,10 +160,10 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
             watch: inputs.watch,
             offers: xds.offers,
             has_rules: xds.has_rules,
+            reloads: xds.reloads,
         };
         log_serving(&server, &limiter);
         let is_text = config.telemetry.log.format == LogFormat::Text;
-            reloads: xds.reloads,
         if is_text && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
@@ -388,10 +391,10 @@ fn warn_about_open_addresses(config: &Config) {
     let ServerSettings { tls, tls_for_http, http, .. } = &config.server;
     if config.auth.is_enabled()
         && tls.is_some()
+        && !requires_certificates
         && !tls_for_http
         && http.iter().any(|address| !address.is_local())
     {
-        && !requires_certificates
         warn!(key = "server.tls.http", "credentials of callers over HTTP are not encrypted");
     }
     if config.auth.is_enabled() || requires_certificates {

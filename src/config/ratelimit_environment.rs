@@ -54,15 +54,12 @@ const NAMES: &[(&str, Meaning)] = &[
     ("GRPC_SERVER_USE_TLS", Switch),
     ("GRPC_SERVER_TLS_CERT", Understood),
     ("GRPC_SERVER_TLS_KEY", Understood),
-    (
-        "GRPC_CLIENT_TLS_CACERT",
-        Only(&[], "set server.tls.client-ca, with which probes need TLS, too"),
-    ),
+    ("GRPC_CLIENT_TLS_CACERT", Understood),
     (
         "GRPC_SERVER_TLS_CA_CERT",
         Ignored("as in envoyproxy/ratelimit, whose name is GRPC_CLIENT_TLS_CACERT"),
     ),
-    ("GRPC_CLIENT_TLS_SAN", Only(&[], "list the callers in auth.clients")),
+    ("GRPC_CLIENT_TLS_SAN", Understood),
     ("LOG_LEVEL", Understood),
     ("LOG_FORMAT", Understood),
     ("FORCE_START_WITHOUT_INITIAL_CONFIG", Switch),
@@ -169,12 +166,13 @@ const NAMES: &[(&str, Meaning)] = &[
     ("RESPONSE_DYNAMIC_METADATA", Switch),
     ("MERGE_DOMAIN_CONFIG", Ignored("files and resources with one domain are one tree")),
     ("USE_CALENDAR_MONTH_RATE_LIMIT", Switch),
-    ("TRACING_ENABLED", Ignored("set telemetry.otlp.endpoint: traces are sent over gRPC")),
+    ("TRACING_ENABLED", Switch),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", Understood),
     ("TRACING_SERVICE_NAME", Ignored("the service is rlaas")),
     ("TRACING_SERVICE_NAMESPACE", Ignored("the service is rlaas")),
     ("TRACING_SERVICE_INSTANCE_ID", Ignored("instances name themselves")),
     ("TRACING_EXPORTER_PROTOCOL", Ignored("traces are sent over gRPC")),
-    ("TRACING_SAMPLING_RATE", Ignored("set telemetry.otlp.sample-ratio")),
+    ("TRACING_SAMPLING_RATE", Understood),
 ];
 
 /// A setting: the name that it is from, its key and its value.
@@ -269,6 +267,7 @@ impl<'a> RatelimitEnvironment<'a> {
             for (name, key) in [
                 ("GRPC_SERVER_TLS_CERT", "server.tls.cert"),
                 ("GRPC_SERVER_TLS_KEY", "server.tls.key"),
+                ("GRPC_CLIENT_TLS_CACERT", "server.tls.client-ca"),
             ] {
                 self.value(name).into_iter().for_each(|path| set(name, key, path.to_owned()));
             }
@@ -297,6 +296,22 @@ impl<'a> RatelimitEnvironment<'a> {
         }
         if let Some(format) = self.value("LOG_FORMAT") {
             set("LOG_FORMAT", "telemetry.format", format.to_ascii_lowercase());
+        }
+        if self.is_on("TRACING_ENABLED") {
+            const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+            // Without one, that of OpenTelemetry's specification.
+            let endpoint = self.value(ENDPOINT).unwrap_or("http://localhost:4317");
+            set(ENDPOINT, "telemetry.otlp.endpoint", endpoint.to_owned());
+            let rate = self.value("TRACING_SAMPLING_RATE").unwrap_or("1").to_owned();
+            set("TRACING_SAMPLING_RATE", "telemetry.otlp.sample-ratio", rate);
+        }
+        let client =
+            self.value("GRPC_CLIENT_TLS_SAN").filter(|_| self.is_on("GRPC_SERVER_USE_TLS"));
+        if let Some(name) = client {
+            let roles = vec![Value::from("check")];
+            let client = [("name".to_owned(), name.into()), ("roles".to_owned(), roles.into())];
+            let clients = vec![Value::from(Dict::from(client))];
+            settings.push(("GRPC_CLIENT_TLS_SAN", "auth.clients", clients.into()));
         }
         settings
     }
@@ -458,6 +473,12 @@ mod tests {
         const CLUSTER: (&str, &str) = ("REDIS_URL", "a:1,b:2");
         const TLS: (&str, &str) = ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true");
         const PROMETHEUS: (&str, &str) = ("USE_PROMETHEUS", "true");
+        const TRACING: [(&str, &str); 4] = [
+            ("TRACING_ENABLED", "1"),
+            XDS,
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317/"),
+            ("TRACING_SAMPLING_RATE", "0.6"),
+        ];
         let cases: &[UnderstoodCase] = &[
             (&[XDS], "server.listen", "0.0.0.0:8081"),
             (&[XDS], "server.http", "0.0.0.0:8080"),
@@ -522,6 +543,11 @@ mod tests {
                 "envoy.xds.tls.server-name",
                 "eg",
             ),
+            (&TRACING, "telemetry.otlp.endpoint", "http://collector:4317"),
+            (&TRACING, "telemetry.otlp.sample-ratio", "0.6"),
+            (&TRACING[..2], "telemetry.otlp.endpoint", "http://localhost:4317"),
+            (&TRACING[2..], "telemetry.otlp.endpoint", ""),
+            (&TRACING[2..], "telemetry.otlp.sample-ratio", "1"),
             (&[XDS, PROMETHEUS], "server.metrics", "0.0.0.0:9090"),
             (&[XDS, PROMETHEUS, ("PROMETHEUS_ADDR", ":19001")], "server.metrics", "0.0.0.0:19001"),
             (
@@ -641,6 +667,18 @@ mod tests {
             (&[XDS, ("LOG_FORMAT", "xml")], "LOG_FORMAT"),
             (&[XDS, ("REDIS_URL", "h:1"), ("REDIS_TYPE", "x")], "REDIS_TYPE"),
             (&[XDS, ("GRPC_SERVER_USE_TLS", "true")], "GRPC_SERVER_USE_TLS"),
+            (
+                &[XDS, ("GRPC_SERVER_USE_TLS", "true"), ("GRPC_CLIENT_TLS_CACERT", "/no")],
+                "GRPC_CLIENT_TLS_CACERT",
+            ),
+            (
+                &[XDS, ("TRACING_ENABLED", "1"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector")],
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+            ),
+            (
+                &[XDS, ("TRACING_ENABLED", "1"), ("TRACING_SAMPLING_RATE", "60")],
+                "TRACING_SAMPLING_RATE",
+            ),
         ] {
             let problem = load(names).expect_err(expected);
             assert!(problem.starts_with(&format!("environment variable {expected}")), "{problem}");

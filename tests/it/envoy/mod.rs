@@ -4,6 +4,7 @@
 mod case_files;
 pub(crate) mod client;
 mod end_to_end;
+mod environment;
 mod files;
 mod kuadrant;
 mod near_limit;
