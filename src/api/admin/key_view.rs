@@ -1,18 +1,13 @@
 //! Keys as a caller may see them: in clear with the role `operate`, else hashed.
 
-use std::time::Duration;
-
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
 use super::messages::{hide_values, key_part};
-use super::{SharedHasher, refusals};
+use super::{MAX_TIME, SharedHasher, refusals};
 use crate::clock::Deadline;
 use crate::plan::KeyPart;
 use crate::rules::KeyHasher;
-
-/// Longest wait for the key by which ids are hashed.
-const MAX_HASHER_TIME: Duration = Duration::from_secs(2);
 
 /// How a caller sees keys.
 #[derive(Clone, Debug)]
@@ -31,7 +26,7 @@ impl KeyView {
     /// A refusal if the store does not answer.
     pub async fn hashed(hasher: &SharedHasher, deadline: Deadline) -> Result<Self, Status> {
         // Boxed because it is large, and waits at most once in the life of a process.
-        let hasher = Box::pin(hasher.hasher(deadline.or_within(MAX_HASHER_TIME))).await;
+        let hasher = Box::pin(hasher.hasher(deadline.or_within(MAX_TIME))).await;
         Ok(Self::Hashed(hasher.map_err(|error| refusals::store(&error))?))
     }
 

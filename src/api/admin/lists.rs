@@ -8,14 +8,12 @@ use super::audit::{AuditFilter, AuditedProjects, PageToken};
 use super::projects::{ADMIN, admitted};
 use super::refusals::{self, invalid_page_token};
 use super::selector::ParsedSelector;
-use super::{EVERY_PROJECT, Service, caller, page_count};
+use super::{EVERY_PROJECT, MAX_TIME, Service, caller, page_count};
 use crate::api::auth::{Caller, Role};
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Timestamp;
 
-/// Longest time that a list may take, whatever deadline its caller has.
-const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 /// Most bytes of a token for a page of instances: host name and suffix.
 const MAX_TOKEN_LEN: usize = 512;
 

@@ -12,6 +12,7 @@ mod fleet_stats;
 mod fleet_top_keys;
 mod hashed_ids;
 mod http;
+mod hung_store;
 mod instances;
 pub(crate) mod journal;
 mod journal_folder;

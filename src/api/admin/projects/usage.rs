@@ -7,15 +7,12 @@ use tonic::{Request, Status};
 
 use super::{OPERATE_OR_ADMIN, Projects, admitted, refusals};
 use crate::api::admin::refusals::invalid_page_token;
-use crate::api::admin::{EVERY_PROJECT, caller, page_count};
+use crate::api::admin::{EVERY_PROJECT, MAX_TIME, caller, page_count};
 use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
 use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
 use crate::api::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageRange};
-
-/// Longest time that a list may take, whatever deadline its caller has.
-const MAX_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Projects {
     pub(super) async fn usage_page(

@@ -41,8 +41,8 @@ const MAX_INTERVAL: Micros = Micros::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time in which the others write their reports, after the end of a point.
 const GRACE: Duration = Duration::from_secs(1);
-/// Longest time that a call to the store may take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest time that a call to the store may take: a point is there 2 s after its end at the latest.
+const CALL_TIMEOUT: Duration = Duration::from_millis(900);
 /// Points without calls to the store after it denied one, which only an operator can change: 5 min.
 const DENIED_POINTS: u32 = 30;
 
@@ -132,9 +132,10 @@ impl FleetStats {
             // A small step back of the clock makes the point longer.
             let is_over = now >= end || now + STATS_INTERVAL < begun;
             if is_over {
-                self.write().await;
                 if self.0.fleet.is_shared() {
-                    wait(GRACE).await;
+                    tokio::join!(self.write(), wait(GRACE));
+                } else {
+                    self.write().await;
                 }
                 self.collect().await;
             } else {
