@@ -15,7 +15,7 @@ use tonic::{Extensions, Request, Response, Status};
 use super::auth::Tenant;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
-use super::response::response;
+use super::response::{VerdictHeaders, response};
 use super::status::{self, invalid};
 use super::v1::{parse, set_tenant};
 use super::{request_log, v1::API};
@@ -134,11 +134,12 @@ impl ReservationService for Service {
         if !verdict.replayed {
             self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
         }
-        Ok(Response::new(ReserveResponse {
+        let message = ReserveResponse {
             verdict: Some(response(&verdict)),
             reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
             expires_at: reservation.map(|one| timestamp(one.ends_at)),
-        }))
+        };
+        Ok(VerdictHeaders::add(&extensions, &verdict, message))
     }
 
     async fn extend(
@@ -154,8 +155,9 @@ impl ReservationService for Service {
         let extended = self.limiter.extend(&reservation, cost, costs, ttl, until).await;
         let (verdict, ends_at) = extended.map_err(|error| undecided(&error))?;
         self.count(if verdict.is_allowed() { "extended" } else { "denied" });
-        let verdict = Some(response(&verdict));
-        Ok(Response::new(ExtendResponse { verdict, expires_at: Some(timestamp(ends_at)) }))
+        let (shown, expires_at) = (Some(response(&verdict)), Some(timestamp(ends_at)));
+        let message = ExtendResponse { verdict: shown, expires_at };
+        Ok(VerdictHeaders::add(&extensions, &verdict, message))
     }
 
     async fn commit(

@@ -1,17 +1,44 @@
 //! Mapping of verdicts to messages of `ratelimit.v1`. HTTP and the command line show the same messages
 //! as JSON and as text.
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
+use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
 use rlaas_proto::ratelimit::v1::{
     self as proto, CheckResponse, CheckResult, ReportResponse, check_result,
 };
-use tonic::Status;
+use tonic::{Extensions, Response, Status};
 
 use crate::algorithm::{Algorithm, Outcome};
 use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::Grant;
 use rlaas_limiter::{Reported, RuleDecision, Source, Verdict};
+
+/// The headers of a verdict: an extension of responses to requests that have [`LimitHeaders`] as one.
+#[derive(Clone, Debug)]
+pub(super) struct VerdictHeaders(pub(super) HeaderMap);
+
+impl VerdictHeaders {
+    /// Returns the rate limit headers, and `retry-after` if waiting helps.
+    pub(super) fn new(headers: LimitHeaders, verdict: &Verdict) -> Self {
+        let all = headers.for_verdict(verdict).into_iter().chain(retry_after(verdict));
+        let header = |(name, value)| {
+            let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
+            (HeaderName::from_static(name), value)
+        };
+        Self(all.map(header).collect())
+    }
+
+    /// Returns the response to a request with these extensions.
+    pub(super) fn add<T>(of: &Extensions, verdict: &Verdict, message: T) -> Response<T> {
+        let mut response = Response::new(message);
+        if let Some(headers) = of.get::<LimitHeaders>() {
+            response.extensions_mut().insert(Self::new(*headers, verdict));
+        }
+        response
+    }
+}
 
 /// Returns the response to a request. Its top-level fields are those of the deciding rule.
 pub(super) fn response(verdict: &Verdict) -> CheckResponse {

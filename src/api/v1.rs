@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::Either;
 use futures_util::stream::{self, Stream, StreamExt};
-use rlaas_limiter::headers::{LimitHeaders, retry_after};
+use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
@@ -14,7 +14,7 @@ use rlaas_proto::ratelimit::v1::{
     GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse,
 };
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Extensions, Request, Response, Status, Streaming};
+use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
 use super::config;
@@ -22,7 +22,7 @@ use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::decisions::{Checking, checked};
 use super::request_log;
-use super::response::{self, response, result, short_result};
+use super::response::{self, VerdictHeaders, response, result, short_result};
 use super::status::{self, Interruption, invalid};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::api::admin::{Projects, unknown_project};
@@ -144,7 +144,8 @@ impl Service {
             response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
         }
         if self.headers != LimitHeaders::None {
-            add_headers(response.metadata_mut(), self.headers, &verdict);
+            let VerdictHeaders(headers) = VerdictHeaders::new(self.headers, &verdict);
+            response.metadata_mut().as_mut().extend(headers);
         }
         if tenant.is_none() && metadata.as_ref().contains_key(API_KEY_HEADER) {
             response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEY_NOT_READ));
@@ -264,7 +265,11 @@ impl RateLimitService for Service {
                 if !is_admitted {
                     return Err(Interruption::AccessEnded.into());
                 }
-                let mut request = request?;
+                // That of tonic for a message that is no valid protobuf is INTERNAL.
+                let mut request = request.map_err(|status| match status.code() {
+                    Code::Internal => invalid(status.message()),
+                    _ => status,
+                })?;
                 set_tenant(tenant.as_ref(), &mut request);
                 let decided = service.decide((tenant.as_ref(), &request), deadline).await;
                 Ok(result(decided.as_ref()))
@@ -293,7 +298,8 @@ impl RateLimitService for Service {
             Err(error) => request_log::undecided(API, error),
         }
         let reported = reported.map_err(|error| status::grpc(&error))?;
-        Ok(Response::new(response::reported(&reported)))
+        let message = response::reported(&reported);
+        Ok(VerdictHeaders::add(&extensions, &reported.verdict, message))
     }
 
     async fn get_config(
@@ -370,12 +376,4 @@ pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, Invali
         return Ok(parsed);
     }
     parsed.with_request_id(&request.request_id)
-}
-
-/// Adds the rate limit headers, and `retry-after` if waiting helps.
-fn add_headers(metadata: &mut MetadataMap, headers: LimitHeaders, verdict: &Verdict) {
-    for (name, value) in headers.for_verdict(verdict).into_iter().chain(retry_after(verdict)) {
-        let value = MetadataValue::try_from(value).expect("names are encoded, numbers are ASCII");
-        metadata.insert(name, value);
-    }
 }

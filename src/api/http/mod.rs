@@ -35,10 +35,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use rlaas_limiter::headers::{LimitHeaders, retry_after};
+use rlaas_limiter::headers::LimitHeaders;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -49,6 +49,7 @@ use super::admin::routes::AdminRoute;
 use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, Tenant, TokenError, WebError};
 use super::decision_events::{self, Origin};
 use super::request_log;
+use super::response::VerdictHeaders;
 use super::traces::TracedDecision;
 use crate::api;
 use crate::api::admin::{Administrator, Projects};
@@ -84,13 +85,14 @@ pub fn router(
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
         .with_state(state.clone());
+    let headers = state.headers;
     let rules = Router::new().route("/rlconfig", get(envoy::rlconfig)).with_state(state);
     decisions
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
         .merge(admin::router(administrator, projects.clone(), metrics))
-        .merge(admin::decision_router(limiter, projects.clone(), of_decisions))
+        .merge(admin::decision_router(limiter, projects.clone(), of_decisions, headers))
         .merge(compat_projects::router(projects.clone()))
         .merge(admin::project_router(projects))
         .fallback(unknown_path)
@@ -264,12 +266,7 @@ impl HttpState {
     fn with_headers(&self, verdict: &Verdict, mut response: Response) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        for (name, value) in
-            self.headers.for_verdict(verdict).into_iter().chain(retry_after(verdict))
-        {
-            let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
-            headers.insert(HeaderName::from_static(name), value);
-        }
+        headers.extend(VerdictHeaders::new(self.headers, verdict).0);
         if self.is_traced {
             response.extensions_mut().insert(TracedDecision::from_verdict(verdict));
         }

@@ -65,6 +65,7 @@ async fn malformed_messages_are_invalid_arguments() {
     let server = Rlaas::start(&[]);
     for path in [
         "/ratelimit.v1.RateLimitService/Check",
+        "/ratelimit.v1.RateLimitService/CheckStream",
         "/ratelimit.admin.v1.AdminService/WatchStats",
         "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
     ] {

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Extensions, HeaderValue, Request, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Request, header};
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
 use rlaas_proto::WARNING;
@@ -14,6 +14,7 @@ use tonic::Status;
 use tower::Service;
 
 use super::unless_large;
+use crate::api::response::VerdictHeaders;
 
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;
@@ -40,6 +41,8 @@ pub(super) struct InProcessCall {
     output: MessageDescriptor,
     /// Warning for the administrator.
     pub(super) warning: Option<HeaderValue>,
+    /// Those of the verdict, if there is one.
+    pub(super) headers: HeaderMap,
 }
 
 impl InProcessCall {
@@ -67,7 +70,9 @@ impl InProcessCall {
         let Ok(response) = service.call(request).await else {
             return Err(Status::internal("internal error"));
         };
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
+        let headers = head.extensions.remove::<VerdictHeaders>();
+        let headers = headers.map(|of| of.0).unwrap_or_default();
         let warning = head.headers.get(WARNING).cloned();
         match Status::from_header_map(&head.headers) {
             Some(status) if status.code() != tonic::Code::Ok => Err(status),
@@ -77,6 +82,7 @@ impl InProcessCall {
                 received: 0,
                 output: method.output(),
                 warning,
+                headers,
             }),
         }
     }

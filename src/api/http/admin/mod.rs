@@ -27,13 +27,14 @@ mod resource;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use axum::{Extension, Router};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
 use rlaas_limiter::Limiter;
+use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
@@ -63,11 +64,13 @@ pub(super) fn decision_router(
     limiter: Limiter,
     projects: Projects,
     metrics: Arc<Metrics>,
+    headers: LimitHeaders,
 ) -> Router {
     let reservations = reservations::Service::new(limiter.clone(), Arc::clone(&metrics));
     let service = api::v1::Service::new(limiter, projects, metrics);
     let reservations = fixed_paths(ReservationServiceServer::new(reservations), RESERVATION_ROUTES);
-    fixed_paths(RateLimitServiceServer::new(service), DECISION_ROUTES).merge(reservations)
+    let decisions = fixed_paths(RateLimitServiceServer::new(service), DECISION_ROUTES);
+    decisions.merge(reservations).layer(Extension(headers))
 }
 
 /// Returns the routes of the service for keys.
@@ -200,6 +203,7 @@ where
     }
     let (etag, len) = (resource::etag(&response), call.received);
     let mut response = unless_large(len, move || json_response(status, &response)).await;
+    response.headers_mut().extend(call.headers);
     if let Some(warning) = call.warning {
         response.headers_mut().insert(WARNING, warning);
     }
