@@ -95,9 +95,9 @@ pub struct DecisionFilter {
 /// Reason why there is no watcher.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WatchError {
-    /// There are [`MAX_WATCHERS`] already, or as many as a project may have.
-    #[error("{MAX_WATCHERS} callers watch already, or half as many of one project")]
-    Full,
+    /// There are as many watchers as there may be, or as a project or a caller may have.
+    #[error("{0} callers watch already, or half as many of one project or caller")]
+    Full(usize),
     /// The server drains.
     #[error("the server drains")]
     Draining,
@@ -244,7 +244,7 @@ impl DecisionWatchers {
         let mut watchers = Vec::clone(&self.watchers.load());
         let held = watchers.iter().map(|watcher| &watcher.holder);
         if !watcher.holder.finds_place(MAX_WATCHERS, held) {
-            return Err(WatchError::Full);
+            return Err(WatchError::Full(MAX_WATCHERS));
         }
         watchers.push(Arc::clone(&watcher));
         self.replace(watchers);

@@ -119,7 +119,7 @@ pub(super) fn filter(
 /// Returns the status of a watch that does not begin.
 pub(super) fn refused(error: WatchError) -> Status {
     match error {
-        WatchError::Full => {
+        WatchError::Full(_) => {
             with_reason(Code::ResourceExhausted, "TOO_MANY_WATCHERS", error.to_string())
         }
         WatchError::Draining => Status::unavailable(error.to_string()),

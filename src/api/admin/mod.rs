@@ -49,7 +49,6 @@ pub(super) use projects::{OPERATE_OR_ADMIN, admitted};
 pub(super) use refusals::{forbidden, unknown_project};
 pub use stats::{
     FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
-    StatsWatchError,
 };
 
 use std::sync::Arc;
@@ -65,7 +64,7 @@ use self::decisions::WatchedProjects;
 use self::projects::{ADMIN, OPERATE};
 use self::selector::ParsedSelector;
 use self::stats::responses as stats_responses;
-use super::auth::{Caller, Role, Roles, StreamAccess};
+use super::auth::{Caller, EVERY_PROJECT, Role, Roles, StreamAccess};
 use super::deadline::deadline;
 use super::status::invalid_field;
 use crate::algorithm::Cost;
@@ -80,8 +79,6 @@ const MAX_TIME: Duration = Duration::from_millis(1_900);
 const MAX_CHANGE_TIME: Duration = Duration::from_secs(10);
 /// Topic of the fleet by which instances are told to forget cached denials.
 const FORGET: &str = "forget";
-/// Stands for every project.
-const EVERY_PROJECT: &str = "-";
 
 /// `ratelimit.admin.v1.AdminService`. Clones share their state.
 #[derive(Clone, Debug)]
@@ -280,7 +277,7 @@ impl AdminService for Service {
         let projects =
             WatchedProjects::new(self.administrator.limiter(), caller, id, OPERATE_OR_ADMIN)?;
         let view = self.key_view(&request, projects.are_in_clear(caller)).await?;
-        let holder = caller.holder(id);
+        let holder = caller.watch_holder(id);
         let filter = decisions::filter(request.into_inner(), projects)?;
         let watch = self.metrics.decisions.watch(filter, holder).map_err(decisions::refused)?;
         let hasher = self.administrator.hasher().clone();
@@ -301,14 +298,14 @@ impl AdminService for Service {
         request: Request<proto::WatchStatsRequest>,
     ) -> Result<Response<Self::WatchStatsStream>, Status> {
         let access = request.extensions().get::<StreamAccess>().cloned();
-        let holder = caller(&request)?.holder(&request.get_ref().project_id);
+        let holder = caller(&request)?.watch_holder(&request.get_ref().project_id);
         let selected =
             stats_responses::selected(&self.administrator, caller(&request)?, request.get_ref())?;
         let query = stats_responses::StatsQuery::new(request.get_ref())?;
         if request.get_ref().past_only {
             return Ok(Response::new(stats_responses::past(&self.administrator, query, &selected)));
         }
-        let watch = self.administrator.stats().watch(holder).map_err(stats_responses::refused)?;
+        let watch = self.administrator.stats().watch(holder).map_err(decisions::refused)?;
         let reader =
             stats_responses::Reader { administrator: self.administrator.clone(), access, selected };
         Ok(Response::new(stats_responses::responses(watch, query, reader).await))

@@ -11,6 +11,9 @@ use crate::api::projects::ProjectId;
 use crate::api::projects::registry::CallerScope;
 use crate::telemetry::holder::Holder;
 
+/// Stands for every project.
+pub const EVERY_PROJECT: &str = "-";
+
 /// Who makes an administrative call, and what it may do. Extension of the request: a call without
 /// it was not admitted, and must be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +72,17 @@ impl Caller {
             return Holder::AllProjects;
         }
         Holder::Project(project.to_owned())
+    }
+
+    /// Returns on whose account the caller watches a project, or `-`: every one that it has a role in.
+    pub fn watch_holder(&self, project: &str) -> Holder {
+        match self.holder(project) {
+            Holder::Project(id) => Holder::Caller {
+                name: self.actor.to_string(),
+                project: Some(id).filter(|id| id != EVERY_PROJECT),
+            },
+            holder => holder,
+        }
     }
 
     /// Returns the projects for which the caller has one of the roles, but for all projects at once.

@@ -25,7 +25,7 @@ mod stream_access;
 mod token;
 
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
-pub use caller::{Caller, PeerLocality};
+pub use caller::{Caller, EVERY_PROJECT, PeerLocality};
 pub use grants::Grants;
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{

@@ -152,3 +152,38 @@ async fn watches_of_one_project_leave_room_for_others() {
         root.watch_decisions(of("-")).await.expect("a watch");
     }
 }
+
+/// A caller who watches every project, and the one that it has, has no more than one who watches that one.
+#[tokio::test]
+async fn watches_of_every_project_count_for_their_caller() {
+    for (server, _dir, _redis) in servers().await {
+        let (mut shop, mut blog) = (admin(&server, SHOP).await, admin(&server, BLOG).await);
+        let mut root = admin(&server, ROOT).await;
+        let of = |id: &str| proto::WatchDecisionsRequest {
+            project_id: id.to_owned(),
+            ..Default::default()
+        };
+        let mut open = Vec::new();
+        for id in ["shop", "-", "-", "shop", "-", "shop", "-", "-"] {
+            open.extend(shop.watch_decisions(of(id)).await.ok());
+        }
+        assert_eq!(open.len(), 4);
+        let mut of_blog = Vec::new();
+        for id in ["-", "blog", "-", "-"] {
+            of_blog.extend(blog.watch_decisions(of(id)).await.ok());
+        }
+        assert_eq!(of_blog.len(), 3);
+        root.watch_decisions(of("-")).await.expect("a watch");
+
+        let of =
+            |id: &str| proto::WatchStatsRequest { project_id: id.to_owned(), ..Default::default() };
+        let mut open = Vec::new();
+        for number in 0..64 {
+            let id = if number % 2 == 0 { "-" } else { "shop" };
+            open.extend(shop.watch_stats(of(id)).await.ok());
+        }
+        assert_eq!(open.len(), 32);
+        blog.watch_stats(of("-")).await.expect("a watch");
+        root.watch_stats(of("-")).await.expect("a watch");
+    }
+}

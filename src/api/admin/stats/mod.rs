@@ -13,7 +13,7 @@ mod watch;
 
 use message::{counters, rule_stats};
 pub use reading::StatsReading;
-pub use watch::{MAX_STATS_WATCHERS, StatsWatch, StatsWatchError};
+pub use watch::{MAX_STATS_WATCHERS, StatsWatch};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

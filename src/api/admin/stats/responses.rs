@@ -8,19 +8,20 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::{
-    FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, StatsWatchError, counters,
-    rule_stats,
+    FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, counters, rule_stats,
 };
+use crate::api::admin::decisions::refused;
 use crate::api::admin::projects::{OPERATE_OR_ADMIN, admitted};
 use crate::api::admin::refusals::no_project;
 use crate::api::admin::{Administrator, EVERY_PROJECT};
 use crate::api::auth::{Caller, Role, StreamAccess};
-use crate::api::status::{invalid_field, with_reason};
+use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::{micros, timestamp};
+use crate::telemetry::decisions::WatchError;
 use crate::telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 
 /// Rules of a point if the request does not say how many, and the most.
@@ -130,16 +131,6 @@ pub(in crate::api::admin) fn selected(
     Ok(SelectedRules { project_id: project_id.clone(), filter })
 }
 
-/// Returns the status of a watch that does not begin.
-pub(in crate::api::admin) fn refused(error: StatsWatchError) -> Status {
-    match error {
-        StatsWatchError::Full => {
-            with_reason(Code::ResourceExhausted, "TOO_MANY_WATCHERS", error.to_string())
-        }
-        StatsWatchError::Draining => Status::unavailable(error.to_string()),
-    }
-}
-
 /// Returns the responses of a watch: the past first, then a point each interval. They end when the
 /// server drains, and when the reader may not see the rules any more.
 pub(in crate::api::admin) async fn responses(
@@ -228,7 +219,7 @@ impl StatsStream {
             let drained = self.watch.drained();
             tokio::select! {
                 point = self.source.next(&self.watch, self.query.scope) => point,
-                () = drained => return Err(refused(StatsWatchError::Draining)),
+                () = drained => return Err(refused(WatchError::Draining)),
             }
         };
         self.reader.follow()?;

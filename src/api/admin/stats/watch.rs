@@ -2,24 +2,12 @@
 
 use std::sync::PoisonError;
 
-use thiserror::Error;
-
 use super::FleetStats;
+use crate::telemetry::decisions::WatchError;
 use crate::telemetry::holder::Holder;
 
 /// Most watchers at a time.
 pub const MAX_STATS_WATCHERS: usize = 64;
-
-/// Reason why nobody may watch.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum StatsWatchError {
-    /// There are [`MAX_STATS_WATCHERS`] already, or as many as a project may have.
-    #[error("{MAX_STATS_WATCHERS} callers watch already, or half as many of one project")]
-    Full,
-    /// The server drains.
-    #[error("the server drains")]
-    Draining,
-}
 
 /// The right to watch, until it is dropped.
 #[derive(Debug)]
@@ -33,14 +21,14 @@ impl FleetStats {
     ///
     /// # Errors
     ///
-    /// [`StatsWatchError`].
-    pub fn watch(&self, holder: Holder) -> Result<StatsWatch, StatsWatchError> {
+    /// [`WatchError`].
+    pub fn watch(&self, holder: Holder) -> Result<StatsWatch, WatchError> {
         if self.0.draining.is_cancelled() {
-            return Err(StatsWatchError::Draining);
+            return Err(WatchError::Draining);
         }
         let mut watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         if !holder.finds_place(MAX_STATS_WATCHERS, watchers.iter()) {
-            return Err(StatsWatchError::Full);
+            return Err(WatchError::Full(MAX_STATS_WATCHERS));
         }
         watchers.push(holder.clone());
         Ok(StatsWatch { stats: self.clone(), holder })
