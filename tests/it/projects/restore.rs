@@ -11,6 +11,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
+use tonic_types::StatusExt;
 
 use super::client::{Client, RestResponse, Token, client, http};
 use super::instance::Running;
@@ -63,6 +64,10 @@ impl LostCatalogue {
         for id in ["shop", "blog"] {
             create(&mut root, id).await.expect("a project");
         }
+        create(&mut root, "gone").await.expect("a project");
+        let project_id = "gone".to_owned();
+        let request = proto::DeleteProjectRequest { project_id, ..Default::default() };
+        root.delete_project(request).await.expect("deleted");
         let all = ["blog", "shop", ""];
         eventually("in force", SOON, async || ids(&other).await == all).await;
         redis.query::<()>(&["FLUSHALL"]);
@@ -84,6 +89,13 @@ impl LostCatalogue {
             assert_eq!(ids(server).await, ["blog", "shop", ""]);
             let written = create(&mut client(server, ROOT).await, "shop").await;
             assert_eq!(written.expect_err("it stands").code(), Code::AlreadyExists);
+        }
+        // The store has lost its list of deleted projects.
+        for server in [&self.one, &self.other] {
+            let refused = create(&mut client(server, ROOT).await, "gone").await;
+            let refused = refused.expect_err("an id that rests");
+            let info = refused.get_details_error_info().expect("a reason");
+            assert_eq!((refused.code(), &*info.reason), (Code::AlreadyExists, "PROJECT_DELETED"));
         }
         create(&mut client(&self.other, ROOT).await, "new").await.expect("a project");
         let channel = self.one.channel().await;

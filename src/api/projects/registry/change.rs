@@ -178,6 +178,7 @@ impl Registry {
             let before = self.project(id);
             let owned = id.clone();
             let now = self.0.clock.now();
+            let is_new = before.is_none();
             let (synced, returned, outcome) = super::run_blocking(move || {
                 let outcome = change(before.as_deref());
                 let outcome = outcome.map(|made| prepare(&owned, before.as_deref(), made, now));
@@ -205,6 +206,9 @@ impl Registry {
             let most = self.0.max_rules.load(Ordering::Relaxed);
             if rules(prepared.after.as_ref()) > most.max(rules(self.project(id).as_deref())) {
                 return Err(ChangeError::TooManyRulesOfProject(most));
+            }
+            if is_new && self.ended().rests(id, now) {
+                return Err(ChangeError::Deleted);
             }
             prepared.write.bounds = self.bounds(&prepared.write.document, scope);
             let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;

@@ -1,5 +1,6 @@
 //! API keys that have ended, whatever a catalogue says: a set that only grows, beside the catalogue in the
-//! store, in `state-dir` and in the journal of the memory store.
+//! store, in `state-dir` and in the journal of the memory store. A deleted project is in it, too: its id is
+//! not given again before [`ID_REST`] is over, also if the store has lost its own list of such ids.
 //!
 //! A catalogue that comes back from a backup has keys that were revoked since. So each end of a key is also
 //! added here, in the same step that writes it to the catalogue, or alone while catalogues conflict.
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
+use super::change::ID_REST;
 use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
 use crate::api::projects::{ApiKey, ApiKeyState, Project, ProjectId};
@@ -33,8 +35,9 @@ const MAX_CALLS: usize = 3 * MAX_ENDED / 200;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct EndedKey {
     project: ProjectId,
+    /// Empty for a project.
     key: String,
-    /// The beginning of the digest of its secret.
+    /// The beginning of the digest of its secret; of a project, its id.
     digest: String,
     end: End,
     /// Time from which the end need not be known.
@@ -48,10 +51,12 @@ enum End {
     Revoked(Timestamp),
     /// It was replaced, and is valid until then.
     Replaced(Timestamp),
+    /// The project was deleted.
+    Deleted(Timestamp),
 }
 
 /// Whether a change is made by somebody who may change all projects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub enum CallerScope {
     /// One who may change some.
     #[default]
@@ -89,6 +94,7 @@ impl EndedKey {
         now: Timestamp,
     ) -> Vec<Self> {
         let Some(before) = before.map(|before| &before.project) else { return Vec::new() };
+        let deleted = after.is_none().then(|| Self::deleted(&before.id, now));
         let ended = before.keys.iter().filter_map(|key| {
             let same = |after: &Project| after.keys.iter().find(|of| of.id == key.id).cloned();
             let after = after.map(same);
@@ -107,7 +113,17 @@ impl EndedKey {
                 _ => None,
             }
         });
-        ended.collect()
+        ended.chain(deleted).collect()
+    }
+
+    fn deleted(project: &ProjectId, at: Timestamp) -> Self {
+        Self {
+            project: project.clone(),
+            key: String::new(),
+            digest: project.to_string(),
+            end: End::Deleted(at),
+            until: at + ID_REST.into(),
+        }
     }
 
     /// Returns the text that is stored.
@@ -128,6 +144,7 @@ impl EndedKey {
         match self.end {
             End::Revoked(at) => key.revoked_at = key.revoked_at.into_iter().chain([at]).min(),
             End::Replaced(at) => key.expires_at = key.expires_at.into_iter().chain([at]).min(),
+            End::Deleted(_) => {}
         }
     }
 }
@@ -153,6 +170,12 @@ impl EndedKeys {
         let of_project = || self.iter().filter(|ended| ended.project == *project).count();
         self.len + more <= most
             && (self.len + more <= MAX_ENDED / 2 || of_project() + more <= MAX_ENDED / 2)
+    }
+
+    /// Returns `true` if the id of a project rests, because one was deleted.
+    pub(super) fn rests(&self, project: &ProjectId, now: Timestamp) -> bool {
+        let ended = self.by_digest.get(project.as_str()).into_iter().flatten();
+        ended.filter(|of| of.key.is_empty() && of.project == *project).any(|of| now < of.until)
     }
 
     /// Ends the keys of a project that are known to have ended.
@@ -356,8 +379,22 @@ mod tests {
         // Of the others the end is known already.
         let deleted: Vec<_> = ends(&after, None, at(3)).into_iter().map(|of| of.key).collect();
         let replacing: Vec<_> = after.keys[4..].iter().map(|key| key.id.clone()).collect();
-        assert_eq!(deleted, [&ids[2..], &replacing[..]].concat());
+        // The last one is that of the project.
+        assert_eq!(deleted, [&ids[2..], &replacing[..], &[String::new()]].concat());
         assert_eq!(ends(&after, Some(&after), at(3)), []);
+    }
+
+    #[test]
+    fn id_of_a_deleted_project_rests_for_366_days() {
+        let (shop, mut known) = (shop(0), EndedKeys::default());
+        for ended in ends(&shop, None, at(5)) {
+            let read = EndedKey::parse(&ended.text()).expect("an end");
+            assert!(known.add(read) && !known.add(ended));
+        }
+        let days = |days: u64| at(5) + Micros::from_secs(days * 86_400);
+        let rests = |id: &str, now| known.rests(&id.parse().expect("an id"), now);
+        assert!(rests("shop", at(5)) && rests("shop", days(366) - Micros::from_micros(1)));
+        assert!(!rests("shop", days(366)) && !rests("blog", at(5)));
     }
 
     #[test]
