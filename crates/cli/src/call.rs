@@ -7,10 +7,10 @@ use clap::Args;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_client::ApiChannel;
-use rlaas_proto::WARNING;
 use rlaas_proto::json::write;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
+use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEATS, WARNING, is_too_many_changes};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -183,6 +183,22 @@ pub fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Makes a change, and again for 10 s while the server makes as many as it may at a time.
+///
+/// # Errors
+///
+/// That of the last time.
+#[expect(clippy::disallowed_methods, reason = "the server does not say when it may")]
+pub async fn repeated<T>(change: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
+    for _ in 0..CHANGE_REPEATS {
+        match change().await {
+            Err(status) if is_too_many_changes(&status) => tokio::time::sleep(CHANGE_PAUSE).await,
+            answer => return answer,
+        }
+    }
+    change().await
+}
+
 /// Returns a client of the administration.
 fn administration(channel: ApiChannel) -> Admin {
     AdminServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE)
@@ -231,4 +247,59 @@ fn prompt(question: &str) -> io::Result<bool> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use prost_types::Any;
+    use tonic::Code;
+
+    use super::*;
+
+    /// `google.rpc.Status`.
+    #[derive(Clone, PartialEq, Message)]
+    struct RpcStatus {
+        #[prost(int32, tag = "1")]
+        code: i32,
+        #[prost(message, repeated, tag = "3")]
+        details: Vec<Any>,
+    }
+
+    /// `google.rpc.ErrorInfo`.
+    #[derive(Clone, PartialEq, Message)]
+    struct ErrorInfo {
+        #[prost(string, tag = "1")]
+        reason: String,
+        #[prost(string, tag = "2")]
+        domain: String,
+    }
+
+    fn refusal(reason: &str) -> Status {
+        let (reason, domain) = (reason.to_owned(), "rlaas".to_owned());
+        let info = ErrorInfo { reason, domain }.encode_to_vec();
+        let type_url = "type.googleapis.com/google.rpc.ErrorInfo".to_owned();
+        let code = Code::ResourceExhausted;
+        let details = vec![Any { type_url, value: info }];
+        let details = RpcStatus { code: code.into(), details }.encode_to_vec();
+        Status::with_details(code, "too many", details.into())
+    }
+
+    #[test]
+    fn a_change_is_repeated_while_too_many_are_made_and_for_no_other_reason() {
+        let runtime = runtime().expect("a runtime");
+        let calls = Cell::new(0);
+        let third = runtime.block_on(repeated(async || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 { Err(refusal("TOO_MANY_CHANGES")) } else { Ok(calls.get()) }
+        }));
+        assert_eq!(third.expect("an answer"), 3);
+        let calls = Cell::new(0);
+        let first: Result<(), _> = runtime.block_on(repeated(async || {
+            calls.set(calls.get() + 1);
+            Err(refusal("BOUND_REACHED"))
+        }));
+        assert_eq!((first.expect_err("refused").code(), calls.get()), (Code::ResourceExhausted, 1));
+    }
 }

@@ -17,7 +17,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
 use crate::argument::{Argument, Input};
-use crate::call::{CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, is_confirmed};
+use crate::call::{
+    CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, is_confirmed, repeated,
+};
 use crate::codec::DynamicCodec;
 use crate::command::{self, CommandSpec};
 use crate::lines::RuleFields;
@@ -266,9 +268,13 @@ async fn call(
     let method = method(name);
     let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
     let path = PathAndQuery::from_maybe_shared(path).map_err(anyhow::Error::from)?;
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE);
-    grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
-    let response = grpc.unary(Request::new(request), path, DynamicCodec(method.output())).await?;
+    let grpc = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE);
+    let call = async || {
+        let (mut grpc, codec) = (grpc.clone(), DynamicCodec(method.output()));
+        grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        grpc.unary(Request::new(request.clone()), path.clone(), codec).await
+    };
+    let response = repeated(call).await?;
     let (metadata, message, _) = response.into_parts();
     Ok((message, metadata))
 }

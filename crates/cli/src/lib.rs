@@ -38,7 +38,8 @@ mod transport_error;
 
 pub use self::bench::{BenchArgs, run as bench};
 pub use self::call::{
-    CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print, report,
+    CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print, repeated,
+    report,
 };
 pub use self::check::{CheckArgs, ReportArgs, report as report_cost, run as check};
 pub use self::client::{loopback, runtime};

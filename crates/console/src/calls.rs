@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::body::{Body as AxumBody, to_bytes};
 use axum::http;
 use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
@@ -10,10 +11,12 @@ use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceCli
 use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse};
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
+use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEATS, is_too_many_changes};
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt, service_fn};
 
 use super::Console;
 use super::fields::UNNAMED;
@@ -42,12 +45,14 @@ const PAGE_SIZE: i32 = 1_000;
 impl Visitor {
     /// Returns the client for keys, modes, the audit and statistics.
     pub(super) fn admin(&self) -> AdminServiceClient<Services> {
-        AdminServiceClient::new(self.services.clone()).max_decoding_message_size(usize::MAX)
+        AdminServiceClient::new(repeating(self.services.clone()))
+            .max_decoding_message_size(usize::MAX)
     }
 
     /// Returns the client for projects and their rules.
     pub(super) fn projects(&self) -> ProjectServiceClient<Services> {
-        ProjectServiceClient::new(self.services.clone()).max_decoding_message_size(usize::MAX)
+        ProjectServiceClient::new(repeating(self.services.clone()))
+            .max_decoding_message_size(usize::MAX)
     }
 
     /// Counts keys.
@@ -69,6 +74,32 @@ impl Console {
         let runtime = self.background.clone();
         let made = self.blocking(move || runtime.block_on(calls)).await;
         made.ok_or_else(|| Status::unavailable("the server stops"))?
+    }
+}
+
+/// Returns services that make a change again for 10 s while as many are made as may be at a time.
+fn repeating(services: Services) -> Services {
+    Services::new(service_fn(move |request| repeated(services.clone(), request)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the service does not say when it may")]
+async fn repeated(
+    services: Services,
+    request: http::Request<Body>,
+) -> Result<http::Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    // A message in this process.
+    let body = to_bytes(AxumBody::new(body), usize::MAX).await.unwrap_or_default();
+    let mut repeats = 0..CHANGE_REPEATS;
+    loop {
+        let body = Body::new(AxumBody::from(body.clone()));
+        let request = http::Request::from_parts(head.clone(), body);
+        let response = services.clone().oneshot(request).await?;
+        let refusal = Status::from_header_map(response.headers());
+        if !refusal.as_ref().is_some_and(is_too_many_changes) || repeats.next().is_none() {
+            return Ok(response);
+        }
+        tokio::time::sleep(CHANGE_PAUSE).await;
     }
 }
 
@@ -139,4 +170,43 @@ pub(super) fn id_of_page(field: &str) -> &str {
 /// Returns the id of a project as fields of forms and queries have it.
 pub(super) fn field_of(id: &str) -> &str {
     if id.is_empty() { UNNAMED } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use rlaas_proto::ERROR_DOMAIN;
+    use tonic::Code;
+    use tonic_types::{ErrorDetails, StatusExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_is_repeated_while_too_many_are_made_and_for_no_other_reason() {
+        for (reason, expected) in [("TOO_MANY_CHANGES", 3), ("BOUND_REACHED", 1)] {
+            let calls = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&calls);
+            let services = Services::new(service_fn(move |request: http::Request<Body>| {
+                let number = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                async move {
+                    let body = to_bytes(AxumBody::new(request.into_body()), 1_000).await;
+                    assert_eq!(&*body.expect("a body"), b"message");
+                    let mut details = ErrorDetails::default();
+                    details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
+                    let code = Code::ResourceExhausted;
+                    let refusal = Status::with_error_details(code, "too many", details);
+                    let answer = if number < 3 { refusal } else { Status::ok("") };
+                    Ok(answer.into_http())
+                }
+            }));
+            let request = http::Request::new(Body::new(AxumBody::from("message")));
+            let answer = repeating(services).oneshot(request).await.expect("an answer");
+            let code = Status::from_header_map(answer.headers()).expect("a status").code();
+            assert_eq!(code == Code::Ok, expected == 3);
+            assert_eq!(calls.load(Ordering::Relaxed), expected);
+        }
+    }
 }

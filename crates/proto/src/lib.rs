@@ -39,12 +39,28 @@ pub mod json;
 
 pub use self::generated::{envoy, kuadrant, ratelimit};
 
+use std::time::Duration;
+
+use tonic_types::StatusExt;
+
 /// All protos and their imports as an encoded `google.protobuf.FileDescriptorSet`, for server
 /// reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// The domain of `google.rpc.ErrorInfo` in errors of the service.
 pub const ERROR_DOMAIN: &str = "rlaas";
+
+/// Returns `true` for the refusal of a change beside which as many are made as may be. Nothing was changed,
+/// and the change may soon be made. Tools for people repeat it [`CHANGE_REPEATS`] times, each after
+/// [`CHANGE_PAUSE`]: for 10 s.
+pub fn is_too_many_changes(status: &tonic::Status) -> bool {
+    status.get_details_error_info().is_some_and(|info| info.reason == "TOO_MANY_CHANGES")
+}
+
+/// See [`is_too_many_changes`].
+pub const CHANGE_REPEATS: u32 = 100;
+/// See [`is_too_many_changes`].
+pub const CHANGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Metadata of a response, over HTTP a header: a warning for the administrator.
 pub const WARNING: &str = "rlaas-warning";

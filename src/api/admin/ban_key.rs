@@ -61,10 +61,11 @@ impl Administrator {
         let enough_until = (now + ban.ttl() - TOLERANCE).max(now);
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
         let (project, change) = (project.into(), KeyChange::SetOverride(ban));
+        let account = (holder.clone(), call.rank());
         let bans = ChangeOfKeys { call, holder, project, keys, change };
         let administrator = self.clone();
         let made = Box::pin(async move { administrator.ban(bans, enough_until).await });
-        let set = self.shared.changes.run(made, deadline).await?;
+        let set = self.shared.changes.run(account, made, deadline).await?;
         Ok(proto::BanKeyResponse { not_overridable: names(&fixed), keyed_otherwise, ..set })
     }
 

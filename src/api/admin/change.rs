@@ -18,7 +18,7 @@ use super::{
 use crate::algorithm::Limit;
 use crate::api::auth::{Caller, Roles};
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::CallerScope;
+use crate::api::projects::registry::{CallerScope, ChangeRank};
 use crate::api::status::{invalid_field, violation};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -126,6 +126,11 @@ impl AdminCall {
         Self::new(request, action, reason, request_id)
     }
 
+    /// Returns when it is the turn of the change among others.
+    pub(super) fn rank(&self) -> ChangeRank {
+        ChangeRank { scope: self.scope, is_revocation: self.action == "RevokeKey" }
+    }
+
     /// Returns the intent of the change for the audit.
     pub(super) fn intent<'a>(
         &'a self,
@@ -181,10 +186,11 @@ impl Administrator {
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
         let call = call.with_fingerprint(request.get_ref());
         let call = AdminCall { deadline: deadline.or_within(MAX_TIME), ..call };
+        let account = (holder.clone(), call.rank());
         let change = ChangeOfKeys { call, holder, project: project.into(), keys, change };
         let administrator = self.clone();
         let made = Box::pin(async move { administrator.make(&change).await });
-        self.shared.changes.run(made, deadline).await
+        self.shared.changes.run(account, made, deadline).await
     }
 
     /// Makes a change, unless it was made before under its request id.

@@ -55,6 +55,12 @@ pub(super) fn other_change() -> Status {
     violation(Code::InvalidArgument, "REQUEST_ID_USED", "request_id", text.to_owned())
 }
 
+/// Returns the status of a change beside which as many are made as may be at a time.
+pub(super) fn too_many_changes() -> Status {
+    let text = "too many changes are being made: nothing was changed";
+    with_reason(Code::ResourceExhausted, "TOO_MANY_CHANGES", text.to_owned())
+}
+
 /// Returns the status of a request id that was not claimed. Nothing was changed.
 pub(super) fn unclaimed(error: &StoreError) -> Status {
     if !is_full(error) {

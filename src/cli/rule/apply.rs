@@ -9,7 +9,7 @@ use clap::Args;
 use rlaas_cli::text::{self, project as shown_id};
 use rlaas_cli::{
     CallArgs, CommandError, CommandOutput, ProjectClient, change_counts, change_lines, confirm,
-    is_confirmed, print, printable,
+    is_confirmed, print, printable, repeated,
 };
 use rlaas_proto::ratelimit::admin::v1::problem::Severity;
 use rlaas_proto::ratelimit::admin::v1::{
@@ -174,7 +174,8 @@ impl ProjectPlan {
             expected_revision: Some(self.validated.revision),
             reason: args.reason.clone(),
         };
-        let response = projects.apply_rules(request).await?.into_inner();
+        let response = repeated(async || projects.clone().apply_rules(request.clone()).await);
+        let response = response.await?.into_inner();
         let mut text = String::new();
         if !response.changes.is_empty() {
             let revision = response.revision.as_ref().map_or(0, |made| made.revision);
@@ -190,7 +191,7 @@ impl ProjectPlan {
             etag: before.etag,
             reason: args.reason.clone(),
         };
-        projects.update_project(request).await?;
+        repeated(async || projects.clone().update_project(request.clone()).await).await?;
         if !args.call.json {
             print(&format!("project {project}: unmatched is {}\n", policy(after)));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::api::projects::registry::{
-    CallerScope, CatalogueSource, Change, ChangeError, ProjectState,
+    CallerScope, CatalogueSource, Change, ChangeError, ChangeRank, ProjectState,
 };
 use rlaas::api::projects::{ApiKeySecret, KeyRefusal};
 use rlaas_limiter::fleet::{
@@ -452,7 +452,8 @@ async fn end(on: &Running, key: &ApiKeySecret, scope: CallerScope) {
         let after = Some((state.project, state.rules));
         Ok::<_, Infallible>(Change { after, revision: None, result: () })
     };
-    let changed = on.registry.change_as(scope, &project_id("shop"), soon(), change).await;
+    let rank = ChangeRank { scope, is_revocation: true };
+    let changed = on.registry.change_as(rank, &project_id("shop"), soon(), change).await;
     changed.expect("a change");
 }
 

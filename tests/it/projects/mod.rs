@@ -3,6 +3,7 @@
 mod api_key_rules;
 mod api_keys;
 mod audit;
+mod busy;
 mod changed_limits;
 mod client;
 mod compat;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use rlaas::api::projects::registry::{CallerScope, Change, ChangeError, ProjectState, Registry};
+use rlaas::api::projects::registry::{
+    CallerScope, Change, ChangeError, ChangeRank, ProjectState, Registry,
+};
 use rlaas::api::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
@@ -345,7 +347,8 @@ async fn bounds_are_counted_by_the_store_and_named() {
         let after = Some((state.project, state.rules));
         Ok::<_, Infallible>(Change { after, revision: None, result: () })
     };
-    let (shop, as_root) = (project_id("shop"), CallerScope::AllProjects);
+    let (shop, scope) = (project_id("shop"), CallerScope::AllProjects);
+    let as_root = ChangeRank { scope, is_revocation: false };
     on.registry.change_as(as_root, &shop, soon(), add).await.expect("the reserve");
     on.registry.set_max_rules(2);
     let more = on.apply("shop", &[rule("own", 1)], Others::Kept).await.expect_err("a bound");

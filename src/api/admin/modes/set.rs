@@ -46,9 +46,10 @@ impl Administrator {
                 return Err(refusals::unknown_rule());
             }
         }
+        let account = (change.holder.clone(), change.call.rank());
         let shared = Arc::clone(&self.shared);
         let made = Box::pin(async move { shared.modes.set(change).await });
-        self.shared.changes.run(made, deadline).await
+        self.shared.changes.run(account, made, deadline).await
     }
 }
 

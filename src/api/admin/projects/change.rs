@@ -1,6 +1,7 @@
 //! Changes of projects: claimed by their request id, tried on the project as it is, recorded in the audit,
 //! and made. A change that is refused is not recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
@@ -13,8 +14,7 @@ use crate::api::admin::request_ids::{Claimed, ClaimedId, MAX_WAIT};
 use crate::api::admin::{MAX_CHANGE_TIME, MAX_TIME, refusals as common};
 use crate::api::projects::ProjectId;
 use crate::api::projects::registry::{
-    CallerScope, CatalogueSource, Change, ChangeError, ProjectState, RestoreError, SyncError,
-    run_blocking,
+    CallerScope, CatalogueSource, Change, ChangeError, ProjectState, RestoreError, run_blocking,
 };
 use crate::api::status::invalid_field;
 use crate::clock::Deadline;
@@ -82,11 +82,12 @@ impl Projects {
         T: Send + 'static,
     {
         let (this, owned) = (self.clone(), call.clone());
+        let account = (holder(call, &planned), call.rank());
         let made = Box::pin(async move {
             let deadline = owned.deadline.or_within(MAX_TIME);
             this.make(&AdminCall { deadline, ..owned }, planned, apply).await
         });
-        self.administrator.shared.changes.run(made, call.deadline).await
+        self.administrator.shared.changes.run(account, made, call.deadline).await
     }
 
     /// Makes a change, unless it was made before under its request id.
@@ -103,10 +104,7 @@ impl Projects {
         if call.request_id.is_empty() {
             return self.record_and_write(call, planned, None, apply).await.map(Made::Now);
         }
-        let holder = match call.scope {
-            CallerScope::AllProjects => Holder::AllProjects,
-            CallerScope::SomeProjects => Holder::Project(planned.id.to_string()),
-        };
+        let holder = holder(call, &planned);
         let ttl = self.administrator.limiter().idempotency_ttl().into();
         let claim = call.claim(&holder, ttl, MAX_WAIT);
         let fleet = self.administrator.fleet();
@@ -141,10 +139,18 @@ impl Projects {
         T: Send + 'static,
     {
         let PlannedChange { id, target, summary, .. } = planned;
-        let deadline = call.deadline;
-        let is_conflict = match self.registry.sync(deadline).await {
-            Err(SyncError::Conflict) => true,
-            synced => synced.map(|()| false).map_err(refusals::sync)?,
+        let (rank, deadline) = (call.rank(), call.deadline);
+        let before = self.registry.project(&id);
+        let has_key = |of: Arc<ProjectState>| of.project.keys.iter().any(|key| key.id == target);
+        let synced = if rank.is_revocation && before.is_some_and(has_key) {
+            // It is looked for again when it is its turn.
+            Ok(())
+        } else {
+            self.registry.sync_as(rank, deadline).await
+        };
+        let only_ends = match synced {
+            Err(error) if rank.ends_keys_after(&error) && !deadline.has_passed() => Some(error),
+            synced => synced.map(|()| None).map_err(refusals::sync)?,
         };
         let before = self.registry.project(&id);
         let mut apply = apply;
@@ -155,8 +161,8 @@ impl Projects {
         })
         .await;
         let (deletes, only_ends_keys) = tried?;
-        if is_conflict && !only_ends_keys {
-            return Err(refusals::sync(SyncError::Conflict));
+        if let Some(error) = only_ends.filter(|_| !only_ends_keys) {
+            return Err(refusals::sync(error));
         }
         if let Some(claimed) = &mut claimed {
             claimed.begin(deadline).await?;
@@ -169,7 +175,7 @@ impl Projects {
             claimed.set_kept(true);
         }
         let deadline = Deadline::within(MAX_CHANGE_TIME);
-        let written = self.registry.change_as(call.scope, &id, deadline, apply).await;
+        let written = self.registry.change_as(rank, &id, deadline, apply).await;
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
         match written {
             Ok(changed) => {
@@ -210,8 +216,10 @@ impl Projects {
         };
         let call = AdminCall::with_reason(request, "RestoreCatalogue", &message.reason, "")?;
         let (this, deadline, expected) = (self.clone(), call.deadline, message.expected_revision);
+        let account = (Holder::AllProjects, call.rank());
         let made = Box::pin(async move { this.restore(&call, from, expected).await });
-        let catalogue_revision = self.administrator.shared.changes.run(made, deadline).await?;
+        let changes = &self.administrator.shared.changes;
+        let catalogue_revision = changes.run(account, made, deadline).await?;
         Ok(proto::RestoreCatalogueResponse { catalogue_revision })
     }
 
@@ -244,6 +252,14 @@ impl Projects {
             }
         }
         restored.map_err(|error| refusals::restore(&error))
+    }
+}
+
+/// Returns on whose account a change is made.
+fn holder(call: &AdminCall, planned: &PlannedChange) -> Holder {
+    match call.scope {
+        CallerScope::AllProjects => Holder::AllProjects,
+        CallerScope::SomeProjects => Holder::Project(planned.id.to_string()),
     }
 }
 

@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use super::validations::ValidationError;
+use crate::api::admin::refusals::too_many_changes;
 use crate::api::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::api::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::api::status::{invalid_field, with_reason};
@@ -121,10 +122,7 @@ pub(super) fn written(error: ChangeError<Status>) -> Status {
     let (code, reason, text) = match error {
         ChangeError::Refused(status) => return status,
         ChangeError::Unavailable(error) => return unavailable(&error),
-        ChangeError::Raced => {
-            let text = "the project was changed by others again and again: nothing was changed";
-            (Code::Unavailable, "RACED", text.to_owned())
-        }
+        ChangeError::Raced => return too_many_changes(),
         ChangeError::Conflict => {
             let text = "the catalogue of the store conflicts with that of an instance: nothing was \
                         changed (see RestoreCatalogue)";

@@ -13,6 +13,7 @@ use super::conflict::is_conflict;
 use super::document::{document_name, encode, encode_revision};
 use super::ended_keys::{CallerScope, EndedKey};
 use super::sync::SyncError;
+use super::turns::ChangeRank;
 use super::{ProjectState, Registry};
 use crate::api::projects::{Project, ProjectId, ProjectRules, Revision};
 use crate::clock::{Deadline, Timestamp};
@@ -68,8 +69,8 @@ pub enum ChangeError<E> {
     /// The store did not answer. The change was possibly made if [`StoreError::is_ambiguous`].
     #[error(transparent)]
     Unavailable(StoreError),
-    /// Others wrote the same project each time.
-    #[error("the project was changed by others {MAX_TRIES} times meanwhile")]
+    /// Others wrote the same project each time, or other changes are made on this instance.
+    #[error("too many changes are being made")]
     Raced,
     /// There would be more than [`Registry::MAX_PROJECTS`].
     #[error("there must be at most {} projects", Registry::MAX_PROJECTS)]
@@ -107,6 +108,7 @@ impl<E> From<SyncError> for ChangeError<E> {
         match error {
             SyncError::Store(error) => Self::Unavailable(error),
             SyncError::Conflict => Self::Conflict,
+            SyncError::Busy => Self::Raced,
         }
     }
 }
@@ -142,17 +144,18 @@ impl Registry {
         T: Send + 'static,
         E: Send + 'static,
     {
-        self.change_as(CallerScope::default(), id, deadline, change).await
+        self.change_as(ChangeRank::default(), id, deadline, change).await
     }
 
-    /// Changes a project for a caller of this scope.
+    /// Changes a project when it is the turn of a caller. A revocation does not depend on what others
+    /// write: if they are in its way, the end of the key is written beside the catalogue.
     ///
     /// # Errors
     ///
     /// As [`Registry::change`].
     pub async fn change_as<T, E, F>(
         &self,
-        scope: CallerScope,
+        rank: ChangeRank,
         id: &ProjectId,
         deadline: Deadline,
         change: F,
@@ -162,15 +165,18 @@ impl Registry {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let mut change = change;
+        let (mut change, scope) = (change, rank.scope);
         for _ in 0..MAX_TRIES {
+            let turn = self.0.turns.wait(rank, deadline).await?;
             let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
             let synced = match self.sync_locked(synced, deadline).await {
-                Err(SyncError::Conflict) => {
-                    return self.change_in_conflict(scope, id, deadline, change).await;
+                Err(error) if rank.ends_keys_after(&error) => {
+                    return self.end_keys_alone(rank, id, deadline, change).await;
                 }
                 synced => synced?,
             };
+            // All changes may wait together for a new catalogue.
+            let _turn = synced.head.is_some().then_some(turn);
             let synced = self.await_new_catalogue(synced, deadline).await?;
             if synced.unreadable.contains(id) {
                 return Err(ChangeError::Unreadable);
@@ -219,6 +225,14 @@ impl Registry {
                     self.written(synced, &write.document, after, ended, head).await;
                     return Ok(Changed { revision: head.revision, result });
                 }
+                WriteOutcome::Raced { .. }
+                    if rank.is_revocation
+                        && self.0.fleet.is_shared()
+                        && self.ended().admits(id, 1, scope) =>
+                {
+                    drop(synced);
+                    return self.end_keys_alone(rank, id, deadline, change).await;
+                }
                 // The next look finds out what it is.
                 WriteOutcome::Raced { .. } | WriteOutcome::Conflict => {}
                 WriteOutcome::TooManyDocuments => return Err(ChangeError::TooManyProjects),
@@ -229,10 +243,11 @@ impl Registry {
         Err(ChangeError::Raced)
     }
 
-    /// Ends keys while catalogues conflict, if the change does nothing else.
-    async fn change_in_conflict<T, E, F>(
+    /// Ends keys beside the catalogue: while catalogues conflict, if the change does nothing else; and
+    /// for a revocation.
+    async fn end_keys_alone<T, E, F>(
         &self,
-        scope: CallerScope,
+        rank: ChangeRank,
         id: &ProjectId,
         deadline: Deadline,
         change: F,
@@ -245,13 +260,14 @@ impl Registry {
         let (synced, status) = self.united_status(synced, deadline).await?;
         let before = self.project(id);
         let made = change(before.as_deref()).map_err(ChangeError::Refused)?;
-        let shared = self.0.catalogue.shared().filter(|_| is_conflict(&synced, &status));
+        let is_possible = rank.is_revocation || is_conflict(&synced, &status);
+        let shared = self.0.catalogue.shared().filter(|_| is_possible);
         let only_ends_keys = made.only_ends_keys(before.as_deref());
         let shared = shared.filter(|_| only_ends_keys).ok_or(ChangeError::Conflict)?;
         let after = made.after.as_ref().map(|(project, _)| project);
         let ended = EndedKey::of_change(before.as_deref(), after, self.0.clock.now());
         let texts: Vec<String> = ended.iter().map(EndedKey::text).collect();
-        if !self.ended().admits(id, ended.len(), scope)
+        if !self.ended().admits(id, ended.len(), rank.scope)
             || !shared.add_ended(&texts, deadline).await.map_err(ChangeError::Unavailable)?
         {
             return Err(ChangeError::TooManyEnded);

@@ -15,12 +15,14 @@ mod restore;
 mod risks;
 mod state_dir;
 mod sync;
+mod turns;
 
 pub use change::{Change, ChangeError, Changed, ID_REST};
 pub use ended_keys::CallerScope;
 pub use restore::{CatalogueSource, RestoreError};
 pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
+pub use turns::ChangeRank;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -42,6 +44,7 @@ use self::document::{decode_history, document_name, kept_changes};
 use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
+use self::turns::Turns;
 use crate::api::projects::{
     FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
 };
@@ -73,6 +76,7 @@ struct RegistryState {
     /// Locked while rules are put in force.
     putting: Mutex<()>,
     synced: Arc<tokio::sync::Mutex<Synced>>,
+    turns: Turns,
     /// Revision of the catalogue in force.
     revision: AtomicU64,
     new_catalogue_delay_us: AtomicU64,
@@ -120,6 +124,7 @@ impl Registry {
             files: ArcSwap::from_pointee(files),
             putting: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
+            turns: Turns::default(),
             revision: AtomicU64::new(0),
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
             max_rules: AtomicU64::new(Self::MAX_RULES),

@@ -72,7 +72,7 @@ impl From<SyncError> for RestoreError {
     fn from(error: SyncError) -> Self {
         match error {
             SyncError::Store(error) => Self::Store(error),
-            SyncError::Conflict => Self::Changed,
+            SyncError::Conflict | SyncError::Busy => Self::Changed,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Following the catalogue of the store.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::document::{decode, project_of};
 use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
+use super::turns::ChangeRank;
 use super::{ProjectState, Registry, run_blocking};
 use crate::api::projects::ProjectId;
 use crate::clock::{Deadline, Micros, Timestamp};
@@ -122,11 +124,17 @@ pub enum SyncError {
     /// The catalogue of the store conflicts with that of an instance.
     #[error("the catalogue of the store conflicts with that of an instance")]
     Conflict,
+    /// Other changes are made on this instance, or others write faster than this one reads.
+    #[error("too many changes are being made")]
+    Busy,
 }
 
 impl From<StoreError> for SyncError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        match &error {
+            StoreError::Custom { source, .. } if source.is::<ChangedWhileRead>() => Self::Busy,
+            _ => Self::Store(error),
+        }
     }
 }
 
@@ -171,6 +179,16 @@ impl Registry {
     ///
     /// [`SyncError`]: what was in force stays so.
     pub async fn sync(&self, deadline: Deadline) -> Result<(), SyncError> {
+        self.sync_as(ChangeRank::default(), deadline).await
+    }
+
+    /// Puts in force what has changed in the store, when it is the turn of a caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::sync`].
+    pub async fn sync_as(&self, rank: ChangeRank, deadline: Deadline) -> Result<(), SyncError> {
+        let _turn = self.0.turns.wait(rank, deadline).await?;
         let synced = self.locked(deadline).await?;
         self.sync_locked(synced, deadline).await.map(drop)
     }
@@ -185,12 +203,14 @@ impl Registry {
 
     /// Puts in force what has changed, and returns the kind of the failure.
     async fn look(&self) -> Option<&'static str> {
-        let outcome = self.sync(Deadline::NEVER).await;
+        let synced = Arc::clone(&self.0.synced).lock_owned().await;
+        let outcome = self.sync_locked(synced, Deadline::NEVER).await.map(drop);
         let mut synced = self.0.synced.lock().await;
         let failure = match &outcome {
             Ok(()) => None,
             Err(SyncError::Store(error)) => Some(error.kind()),
             Err(SyncError::Conflict) => Some("conflict"),
+            Err(SyncError::Busy) => Some("busy"),
         };
         if failure != synced.failure {
             match &outcome {
@@ -204,8 +224,8 @@ impl Registry {
                     error!(%error, "projects are of another release: nothing was changed");
                 }
                 // The store's own log says when it is away.
-                Err(SyncError::Store(error)) => debug!(%error, "catalogue can't be read"),
-                Err(error) => error!(%error, "catalogue not taken"),
+                Err(error @ SyncError::Conflict) => error!(%error, "catalogue not taken"),
+                Err(error) => debug!(%error, "catalogue can't be read"),
             }
             synced.failure = failure;
         }
