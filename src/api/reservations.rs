@@ -88,7 +88,9 @@ impl Service {
     }
 
     fn ttl(&self, given: Option<&prost_types::Duration>) -> Result<Option<Micros>, Status> {
-        ttl(given).map_err(|problem| self.rejected("ttl", problem))
+        let is_valid = |ttl: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(ttl);
+        let valid = |ttl| micros(ttl).filter(is_valid).ok_or("ttl must be 100ms to 24h");
+        given.map(valid).transpose().map_err(|problem| self.rejected("ttl", problem))
     }
 
     fn cost(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
@@ -225,13 +227,6 @@ fn undecided(error: &CheckError) -> Status {
 pub(super) fn cost(field: &str, units: u64) -> Result<Cost, String> {
     let cost = u32::try_from(units).map(Cost::new);
     cost.map_err(|_| format!("{field} must be 0 to {}", u32::MAX))
-}
-
-/// Reads a time to hold.
-pub(super) fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, &'static str> {
-    let is_valid = |ttl: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(ttl);
-    let valid = |ttl| micros(ttl).filter(is_valid).ok_or("ttl must be 100ms to 24h");
-    ttl.map(valid).transpose()
 }
 
 /// Returns the id of a reservation: its version, number and end, and the keys that it holds.

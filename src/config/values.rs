@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::yaml;
 use crate::api::LimitHeaders;
+use crate::api::envoy::MissingEntry;
 use crate::rules::spec::Field;
 use crate::server::{AddressError, ListenAddress};
 
@@ -214,6 +215,11 @@ pub(super) fn limit_headers(value: &Value) -> Read<LimitHeaders> {
             ("both", LimitHeaders::Both),
         ],
     )
+}
+
+/// Reads what becomes of requests without the entry of their project.
+pub(super) fn missing_entry(value: &Value) -> Read<MissingEntry> {
+    word(value, &[("deny", MissingEntry::Deny), ("allow", MissingEntry::Allow)])
 }
 
 /// Reads the number of worker threads. `auto` is one for each core.

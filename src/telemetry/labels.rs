@@ -41,7 +41,7 @@ pub const REDIS_ERROR_KINDS: [&str; 12] = [
 ];
 
 /// Fields of requests that can be rejected as invalid.
-pub const REQUEST_FIELDS: [&str; 21] = [
+pub const REQUEST_FIELDS: [&str; 20] = [
     "user_id",
     "resource",
     "attributes",
@@ -58,7 +58,6 @@ pub const REQUEST_FIELDS: [&str; 21] = [
     "domain",
     "descriptors",
     "hits_addend",
-    "amount",
     "actual_amount",
     "limit",
     "page_size",
@@ -91,6 +90,10 @@ pub const AUTH_REFUSALS: [&str; 21] = [
 ];
 /// Reasons why a connection is rejected.
 pub const CONNECTION_REFUSALS: [&str; 3] = ["full", "address_full", "silent"];
+/// Reasons why no rule decides a request as it asks: `rule` is that of rules with conditions, the others are
+/// those of Envoy's requests. `own_limit`: rules of a project decide, and not the request's limit.
+pub const UNMATCHED_REASONS: [&str; 6] =
+    ["rule", "domain", "descriptor", "no_entry", "unknown_project", "own_limit"];
 /// Protocols with listeners of their own.
 pub const LISTENERS: [&str; 2] = ["grpc", "http"];
 /// APIs in the metric of durations.
@@ -120,11 +123,13 @@ pub struct CandidateLabels {
     pub outcome: &'static str,
 }
 
-/// Label of requests that no rule matches.
+/// Labels of requests that no rule decides as they ask.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OutcomeLabels {
     /// `allowed` or `denied`.
     pub outcome: &'static str,
+    /// The reason, one of [`UNMATCHED_REASONS`].
+    pub reason: &'static str,
 }
 
 /// Label of the calls for reservations, and of the rules of a management server.

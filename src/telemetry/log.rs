@@ -4,13 +4,15 @@
 //! line.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic;
 use std::str::FromStr;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
@@ -20,6 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as subscriber_fmt, reload};
 
 use super::text_fields::TextFields;
+use crate::clock::Deadline;
 
 /// Settings of logs.
 #[derive(Clone, Debug)]
@@ -59,6 +62,16 @@ pub struct Logs(reload::Handle<EnvFilter, Registry>);
 pub fn warn_limit_capped(max: u64) {
     static LOGGED: Once = Once::new();
     LOGGED.call_once(|| warn!(max, "limit override of a request exceeds the maximum; logged once"));
+}
+
+/// Logs a request of Envoy that no rule decides as it asks, once a minute for each reason.
+pub fn warn_unmatched(domain: &str, reason: &'static str, outcome: &'static str) {
+    static NEXT: Mutex<BTreeMap<&str, Deadline>> = Mutex::new(BTreeMap::new());
+    let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    if next.get(reason).is_none_or(|next| next.has_passed()) {
+        next.insert(reason, Deadline::within(Duration::from_mins(1)));
+        warn!(domain, reason, outcome, "unmatched request of Envoy; logged once a minute");
+    }
 }
 
 /// Starts logging. Has no effect if the process, such as a test, has installed a subscriber

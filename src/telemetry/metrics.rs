@@ -34,7 +34,7 @@ pub struct Metrics {
     registry: Registry,
     projects: Registry,
     unnamed_projects: Registry,
-    /// Requests that no enforced rule matched, by outcome.
+    /// Requests that no rule decides, by outcome and reason.
     pub unmatched: Family<OutcomeLabels, Counter>,
     /// Seconds from request to verdict, by API.
     pub check_duration: Family<ApiLabels, ShardedHistogram>,
@@ -137,7 +137,7 @@ impl Metrics {
         let (decisions, candidates) = table.series();
         r.register("rlaas_decisions", "Decisions of rules", decisions);
         let metrics = Self {
-            unmatched: add(r, "rlaas_unmatched", "Requests that no enforced rule matched"),
+            unmatched: add(r, "rlaas_unmatched", "Requests that no rule decides as they ask"),
             check_duration: add(
                 r,
                 "rlaas_check_duration_seconds",

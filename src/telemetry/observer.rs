@@ -53,7 +53,10 @@ impl Observer for Metrics {
     }
 
     fn request(&self, event: RequestEvent<'_>) {
-        let unmatched = |outcome| self.unmatched.get_or_create(&OutcomeLabels { outcome }).inc();
+        let unmatched = |outcome| {
+            let labels = OutcomeLabels { outcome, reason: "rule" };
+            self.unmatched.get_or_create(&labels).inc()
+        };
         match event {
             RequestEvent::UnmatchedAllowed => unmatched("allowed"),
             RequestEvent::UnmatchedDenied => unmatched("denied"),

@@ -6,7 +6,7 @@
 
 use super::labels::{
     APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, LISTENERS, REDIS_ERROR_KINDS, REQUEST_FIELDS,
-    STORE_ERROR_KINDS,
+    STORE_ERROR_KINDS, UNMATCHED_REASONS,
 };
 use super::metrics::{ApiLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels};
 use crate::observer::Operation;
@@ -17,8 +17,10 @@ impl Metrics {
         for kind in STORE_ERROR_KINDS.iter().chain(&REDIS_ERROR_KINDS) {
             drop(self.store_errors.get_or_create(&KindLabels { kind }));
         }
-        for outcome in ["allowed", "denied"] {
-            drop(self.unmatched.get_or_create(&OutcomeLabels { outcome }));
+        for reason in UNMATCHED_REASONS {
+            for outcome in ["allowed", "denied"] {
+                drop(self.unmatched.get_or_create(&OutcomeLabels { outcome, reason }));
+            }
         }
         for reason in REQUEST_FIELDS {
             drop(self.rejected.get_or_create(&ReasonLabels { reason }));

@@ -59,6 +59,7 @@ const VALUES: &[(&str, &str)] = &[
     ("envoy.xds.tls.server-name", "envoy-gateway"),
     ("envoy.projects.domain", "shop"),
     ("envoy.project-entry", "tenant"),
+    ("envoy.missing-entry", "allow"),
     ("auth.tokens", "[{name: a, sha256: HASH, roles: [check]}]"),
     ("auth.clients", "[{name: a, roles: [check]}]"),
     ("auth.api-keys", "accepted"),

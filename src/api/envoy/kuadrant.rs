@@ -3,6 +3,7 @@
 //! **Source:** Kuadrant/limitador, `limitador-server/proto/kuadrantrls.proto` and pull request 515;
 //! Kuadrant's RFC 0021.
 
+use rlaas_limiter::reservation::Reservation;
 use rlaas_limiter::{CheckError, DescriptorVerdict};
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -13,10 +14,11 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::{
 use tonic::{Request, Response, Status};
 
 use super::{API, Service, log_decided, parse_descriptors};
-use crate::algorithm::Cost;
 use crate::api::deadline::deadline;
 use crate::api::decision_events::{self, Origin};
-use crate::api::reservations::{cost, decode, encode, ttl};
+use crate::api::reservations::{cost, decode, encode};
+use crate::clock::Micros;
+use crate::proto_values::micros;
 use crate::rules::descriptors::DescriptorRequest;
 use crate::telemetry::metrics::EventLabels;
 
@@ -31,7 +33,8 @@ impl Kuadrant {
         request: &RateLimitRequest,
         decided: Result<DescriptorVerdict, CheckError>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let verdict = decided.map_err(|error| self.0.undecided(&error))?;
+        let of = (&*request.domain, request.descriptors.len());
+        let verdict = decided.or_else(|error| self.0.deny(of, error))?;
         log_decided(&verdict);
         Ok(Response::new(self.0.respond(request, &verdict)))
     }
@@ -47,13 +50,17 @@ impl Kuadrant {
         decision_events::descriptors_decided(metrics, limiter, origin, request, decided);
     }
 
-    fn units(&self, field: &'static str, units: u64) -> Result<Cost, Status> {
-        cost(field, units).map_err(|problem| self.0.rejected(field, problem))
-    }
-
     fn count(&self, event: &'static str) {
         self.0.metrics.reservations.get_or_create(&EventLabels { event }).inc();
     }
+}
+
+/// Returns the time to hold: that of the request in the range of holds; `None` for none, and for 0.
+fn hold_for(ttl: Option<&prost_types::Duration>) -> Option<Micros> {
+    let ttl = ttl.filter(|ttl| (ttl.seconds, ttl.nanos) != (0, 0))?;
+    let shortest = if ttl.seconds < 0 { Reservation::MIN_HOLD } else { Reservation::MAX_HOLD };
+    let wanted = micros(ttl).unwrap_or(shortest);
+    Some(wanted.clamp(Reservation::MIN_HOLD, Reservation::MAX_HOLD))
 }
 
 #[tonic::async_trait]
@@ -63,11 +70,14 @@ impl RateLimitService for Kuadrant {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
+        service.require_rules()?;
         let until = deadline(request.metadata());
-        let parsed = service.parse(request.get_ref())?;
-        let looked = service.limiter.look_at_descriptors(&parsed, until).await;
-        let looked = service.refused_without_rule(&parsed, looked);
-        self.answer(request.get_ref(), looked)
+        let looked = async {
+            let parsed = service.parse(request.get_ref())?;
+            let looked = service.limiter.look_at_descriptors(&parsed, until).await;
+            service.without_rule(&parsed, looked)
+        };
+        self.answer(request.get_ref(), looked.await)
     }
 
     async fn report(
@@ -75,11 +85,16 @@ impl RateLimitService for Kuadrant {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
+        service.require_rules()?;
         let until = deadline(request.metadata());
-        let parsed = service.parse(request.get_ref())?;
-        let reported = service.limiter.report_descriptors(&parsed, until).await;
-        self.show("Report", &parsed, &reported);
-        self.answer(request.get_ref(), reported)
+        let reported = async {
+            let parsed = service.parse(request.get_ref())?;
+            let reported = service.limiter.report_descriptors(&parsed, until).await;
+            let reported = service.without_rule(&parsed, reported);
+            self.show("Report", &parsed, &reported);
+            reported
+        };
+        self.answer(request.get_ref(), reported.await)
     }
 
     async fn reserve(
@@ -87,19 +102,25 @@ impl RateLimitService for Kuadrant {
         request: Request<ReserveRequest>,
     ) -> Result<Response<ReserveResponse>, Status> {
         let Self(service) = self;
+        service.require_rules()?;
         let until = deadline(request.metadata());
-        let ReserveRequest { domain, descriptors, amount, ttl: wanted } = request.get_ref();
-        let amount = self.units("amount", *amount)?;
-        let ttl = ttl(wanted.as_ref()).map_err(|problem| service.rejected("ttl", problem))?;
-        let parsed = service.in_project(parse_descriptors(domain, descriptors, amount.units()))?;
-        let reserved = service.limiter.reserve_descriptors(&parsed, ttl, until).await;
-        let (decided, reservation) = match reserved {
-            Ok((verdict, reservation)) => (Ok(verdict), reservation),
-            Err(error) => (Err(error), None),
+        let ReserveRequest { domain, descriptors, amount, ttl } = request.get_ref();
+        let hold_for = hold_for(ttl.as_ref());
+        let reserved = async {
+            let parsed = service.in_project(parse_descriptors(domain, descriptors, *amount))?;
+            let reserved = service.limiter.reserve_descriptors(&parsed, hold_for, until).await;
+            let (decided, reservation) = match reserved {
+                Ok((verdict, reservation)) => (Ok(verdict), reservation),
+                Err(error) => (Err(error), None),
+            };
+            let decided = service.without_rule(&parsed, decided);
+            self.show("Reserve", &parsed, &decided);
+            Ok((decided?, reservation))
         };
-        let decided = service.refused_without_rule(&parsed, decided);
-        self.show("Reserve", &parsed, &decided);
-        let verdict = decided.map_err(|error| service.undecided(&error))?;
+        let (verdict, reservation) = match reserved.await {
+            Ok(reserved) => reserved,
+            Err(error) => (service.deny((domain, descriptors.len()), error)?, None),
+        };
         log_decided(&verdict);
         let is_allowed = verdict.is_allowed();
         self.count(if is_allowed { "reserved" } else { "denied" });
@@ -114,19 +135,32 @@ impl RateLimitService for Kuadrant {
         request: Request<CommitRequest>,
     ) -> Result<Response<CommitResponse>, Status> {
         let Self(service) = self;
+        service.require_rules()?;
         let until = deadline(request.metadata());
         let CommitRequest { domain, descriptors, reservation_id: id, actual_amount } =
             request.get_ref();
-        let actual = self.units("actual_amount", *actual_amount)?;
-        let parsed = service.in_project(parse_descriptors(domain, descriptors, actual.units()))?;
-        let reservation = decode(id, parsed.project());
-        if reservation.is_none() && !id.is_empty() {
-            return Ok(Response::new(CommitResponse { reservation_released: false }));
+        let actual = cost("actual_amount", *actual_amount)
+            .map_err(|problem| service.rejected("actual_amount", problem))?;
+        let settled = async {
+            let parsed = parse_descriptors(domain, descriptors, actual.units());
+            let parsed = service.in_project(parsed)?;
+            let reservation = decode(id, parsed.project());
+            if reservation.is_none() && !id.is_empty() {
+                return Ok(None);
+            }
+            let limiter = &service.limiter;
+            let settling = limiter.settle_descriptors(&parsed, reservation.as_ref(), actual, until);
+            settling.await.map(Some)
+        };
+        let released = match settled.await {
+            Ok(released) => released,
+            // There is nothing to settle of a request that was denied.
+            Err(error) => service.deny((domain, 0), error).map(|_denied| None)?,
+        };
+        if let Some(released) = released {
+            self.count(if released { "committed" } else { "reported" });
         }
-        let settled =
-            service.limiter.settle_descriptors(&parsed, reservation.as_ref(), actual, until);
-        let released = settled.await.map_err(|error| service.undecided(&error))?;
-        self.count(if released { "committed" } else { "reported" });
-        Ok(Response::new(CommitResponse { reservation_released: released }))
+        let reservation_released = released.unwrap_or(false);
+        Ok(Response::new(CommitResponse { reservation_released }))
     }
 }

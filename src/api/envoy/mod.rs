@@ -6,6 +6,7 @@
 pub(super) mod json;
 pub(super) mod kuadrant;
 mod metadata;
+mod unmatched;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -61,6 +62,17 @@ pub struct EnvoySettings {
     pub projects: BTreeMap<String, ProjectId>,
     /// Name of the entry that names the project of requests of other domains.
     pub project_entry: Option<String>,
+    /// Decides requests without that entry, in domains that have no rules.
+    pub missing_entry: MissingEntry,
+}
+
+/// Decides requests without the entry that names their project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingEntry {
+    /// They pass.
+    Allow,
+    /// They are denied.
+    Deny,
 }
 
 /// Whether responses have `dynamic_metadata`.
@@ -81,6 +93,7 @@ impl Default for EnvoySettings {
             metadata: DynamicMetadata::Never,
             projects: BTreeMap::new(),
             project_entry: None,
+            missing_entry: MissingEntry::Deny,
         }
     }
 }
@@ -94,8 +107,6 @@ impl EnvoySettings {
 
 /// Name of this protocol in metrics and logs.
 const API: &str = "envoy";
-/// Stands for an empty id of a project. No project has this id.
-const NO_PROJECT: &str = "-";
 /// What those who watch decisions see of requests.
 const ORIGIN: Origin = Origin { api: API, method: "ShouldRateLimit" };
 
@@ -140,10 +151,17 @@ impl Service {
         request: &RateLimitRequest,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, Status> {
+        self.require_rules()?;
         let timer = self.timing.start();
-        let parsed = self.parse(request)?;
+        let parsed = match self.parse(request) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                timer.stop();
+                return self.deny((&request.domain, request.descriptors.len()), error);
+            }
+        };
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
-        let verdict = self.refused_without_rule(&parsed, verdict);
+        let verdict = self.without_rule(&parsed, verdict);
         timer.stop();
         let (metrics, limiter) = (&self.metrics, &self.limiter);
         decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
@@ -152,19 +170,16 @@ impl Service {
         Ok(verdict)
     }
 
-    /// Checks the fields of a request against their bounds, and finds its project.
-    fn parse<'a>(&'a self, request: &'a RateLimitRequest) -> Result<DescriptorRequest<'a>, Status> {
-        if self.rules_known.as_ref().is_some_and(|known| !*known.borrow()) {
-            return Err(Status::unavailable(
-                "the management server has sent no rules yet (envoy.xds)",
-            ));
+    /// Fails while a management server has sent no rules yet.
+    fn require_rules(&self) -> Result<(), Status> {
+        if self.rules_known.as_ref().is_none_or(|known| *known.borrow()) {
+            return Ok(());
         }
-        self.in_project(parse(request))
+        Err(Status::unavailable("the management server has sent no rules yet (envoy.xds)"))
     }
 
-    /// Finds the project of a request: that of its domain, else the one that its entries name. The caller
-    /// has the role `check` for all projects.
-    fn in_project<'a>(
+    /// Checks the fields of a request against their bounds, and finds its project.
+    fn parse<'a>(
         &'a self,
         parsed: Result<DescriptorRequest<'a>, InvalidDescriptor>,
     ) -> Result<DescriptorRequest<'a>, Status> {

@@ -116,6 +116,11 @@ const PROJECT_ENTRY: Setting = Setting::new(
      may call Envoy's service may name any project. Unset: no entry does.",
 )
 .example("tenant");
+const MISSING_ENTRY: Setting = Setting::new(
+    "missing-entry",
+    "With project-entry: deny or allow requests without that entry, in domains that neither files, xds nor \
+     projects have.",
+);
 
 /// Reads the section, the files that it names, and the rules of a management server.
 pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy {
@@ -140,6 +145,7 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
     let metadata = if answers_metadata { DynamicMetadata::Always } else { DynamicMetadata::Never };
     let xds = xds::read(&mut section);
     let project_entry = section.optional(PROJECT_ENTRY, values::text);
+    let missing_entry = section.read(MISSING_ENTRY, "deny", values::missing_entry);
     let mut of_projects = section.section(PROJECTS);
     let (mut projects, mut wrong) = (BTreeMap::<String, ProjectId>::new(), Vec::new());
     for (domain, project) in of_projects.fields::<String>(PROJECT) {
@@ -175,7 +181,8 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
         resource.add_to(&mut domains, &projects, root);
     }
     let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
-    let settings = EnvoySettings { deadline, headers, metadata, projects, project_entry };
+    let settings =
+        EnvoySettings { deadline, headers, metadata, projects, project_entry, missing_entry };
     let month = Calendar::new(CalendarUnit::Month, Calendar::DEFAULT_ZONE, None);
     let month = month.ok().filter(|_| calendar_month).map(Window::from);
     let descriptors = Descriptors::new(domains, coupling).with_months(month);

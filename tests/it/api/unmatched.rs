@@ -97,8 +97,14 @@ async fn unmatched_allow_passes_and_takes_nothing() {
             assert_passes_without_a_rule(&response(other));
             assert_passes_without_a_rule(&response(trial));
         }
-        assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"allowed\"}").await, Some(9.0));
-        assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"denied\"}").await, Some(0.0));
+        assert_eq!(
+            server.metric("rlaas_unmatched_total{outcome=\"allowed\",reason=\"rule\"}").await,
+            Some(9.0)
+        );
+        assert_eq!(
+            server.metric("rlaas_unmatched_total{outcome=\"denied\",reason=\"rule\"}").await,
+            Some(0.0)
+        );
         let default = server.metric_sum("rlaas_decisions_total", &["rule=\"default\""]).await;
         assert_eq!(default, 0);
         let trial = ["rule=\"trial\"", "outcome=\"shadow_denied\""];
@@ -122,7 +128,10 @@ async fn unmatched_deny_rejects() {
         assert_no_rule(&failed(other));
         assert!(matches!(&trial.result, Some(ItemResult::Response(response)) if response.allowed));
     }
-    assert_eq!(server.metric("rlaas_unmatched_total{outcome=\"denied\"}").await, Some(5.0));
+    assert_eq!(
+        server.metric("rlaas_unmatched_total{outcome=\"denied\",reason=\"rule\"}").await,
+        Some(5.0)
+    );
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod notation;
 mod projects;
 pub(crate) mod proxy;
 mod service;
+mod undecided;
 mod xds;
 mod xds_bounds;
 mod xds_refused;

@@ -83,15 +83,13 @@ async fn rules_of_a_project_decide_its_domain() {
     let answer = check(&mut envoy, "web: user_id=carol; user_id=bob *2").await;
     assert!(answer.starts_with("OVER_LIMIT [OK 3/HOUR left"), "{answer}");
     assert!(answer.contains("| OVER_LIMIT 3/HOUR left 1"), "{answer}");
-    // Units are returned; a limit of the request's own is refused.
+    // Units are returned; a limit of the request's own is ignored.
     answers(&mut envoy, "web: user_id=bob -2", "OK [OK 3/HOUR left 3").await;
-    let own =
-        "INVALID_ARGUMENT descriptors[0].limit must not be set: the rules of a project decide";
-    answers(&mut envoy, "web: user_id=bob =5/minute", own).await;
+    answers(&mut envoy, "web: user_id=bob =5/minute *0", "OK [OK 3/HOUR left 3").await;
     // No rule matches: refused, as the project says, and no error that a proxy may let pass.
     answers(&mut envoy, "web: other=x", "OVER_LIMIT [OVER_LIMIT]").await;
-    // Three that passed, with 1, 1 and 2 units, and a refund; three that did not.
-    assert_eq!(usage(&server, "shop").await, json!(["4", "3", "4"]));
+    // Three that passed, with 1, 1 and 2 units, a refund and a look; three that did not.
+    assert_eq!(usage(&server, "shop").await, json!(["5", "3", "4"]));
     let (_, by_rule) = server.get("/v1/projects/shop/usage?by=rule").await;
     assert!(by_rule.contains(r#""rule":"login""#), "{by_rule}");
     // Rules change while the service runs, with the counts that they have.
@@ -100,8 +98,8 @@ async fn rules_of_a_project_decide_its_domain() {
         check(&mut envoy, "web: user_id=dave *0").await.starts_with("OK [OK 5/HOUR left 5")
     })
     .await;
-    // A domain without a project is that of Envoy's files: here none.
-    answers(&mut envoy, "blog: user_id=alice", "OK [OK]").await;
+    // A domain without a project is that of Envoy's files: here none, and no entry names a project.
+    answers(&mut envoy, "blog: user_id=alice", "OVER_LIMIT [OVER_LIMIT]").await;
 }
 
 #[tokio::test]
@@ -117,14 +115,14 @@ async fn entry_names_the_project() {
         ("edge: tenant=blog,user_id=alice", "OK [OK 2/HOUR left 1"),
         // One descriptor names it for all.
         ("edge: tenant=blog; user_id=alice", "OK [OK | OK 2/HOUR left 0"),
-        ("edge: tenant=blog; tenant=acme", "INVALID_ARGUMENT descriptors[1].entries must name"),
+        ("edge: tenant=blog; tenant=acme", "OVER_LIMIT [OVER_LIMIT | OVER_LIMIT]"),
         // An invented name lets nothing pass.
         ("edge: tenant=nobody,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: tenant=A%2F..,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         ("edge: tenant=,user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         // A user without a name has no count.
         ("edge: tenant=blog,user_id=", "OVER_LIMIT [OVER_LIMIT]"),
-        ("edge: user_id=alice", "OK [OK]"),
+        ("edge: user_id=alice", "OVER_LIMIT [OVER_LIMIT]"),
         // The project of a domain is that of the settings, whatever the entries say.
         ("web: tenant=acme,user_id=alice", "NOT_FOUND"),
     ] {
@@ -186,10 +184,11 @@ async fn what_a_rule_says_holds_for_descriptors() {
     let descriptors = vec!["user_id=a"; 13].join("; ");
     eventually("many rules", SOON, async || {
         let answer = check(&mut envoy, &format!("web: {descriptors}")).await;
-        answer
-            .starts_with("INVALID_ARGUMENT descriptors[12]: with the others must meet at most 512")
+        answer == format!("OVER_LIMIT [{}]", vec!["OVER_LIMIT"; 13].join(" | "))
     })
     .await;
+    let rejected = server.metric("rlaas_rejected_total{reason=\"descriptors\"}").await;
+    assert!(rejected >= Some(1.0), "{rejected:?}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use rlaas_proto::envoy::service::discovery::v3::aggregated_discovery_service_ser
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
 use rlaas_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use rlaas_proto::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
 use rlaas_proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
@@ -23,9 +24,10 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Certificate as Authority, Identity, Server, ServerTlsConfig};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::client::{check, client};
+use super::kuadrant::KuadrantClient;
 use super::proxy::Envoy;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -242,6 +244,28 @@ async fn without_wait_the_server_is_ready_and_refuses_until_the_first_rules() {
     assert!(is_ready(&server).await);
     let answer = check(&mut client, "shop: user=alice").await;
     assert!(answer.starts_with("UNAVAILABLE"), "{answer}");
+    // Kuadrant's calls alike.
+    let mut kuadrant = KuadrantClient::new(server.channel().await);
+    let request = super::notation::request("shop: user=alice");
+    let (domain, descriptors) = (&request.domain, &request.descriptors);
+    let reserve = ReserveRequest {
+        domain: domain.clone(),
+        descriptors: descriptors.clone(),
+        ..ReserveRequest::default()
+    };
+    let commit = CommitRequest {
+        domain: domain.clone(),
+        descriptors: descriptors.clone(),
+        ..CommitRequest::default()
+    };
+    let refused = [
+        kuadrant.check_rate_limit(request.clone()).await.err(),
+        kuadrant.report(request.clone()).await.err(),
+        kuadrant.reserve(reserve).await.err(),
+        kuadrant.commit(commit).await.err(),
+    ];
+    let codes = refused.map(|status| status.map(|status| status.code()));
+    assert_eq!(codes, [Some(Code::Unavailable); 4]);
 }
 
 #[tokio::test]

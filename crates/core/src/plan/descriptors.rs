@@ -154,12 +154,12 @@ impl RuleSet {
     /// Plans a request by descriptors in the project of these rules: each descriptor is decided by the rules
     /// that match its [request](crate::rules::descriptors::RequestDescriptor::request) and whose key it has
     /// all parts of. Rules that are paid afterwards count its units whatever is left. Slots are for
-    /// reservations: requests only look at them.
+    /// reservations: requests only look at them. Limits of the request's own are ignored.
     ///
     /// # Errors
     ///
-    /// [`InvalidDescriptor`] for a limit of the request, for negative hits that a rule does not support, and
-    /// for more than [`DescriptorRequest::MAX_HITS`] rules and candidates in all.
+    /// [`InvalidDescriptor`] for negative hits that a rule does not support, and for more than
+    /// [`DescriptorRequest::MAX_HITS`] rules and candidates in all.
     pub fn plan_descriptors(
         &self,
         request: &DescriptorRequest<'_>,
@@ -168,9 +168,6 @@ impl RuleSet {
         let (mut statuses, mut candidates) = (SmallVec::new(), Vec::new());
         let (mut is_unmatched, mut units) = (true, RequestSums::NONE);
         for (index, descriptor) in request.descriptors().iter().enumerate() {
-            if descriptor.limit.is_some() {
-                return Err(InvalidDescriptor::LimitInProject { index });
-            }
             let (of, before) = (descriptor.request(request.project()), hits.len());
             let taken = match descriptor.hits {
                 HitsAddend::Take(cost) => cost,

@@ -23,7 +23,7 @@ use crate::verdict::HitResult;
 pub struct DescriptorVerdict {
     /// Answers in the order of the descriptors; `None` if no rule matches.
     pub answers: SmallVec<[Option<DescriptorAnswer>; 2]>,
-    /// `true` if the request is in a project, no rule of which matches, and the policy for that is to deny.
+    /// `true` if no rule decides the request, and it is denied for that.
     pub is_refused: bool,
 }
 
@@ -42,9 +42,8 @@ pub struct DescriptorAnswer {
 
 impl DescriptorVerdict {
     /// Returns the verdict on a request that is refused because no rule decides it.
-    pub fn refused(request: &DescriptorRequest<'_>) -> Self {
-        let answers = request.descriptors().iter().map(|_| None).collect();
-        Self { answers, is_refused: true }
+    pub fn refused(descriptors: usize) -> Self {
+        Self { answers: (0..descriptors).map(|_| None).collect(), is_refused: true }
     }
 
     /// Returns `true` if the request may pass.

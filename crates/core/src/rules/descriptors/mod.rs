@@ -177,6 +177,11 @@ impl Descriptors {
         placed
     }
 
+    /// Returns `true` if there is a tree for a domain.
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// Returns the number of rules: those in trees, and one for each domain.
     pub fn count(&self) -> usize {
         self.rules.len()

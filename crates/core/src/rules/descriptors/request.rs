@@ -188,12 +188,6 @@ pub enum InvalidDescriptor {
         /// The reason.
         error: LimitError,
     },
-    /// A limit in a request that a project decides.
-    #[error("descriptors[{index}].limit must not be set: the rules of a project decide")]
-    LimitInProject {
-        /// Position of the descriptor.
-        index: usize,
-    },
     /// Too many rules of a project.
     #[error(
         "descriptors[{index}]: with the others must meet at most {} rules and candidates",
@@ -230,7 +224,19 @@ impl InvalidDescriptor {
             | Self::Rules { .. }
             | Self::OtherProject { .. } => "descriptors",
             Self::Hits { .. } | Self::NegativeHits { .. } => "hits_addend",
-            Self::Unit { .. } | Self::Limit { .. } | Self::LimitInProject { .. } => "limit",
+            Self::Unit { .. } | Self::Limit { .. } => "limit",
         }
+    }
+
+    /// Returns `true` if the values of a request cause it, which a client of a proxy may choose: an error
+    /// would let the request pass.
+    pub const fn is_of_values(self) -> bool {
+        matches!(
+            self,
+            Self::Entries { .. }
+                | Self::Hits { .. }
+                | Self::Rules { .. }
+                | Self::OtherProject { .. }
+        )
     }
 }
