@@ -355,22 +355,37 @@ impl Plan {
         self
     }
 
-    /// Keeps the hits that hold, one for each key, with this action: those of a reservation in its order, or
-    /// all.
+    /// Looks at the limits that do not hold, in place of taking from them. What they count is reported when
+    /// the reservation is settled.
     #[must_use]
-    pub fn of_holds(mut self, keys: Option<&[Key]>, action: Action) -> Self {
-        let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
-        for hit in self.hits.drain(..).filter(|hit| hit.max_holds.is_some()) {
-            let is_of = keys.is_none_or(|keys| keys.contains(&hit.key));
-            if is_of && hits.iter().all(|other| other.key != hit.key) {
-                hits.push(Hit { action, ..hit });
+    pub fn looking_beside_holds(mut self) -> Self {
+        for (at, cost) in self.decided_costs().into_iter().enumerate() {
+            if matches!(self.hits[at].action, Action::Take(_)) {
+                self.hits[at].action = Action::Peek(cost);
             }
         }
-        if let Some(keys) = keys {
-            hits.sort_by_key(|hit| keys.iter().position(|key| *key == hit.key));
+        self.units = RequestUnits::Decide { cost: Cost::NONE, reported: Cost::NONE };
+        self
+    }
+
+    /// Splits the hits, one for each key: those that a reservation holds settle it at this cost, in the order of
+    /// its keys, and the others report it.
+    pub fn split_by_holds(self, keys: &[Key], cost: Cost) -> (Self, Self) {
+        let mut others = Self { hits: SmallVec::new(), units: RequestUnits::Report(cost), ..self };
+        let mut settling = others.clone();
+        for hit in self.hits {
+            let is_held = hit.max_holds.is_some() && keys.contains(&hit.key);
+            let (plan, action) = if is_held {
+                (&mut settling, Action::Settle(Some(cost)))
+            } else {
+                (&mut others, Action::Report(cost))
+            };
+            if plan.hits.iter().all(|other| other.key != hit.key) {
+                plan.hits.push(Hit { action, ..hit });
+            }
         }
-        let units = RequestUnits::Report(action.cost());
-        Self { hits, units, ..self }
+        settling.hits.sort_by_key(|hit| keys.iter().position(|key| *key == hit.key));
+        (settling, others)
     }
 }
 

@@ -12,8 +12,7 @@ use super::reservations::random_number;
 use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
 use crate::algorithm::{Algorithm, Cost, Window};
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::operation::Action;
-use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RuleIndex};
+use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RequestUnits, RuleIndex};
 use crate::rules::descriptors::{DescriptorRequest, Metadata};
 use crate::rules::{Grant, Mode, RuleSet};
 use crate::verdict::HitResult;
@@ -107,8 +106,8 @@ impl Limiter {
         Ok(self.execute_descriptors(request, |_, plan| Ok(plan.reporting()), deadline).await?.0)
     }
 
-    /// Decides a request by descriptors in one atomic step: limits that hold hold its cost, the others take
-    /// it. The reservation ends as that of [`Limiter::reserve`].
+    /// Decides a request by descriptors in one atomic step: limits that hold hold its cost, the others are
+    /// looked at. The reservation ends as that of [`Limiter::reserve`].
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl Limiter {
     ) -> Result<(DescriptorVerdict, Option<OpenReservation>), CheckError> {
         let number = random_number();
         let prepare = |rules: &RuleSet, plan: Plan| {
-            let mut plan = plan.holding();
+            let mut plan = plan.holding().looking_beside_holds();
             self.set_reservation(rules, &mut plan, number, hold_for)?;
             Ok(plan)
         };
@@ -130,9 +129,10 @@ impl Limiter {
         Ok((verdict, done.reservation(request.project(), number)?))
     }
 
-    /// Settles a reservation of descriptors at a cost, once. Without one, or if it ended by itself at most
-    /// ten minutes ago, the request is counted by the limits that hold, once for a reservation. Returns `true`
-    /// if there was something to settle.
+    /// Settles a reservation of descriptors at a cost, once, and counts the cost by the limits that it does
+    /// not hold, at most once for a reservation: if the store fails between the two, they do not count it. One
+    /// that has ended is counted in the same way, up to ten minutes after its end. Without a reservation all limits
+    /// count the cost. Returns `true` if there was something to settle.
     ///
     /// # Errors
     ///
@@ -146,19 +146,18 @@ impl Limiter {
     ) -> Result<bool, CheckError> {
         let snapshot = self.snapshot_of(request.project())?;
         let DescriptorPlan { plan, .. } = plan(&snapshot, request)?;
+        let keys = reservation.map_or(&[][..], |open| &open.keys);
+        let (mut settling, mut others) = plan.split_by_holds(keys, actual);
+        snapshot.rules.settle_at_own_cost(&mut settling);
+        snapshot.rules.settle_at_own_cost(&mut others);
         let Some(open) = reservation else {
-            let mut report = plan.of_holds(None, Action::Report(actual));
-            snapshot.rules.settle_at_own_cost(&mut report);
-            self.count_in_store(&snapshot, &report, deadline).await?;
+            self.count_in_store(&snapshot, &others, deadline).await?;
             return Ok(false);
         };
-        let OpenReservation { keys, number, ends_at, .. } = open;
-        let mut settling = plan.of_holds(Some(keys), Action::Settle(Some(actual)));
-        snapshot.rules.settle_at_own_cost(&mut settling);
         if settling.hits.is_empty() {
             return Ok(false);
         }
-        let (id, is_whole) = ((*number, *ends_at), settling.hits.len() == keys.len());
+        let (id, is_whole) = ((open.number, open.ends_at), settling.hits.len() == keys.len());
         let settle = async |counts_ended| {
             let counted = (Some(actual), counts_ended);
             self.settle_plan(&snapshot, &settling, id, counted, deadline).await
@@ -169,11 +168,17 @@ impl Limiter {
             }
             settled => (settled, false),
         };
-        match settled {
+        let replayed = match settled {
             // A rule has gone, or nobody knows any more whether it was charged.
-            Err(CheckError::NoReservation | CheckError::SettlementForgotten) => Ok(false),
-            settled => settled.map(|_| !is_late),
+            Err(CheckError::NoReservation | CheckError::SettlementForgotten) => return Ok(false),
+            settled => settled?.1,
+        };
+        if !replayed {
+            // The units of the request were counted with the settlement.
+            others.units = RequestUnits::Report(Cost::NONE);
+            self.count_in_store(&snapshot, &others, deadline).await?;
         }
+        Ok(!is_late)
     }
 
     /// Plans a request, executes what `prepare` makes of the plan, and reports the decisions.
