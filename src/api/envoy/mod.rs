@@ -38,15 +38,15 @@ use super::traces::{TracedDecision, is_sampled};
 use crate::algorithm::{Cost, Limit, Outcome, Window};
 use crate::calendar::CalendarUnit;
 use crate::clock::{Deadline, Micros};
-use crate::rules::Grant;
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
 };
+use crate::rules::{Grant, Mode};
 use crate::telemetry::log;
 use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use crate::telemetry::sharded::ShardedHistogram;
 use rlaas_limiter::{
-    CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source,
+    CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source, Verdict,
 };
 
 /// Settings of Envoy's rate limit service.
@@ -181,47 +181,9 @@ impl Service {
     /// Checks the fields of a request against their bounds, and finds its project.
     fn parse<'a>(
         &'a self,
-        parsed: Result<DescriptorRequest<'a>, InvalidDescriptor>,
-    ) -> Result<DescriptorRequest<'a>, Status> {
-        let found = parsed.and_then(|request| {
-            if let Some(project) = self.settings.projects.get(request.domain()) {
-                return Ok(request.in_project(project.as_str()));
-            }
-            let Some(name) = &self.settings.project_entry else { return Ok(request) };
-            let mut project = None;
-            for (index, descriptor) in request.descriptors().iter().enumerate() {
-                for (_, value) in descriptor.entries.iter().filter(|(key, _)| key == name) {
-                    if project.is_some_and(|other| other != *value) {
-                        return Err(InvalidDescriptor::OtherProject { index });
-                    }
-                    project = Some(*value);
-                }
-            }
-            // An empty one is none of any, but not the absence of one.
-            let named = |project: &'a str| if project.is_empty() { NO_PROJECT } else { project };
-            Ok(request.in_project(project.map_or("", named)))
-        });
-        found.map_err(|error| self.count_rejected(error))
-    }
-
-    /// Refuses a request in a project that no rule decides, or that is in no project though its entries name
-    /// one: a proxy may let pass what fails. While it is not known which projects there are that is a
-    /// failure, as if the store were away.
-    fn refused_without_rule(
-        &self,
-        request: &DescriptorRequest<'_>,
-        decided: Result<DescriptorVerdict, CheckError>,
-    ) -> Result<DescriptorVerdict, CheckError> {
-        let is_of_domain = || self.settings.projects.contains_key(request.domain());
-        match decided {
-            Err(CheckError::NoRule) => Ok(DescriptorVerdict::refused(request)),
-            Err(CheckError::UnknownProject)
-                if self.api_keys.are_projects_known() && !is_of_domain() =>
-            {
-                Ok(DescriptorVerdict::refused(request))
-            }
-            decided => decided,
-        }
+        request: &'a RateLimitRequest,
+    ) -> Result<DescriptorRequest<'a>, CheckError> {
+        self.in_project(parse(request))
     }
 
     /// Logs a request that was not decided, and returns its status.
@@ -377,12 +339,34 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
         return Vec::new();
     }
     let Some(folded) = verdict.folded() else { return Vec::new() };
+    let mut limits = match headers {
+        LimitHeaders::Draft | LimitHeaders::Both => LimitHeaders::Draft.for_verdict(&folded),
+        LimitHeaders::Legacy | LimitHeaders::None => Vec::new(),
+    };
+    if let Some(answer) = nearest(verdict).filter(|_| headers != LimitHeaders::Draft) {
+        let one = Verdict::from_decisions([answer.decided.clone()].into());
+        limits.extend(LimitHeaders::Legacy.for_verdict(&one));
+        let reset = until_reset(Some(answer)).filter(|_| answer.decided.grant == Grant::Banned);
+        limits.extend(reset.map(|reset| ("ratelimit-reset", reset.seconds.to_string())));
+    }
     let header = |(key, value): (&str, String)| HeaderValue {
         key: key.to_owned(),
         value,
         raw_value: Vec::new(),
     };
-    headers.for_verdict(&folded).into_iter().chain(retry_after(&folded)).map(header).collect()
+    limits.into_iter().chain(retry_after(&folded)).map(header).collect()
+}
+
+/// Returns the answer with a limit that the older headers tell of: the last that denies, else the first of
+/// those with the fewest units left, shadows and quotas included.
+///
+/// **Source:** envoyproxy/ratelimit, `LIMIT_RESPONSE_HEADERS_ENABLED`.
+fn nearest(verdict: &DescriptorVerdict) -> Option<&DescriptorAnswer> {
+    let is_limited = |answer: &&DescriptorAnswer| answer.decided.grant != Grant::Unlimited;
+    let limited = verdict.answers.iter().flatten().filter(is_limited);
+    let denies = |answer: &&DescriptorAnswer| answer.decided.denial() == (Mode::Enforced, true);
+    let left = |answer: &&DescriptorAnswer| answer.decided.decision.remaining.max(0);
+    limited.clone().rfind(denies).or_else(|| limited.min_by_key(left))
 }
 
 /// Returns the status of a descriptor. It has no `current_limit` if no rule matched or the rule is
