@@ -74,6 +74,7 @@ impl ConfigReloader {
     /// Reloads on each change or SIGHUP. Never returns.
     pub(super) async fn run(mut self) {
         self.metrics.config_last_reload_successful.set(1);
+        self.metrics.envoy.loads.inc();
         let mut ticks = interval(POLL_INTERVAL);
         loop {
             let is_due = tokio::select! {
@@ -149,11 +150,13 @@ impl ConfigReloader {
                 let revision = self.registry.replace_file_rules(files);
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
+                self.metrics.envoy.loads.inc();
                 info!(revision, "configuration reloaded");
                 Ok(())
             }
             Err(problems) => {
                 self.metrics.config_last_reload_successful.set(0);
+                self.metrics.envoy.load_errors.inc();
                 error!(
                     problems,
                     "configuration reload failed: the old configuration stays in force"

@@ -1,5 +1,6 @@
 //! Decisions of rules in files and of a management server that have metrics of their own, under the names that dashboards for envoyproxy/ratelimit read, as the mapping of
-//! Envoy Gateway makes them: `ratelimit_service_rate_limit_over_limit{domain="shop",key1="user"}`.
+//! Envoy Gateway makes them: `ratelimit_service_rate_limit_over_limit{domain="shop",key1="user"}`. So are calls of
+//! Envoy and reloads.
 //!
 //! **Source:** envoyproxy/gateway, `internal/infrastructure/kubernetes/ratelimit/statsd_conf.yaml`.
 
@@ -9,34 +10,71 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use tonic::Code;
 
-use super::rule_counters::RuleTable;
-use super::stats::DecisionCounts;
+use super::rule_counters::{RuleTable, RuleTotals};
+use super::sharded::ShardedHistogram;
 
 /// Domain, and the first two keys: deeper ones are counted with them.
 type DescriptorLabels = Vec<(&'static str, String)>;
-type Statistic = (&'static str, &'static str, fn(&DecisionCounts) -> u64);
+type Statistic = (&'static str, &'static str, fn(&RuleTotals) -> u64);
 
-/// Counts decisions, where envoyproxy/ratelimit counts units.
+/// All but the first count decisions, where envoyproxy/ratelimit counts units.
 const STATISTICS: [Statistic; 5] = [
-    ("total_hits", "Decisions", |of| of.allowed + of.near_limit + of.denied + of.shadow_denied),
-    ("over_limit", "Decisions that deny", |of| of.denied + of.shadow_denied),
-    ("near_limit", "Decisions that allow near the limit", |of| of.near_limit),
-    ("within_limit", "Decisions that allow", |of| of.allowed + of.near_limit),
-    ("shadow_mode", "Decisions that would deny", |of| of.shadow_denied),
+    ("total_hits", "Units requested", |of| of.requested),
+    ("over_limit", "Decisions that deny", |of| of.counts.denied + of.counts.shadow_denied),
+    ("near_limit", "Decisions that allow near the limit", |of| of.counts.near_limit),
+    ("within_limit", "Decisions that allow", |of| of.counts.allowed + of.counts.near_limit),
+    ("shadow_mode", "Decisions that would deny", |of| of.counts.shadow_denied),
 ];
+const METHOD: [(&str, &str); 1] = [("grpc_method", "ShouldRateLimit")];
 
-/// The metrics of a table.
+/// What is counted under no other name.
+#[derive(Debug, Default)]
+pub struct EnvoyCounts {
+    errors: Family<[(&'static str, &'static str); 1], Gauge>,
+    /// Configurations that came into force.
+    pub loads: Gauge,
+    /// Configurations that were refused.
+    pub load_errors: Gauge,
+}
+
+impl EnvoyCounts {
+    /// Counts a call that failed with this code.
+    pub fn count_error(&self, code: Code) {
+        let is_of_call = matches!(code, Code::InvalidArgument | Code::NotFound);
+        let kind = if is_of_call { "service_error" } else { "redis_error" };
+        self.errors.get_or_create(&[("err_type", kind)]).inc();
+    }
+
+    /// Registers the metrics. A counter's name would end with `_total`.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        for kind in ["service_error", "redis_error"] {
+            drop(self.errors.get_or_create(&[("err_type", kind)]));
+        }
+        let r = registry.sub_registry_with_prefix("ratelimit_service");
+        r.register("should_rate_limit_error", "Calls that failed", self.errors.clone());
+        r.register("config_load_success", "Configurations in force", self.loads.clone());
+        r.register("config_load_error", "Refused configurations", self.load_errors.clone());
+    }
+}
+
+/// The metrics of a table, and of calls.
 #[derive(Debug)]
-pub(super) struct EnvoyNames(pub(super) RuleTable);
+pub(super) struct EnvoyNames {
+    pub(super) table: RuleTable,
+    pub(super) calls: ShardedHistogram,
+}
 
 impl Collector for EnvoyNames {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut rules = BTreeMap::<DescriptorLabels, Vec<DecisionCounts>>::new();
-        for totals in self.0.named_totals().iter().filter(|totals| totals.key.candidate == 0) {
-            if let Some(names) = names(&totals.key.rule) {
-                rules.entry(names).or_default().push(totals.counts);
+        let mut rules = BTreeMap::<DescriptorLabels, Vec<RuleTotals>>::new();
+        for totals in self.table.named_totals() {
+            if let Some(names) = names(&totals.key.rule).filter(|_| totals.key.candidate == 0) {
+                rules.entry(names).or_default().push(totals);
             }
         }
         for (name, help, count) in STATISTICS {
@@ -49,7 +87,13 @@ impl Collector for EnvoyNames {
                 ConstGauge::new(sum).encode(family.encode_family(labels)?)?;
             }
         }
-        Ok(())
+        let (name, help) = ("ratelimit_service_total_requests", "Calls");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let total = i64::try_from(self.calls.counts().total()).unwrap_or(i64::MAX);
+        ConstGauge::new(total).encode(family.encode_family(&METHOD)?)?;
+        let (name, help) = ("ratelimit_service_response_time_seconds", "Seconds to a verdict");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        self.calls.encode(family.encode_family(&METHOD)?)
     }
 }
 

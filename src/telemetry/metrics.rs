@@ -12,7 +12,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::decisions::DecisionWatchers;
-use super::envoy_names::EnvoyNames;
+use super::envoy_names::{EnvoyCounts, EnvoyNames};
 use super::exposition::{Exposition, as_text};
 use super::labels::{APIS, LISTENERS};
 pub use super::labels::{
@@ -48,6 +48,8 @@ pub struct Metrics {
     pub(super) by_rule: Arc<RuleMetrics>,
     /// Metrics of each project.
     pub(super) by_project: ProjectMetrics,
+    /// Counts that are shown under the names of envoyproxy/ratelimit alone.
+    pub envoy: EnvoyCounts,
     /// Those who watch decisions.
     pub decisions: Arc<DecisionWatchers>,
     /// Counts of keys, which are in no metric.
@@ -148,6 +150,7 @@ impl Metrics {
             store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
             by_rule: by_rule(r, table, candidates),
             by_project: ProjectMetrics::new(),
+            envoy: EnvoyCounts::default(),
             decisions: Arc::default(),
             top_keys: None,
             recorder: None,
@@ -362,7 +365,9 @@ impl Metrics {
     /// Shows decisions of descriptors under the names of envoyproxy/ratelimit too.
     #[must_use]
     pub fn with_envoy_names(mut self) -> Self {
-        let names = EnvoyNames(self.by_rule.table.clone());
+        let calls = self.check_duration.get_or_create_owned(&ApiLabels { api: "envoy" });
+        let names = EnvoyNames { table: self.by_rule.table.clone(), calls };
+        self.envoy.register(&mut self.registry);
         self.registry.register_collector(Box::new(names));
         self
     }

@@ -277,13 +277,14 @@ impl RuleObserver for ProjectRuleCounters {
 
 #[inline]
 fn count(counted: &CountedRule, top_keys: Option<&RuleTopKeys>, decided: &Decided<'_>) {
-    let Decided { decision, mode, source, is_near_limit, taken, .. } = *decided;
+    let Decided { decision, mode, source, is_near_limit, taken, requested, .. } = *decided;
     let outcome = if decision.is_allowed() {
         CountedOutcome::allowed(is_near_limit)
     } else {
         CountedOutcome::denied(mode)
     };
     counted.count(outcome, source, taken);
+    counted.count_requested(requested);
     if let Some(top_keys) = top_keys {
         top_keys.record(decided);
     }

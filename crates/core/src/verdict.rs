@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Algorithm, Decision, Outcome};
+use crate::algorithm::{Algorithm, Decision, Limit, Outcome};
 use crate::clock::{Micros, Timestamp};
 use crate::operation::HitReply;
 use crate::plan::{Hit, Plan, RuleIndex};
@@ -266,7 +266,8 @@ impl RuleDecision {
     }
 }
 
-/// Returns `true` if the units in use are at or above `from` of the limit that decided.
+/// Returns `true` if the units in use are at or above `from` of the limit that decided; for a descriptor above
+/// it, as in envoyproxy/ratelimit.
 fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bool {
     let grant = match &result.reply.applied {
         Some(applied) => &applied.grant,
@@ -274,14 +275,16 @@ fn is_near(from: Share, rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> bo
     };
     let Some(limit) = grant.limit() else { return false };
     let remaining = result.reply.decision.remaining;
+    let is_used = |limit: &Limit| match hit.rule {
+        RuleIndex::Descriptor { .. } => from.compare_use(limit, remaining).is_gt(),
+        RuleIndex::Flat(_) => from.compare_use(limit, remaining).is_ge(),
+    };
     match (result.source, rule.on_store_failure) {
         (Source::FailOpen | Source::FailClosed | Source::NoRule, _) => false,
         (Source::LocalFallback, OnStoreFailure::Local(share)) => {
-            from.is_used(&limit.share(share.millionths()), remaining)
+            is_used(&limit.share(share.millionths()))
         }
-        (Source::LocalFallback | Source::Store | Source::DenyCache, _) => {
-            from.is_used(limit, remaining)
-        }
+        (Source::LocalFallback | Source::Store | Source::DenyCache, _) => is_used(limit),
     }
 }
 

@@ -153,6 +153,8 @@ pub struct Decided<'a> {
     pub key: &'a Key,
     /// Units that were taken from the state.
     pub taken: u64,
+    /// Units that the request was to take, denied or not.
+    pub requested: u64,
 }
 
 /// An event of a request.

@@ -234,7 +234,9 @@ impl RateLimitService for Service {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let deadline = deadline(request.metadata()).or_within(self.settings.deadline);
-        let verdict = self.decide(request.get_ref(), deadline).await?;
+        let decided = self.decide(request.get_ref(), deadline).await;
+        let verdict =
+            decided.inspect_err(|status| self.metrics.envoy.count_error(status.code()))?;
         let mut response = Response::new(self.respond(request.get_ref(), &verdict));
         if is_sampled(request.extensions()) {
             response.extensions_mut().insert(TracedDecision::from_descriptors(&verdict));

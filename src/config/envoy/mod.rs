@@ -88,7 +88,7 @@ const CALENDAR_MONTH: Setting = Setting::new(
 );
 const ENVOY_NEAR_LIMIT: Setting = Setting::new(
     "near-limit",
-    "Share of a limit from which metrics count allowed hits as near_limit, of limits that do not \
+    "Share of a limit above which metrics count allowed hits as near_limit, of limits that do not \
      say it themselves, as in envoyproxy/ratelimit with NEAR_LIMIT_RATIO. Default: none.",
 )
 .example("0.8");

@@ -90,6 +90,8 @@ struct DecisionShard {
     of_deny_cache: AtomicU64,
     /// Units taken, less one for each decision of the store that allows. It wraps around.
     more_units: AtomicU64,
+    /// Units requested, less one for each decision. It wraps around.
+    more_requested: AtomicU64,
 }
 
 /// Decisions of each candidate, then those of the rule on the same requests.
@@ -113,6 +115,8 @@ pub(crate) struct RuleTotals {
     pub(crate) id: u64,
     pub(crate) key: Arc<StatsKey>,
     pub(crate) counts: DecisionCounts,
+    /// Units requested, those of denials too; 0 for candidates.
+    pub(crate) requested: u64,
 }
 
 impl CountedRule {
@@ -152,6 +156,15 @@ impl CountedRule {
         };
         if taken != usual {
             shard.more_units.fetch_add(taken.wrapping_sub(usual), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the units that a decision was asked for.
+    #[inline]
+    pub(super) fn count_requested(&self, units: u64) {
+        if units != 1 {
+            let shard = &self.decisions.get_or_init(Box::default)[shard_index()];
+            shard.more_requested.fetch_add(units.wrapping_sub(1), Ordering::Relaxed);
         }
     }
 
@@ -264,7 +277,11 @@ impl CountedRule {
                     + of_source(Source::LocalFallback),
                 fail_open,
             };
-            totals.push(RuleTotals { id: self.id, key: Arc::clone(&self.key), counts });
+            let requested = shards.iter().fold(by_outcome.iter().sum(), |sum: u64, shard| {
+                sum.wrapping_add(shard.more_requested.load(Ordering::Relaxed))
+            });
+            let (id, key) = (self.id, Arc::clone(&self.key));
+            totals.push(RuleTotals { id, key, counts, requested });
         }
         if let Some(candidates) = self.candidates.get() {
             candidates.add_totals(self.id, totals);
@@ -294,7 +311,7 @@ impl CandidateCounters {
             };
             if counts != DecisionCounts::default() {
                 let id = id + place as u64 + 1;
-                totals.push(RuleTotals { id, key: Arc::clone(key), counts });
+                totals.push(RuleTotals { id, key: Arc::clone(key), counts, requested: 0 });
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Rules: matcher, key, limit, algorithm and policies.
 
+use std::cmp::Ordering;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
@@ -212,12 +213,13 @@ impl Share {
         self.0.get()
     }
 
-    /// Returns `true` if the units in use are at or above this part of the units that `limit`
-    /// grants at once, of which `remaining` are left. Debt is in use too.
-    pub fn is_used(self, limit: &Limit, remaining: i64) -> bool {
+    /// Compares the units in use with this part of the units that `limit` grants at once, of which
+    /// `remaining` are left. Debt is in use too.
+    pub fn compare_use(self, limit: &Limit, remaining: i64) -> Ordering {
         let capacity = limit.burst().cast_signed();
         let parts = |units: i64, of: u32| i128::from(units) * i128::from(of);
-        parts(capacity.saturating_sub(remaining), Self::WHOLE) >= parts(capacity, self.millionths())
+        let used = parts(capacity.saturating_sub(remaining), Self::WHOLE);
+        used.cmp(&parts(capacity, self.millionths()))
     }
 }
 

@@ -106,7 +106,11 @@ pub(super) fn report(
 ) {
     let RuleDecision { ref decision, mode, source, is_near_limit, .. } = *decided;
     let (key, taken) = (&hit.key, result.reply.taken);
-    observer.decided(Decided { decision, mode, source, is_near_limit, key, taken });
+    let requested = match hit.action {
+        Action::Take(cost) | Action::Report(cost) | Action::Hold(cost) => cost.units(),
+        _ => 0,
+    };
+    observer.decided(Decided { decision, mode, source, is_near_limit, key, taken, requested });
     if let Action::Report(cost) = hit.action
         && matches!(source, Source::Store | Source::LocalFallback)
         && taken < cost.units()

@@ -23,7 +23,8 @@ pub struct StatsReading {
 
 impl StatsReading {
     pub(super) fn new(at: Timestamp, totals: Vec<RuleTotals>) -> Self {
-        let totals = totals.into_iter().map(|RuleTotals { id, key, counts }| (id, (key, counts)));
+        let totals =
+            totals.into_iter().map(|RuleTotals { id, key, counts, .. }| (id, (key, counts)));
         Self { at, totals: totals.collect() }
     }
 
