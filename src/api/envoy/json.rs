@@ -59,6 +59,9 @@ fn limit_json(limit: &RateLimit) -> Value {
     if limit.unit() != rate_limit_response::rate_limit::Unit::Unknown {
         members.insert("unit".to_owned(), limit.unit().as_str_name().into());
     }
+    if let Some(number) = limit.unit_multiplier {
+        members.insert("unitMultiplier".to_owned(), number.into());
+    }
     Value::Object(members)
 }
 

@@ -310,13 +310,18 @@ fn parse_override(
         RateLimitUnit::Year => YEAR,
         RateLimitUnit::Unknown => return Err(InvalidDescriptor::Unit { index }),
     };
+    let number = u64::from(limit.unit_multiplier.unwrap_or(1));
+    // Longer windows are out of range.
+    let window = Micros::from_secs((seconds * number).min(1 << 32));
+    if Limit::new(1, window).is_err() {
+        return Err(InvalidDescriptor::Unit { index });
+    }
     // Callers send larger numbers to mean "no limit".
     let units = u64::from(limit.requests_per_unit).min(Limit::MAX_UNITS);
     if units < limit.requests_per_unit.into() {
         log::warn_limit_capped(units);
     }
-    LimitOverride::new(units, Micros::from_secs(seconds))
-        .map_err(|error| InvalidDescriptor::Limit { index, error })
+    LimitOverride::new(units, window).map_err(|error| InvalidDescriptor::Limit { index, error })
 }
 
 const MINUTE: u64 = 60;
@@ -387,12 +392,14 @@ fn status(answer: Option<&DescriptorAnswer>, verdict: &DescriptorVerdict) -> Des
             return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
         }
     };
+    let (unit, unit_multiplier) = units_of(*window);
     DescriptorStatus {
         code: if passes(decided) { Code::Ok } else { Code::OverLimit }.into(),
         current_limit: Some(RateLimit {
             name: limit_name.as_deref().unwrap_or_default().to_owned(),
             requests_per_unit: u32::try_from(units).unwrap_or(u32::MAX),
-            unit: unit(*window).into(),
+            unit: unit.into(),
+            unit_multiplier,
         }),
         // The message has no larger numbers, here and above.
         limit_remaining: u32::try_from(decided.decision.remaining.max(0)).unwrap_or(u32::MAX),
@@ -415,6 +422,18 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
     };
     let seconds = i64::try_from(span.as_secs_ceil()).unwrap_or(i64::MAX);
     Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+/// Returns the unit of a window and, if it has several, their number; `Unknown` for other windows.
+fn units_of(window: Window) -> (Unit, Option<u32>) {
+    let (length, one) = (window.length(), unit(window));
+    let seconds = length.as_micros() / 1_000_000;
+    let is_whole = length == Micros::from_secs(seconds) && window.calendar().is_none();
+    let units = [(Unit::Day, DAY), (Unit::Hour, HOUR), (Unit::Minute, MINUTE), (Unit::Second, 1)];
+    match units.into_iter().find(|(_, of)| is_whole && seconds.is_multiple_of(*of)) {
+        Some((unit, of)) if one == Unit::Unknown => (unit, u32::try_from(seconds / of).ok()),
+        _ => (one, None),
+    }
 }
 
 /// Returns the unit whose length is `window`, or `Unknown`.

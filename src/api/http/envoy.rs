@@ -172,6 +172,7 @@ fn limit_override(mut members: JsonObject<'_>) -> Result<RateLimitOverride, Reje
     let limit = RateLimitOverride {
         requests_per_unit: number(&mut members, &REQUESTS_PER_UNIT)?.unwrap_or_default(),
         unit: unit.transpose()?.unwrap_or_default(),
+        unit_multiplier: None,
     };
     members.close()?;
     Ok(limit)

@@ -191,7 +191,11 @@ impl LimitFields {
         let unit = RateLimitUnit::from_str_name(&self.unit.to_ascii_uppercase());
         let unit = unit.filter(|unit| *unit != RateLimitUnit::Unknown);
         let unit = unit.ok_or("limit.unit: must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")?;
-        Ok(RateLimitOverride { requests_per_unit: self.requests_per_unit, unit: unit.into() })
+        Ok(RateLimitOverride {
+            requests_per_unit: self.requests_per_unit,
+            unit: unit.into(),
+            unit_multiplier: None,
+        })
     }
 }
 

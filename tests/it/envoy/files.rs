@@ -415,7 +415,7 @@ async fn changed_file_is_reloaded_and_an_invalid_one_is_not() {
     check(&mut client, "shop: a=1").await;
     dir.write("rules.yaml", &rules("9"));
     eventually("the new limit applies", TIMEOUT, async || {
-        check(&mut client, look).await.contains("9/UNKNOWN left 8")
+        check(&mut client, look).await.contains("9/300DAY left 8")
     })
     .await;
     dir.write("rules.yaml", &rules("many"));
@@ -423,7 +423,7 @@ async fn changed_file_is_reloaded_and_an_invalid_one_is_not() {
         server.log().contains("descriptors[0].rate_limit.requests_per_unit")
     })
     .await;
-    assert!(check(&mut client, look).await.contains("9/UNKNOWN left 8"));
+    assert!(check(&mut client, look).await.contains("9/300DAY left 8"));
     // A file that is named later is watched even if it was rejected.
     let other = dir.write("other.yaml", &rules("none"));
     naming(&dir, &[&other]);
@@ -433,7 +433,7 @@ async fn changed_file_is_reloaded_and_an_invalid_one_is_not() {
     .await;
     dir.write("other.yaml", &rules("5"));
     eventually("the limit of the other file applies", TIMEOUT, async || {
-        check(&mut client, look).await.contains("5/UNKNOWN left 4")
+        check(&mut client, look).await.contains("5/300DAY left 4")
     })
     .await;
 }

@@ -6,6 +6,7 @@ pub(crate) mod client;
 mod end_to_end;
 mod environment;
 mod files;
+mod headers;
 mod kuadrant;
 mod near_limit;
 mod notation;

@@ -4,8 +4,8 @@
 //! shop: user=alice                       one descriptor with one entry
 //! shop *2: user=alice; a=1,b=2 *3        two; hits_addend of the request, and of a descriptor
 //! shop: user=alice -1                    is_negative_hits
-//! shop: user=alice =5/minute             a limit override
-//! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status
+//! shop: user=alice =5/minute             a limit override; =5/3minute has a unit_multiplier
+//! OK [OK 5/MINUTE left 4 reset 60]       overall code, then each status; 5/3MINUTE has a unit_multiplier
 //! OVER_LIMIT [OK | OVER_LIMIT 0/DAY left 0 reset 86400 name=ban] + ratelimit-limit: 5
 //! OK [OK] ~ {"domain":"shop"}            its dynamic_metadata, as JSON
 //! INVALID_ARGUMENT domain must be …    an error
@@ -62,11 +62,15 @@ fn descriptor(text: &str) -> RateLimitDescriptor {
 }
 
 fn limit(text: &str) -> RateLimitOverride {
-    let (units, unit) = text.split_once('/').expect("units and a unit");
+    let (units, window) = text.split_once('/').expect("units and a unit");
+    let unit = window.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let by_name = RateLimitUnit::from_str_name(&unit.to_uppercase()).map(i32::from);
+    let number = window.strip_suffix(unit).filter(|_| by_name.is_some());
+    let number = number.filter(|number| !number.is_empty());
     RateLimitOverride {
         requests_per_unit: units.parse().expect("units"),
-        unit: by_name.unwrap_or_else(|| unit.parse().expect("a unit or its number")),
+        unit: by_name.unwrap_or_else(|| window.parse().expect("a unit or its number")),
+        unit_multiplier: number.map(|number| number.parse().expect("a number of units")),
     }
 }
 
@@ -118,7 +122,8 @@ fn written_status(status: &DescriptorStatus) -> String {
     let mut text = code(status.code).to_owned();
     if let Some(limit) = &status.current_limit {
         let unit = limit.unit().as_str_name();
-        write!(text, " {}/{unit}", limit.requests_per_unit).expect("text");
+        let number = limit.unit_multiplier.map(|number| number.to_string()).unwrap_or_default();
+        write!(text, " {}/{number}{unit}", limit.requests_per_unit).expect("text");
     }
     if status.current_limit.is_some() || status.limit_remaining != 0 {
         write!(text, " left {}", status.limit_remaining).expect("text");

@@ -86,8 +86,8 @@ async fn store_failure_follows_the_policy_of_the_rule() {
     let settings = [url[0].as_str(), &url[1], "envoy.deadline=5s", "store.redis.timeout=5s"];
     let server = serve(&dir, &rules, &settings);
     let mut client = client(&server).await;
-    let limit = "4/UNKNOWN";
-    assert!(check(&mut client, "shop: error=a").await.starts_with("OK [OK 4/UNKNOWN left 3"));
+    let limit = "4/300DAY";
+    assert!(check(&mut client, "shop: error=a").await.starts_with("OK [OK 4/300DAY left 3"));
     redis.kill();
     for (request, expected) in [
         ("shop: error=a", "UNAVAILABLE store unavailable".to_owned()),
@@ -108,8 +108,7 @@ async fn store_failure_follows_the_policy_of_the_rule() {
         assert_eq!(check(&mut client, request).await, expected, "{request}");
     }
     // The local share is half of the limit.
-    for expected in ["OK [OK 4/UNKNOWN left 1", "OK [OK 4/UNKNOWN left 0", "OVER_LIMIT [OVER_LIMIT"]
-    {
+    for expected in ["OK [OK 4/300DAY left 1", "OK [OK 4/300DAY left 0", "OVER_LIMIT [OVER_LIMIT"] {
         let answer = check(&mut client, "shop: local=a").await;
         assert!(answer.starts_with(expected), "{answer}");
     }
@@ -175,13 +174,13 @@ async fn deny_cache_answers_only_with_every_status_known() {
     check(&mut client, "shop: a=1").await;
     for _ in 0..3 {
         let refused = check(&mut client, "shop: a=1").await;
-        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 1/UNKNOWN left 0 reset "), "{refused}");
+        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 1/300DAY left 0 reset "), "{refused}");
         let both = check(&mut client, "shop: b=1; a=1").await;
-        assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 5 reset "), "{both}");
+        assert!(both.starts_with("OVER_LIMIT [OK 5/300DAY left 5 reset "), "{both}");
     }
     assert!(server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0));
     // A refund removes the remembered denial.
-    assert!(check(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/UNKNOWN left 1"));
+    assert!(check(&mut client, "shop: a=1 -1").await.starts_with("OK [OK 1/300DAY left 1"));
     assert!(check(&mut client, "shop: a=1").await.starts_with("OK"));
 }
 
@@ -193,11 +192,11 @@ async fn deny_cache_ignores_several_hits_of_one_key() {
     let settings = [&[url[0].as_str(), &url[1]], &long_timeouts[..]].concat();
     let server = serve(&dir, &[("a", "requests_per_unit: 5")], &settings);
     let mut client = client(&server).await;
-    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 3"));
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/300DAY left 3"));
     // Three units are left: too few for both hits, enough for one.
     let both = check(&mut client, "shop: a=1 *2; a=1 *2").await;
-    assert!(both.starts_with("OVER_LIMIT [OK 5/UNKNOWN left 3"), "{both}");
-    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/UNKNOWN left 1"));
+    assert!(both.starts_with("OVER_LIMIT [OK 5/300DAY left 3"), "{both}");
+    assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OK [OK 5/300DAY left 1"));
     // The denial of a single hit is remembered, once the server follows the other instances: it
     // clears the cache then.
     assert!(check(&mut client, "shop: a=1 *2").await.starts_with("OVER_LIMIT"));
@@ -206,7 +205,7 @@ async fn deny_cache_ignores_several_hits_of_one_key() {
         server.metric("rlaas_deny_cache_hits_total").await >= Some(1.0)
     };
     eventually("the denial is cached", TIMEOUT, is_cached).await;
-    assert!(check(&mut client, "shop: a=1").await.starts_with("OK [OK 5/UNKNOWN left 0"));
+    assert!(check(&mut client, "shop: a=1").await.starts_with("OK [OK 5/300DAY left 0"));
 }
 
 #[tokio::test]
@@ -224,11 +223,11 @@ async fn report_counts_despite_a_denial_on_another_shard() {
     for user in 0..20 {
         // The tenant denies and the report counts, regardless of which shard is called first.
         let refused = check(&mut client, &format!("shop: paid={user} *7; tenant=1")).await;
-        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{refused}");
+        assert!(refused.starts_with("OVER_LIMIT [OVER_LIMIT 5/300DAY left 0"), "{refused}");
         let looked = check(&mut client, &format!("shop: paid={user} *0")).await;
-        assert!(looked.starts_with("OVER_LIMIT [OVER_LIMIT 5/UNKNOWN left 0"), "{looked}");
+        assert!(looked.starts_with("OVER_LIMIT [OVER_LIMIT 5/300DAY left 0"), "{looked}");
         let back = check(&mut client, &format!("shop: paid={user} -3")).await;
-        assert!(back.starts_with("OK [OK 5/UNKNOWN left 1"), "{back}");
+        assert!(back.starts_with("OK [OK 5/300DAY left 1"), "{back}");
     }
 }
 
@@ -246,16 +245,16 @@ async fn denial_refunds_units_taken_on_other_shards() {
     for user in 0..20 {
         let request = format!("shop: user={user}; tenant=1; user={user}");
         let refused = check(&mut client, &request).await;
-        assert!(refused.starts_with("OVER_LIMIT [OK 50/UNKNOWN left 50"), "{refused}");
+        assert!(refused.starts_with("OVER_LIMIT [OK 50/300DAY left 50"), "{refused}");
         let looked = check(&mut client, &format!("shop: user={user} *0")).await;
-        assert!(looked.starts_with("OK [OK 50/UNKNOWN left 50"), "{looked}");
+        assert!(looked.starts_with("OK [OK 50/300DAY left 50"), "{looked}");
     }
     for user in 0..20 {
         let request = format!("shop: user={user} *3; user={user}x");
         let passed = check(&mut client, &request).await;
         assert!(passed.contains("left 47") && passed.contains("left 49"), "{passed}");
         let back = check(&mut client, &format!("shop: user={user} -2")).await;
-        assert!(back.starts_with("OK [OK 50/UNKNOWN left 49"), "{back}");
+        assert!(back.starts_with("OK [OK 50/300DAY left 49"), "{back}");
     }
 }
 
@@ -299,7 +298,7 @@ async fn metric_labels_use_the_configured_descriptor_path() {
     }
     let (_, text) = server.get("/metrics").await;
     assert!(!text.contains("secret"));
-    assert!(text.contains("rlaas_check_duration_seconds_count{api=\"envoy\"} 7\n"), "{text}");
+    assert!(text.contains("rlaas_check_duration_seconds_count{api=\"envoy\"} 9\n"), "{text}");
 }
 
 #[tokio::test]

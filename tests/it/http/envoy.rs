@@ -139,7 +139,8 @@ async fn json_endpoint_names_the_invalid_field() {
         ),
         (
             descriptor(r#"{"limit": {}}"#),
-            "descriptors[0].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+            "descriptors[0].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, and \
+             unit_multiplier at least 1 and make at most 366 days of it",
         ),
         (
             descriptor(r#"{"isNegativeHits": 1}"#),

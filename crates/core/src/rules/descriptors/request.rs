@@ -174,8 +174,11 @@ pub enum InvalidDescriptor {
         /// Position of the descriptor.
         index: usize,
     },
-    /// An unknown unit.
-    #[error("descriptors[{index}].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")]
+    /// An unknown unit, or too many of it.
+    #[error(
+        "descriptors[{index}].limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, and \
+         unit_multiplier at least 1 and make at most 366 days of it"
+    )]
     Unit {
         /// Position of the descriptor.
         index: usize,
