@@ -94,6 +94,8 @@ async fn two_versions_settle_each_others_reservations_once() {
     charge(&mut clients, 0, &id, 100).await;
     expected -= 100;
     assert_eq!(left().await, expected);
+    at(1_650);
+    assert_eq!(left().await, expected);
     at(1_900);
     let late = commit(&mut clients[1], &id, 100).await.expect_err("too late");
     assert_eq!(late.code(), Code::OutOfRange, "{late}");
