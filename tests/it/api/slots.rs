@@ -212,6 +212,8 @@ fn fields_that_slots_do_not_have_are_named() {
         ("window: 1s", "window: not with concurrency"),
         ("burst: 5", "burst: "),
         ("limit: 10001", "limit: "),
+        ("limit: 0", "limit: must be a whole number from 1 to 10000 with concurrency"),
+        ("limit: 0, mode: shadow", "limit: must be a whole number from 1 to 10000"),
         ("hold: 99ms", "hold: must be 100ms to 24h"),
         ("max-holds: 5", "max-holds: not with concurrency"),
         ("reservable: true", "reservable: not with concurrency"),

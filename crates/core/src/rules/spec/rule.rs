@@ -429,6 +429,9 @@ impl RuleSpec {
                 problems.add(field, "not with concurrency, which has limit and hold");
             }
         }
+        if self.limit.value() == Some(&0) {
+            problems.add("limit", "must be a whole number from 1 to 10000 with concurrency");
+        }
         if self.on_store_failure.value() == Some(&StoreFailurePolicy::Local) {
             problems.add("on-store-failure", "must be error, allow or deny with concurrency");
         }
