@@ -93,7 +93,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
     let code = match error {
         CheckError::StoreUnavailable(_) => Code::Unavailable,
         CheckError::Descriptor(error) => return invalid(error),
-        CheckError::Overloaded | CheckError::TooManyHolds => Code::ResourceExhausted,
+        CheckError::Overloaded => Code::ResourceExhausted,
         CheckError::Expired => Code::DeadlineExceeded,
         CheckError::NoRule => return no_rule(text(error)),
         // Deleted since its API key was looked up.
@@ -177,7 +177,6 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::UnknownProject => "the project was deleted".to_owned(),
         CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
-        | CheckError::TooManyHolds
         | CheckError::NoReservation
         | CheckError::SettlementForgotten
         | CheckError::ManyHolders
@@ -203,10 +202,9 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
         CheckError::NoReservation => StatusCode::NOT_FOUND,
         CheckError::NoRule => StatusCode::FORBIDDEN,
         CheckError::UnknownProject => StatusCode::UNAUTHORIZED,
-        CheckError::StoreUnavailable(_)
-        | CheckError::Overloaded
-        | CheckError::TooManyHolds
-        | CheckError::Expired => StatusCode::SERVICE_UNAVAILABLE,
+        CheckError::StoreUnavailable(_) | CheckError::Overloaded | CheckError::Expired => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 

@@ -72,6 +72,10 @@ pub struct Metrics {
     pub reservations: Family<EventLabels, Counter>,
     /// Replies that the memory store forgot before their time because it was full.
     pub request_id_evictions: Counter,
+    /// Reservations that the memory store denied because their project had its share of all holds.
+    pub hold_denials: Counter,
+    /// Settlements that the memory store forgot before their time because it was full.
+    pub settlement_evictions: Counter,
     /// Circuit breakers: 0 if all are closed, 1 if one is half-open, 2 if one is open.
     pub breaker_state: Gauge,
     /// 1 if a Redis server may evict keys when its memory is full, else 0.
@@ -192,6 +196,16 @@ impl Metrics {
                 r,
                 "rlaas_request_id_evictions",
                 "Replies of request ids forgotten early because the memory store was full",
+            ),
+            hold_denials: add(
+                r,
+                "rlaas_hold_denials",
+                "Reservations denied because their project had its share of all holds in memory",
+            ),
+            settlement_evictions: add(
+                r,
+                "rlaas_settlement_evictions",
+                "Settlements of reservations forgotten early because the memory store was full",
             ),
             breaker_state: add(
                 r,

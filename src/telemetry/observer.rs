@@ -94,6 +94,8 @@ impl Observer for Metrics {
             StoreEvent::KeyInserted => _ = self.memory_keys.inc(),
             StoreEvent::KeyRemoved => _ = self.memory_keys.dec(),
             StoreEvent::RequestIdEvicted => _ = self.request_id_evictions.inc(),
+            StoreEvent::HoldDenied => _ = self.hold_denials.inc(),
+            StoreEvent::SettlementEvicted => _ = self.settlement_evictions.inc(),
             StoreEvent::KeyEvicted => _ = self.memory_evictions.inc(),
             StoreEvent::JournalFailing(is_failing) => {
                 self.journal_failing.set(is_failing.into());

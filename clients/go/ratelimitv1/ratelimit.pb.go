@@ -446,8 +446,8 @@ const (
 	// `unmatched: deny` the call fails with PERMISSION_DENIED, and
 	// google.rpc.ErrorInfo has this name as its reason.
 	CheckResponse_NO_RULE CheckResponse_Reason = 7
-	// Denied for now: enough units are left, but reservations hold them, or the rule has as many
-	// holds as it may. `retry_after` is an upper bound, not to be remembered.
+	// Denied for now: enough units are left, but reservations hold them, or the rule or the project has
+	// as many holds as it may. `retry_after` is an upper bound, not to be remembered.
 	CheckResponse_HELD CheckResponse_Reason = 8
 )
 

@@ -43,9 +43,9 @@ const (
 type ReservationServiceClient interface {
 	// Decides a request as Check does, all or nothing, and holds its cost.
 	//
-	// RESOURCE_EXHAUSTED: the store has as many holds as it may. FAILED_PRECONDITION: with a `request_id`
-	// the rules that hold have keys in several slots of a Redis Cluster. NOT_FOUND: the reservation of the
-	// `request_id` was settled. A store failure that a policy decides is a response without a `reservation_id`.
+	// FAILED_PRECONDITION: with a `request_id` the rules that hold have keys in several slots of a Redis
+	// Cluster. NOT_FOUND: the reservation of the `request_id` was settled. A store failure that a policy
+	// decides is a response without a `reservation_id`.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Adds units, time or both to a reservation. A denial leaves it as it was; without units to add only
 	// a ban denies it.
@@ -55,8 +55,8 @@ type ReservationServiceClient interface {
 	// Ends a reservation: charges the actual cost, whatever is left, and returns the rest.
 	//
 	// NOT_FOUND: the id is of another project, or is not known, or has ended, and `request` is unset.
-	// OUT_OF_RANGE: it ended longer than 10 minutes ago, by the clock of the store, and is not known.
-	// UNAVAILABLE: a retry charges once.
+	// OUT_OF_RANGE: it is not known, and ended longer than 10 minutes ago, by the clock of the store, or a
+	// store without space may have forgotten its settlement. UNAVAILABLE: a retry charges once.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Ends a reservation and returns all that it holds.
 	//
@@ -124,9 +124,9 @@ func (c *reservationServiceClient) Cancel(ctx context.Context, in *CancelRequest
 type ReservationServiceServer interface {
 	// Decides a request as Check does, all or nothing, and holds its cost.
 	//
-	// RESOURCE_EXHAUSTED: the store has as many holds as it may. FAILED_PRECONDITION: with a `request_id`
-	// the rules that hold have keys in several slots of a Redis Cluster. NOT_FOUND: the reservation of the
-	// `request_id` was settled. A store failure that a policy decides is a response without a `reservation_id`.
+	// FAILED_PRECONDITION: with a `request_id` the rules that hold have keys in several slots of a Redis
+	// Cluster. NOT_FOUND: the reservation of the `request_id` was settled. A store failure that a policy
+	// decides is a response without a `reservation_id`.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Adds units, time or both to a reservation. A denial leaves it as it was; without units to add only
 	// a ban denies it.
@@ -136,8 +136,8 @@ type ReservationServiceServer interface {
 	// Ends a reservation: charges the actual cost, whatever is left, and returns the rest.
 	//
 	// NOT_FOUND: the id is of another project, or is not known, or has ended, and `request` is unset.
-	// OUT_OF_RANGE: it ended longer than 10 minutes ago, by the clock of the store, and is not known.
-	// UNAVAILABLE: a retry charges once.
+	// OUT_OF_RANGE: it is not known, and ended longer than 10 minutes ago, by the clock of the store, or a
+	// store without space may have forgotten its settlement. UNAVAILABLE: a retry charges once.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Ends a reservation and returns all that it holds.
 	//

@@ -244,6 +244,11 @@ impl RememberedSettlement {
         Self { settlements, expires_at }
     }
 
+    /// Returns what was charged and returned.
+    pub const fn settlements(&self) -> &Settlements {
+        &self.settlements
+    }
+
     /// Returns the time from which it has no effect any more.
     pub const fn expires_at(&self) -> Timestamp {
         self.expires_at

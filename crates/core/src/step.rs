@@ -29,7 +29,8 @@ use crate::rules::{Coupling, Grant, Mode};
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, reservation, .. } = request;
     let holding = reservation.map(|one| Holding::new(*one));
-    let mut step = AtomicStep { hits, slots, overridden: SmallVec::new(), holding };
+    let (overridden, without_space) = (SmallVec::new(), SmallVec::new());
+    let mut step = AtomicStep { hits, slots, overridden, holding, without_space };
     let keeps_limits = hits.iter().any(|hit| hit.on_change.is_some());
     if hits.iter().any(|hit| hit.overridable) {
         step.overridden.resize_with(hits.len(), || None);
@@ -59,6 +60,9 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     }
     for (at, reply) in replies.iter_mut().enumerate() {
         reply.held = step.held(at, &reply.decision);
+        if let Some(held) = &mut reply.held {
+            held.denies |= step.without_space.contains(&at);
+        }
     }
     let reservation = step.holding.and_then(|holding| holding.reply);
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
@@ -111,6 +115,8 @@ struct AtomicStep<'a, S> {
     overridden: SmallVec<[Option<Box<Overridden>>; 1]>,
     /// The reservation of the request.
     holding: Option<Holding>,
+    /// Hits that would hold if the store had space.
+    without_space: SmallVec<[usize; 2]>,
 }
 
 impl<S: Slots> AtomicStep<'_, S> {
@@ -171,7 +177,10 @@ impl<S: Slots> AtomicStep<'_, S> {
                     (Action::Hold(cost), Some(holding)) => entry.decide_hold(cost, holding),
                     _ => entry.decide(sum),
                 });
-                let decision = counted.unwrap_or_else(|| self.uncounted(at));
+                let decision = match counted {
+                    Some(decision) => self.within_space(at, decision),
+                    None => self.uncounted(at),
+                };
                 let reply = HitReply::new(decision, 0);
                 decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
             }
@@ -191,6 +200,21 @@ impl<S: Slots> AtomicStep<'_, S> {
         }
         let decided = decided.into_iter().enumerate();
         decided.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
+    }
+
+    /// Denies a hold for which the store has no space.
+    fn within_space(&mut self, at: usize, decision: Decision) -> Decision {
+        let wait = self.slots.slot(at).wait_for_space();
+        let (Some(wait), Action::Hold(_)) = (wait, self.hits[at].action) else { return decision };
+        let retry_after = match decision.outcome {
+            Outcome::Impossible => return decision,
+            Outcome::Denied { retry_after } => retry_after.max(wait),
+            Outcome::Allowed => {
+                self.without_space.push(at);
+                wait
+            }
+        };
+        Decision { outcome: Outcome::Denied { retry_after }, ..decision }
     }
 
     /// Returns `true` if the hits refuse the request, aside from the one at `but`.
@@ -229,7 +253,8 @@ impl<S: Slots> AtomicStep<'_, S> {
             && !refused
         {
             let is_renewed = self.holding.as_ref().is_some_and(Holding::extends);
-            if decision.is_allowed() {
+            // An unlimited key is allowed without a hold where there is no space for one.
+            if decision.is_allowed() && self.slots.slot(at).wait_for_space().is_none() {
                 self.hold(at, cost);
             } else if is_renewed {
                 // In shadow mode a hold is renewed even where no units are added.

@@ -227,6 +227,11 @@ pub enum StoreEvent {
     SnapshotWritten(Timestamp),
     /// The memory store was full and forgot the reply of a request id before its time.
     RequestIdEvicted,
+    /// The memory store denied a reservation because its project has its share of all holds, or all
+    /// holders together have all.
+    HoldDenied,
+    /// The memory store was full and forgot the settlement of a reservation before its time.
+    SettlementEvicted,
 }
 
 /// An operation of the Redis store.

@@ -55,6 +55,11 @@ pub trait Slot {
     /// Sets the holds of a key that has none.
     fn set_holds(&mut self, holds: Holds);
 
+    /// Returns the time after which there may be space for a new hold, if there is none now.
+    fn wait_for_space(&self) -> Option<Micros> {
+        None
+    }
+
     /// Returns the time that the clock shows.
     fn time(&self) -> Timestamp {
         self.now() - self.frozen_for()
@@ -148,5 +153,9 @@ impl<S: Slot> Slot for &mut S {
 
     fn set_holds(&mut self, holds: Holds) {
         (**self).set_holds(holds);
+    }
+
+    fn wait_for_space(&self) -> Option<Micros> {
+        (**self).wait_for_space()
     }
 }

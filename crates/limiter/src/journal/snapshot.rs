@@ -57,8 +57,13 @@ pub(crate) enum Part<'a> {
     End,
     /// The holds of a key.
     Holds(&'a str, Cow<'a, Holds>),
-    /// The settlement of the reservation with this number.
+    /// The settlement of the reservation with this number, without its project. Read, not written.
     Settlement(u128, Cow<'a, RememberedSettlement>),
+    /// The settlement of a reservation: the encoded id of its project, and its number.
+    SettlementOf(&'a str, u128, Cow<'a, RememberedSettlement>),
+    /// The encoded id of a project, and the time until which its settlements should have been remembered
+    /// that were evicted because the table was full.
+    EvictedSettlements(&'a str, Timestamp),
 }
 
 /// Encoded parts of one frame. Filled while a lock is held, and written without it.
@@ -215,7 +220,9 @@ mod tests {
         encoded.push(encode(&Part::Holds("a:b", Cow::Owned(holds))));
         let settled = Settlement { charged: 1, returned: 2, debt: 3, uncounted: 4 };
         let settled = RememberedSettlement::new(vec![("a".into(), settled)], now);
-        encoded.push(encode(&Part::Settlement(1 << 64, Cow::Owned(settled))));
+        encoded.push(encode(&Part::Settlement(1 << 64, Cow::Owned(settled.clone()))));
+        encoded.push(encode(&Part::SettlementOf("shop", 1 << 64, Cow::Owned(settled))));
+        encoded.push(encode(&Part::EvictedSettlements("shop", now)));
         assert_eq!(encoded, PINNED);
     }
 
@@ -245,7 +252,7 @@ mod tests {
         }
     }
 
-    const PINNED: [&str; 12] = [
+    const PINNED: [&str; 14] = [
         "0003613a620197aac10d02f890a68dc2c48203",
         "0003613a62020200009bde9bffbc3102f89ef4a9c2c48203",
         "0003613a6203f882d8f0c1c482030200b8a3b1aac2c48203",
@@ -258,5 +265,7 @@ mod tests {
         "03",
         "0403613a6201f882d8f0c1c48203808080808080808080020707",
         "058080808080808080800201016101020304f882d8f0c1c48203",
+        "060473686f708080808080808080800201016101020304f882d8f0c1c48203",
+        "070473686f70f882d8f0c1c48203",
     ];
 }

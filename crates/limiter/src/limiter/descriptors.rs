@@ -111,7 +111,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check_descriptors`]; [`CheckError::TooManyHolds`], [`CheckError::ManyHolders`],
+    /// As [`Limiter::check_descriptors`]; [`CheckError::ManyHolders`],
     /// [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
     pub async fn reserve_descriptors(
         &self,

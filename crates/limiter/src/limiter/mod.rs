@@ -133,9 +133,6 @@ pub enum CheckError {
     /// A rule that bounds work in flight applies, and the request is no reservation.
     #[error("rule {0} bounds work in flight: use Reserve")]
     NeedsReservation(Arc<str>),
-    /// There are as many holds as the store may have.
-    #[error("too many holds")]
-    TooManyHolds,
     /// The reservation has ended, was settled, or never was.
     #[error("no such reservation")]
     NoReservation,

@@ -82,8 +82,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check`]; [`CheckError::TooManyHolds`], [`CheckError::ManyHolders`],
-    /// [`CheckError::SeveralSlots`], [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
+    /// As [`Limiter::check`]; [`CheckError::ManyHolders`], [`CheckError::SeveralSlots`],
+    /// [`CheckError::LongKeys`] and [`CheckError::NotReservable`].
     pub async fn reserve(
         &self,
         request: &Request<'_>,

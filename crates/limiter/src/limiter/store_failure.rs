@@ -35,7 +35,6 @@ impl Execution<'_> {
                 limiter.shared.observer.request(RequestEvent::Expired);
                 return Err(CheckError::Expired);
             }
-            StoreError::Full => return Err(CheckError::TooManyHolds),
             StoreError::Overloaded => {
                 limiter.shared.observer.request(RequestEvent::Shed);
                 return Err(CheckError::Overloaded);

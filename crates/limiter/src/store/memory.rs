@@ -3,13 +3,14 @@
 //! A request locks the stripes of its keys in order, decides every hit, and commits only if none
 //! denies. It neither waits nor fails.
 
+mod hold_table;
 #[cfg(feature = "journal")]
 mod overrides;
 #[cfg(feature = "journal")]
 mod persistence;
 mod remembered_replies;
-mod reservations;
 mod segmented_vec;
+mod settlements;
 mod stripe;
 
 use std::hash::{BuildHasher, Hasher};
@@ -19,10 +20,11 @@ use std::time::Duration;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
+use self::hold_table::HoldTable;
 #[cfg(feature = "journal")]
 use self::persistence::Snapshots;
 use self::remembered_replies::RememberedReplies;
-use self::reservations::Reservations;
+use self::settlements::Settlements;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
@@ -31,7 +33,7 @@ use crate::idempotency::RequestIdError;
 #[cfg(feature = "journal")]
 use crate::journal::Journal;
 use crate::limit_history::LimitHistory;
-use crate::observer::Observer;
+use crate::observer::{Observer, StoreEvent};
 use crate::operation::{Action, HitReply, Reply, Shard, StoreHit, StoreRequest};
 use crate::reservation::{self, Holds, Reservation, ReservationUse};
 use crate::rules::{Coupling, Key};
@@ -70,6 +72,20 @@ impl Default for MemorySettings {
 #[repr(align(64))]
 struct PaddedStripe(Mutex<Stripe>);
 
+/// Holds and settlements, both bounded so that no project takes the places of others.
+#[derive(Debug)]
+struct Reservations {
+    holds: HoldTable,
+    settlements: Settlements,
+}
+
+impl Reservations {
+    fn new(max_holds: u32, max_settlement_bytes: usize, observer: Arc<dyn Observer>) -> Self {
+        let settlements = Settlements::new(max_settlement_bytes, observer);
+        Self { holds: HoldTable::new(max_holds), settlements }
+    }
+}
+
 /// State in the memory of this process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
@@ -90,8 +106,8 @@ impl MemoryStore {
     pub const MAX_REQUEST_IDS: u32 = 100_000;
     /// Default of the holds of a store.
     pub const MAX_HOLDS: u32 = 100_000;
-    /// Default of the settlements of reservations that a store remembers.
-    pub const MAX_SETTLEMENTS: u32 = 1_000_000;
+    /// Default of the bytes of the settlements that a store remembers.
+    pub const MAX_SETTLEMENT_BYTES: usize = 64 << 20;
 
     /// Creates an empty store that reports to `observer`.
     pub fn new(settings: MemorySettings, clock: Clock, observer: Arc<dyn Observer>) -> Self {
@@ -114,6 +130,8 @@ impl MemoryStore {
     ) -> Self {
         let hasher = DefaultHashBuilder::default();
         let remembered = RememberedReplies::new(Self::MAX_REQUEST_IDS, Arc::clone(&observer));
+        let (max_holds, max_bytes) = (Self::MAX_HOLDS, Self::MAX_SETTLEMENT_BYTES);
+        let reservations = Reservations::new(max_holds, max_bytes, Arc::clone(&observer));
         let observers = std::iter::repeat_n(observer, stripes);
         let stripe = |observer| Stripe::new(keys_per_stripe, hasher.clone(), observer);
         let stripes =
@@ -123,10 +141,7 @@ impl MemoryStore {
             hasher,
             clock,
             remembered: Arc::new(remembered),
-            reservations: Arc::new(Mutex::new(Reservations::new(
-                Self::MAX_HOLDS,
-                Self::MAX_SETTLEMENTS,
-            ))),
+            reservations: Arc::new(Mutex::new(reservations)),
             #[cfg(feature = "journal")]
             journal: None,
             #[cfg(feature = "journal")]
@@ -142,11 +157,12 @@ impl MemoryStore {
         Self { remembered, ..self }
     }
 
-    /// Returns this store with other bounds on the holds of reservations, and on the settlements that
-    /// it remembers. Those that it has are forgotten.
+    /// Returns this store with other bounds on the holds of reservations, and on the bytes of the
+    /// settlements that it remembers. Those that it has are forgotten.
     #[must_use]
-    pub fn with_max_reservations(self, max_holds: u32, max_settlements: u32) -> Self {
-        let reservations = Reservations::new(max_holds, max_settlements);
+    pub fn with_max_reservations(self, max_holds: u32, max_settlement_bytes: usize) -> Self {
+        let observer = Arc::clone(&self.lock_reservations().settlements.observer);
+        let reservations = Reservations::new(max_holds, max_settlement_bytes, observer);
         Self { reservations: Arc::new(Mutex::new(reservations)), ..self }
     }
 
@@ -193,24 +209,34 @@ impl MemoryStore {
         let holds = hits.iter().any(|hit| hit.max_holds.is_some());
         let mut reservations = holds.then(|| self.lock_reservations());
         let time = time.unwrap_or_else(|| self.clock.now());
+        let project = hits.first().map_or("", |hit| hit.key.project());
         let number = request.reservation.map(|one| one.number);
-        let known =
-            number.zip(reservations.as_mut()).and_then(|(number, all)| all.take_settlement(number));
-        let (mut remembered, was_known) = (known.clone(), known.is_some());
-        let forgotten = reservations.as_ref().map_or(Timestamp::EPOCH, |all| all.forgotten());
+        let mut remembered = number.zip(reservations.as_deref()).and_then(|(number, all)| {
+            let known = all.settlements.get(project, number)?;
+            (!known.is_expired(time)).then(|| known.clone())
+        });
+        let was_known = remembered.is_some();
+        let wait_for_space = reservations.as_mut().and_then(|all| {
+            let more = new_holds(&request)?;
+            all.holds.wait_for_space(project.as_bytes(), more, time)
+        });
+        let forgotten = reservations.as_ref().map(|all| all.settlements.forgotten(project));
+        let forgotten = forgotten.unwrap_or_default();
         let reservations = &mut reservations;
         let reply = reservation::execute(request, (time, forgotten), &mut remembered, |request| {
             let reservations = reservations.as_deref_mut();
+            let locations = &locations;
             step::execute(
                 request,
-                Step { hits, locations: &locations, stripes, reservations, time },
+                Step { hits, locations, stripes, reservations, wait_for_space, time },
             )
         });
-        if let (Some(number), Some(settlement), Some(all)) = (number, remembered, reservations) {
-            if was_known {
-                all.put_settlement(number, settlement);
-            } else {
-                all.add_settlement(number, settlement);
+        if let Some(all) = reservations {
+            if let (Some(number), Some(settlement), false) = (number, remembered, was_known) {
+                all.settlements.add(project, number, settlement);
+            }
+            if wait_for_space.is_some() && reply.reservation.is_none() {
+                all.settlements.observer.store(StoreEvent::HoldDenied);
             }
         }
         reply
@@ -219,21 +245,11 @@ impl MemoryStore {
     /// Decides every hit, unless it would set an override for which there is no space. Then nothing
     /// is changed.
     pub(super) fn try_execute(&self, request: StoreRequest<'_>) -> Result<Reply, StoreError> {
-        self.check_space(request.hits, request.reservation)?;
+        self.check_space(request.hits)?;
         self.execute(request).map_err(StoreError::RequestId)
     }
 
-    fn check_space(
-        &self,
-        hits: &[StoreHit<'_>],
-        reservation: Option<&Reservation>,
-    ) -> Result<(), StoreError> {
-        let is_new =
-            reservation.is_some_and(|one| matches!(one.purpose, ReservationUse::Reserve { .. }));
-        let holding = hits.iter().filter(|hit| matches!(hit.action, Action::Hold(_))).count();
-        if is_new && holding > 0 && !self.lock_reservations().has_space(holding, self.clock.now()) {
-            return Err(StoreError::Full);
-        }
+    fn check_space(&self, hits: &[StoreHit<'_>]) -> Result<(), StoreError> {
         let sets = |hit: &&StoreHit<'_>| hit.overridable && hit.action == Action::SetOverride;
         for hit in hits.iter().filter(sets) {
             let stripe = self.location(hit).stripe;
@@ -315,7 +331,8 @@ impl MemoryStore {
             interval.tick().await;
             self.clock.follow_wall_time();
             self.remembered.sweep(turn, self.clock.now());
-            self.lock_reservations().sweep(self.clock.now());
+            self.lock_reservations().holds.drop_ended(self.clock.now());
+            self.lock_reservations().settlements.sweep(self.clock.now());
             for stripe in stripes {
                 lock(stripe).drop_ended(self.clock.now());
                 let steps = lock(stripe).len().div_ceil(SLOTS_PER_LOCK);
@@ -358,6 +375,14 @@ fn hash_key(hasher: &DefaultHashBuilder, key: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Returns the number of holds that a request would add; `None` if it makes no reservation.
+fn new_holds(request: &StoreRequest<'_>) -> Option<usize> {
+    let Reservation { purpose, .. } = request.reservation?;
+    let holds = |hit: &&StoreHit<'_>| matches!(hit.action, Action::Hold(_));
+    matches!(purpose, ReservationUse::Reserve { .. })
+        .then(|| request.hits.iter().filter(holds).count())
+}
+
 /// Locked stripes, with their indices.
 type LockedStripes<'a> = SmallVec<[(usize, MutexGuard<'a, Stripe>); 2]>;
 
@@ -375,6 +400,8 @@ struct Step<'a> {
     stripes: LockedStripes<'a>,
     /// Set if a rule of the hits holds.
     reservations: Option<&'a mut Reservations>,
+    /// Set if the reservation of the request has no space.
+    wait_for_space: Option<Micros>,
     time: Timestamp,
 }
 
@@ -388,7 +415,9 @@ impl Slots for Step<'_> {
         let (hit, location) = (&self.hits[at], &self.locations[at]);
         let stripe = locked_stripe(&mut self.stripes, location);
         let slot = StripeSlot::new(stripe, location.hash, hit, self.time);
-        StripeSlot { reservations: self.reservations.as_deref_mut(), ..slot }
+        let (reservations, wait_for_space) =
+            (self.reservations.as_deref_mut(), self.wait_for_space);
+        StripeSlot { reservations, wait_for_space, ..slot }
     }
 
     #[inline]
@@ -405,13 +434,15 @@ struct StripeSlot<'a> {
     key: &'a [u8],
     decision_time: DecisionTime,
     reservations: Option<&'a mut Reservations>,
+    wait_for_space: Option<Micros>,
 }
 
 impl<'a> StripeSlot<'a> {
     #[inline]
     fn new(stripe: &'a mut Stripe, hash: u64, hit: &StoreHit<'a>, time: Timestamp) -> Self {
         let decision_time = stripe.decision_time(time, hit.window.length());
-        Self { stripe, hash, key: hit.key.as_bytes(), decision_time, reservations: None }
+        let (key, reservations, wait_for_space) = (hit.key.as_bytes(), None, None);
+        Self { stripe, hash, key, decision_time, reservations, wait_for_space }
     }
 }
 
@@ -467,18 +498,21 @@ impl Slot for StripeSlot<'_> {
     }
 
     fn holds(&self) -> Option<&Holds> {
-        self.reservations.as_ref()?.holds(self.key)
+        self.reservations.as_ref()?.holds.get(self.key)
     }
 
     fn take_holds(&mut self) -> Holds {
-        self.reservations.as_mut().map_or_else(Holds::default, |all| all.take_holds(self.key))
+        self.reservations.as_mut().map_or_else(Holds::default, |all| all.holds.take(self.key))
     }
 
     fn set_holds(&mut self, holds: Holds) {
-        let time = self.time();
         if let Some(all) = &mut self.reservations {
-            all.set_holds(self.key, holds, time);
+            all.holds.set(self.key, holds);
         }
+    }
+
+    fn wait_for_space(&self) -> Option<Micros> {
+        self.wait_for_space
     }
 }
 

@@ -111,7 +111,7 @@ impl MemoryStore {
         request: StoreRequest<'_>,
     ) -> Result<Reply, StoreError> {
         let Some(journal) = self.journal() else { return self.try_execute(request) };
-        self.check_space(request.hits, None)?;
+        self.check_space(request.hits)?;
         let time = self.clock.now();
         let mut records = Vec::new();
         for hit in request.hits.iter().filter(|hit| changes_override(hit)) {
@@ -123,7 +123,7 @@ impl MemoryStore {
         let executed = journal.write_then(&changes, move || {
             let hits: Vec<_> = hits.iter().map(OwnedHit::as_hit).collect();
             // Other changes may have used the space meanwhile.
-            store.check_space(&hits, None)?;
+            store.check_space(&hits)?;
             let request =
                 StoreRequest { hits: &hits, coupling, shard, once: None, reservation: None };
             Ok(store.execute_at(request, Some(time)))

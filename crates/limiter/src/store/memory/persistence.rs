@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
-use super::reservations::Reservations;
-use super::{KeyLocation, MemorySettings, MemoryStore, PaddedStripe, SLOTS_PER_LOCK, lock};
+use super::settlements::UNKNOWN_HOLDER;
+use super::{
+    KeyLocation, MemorySettings, MemoryStore, PaddedStripe, Reservations, SLOTS_PER_LOCK, lock,
+};
 use crate::clock::{Clock, HighWaterMarks, Micros, Timestamp};
 use crate::fleet::CONFIRMED;
 use crate::journal::{
@@ -90,10 +92,21 @@ impl MemoryStore {
             }
             Some(Part::End) => {}
             Some(Part::Holds(key, holds)) if holds.is_valid() => {
-                self.lock_reservations().set_holds(key.as_bytes(), holds.into_owned(), time);
+                self.lock_reservations().holds.set(key.as_bytes(), holds.into_owned());
             }
-            Some(Part::Settlement(number, settlement)) => {
-                self.lock_reservations().restore_settlement(number, settlement.into_owned());
+            Some(Part::SettlementOf(project, number, one)) => {
+                let mut all = self.lock_reservations();
+                all.settlements.restore(project, number, one.into_owned());
+            }
+            Some(Part::Settlement(number, one)) => {
+                self.lock_reservations().settlements.restore(
+                    UNKNOWN_HOLDER,
+                    number,
+                    one.into_owned(),
+                );
+            }
+            Some(Part::EvictedSettlements(project, until)) => {
+                self.lock_reservations().settlements.restore_evicted(project, until);
             }
             Some(Part::State(..) | Part::Limits(..) | Part::Holds(..)) | None => invalid += 1,
         })?;
@@ -215,17 +228,23 @@ impl SnapshotThread {
         }
         // After the states: a cost that is charged meanwhile is lost, and not charged twice.
         let reservations = || self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = reservations().copy_holds(self.clock.now());
+        let holds = reservations().holds.copy(self.clock.now());
         for (key, holds) in holds {
             snapshot.block().push(&Part::Holds(&key, Cow::Owned(holds)));
             if snapshot.block().is_full() {
                 snapshot.write_block()?;
             }
         }
-        let mut end = usize::MAX;
-        while end > 0 {
-            end = reservations().copy_settlements(end, SLOTS_PER_LOCK, snapshot.block());
-            snapshot.write_block()?;
+        let holders = reservations().settlements.holders();
+        for holder in holders {
+            let mut end = usize::MAX;
+            while end > 0 {
+                let block = snapshot.block();
+                end = reservations().settlements.copy(&holder, end, SLOTS_PER_LOCK, block);
+                if snapshot.block().is_full() {
+                    snapshot.write_block()?;
+                }
+            }
         }
         for (window, time) in marks.iter() {
             snapshot.block().push(&Part::Mark(window, time));
@@ -241,5 +260,47 @@ fn raise(marks: &mut HighWaterMarks, stripe: &HighWaterMarks, now: Timestamp) {
         if time > marks.latest(window) && time.since(now) <= window {
             marks.set(window, time);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::observer::NoObserver;
+    use crate::reservation::{RememberedSettlement, Settlement};
+
+    /// Snapshots had settlements without their projects before, and any number of them.
+    #[test]
+    fn settlements_without_a_project_are_read_for_all_and_within_the_bound() {
+        let name = format!("rlaas-settlements-test-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let time = Timestamp::from_millis(1_700_000_100_000);
+        let later = time + Micros::from_secs(600);
+        let file = SnapshotFile::open(&path).expect("a new folder");
+        let mut snapshot = file.begin().expect("a file");
+        // The last ones come first.
+        for number in (0..1_000).rev() {
+            let settlement =
+                RememberedSettlement::new(vec![("tokens".into(), Settlement::default())], later);
+            snapshot.block().push(&Part::Settlement(number, Cow::Owned(settlement)));
+        }
+        snapshot.finish().expect("a snapshot");
+        drop(file);
+        let clock = Clock::Manual(ManualClock::new(time));
+        let store = MemoryStore::new(MemorySettings::default(), clock, Arc::new(NoObserver));
+        let store = store.with_max_reservations(10, 32_600);
+        let settings =
+            SnapshotSettings { path: path.clone(), interval: Duration::from_secs(3_600) };
+        let store = store.with_snapshots(&settings, Arc::new(NoObserver)).expect("a snapshot");
+        for project in ["", "shop"] {
+            let all = store.lock_reservations();
+            let known = |number: &u128| all.settlements.get(project, *number).is_some();
+            assert!((900..1_000).all(|number| known(&number)), "{project}");
+            assert_eq!((0..1_000).filter(known).count(), 100, "{project}");
+            assert_eq!(all.settlements.forgotten(project), later);
+        }
+        store.close_journal();
+        std::fs::remove_dir_all(&path).expect("the folder");
     }
 }
