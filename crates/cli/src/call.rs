@@ -7,10 +7,11 @@ use clap::Args;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_client::ApiChannel;
+use rlaas_core::clock::Deadline;
 use rlaas_proto::json::write;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
-use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEATS, WARNING, is_too_many_changes};
+use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEAT_TIME, WARNING, is_too_many_changes};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -190,13 +191,15 @@ pub fn print(text: &str) -> ExitCode {
 /// That of the last time.
 #[expect(clippy::disallowed_methods, reason = "the server does not say when it may")]
 pub async fn repeated<T>(change: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
-    for _ in 0..CHANGE_REPEATS {
+    let until = Deadline::within(CHANGE_REPEAT_TIME);
+    loop {
         match change().await {
-            Err(status) if is_too_many_changes(&status) => tokio::time::sleep(CHANGE_PAUSE).await,
+            Err(status) if is_too_many_changes(&status) && !until.has_passed() => {
+                tokio::time::sleep(CHANGE_PAUSE).await;
+            }
             answer => return answer,
         }
     }
-    change().await
 }
 
 /// Returns a client of the administration.

@@ -11,7 +11,8 @@ use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceCli
 use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse};
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
-use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEATS, is_too_many_changes};
+use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEAT_TIME, is_too_many_changes};
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
@@ -90,13 +91,13 @@ async fn repeated(
     let (head, body) = request.into_parts();
     // A message in this process.
     let body = to_bytes(AxumBody::new(body), usize::MAX).await.unwrap_or_default();
-    let mut repeats = 0..CHANGE_REPEATS;
+    let until = Instant::now() + CHANGE_REPEAT_TIME;
     loop {
         let body = Body::new(AxumBody::from(body.clone()));
         let request = http::Request::from_parts(head.clone(), body);
         let response = services.clone().oneshot(request).await?;
         let refusal = Status::from_header_map(response.headers());
-        if !refusal.as_ref().is_some_and(is_too_many_changes) || repeats.next().is_none() {
+        if !refusal.as_ref().is_some_and(is_too_many_changes) || Instant::now() > until {
             return Ok(response);
         }
         tokio::time::sleep(CHANGE_PAUSE).await;

@@ -51,14 +51,14 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 pub const ERROR_DOMAIN: &str = "rlaas";
 
 /// Returns `true` for the refusal of a change beside which as many are made as may be. Nothing was changed,
-/// and the change may soon be made. Tools for people repeat it [`CHANGE_REPEATS`] times, each after
-/// [`CHANGE_PAUSE`]: for 10 s.
+/// and the change may soon be made. Tools for people repeat it for [`CHANGE_REPEAT_TIME`], each
+/// time after [`CHANGE_PAUSE`].
 pub fn is_too_many_changes(status: &tonic::Status) -> bool {
     status.get_details_error_info().is_some_and(|info| info.reason == "TOO_MANY_CHANGES")
 }
 
 /// See [`is_too_many_changes`].
-pub const CHANGE_REPEATS: u32 = 100;
+pub const CHANGE_REPEAT_TIME: Duration = Duration::from_secs(10);
 /// See [`is_too_many_changes`].
 pub const CHANGE_PAUSE: Duration = Duration::from_millis(100);
 

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::api::projects::registry::CallerScope;
 
-    fn of(holder: Holder) -> (Holder, ChangeRank) {
+    fn account(holder: Holder) -> (Holder, ChangeRank) {
         (holder, ChangeRank::default())
     }
 
@@ -122,7 +122,7 @@ mod tests {
         let (end, ended) = oneshot::channel::<()>();
         let (start, started) = oneshot::channel();
         let first = running.run(
-            of(Holder::AllProjects),
+            account(Holder::AllProjects),
             Box::pin(async move {
                 start.send(()).expect("a test that waits");
                 ended.await.expect("a test that ends it");
@@ -159,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn running_changes_are_bounded_for_each_project_and_in_all() {
         let running = RunningChanges::new();
-        let project = |id: &str| of(Holder::Project(id.to_owned()));
+        let project = |id: &str| account(Holder::Project(id.to_owned()));
         assert_eq!(fill(&running, &project("shop")).await, 4);
         assert_eq!(fill(&running, &project("blog")).await, 4);
         let revocation = |(holder, rank): (Holder, ChangeRank)| {
@@ -171,7 +171,7 @@ mod tests {
         }
         assert_eq!(fill(&running, &project("one more")).await, 0);
         // They do not wait for those of projects.
-        let mut root = of(Holder::AllProjects);
+        let mut root = account(Holder::AllProjects);
         root.1.scope = CallerScope::AllProjects;
         assert_eq!(fill(&running, &root).await, 256);
         assert_eq!(fill(&running, &revocation(root)).await, 256);
@@ -182,7 +182,7 @@ mod tests {
         let running = RunningChanges::new();
         for number in 0..300 {
             let change = Box::pin(async { Ok(true) });
-            let shop = of(Holder::Project(format!("shop {}", number % 100)));
+            let shop = account(Holder::Project(format!("shop {}", number % 100)));
             assert!(running.run(shop, change, Deadline::NEVER).await.expect("an answer"));
         }
     }

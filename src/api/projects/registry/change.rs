@@ -9,11 +9,11 @@ use rlaas_limiter::fleet::{
 use thiserror::Error;
 use tracing::warn;
 
+use super::change_queues::ChangeRank;
 use super::conflict::is_conflict;
 use super::document::{document_name, encode, encode_revision};
 use super::ended_keys::{CallerScope, EndedKey};
 use super::sync::SyncError;
-use super::turns::ChangeRank;
 use super::{ProjectState, Registry};
 use crate::api::projects::{Project, ProjectId, ProjectRules, Revision};
 use crate::clock::{Deadline, Timestamp};
@@ -167,7 +167,7 @@ impl Registry {
     {
         let (mut change, scope) = (change, rank.scope);
         for _ in 0..MAX_TRIES {
-            let turn = self.0.turns.wait(rank, deadline).await?;
+            let turn = self.0.queues.wait(rank, deadline).await?;
             let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
             let synced = match self.sync_locked(synced, deadline).await {
                 Err(error) if rank.ends_keys_after(&error) => {

@@ -8,6 +8,7 @@
 //! project, and what a change means.
 
 mod change;
+mod change_queues;
 mod conflict;
 mod document;
 mod ended_keys;
@@ -15,14 +16,13 @@ mod restore;
 mod risks;
 mod state_dir;
 mod sync;
-mod turns;
 
 pub use change::{Change, ChangeError, Changed, ID_REST};
+pub use change_queues::ChangeRank;
 pub use ended_keys::CallerScope;
 pub use restore::{CatalogueSource, RestoreError};
 pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
-pub use turns::ChangeRank;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -40,11 +40,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{error, info};
 
+use self::change_queues::ChangeQueues;
 use self::document::{decode_history, document_name, kept_changes};
 use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
-use self::turns::Turns;
 use crate::api::projects::{
     FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
 };
@@ -76,7 +76,7 @@ struct RegistryState {
     /// Locked while rules are put in force.
     putting: Mutex<()>,
     synced: Arc<tokio::sync::Mutex<Synced>>,
-    turns: Turns,
+    queues: ChangeQueues,
     /// Revision of the catalogue in force.
     revision: AtomicU64,
     new_catalogue_delay_us: AtomicU64,
@@ -124,7 +124,7 @@ impl Registry {
             files: ArcSwap::from_pointee(files),
             putting: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
-            turns: Turns::default(),
+            queues: ChangeQueues::default(),
             revision: AtomicU64::new(0),
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
             max_rules: AtomicU64::new(Self::MAX_RULES),

@@ -15,12 +15,12 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
+use super::change_queues::ChangeRank;
 use super::conflict::{is_conflict, lacks_own};
 use super::document::{decode, project_of};
 use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
-use super::turns::ChangeRank;
 use super::{ProjectState, Registry, run_blocking};
 use crate::api::projects::ProjectId;
 use crate::clock::{Deadline, Micros, Timestamp};
@@ -188,7 +188,7 @@ impl Registry {
     ///
     /// As [`Registry::sync`].
     pub async fn sync_as(&self, rank: ChangeRank, deadline: Deadline) -> Result<(), SyncError> {
-        let _turn = self.0.turns.wait(rank, deadline).await?;
+        let _turn = self.0.queues.wait(rank, deadline).await?;
         let synced = self.locked(deadline).await?;
         self.sync_locked(synced, deadline).await.map(drop)
     }

@@ -17,9 +17,6 @@ use super::ended_keys::CallerScope;
 use super::sync::SyncError;
 use crate::clock::Deadline;
 
-/// Number of ranks.
-const RANKS: usize = 4;
-
 /// Who makes a change, and what is changed: that decides when it is its turn.
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub struct ChangeRank {
@@ -29,12 +26,9 @@ pub struct ChangeRank {
     pub is_revocation: bool,
 }
 
-/// The queues, first the one that all changes wait in.
+/// The queues of the ranks, first the one that all changes wait in.
 #[derive(Debug, Default)]
-pub(super) struct Turns([Arc<Mutex<()>>; RANKS]);
-
-/// The turn of a change, until it is dropped.
-pub(super) type Turn = Vec<OwnedMutexGuard<()>>;
+pub(super) struct ChangeQueues([Arc<Mutex<()>>; 4]);
 
 impl ChangeRank {
     /// Returns the number of ranks before this one.
@@ -54,8 +48,8 @@ impl ChangeRank {
     }
 }
 
-impl Turns {
-    /// Waits for the turn of a change.
+impl ChangeQueues {
+    /// Waits for the turn of a change, which lasts until what is returned is dropped.
     ///
     /// # Errors
     ///
@@ -64,7 +58,7 @@ impl Turns {
         &self,
         rank: ChangeRank,
         deadline: Deadline,
-    ) -> Result<Turn, SyncError> {
+    ) -> Result<Vec<OwnedMutexGuard<()>>, SyncError> {
         let queues = self.0[..=rank.position()].iter().rev();
         let turn = async {
             let mut held = Vec::new();
@@ -92,10 +86,10 @@ mod tests {
     #[tokio::test]
     async fn revocations_are_first_and_nobody_waits_for_more_than_one_of_the_ranks_behind() {
         use CallerScope::{AllProjects, SomeProjects};
-        let (turns, order) = (Turns::default(), StdMutex::new(Vec::new()));
-        let first = turns.wait(rank(false, SomeProjects), Deadline::NEVER).await.expect("a turn");
+        let (queues, order) = (ChangeQueues::default(), StdMutex::new(Vec::new()));
+        let first = queues.wait(rank(false, SomeProjects), Deadline::NEVER).await.expect("a turn");
         let change = async |name: &'static str, of: ChangeRank| {
-            let turn = turns.wait(of, Deadline::NEVER).await.expect("a turn");
+            let turn = queues.wait(of, Deadline::NEVER).await.expect("a turn");
             order.lock().expect("a list").push(name);
             drop(turn);
         };
@@ -122,18 +116,18 @@ mod tests {
     #[tokio::test]
     async fn callers_of_all_projects_do_not_keep_those_of_one_from_their_turns() {
         use CallerScope::{AllProjects, SomeProjects};
-        let turns = Turns::default();
-        let first = turns.wait(rank(false, AllProjects), Deadline::NEVER).await.expect("a turn");
-        let mut shop = Box::pin(turns.wait(rank(false, SomeProjects), Deadline::NEVER));
-        let mut root = Box::pin(turns.wait(rank(false, AllProjects), Deadline::NEVER));
+        let queues = ChangeQueues::default();
+        let first = queues.wait(rank(false, AllProjects), Deadline::NEVER).await.expect("a turn");
+        let mut shop = Box::pin(queues.wait(rank(false, SomeProjects), Deadline::NEVER));
+        let mut root = Box::pin(queues.wait(rank(false, AllProjects), Deadline::NEVER));
         assert!(poll!(&mut shop).is_pending() && poll!(&mut root).is_pending());
         drop(first);
         // It came before.
         drop(shop.await.expect("a turn"));
         root.await.expect("a turn");
-        let held = turns.wait(rank(true, AllProjects), Deadline::NEVER).await.expect("a turn");
+        let held = queues.wait(rank(true, AllProjects), Deadline::NEVER).await.expect("a turn");
         let late =
-            turns.wait(rank(false, AllProjects), Deadline::within(std::time::Duration::ZERO));
+            queues.wait(rank(false, AllProjects), Deadline::within(std::time::Duration::ZERO));
         assert!(matches!(late.await, Err(SyncError::Busy)));
         drop(held);
     }
