@@ -163,8 +163,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
             reloads: xds.reloads,
         };
         log_serving(&server, &limiter);
-        let is_text = config.telemetry.log.format == LogFormat::Text;
-        if is_text && io::stdout().is_terminal() {
+        if config.telemetry.log.format == LogFormat::Text && io::stdout().is_terminal() {
             let (address, tls) = (&server.grpc_addresses()[0], tls.as_ref());
             println!("try: rlaas check alice {}", check_options(address, tls, has_tokens));
         }

@@ -65,7 +65,7 @@ const WAIT: Setting = Setting::new(
 const MAX_DESCRIPTORS: Setting = Setting::new(
     "max-descriptors",
     "Most descriptors of all resources together, those below others counted; and most resources. A \
-     response that has more is refused before it is read. 20,000 take about 60 MB.",
+     response that has more is refused before it is read. 20,000 take about 70 MB.",
 );
 const TLS: Setting = Setting::new("tls", "Certificates; files are read for each connection.");
 const CA: Setting = Setting::new(

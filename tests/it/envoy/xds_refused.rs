@@ -32,6 +32,7 @@ fn refused_readings(server: &Rlaas) -> usize {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it measures the pause of a running service")]
 async fn same_bytes_get_the_same_refusal_unread_after_a_pause() {
     let mut management = ManagementServer::start("127.0.0.1:0", None).await;
     let server = rlaas(&management.address, &[]);
@@ -54,6 +55,7 @@ async fn same_bytes_get_the_same_refusal_unread_after_a_pause() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it measures the pause of a running service")]
 async fn other_bytes_are_read_at_once_and_refused_at_most_three_times_a_second() {
     const REFUSED: u32 = 10;
     let mut management = ManagementServer::start("127.0.0.1:0", None).await;
