@@ -10,7 +10,7 @@ mod overrides;
 mod persistence;
 mod remembered_replies;
 mod segmented_vec;
-mod settlements;
+mod settlement_table;
 mod stripe;
 
 use std::hash::{BuildHasher, Hasher};
@@ -24,7 +24,7 @@ use self::hold_table::HoldTable;
 #[cfg(feature = "journal")]
 use self::persistence::Snapshots;
 use self::remembered_replies::RememberedReplies;
-use self::settlements::Settlements;
+use self::settlement_table::SettlementTable;
 use self::stripe::{DecisionTime, Stripe};
 use crate::algorithm::{Decision, State};
 use crate::clock::{Clock, Micros, Timestamp};
@@ -76,12 +76,12 @@ struct PaddedStripe(Mutex<Stripe>);
 #[derive(Debug)]
 struct Reservations {
     holds: HoldTable,
-    settlements: Settlements,
+    settlements: SettlementTable,
 }
 
 impl Reservations {
     fn new(max_holds: u32, max_settlement_bytes: usize, observer: Arc<dyn Observer>) -> Self {
-        let settlements = Settlements::new(max_settlement_bytes, observer);
+        let settlements = SettlementTable::new(max_settlement_bytes, observer);
         Self { holds: HoldTable::new(max_holds), settlements }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct HoldTable {
     by_key: HashMap<CompactString, Holds>,
     by_end: KeysByEnd,
     /// By the encoded id of the project.
-    holders: HashMap<Box<[u8]>, Holder>,
+    holders: HashMap<Box<[u8]>, HolderKeys>,
     /// Number of holds. Some may have ended and still be counted.
     count: usize,
     max: usize,
@@ -29,7 +29,7 @@ pub(super) struct HoldTable {
 type KeysByEnd = BTreeSet<(Timestamp, CompactString)>;
 
 #[derive(Debug, Default)]
-struct Holder {
+struct HolderKeys {
     by_end: KeysByEnd,
     count: usize,
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
-use super::settlements::UNKNOWN_HOLDER;
+use super::settlement_table::UNKNOWN_HOLDER;
 use super::{
     KeyLocation, MemorySettings, MemoryStore, PaddedStripe, Reservations, SLOTS_PER_LOCK, lock,
 };

@@ -23,9 +23,9 @@ const SWEEP_INTERVAL: Micros = Micros::from_secs(1);
 pub(super) const UNKNOWN_HOLDER: &str = "%";
 
 #[derive(Debug)]
-pub(super) struct Settlements {
+pub(super) struct SettlementTable {
     /// By the encoded id of the project.
-    holders: HashMap<Box<str>, Holder>,
+    holders: HashMap<Box<str>, HolderSettlements>,
     bytes: usize,
     max_bytes: usize,
     /// Number of settlements so far.
@@ -37,7 +37,7 @@ pub(super) struct Settlements {
 }
 
 #[derive(Debug, Default)]
-struct Holder {
+struct HolderSettlements {
     /// By the number of the reservation, each with a number of its own.
     known: HashMap<u128, (u64, RememberedSettlement)>,
     /// Both numbers, those of the oldest first. The settlement may have been replaced since.
@@ -47,7 +47,7 @@ struct Holder {
     evicted_until: Timestamp,
 }
 
-impl Settlements {
+impl SettlementTable {
     pub(super) fn new(max_bytes: usize, observer: Arc<dyn Observer>) -> Self {
         let (holders, start) = (HashMap::new(), Timestamp::EPOCH);
         let (swept_at, expired_until) = (start, start);
@@ -86,7 +86,7 @@ impl Settlements {
         number
     }
 
-    fn holder(&mut self, holder: &str) -> &mut Holder {
+    fn holder(&mut self, holder: &str) -> &mut HolderSettlements {
         self.holders.entry(holder.into()).or_default()
     }
 
@@ -119,7 +119,7 @@ impl Settlements {
     }
 }
 
-impl Holder {
+impl HolderSettlements {
     /// Returns `true` if an entry of the order is that of no settlement that counts.
     fn has_expired(&self, (reservation, number): &(u128, u64), time: Timestamp) -> bool {
         let known = self.known.get(reservation).filter(|(known, _)| known == number);
@@ -143,7 +143,7 @@ fn bytes(settlement: &RememberedSettlement) -> usize {
 }
 
 #[cfg(feature = "journal")]
-impl Settlements {
+impl SettlementTable {
     /// Adds a settlement that is older than all others of its holder.
     pub(super) fn restore(&mut self, holder: &str, number: u128, settlement: RememberedSettlement) {
         let entry = (number, self.insert(holder, number, settlement));
