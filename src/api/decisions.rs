@@ -23,7 +23,7 @@ use tower::{BoxError, Service};
 
 use super::admin::Projects;
 use super::envoy::kuadrant::Kuadrant;
-use super::{ApiSettings, MAX_MESSAGE, envoy, reservations, v1};
+use super::{ApiSettings, MAX_DESCRIPTORS_MESSAGE, MAX_MESSAGE, envoy, reservations, v1};
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the method that is called most.
@@ -59,8 +59,8 @@ impl Decisions {
         let envoy =
             envoy::Service::new(limiter.clone(), Arc::clone(metrics)).with_settings(settings);
         let kuadrant = KuadrantServer::new(Kuadrant(envoy.clone()));
-        let kuadrant = kuadrant.max_decoding_message_size(MAX_MESSAGE);
-        let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_MESSAGE);
+        let kuadrant = kuadrant.max_decoding_message_size(MAX_DESCRIPTORS_MESSAGE);
+        let envoy = EnvoyServer::new(envoy).max_decoding_message_size(MAX_DESCRIPTORS_MESSAGE);
         let reservations = reservations::Service::new(limiter.clone(), Arc::clone(metrics));
         let reservations =
             ReservationServer::new(reservations).max_decoding_message_size(MAX_MESSAGE);

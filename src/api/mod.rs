@@ -57,9 +57,11 @@ use crate::telemetry::traces::Traces;
 /// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 
-/// Maximum size of a message, in bytes: the largest valid request fits, and a batch of 1,000 requests
+/// Maximum size of other messages, in bytes: the largest valid request fits, and a batch of 1,000 requests
 /// with 500 bytes each.
 const MAX_MESSAGE: usize = 512 * 1024;
+/// Maximum size of a message with descriptors, in bytes: 64 of them with 64 KiB each, and their frame.
+const MAX_DESCRIPTORS_MESSAGE: usize = 9 * MAX_MESSAGE;
 /// Maximum size of a message with rules, in bytes.
 const MAX_RULES_MESSAGE: usize = 4 * 1024 * 1024;
 

@@ -90,7 +90,9 @@ impl Service {
             CheckError::Descriptor(invalid) if invalid.is_of_values() => {
                 drop(self.count_rejected(invalid));
             }
-            CheckError::LongKeys => drop(self.rejected("descriptors", error)),
+            CheckError::LongKeys | CheckError::ManyHolders => {
+                drop(self.rejected("descriptors", error));
+            }
             error => return Err(error),
         }
         Ok(())

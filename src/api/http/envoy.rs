@@ -53,6 +53,8 @@ const VALUE: Field = Field { names: &["value"], reason: "descriptors", valid: "a
 const LIMIT: Field = Field { names: &["limit"], reason: "limit", valid: "an object" };
 const REQUESTS_PER_UNIT: Field =
     Field { names: &["requestsPerUnit", "requests_per_unit"], reason: "limit", valid: UNITS };
+const UNIT_MULTIPLIER: Field =
+    Field { names: &["unitMultiplier", "unit_multiplier"], reason: "limit", valid: UNITS };
 const UNIT: Field =
     Field { names: &["unit"], reason: "limit", valid: "SECOND, MINUTE, HOUR, DAY, MONTH or YEAR" };
 
@@ -172,7 +174,7 @@ fn limit_override(mut members: JsonObject<'_>) -> Result<RateLimitOverride, Reje
     let limit = RateLimitOverride {
         requests_per_unit: number(&mut members, &REQUESTS_PER_UNIT)?.unwrap_or_default(),
         unit: unit.transpose()?.unwrap_or_default(),
-        unit_multiplier: None,
+        unit_multiplier: number(&mut members, &UNIT_MULTIPLIER)?,
     };
     members.close()?;
     Ok(limit)

@@ -257,3 +257,18 @@ async fn a_header_does_not_get_past_a_real_envoy() {
         assert!(status == 429 || !asked, "{units}: {status}");
     }
 }
+
+#[tokio::test]
+async fn long_headers_in_many_descriptors_are_decided() {
+    let dir = TempDir::new();
+    let server = serve(&dir, &[]);
+    let mut client = client(&server).await;
+    // As much as Envoy takes of headers, in each descriptor.
+    let path = "x".repeat(58 * 1024);
+    let users = ["alice", "alice", "alice", "alice"].map(|user| format!("user={user}"));
+    let paths = (0..60).map(|_| format!("path={path}"));
+    let request =
+        format!("shop: {}", users.into_iter().chain(paths).collect::<Vec<_>>().join("; "));
+    let answer = check(&mut client, &request).await;
+    assert!(answer.starts_with("OVER_LIMIT ["), "{}", &answer[..200.min(answer.len())]);
+}

@@ -78,6 +78,11 @@ async fn json_endpoint_decides_descriptors() {
             let answer = post(&server, "/json", &request).await.json();
             assert_eq!(answer["statuses"][0]["currentLimit"], limit);
         }
+        let windows = r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "MINUTE",
+            "requestsPerUnit": 9, "unitMultiplier": 5}, "entries": [{"key": "x", "value": "z"}]}]}"#;
+        let answer = post(&server, "/json", windows).await.json();
+        let limit = json!({ "requestsPerUnit": 9, "unit": "MINUTE", "unitMultiplier": 5 });
+        assert_eq!(answer["statuses"][0]["currentLimit"], limit);
         // Fields with the value 0 are omitted.
         let banned = r#"{"domain": "shop", "descriptors": [
             {"entries": [{"key": "path", "value": "/abc"}, {"key": "who", "value": "a"}]}]}"#;
