@@ -44,11 +44,11 @@ local function parse_reservation(values, at)
   }
 end
 
--- Returns a number of a hold as it was read; 0 if there is none.
+-- Returns a number of a hold or of a settlement as it was read; 0 if there is none.
 local function stored(text)
   local number = text == false and 0 or tonumber(text)
   if number and number >= 0 and number <= 9007199254740992 and number % 1 == 0 then return number end
-  error({ err = 'ERR the holds of a key are malformed' })
+  error({ err = 'ERR the holds of a key, or a settlement, are malformed' })
 end
 
 -- Calls `each` with pieces of a list, for commands.
@@ -254,7 +254,13 @@ local function recall_settlement()
   local text = read('GET', key)
   if type(text) ~= 'string' then return false end
   if reservation.use > EXTEND then
-    reservation.replayed = { cmsgpack.unpack(text) }
+    local ok, settled = pcall(function() return { cmsgpack.unpack(text) } end)
+    ok = ok and #settled % 5 == 0
+    for i = 1, ok and #settled or 0 do
+      ok = ok and (i % 5 == 1 and type(settled[i]) == 'string' or i % 5 ~= 1 and stored(settled[i]))
+    end
+    if not ok then error({ err = 'ERR the settlement of a reservation is malformed' }) end
+    reservation.replayed = settled
   else
     reservation.gone = NOT_FOUND
   end
@@ -298,8 +304,10 @@ local function save_holds(hit)
     redis.call('HSET', units_key, reservation.number, integer(holds.own))
   end
   redis.call('HSET', units_key, 'sum', integer(holds.held))
+  -- A foreign end must not leave the keys for ever.
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local expires_at = integer(ceil(stored(last[2] or time) / 1000) + 1000)
+  local ends_at = min(tonumber(last[2] or time) or time, time + MAX_MEMORY)
+  local expires_at = integer(ceil(ends_at / 1000) + 1000)
   redis.call('PEXPIREAT', key, expires_at)
   redis.call('PEXPIREAT', units_key, expires_at)
 end

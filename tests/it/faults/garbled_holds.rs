@@ -38,6 +38,10 @@ async fn left(server: &Rlaas, user: &str, cost: u64) -> Result<i64, Status> {
     server.client().await.check(look).await.map(|looked| looked.get_ref().remaining)
 }
 
+fn key_with(redis: &RedisServer, part: &str) -> String {
+    redis.keys().into_iter().find(|key| key.contains(part)).expect("a key")
+}
+
 /// Nobody else pays for it.
 async fn assert_others_pass(server: &Rlaas, what: &str) {
     assert_eq!(left(server, "bob", 0).await.expect("another key"), 100, "{what}");
@@ -90,7 +94,18 @@ async fn garbled_numbers_fail_the_calls_of_their_key_alone() {
         left(&server, "alice", 95).await.expect_err("no end");
     }
     assert_others_pass(&server, "no end").await;
+    let beside = reserve(&server, "alice").await.expect("a reservation beside it");
+    assert_eq!(commit(&server, &beside).await.expect("a settlement"), 10);
     redis.query::<()>(&["ZREM", &ends, "foreign"]);
+    let settlement = key_with(&redis, ":reservation:");
+    for foreign in ["abc", "\u{94}\u{1}", ""] {
+        redis.query::<()>(&["SET", &settlement, foreign]);
+        for _ in 0..10 {
+            commit(&server, &beside).await.expect_err("a garbled settlement");
+        }
+        assert_others_pass(&server, foreign).await;
+    }
+    redis.query::<()>(&["DEL", &settlement]);
     set(&number[0], "nan");
     for _ in 0..10 {
         commit(&server, &held).await.expect_err("garbled units");

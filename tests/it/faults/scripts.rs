@@ -11,7 +11,9 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use tokio::task::JoinSet;
 
-use super::load::{COUNTED, Load, RECOVERY, SOON, assert_sound, breaker, wait_for_store};
+use super::load::{
+    COUNTED, Load, RECOVERY, SOON, assert_sound, assert_unavailable, breaker, wait_for_store,
+};
 use super::redis_permissions::{add_user, as_user};
 
 /// Scripts of the fleet, of registers and of the catalogue, beside those for decisions.
@@ -173,6 +175,21 @@ async fn without_permission_to_load_scripts_they_are_loaded_by_calls_without_req
     let counts = load.finish().await;
     assert_eq!(counts.unavailable.load(Ordering::Relaxed), 0);
     assert_eq!((calls(&redis, "script|load"), calls_with_texts(&redis)), (0, 0));
+}
+
+#[tokio::test]
+async fn open_breaker_closes_although_the_scripts_are_gone() {
+    let redis = RedisServer::start();
+    let server = Rlaas::on_redis(&redis, COUNTED);
+    wait_for_store(&server).await;
+    let mut client = server.client().await;
+    redis.query::<()>(&["ACL", "SETUSER", "default", "-evalsha"]);
+    assert_unavailable(&mut client, "alice").await;
+    assert!(breaker(&server).await > 0);
+    redis.query::<()>(&["SCRIPT", "FLUSH"]);
+    redis.query::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
+    let decides = async || check(&mut client, "alice").await.is_ok();
+    eventually("the breaker closes", SOON, decides).await;
 }
 
 #[tokio::test]

@@ -41,9 +41,9 @@ mod registers;
 mod subscription;
 
 pub use capped_log::ProjectEntryId;
-#[cfg(feature = "redis")]
 #[cfg(feature = "journal")]
 pub(crate) use catalogue::CONFIRMED;
+#[cfg(feature = "redis")]
 pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,

@@ -96,14 +96,10 @@ impl MemoryStore {
             }
             Some(Part::SettlementOf(project, number, one)) => {
                 let mut all = self.lock_reservations();
-                all.settlements.restore(project, number, one.into_owned());
+                all.settlements.add(project, number, one.into_owned());
             }
             Some(Part::Settlement(number, one)) => {
-                self.lock_reservations().settlements.restore(
-                    UNKNOWN_HOLDER,
-                    number,
-                    one.into_owned(),
-                );
+                self.lock_reservations().settlements.add(UNKNOWN_HOLDER, number, one.into_owned());
             }
             Some(Part::EvictedSettlements(project, until)) => {
                 self.lock_reservations().settlements.restore_evicted(project, until);
@@ -237,10 +233,10 @@ impl SnapshotThread {
         }
         let holders = reservations().settlements.holders();
         for holder in holders {
-            let mut end = usize::MAX;
-            while end > 0 {
+            let mut end = Some((Timestamp::from_micros(u64::MAX), u128::MAX));
+            while let Some(before) = end {
                 let block = snapshot.block();
-                end = reservations().settlements.copy(&holder, end, SLOTS_PER_LOCK, block);
+                end = reservations().settlements.copy(&holder, before, SLOTS_PER_LOCK, block);
                 if snapshot.block().is_full() {
                     snapshot.write_block()?;
                 }

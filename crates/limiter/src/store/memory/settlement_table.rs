@@ -1,10 +1,10 @@
 //! The settlements of reservations that the memory store remembers, by holder and number: a table that is
-//! bounded by its bytes. If it is full, the oldest ones of the holder with most bytes are forgotten. A holder
-//! is a project; all callers without one are one holder.
+//! bounded by its bytes. If it is full, those of the holder with most bytes that end first are forgotten. A
+//! holder is a project; all callers without one are one holder.
 
 #[cfg(feature = "journal")]
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::clock::{Micros, Timestamp};
@@ -28,8 +28,6 @@ pub(super) struct SettlementTable {
     holders: HashMap<Box<str>, HolderSettlements>,
     bytes: usize,
     max_bytes: usize,
-    /// Number of settlements so far.
-    count: u64,
     swept_at: Timestamp,
     /// Time until which those were remembered that have expired. The clock may show an earlier one since.
     expired_until: Timestamp,
@@ -38,10 +36,10 @@ pub(super) struct SettlementTable {
 
 #[derive(Debug, Default)]
 struct HolderSettlements {
-    /// By the number of the reservation, each with a number of its own.
-    known: HashMap<u128, (u64, RememberedSettlement)>,
-    /// Both numbers, those of the oldest first. The settlement may have been replaced since.
-    order: VecDeque<(u128, u64)>,
+    /// By the number of the reservation.
+    known: HashMap<u128, RememberedSettlement>,
+    /// Ends and numbers of the same.
+    by_end: BTreeSet<(Timestamp, u128)>,
     bytes: usize,
     /// Time until which those that were evicted should have been remembered.
     evicted_until: Timestamp,
@@ -51,13 +49,13 @@ impl SettlementTable {
     pub(super) fn new(max_bytes: usize, observer: Arc<dyn Observer>) -> Self {
         let (holders, start) = (HashMap::new(), Timestamp::EPOCH);
         let (swept_at, expired_until) = (start, start);
-        Self { holders, bytes: 0, max_bytes, count: 0, swept_at, expired_until, observer }
+        Self { holders, bytes: 0, max_bytes, swept_at, expired_until, observer }
     }
 
     /// Returns the settlement of a reservation, if it is remembered.
     pub(super) fn get(&self, holder: &str, reservation: u128) -> Option<&RememberedSettlement> {
         let of = |holder: &str| self.holders.get(holder)?.known.get(&reservation);
-        of(holder).or_else(|| of(UNKNOWN_HOLDER)).map(|(_, settlement)| settlement)
+        of(holder).or_else(|| of(UNKNOWN_HOLDER))
     }
 
     /// Returns the time until which those of the holder that are forgotten were to be remembered.
@@ -69,34 +67,23 @@ impl SettlementTable {
 
     /// Adds a settlement, and makes space for it.
     pub(super) fn add(&mut self, holder: &str, number: u128, settlement: RememberedSettlement) {
-        let entry = (number, self.insert(holder, number, settlement));
-        self.holder(holder).order.push_back(entry);
+        let holder = self.holders.entry(holder.into()).or_default();
+        let freed = holder.forget(number).as_ref().map_or(0, bytes);
+        let more = bytes(&settlement);
+        holder.by_end.insert((settlement.expires_at(), number));
+        holder.known.insert(number, settlement);
+        holder.bytes += more;
+        self.bytes = self.bytes + more - freed;
         self.make_space();
-    }
-
-    /// Inserts a settlement, which gets a number of its own. Its place in the order is the caller's.
-    fn insert(&mut self, holder: &str, reservation: u128, settlement: RememberedSettlement) -> u64 {
-        self.count += 1;
-        let (number, bytes) = (self.count, bytes(&settlement));
-        let holder = self.holder(holder);
-        let earlier = holder.known.insert(reservation, (number, settlement));
-        let freed = earlier.map_or(0, |(_, earlier)| self::bytes(&earlier));
-        holder.bytes = holder.bytes + bytes - freed;
-        self.bytes = self.bytes + bytes - freed;
-        number
-    }
-
-    fn holder(&mut self, holder: &str) -> &mut HolderSettlements {
-        self.holders.entry(holder.into()).or_default()
     }
 
     fn make_space(&mut self) {
         while self.bytes > self.max_bytes
             && let Some(largest) = self.holders.values_mut().max_by_key(|holder| holder.bytes)
+            && let Some((end, number)) = largest.by_end.first().copied()
         {
-            let Some(evicted) = largest.forget_oldest() else { continue };
-            largest.evicted_until = largest.evicted_until.max(evicted.expires_at());
-            self.bytes -= bytes(&evicted);
+            largest.evicted_until = largest.evicted_until.max(end);
+            self.bytes -= largest.forget(number).as_ref().map_or(0, bytes);
             self.observer.store(StoreEvent::SettlementEvicted);
         }
     }
@@ -109,30 +96,23 @@ impl SettlementTable {
         self.swept_at = time;
         let (all, expired_until) = (&mut self.bytes, &mut self.expired_until);
         self.holders.retain(|_, holder| {
-            while holder.order.front().is_some_and(|oldest| holder.has_expired(oldest, time)) {
-                let Some(expired) = holder.forget_oldest() else { continue };
-                *all -= bytes(&expired);
-                *expired_until = expired.expires_at().max(*expired_until);
+            while let Some((end, number)) = holder.by_end.first().copied()
+                && end <= time
+            {
+                *all -= holder.forget(number).as_ref().map_or(0, bytes);
+                *expired_until = end.max(*expired_until);
             }
-            !holder.order.is_empty() || time < holder.evicted_until
+            !holder.known.is_empty() || time < holder.evicted_until
         });
     }
 }
 
 impl HolderSettlements {
-    /// Returns `true` if an entry of the order is that of no settlement that counts.
-    fn has_expired(&self, (reservation, number): &(u128, u64), time: Timestamp) -> bool {
-        let known = self.known.get(reservation).filter(|(known, _)| known == number);
-        known.is_none_or(|(_, settlement)| settlement.is_expired(time))
-    }
-
-    /// Removes the first entry of the order. Returns its settlement, unless that was replaced.
-    fn forget_oldest(&mut self) -> Option<RememberedSettlement> {
-        let (reservation, number) = self.order.pop_front()?;
-        self.known.get(&reservation).filter(|(known, _)| *known == number)?;
-        let (_, settlement) = self.known.remove(&reservation)?;
-        self.bytes -= bytes(&settlement);
-        Some(settlement)
+    fn forget(&mut self, number: u128) -> Option<RememberedSettlement> {
+        let forgotten = self.known.remove(&number)?;
+        self.by_end.remove(&(forgotten.expires_at(), number));
+        self.bytes -= bytes(&forgotten);
+        Some(forgotten)
     }
 }
 
@@ -144,16 +124,9 @@ fn bytes(settlement: &RememberedSettlement) -> usize {
 
 #[cfg(feature = "journal")]
 impl SettlementTable {
-    /// Adds a settlement that is older than all others of its holder.
-    pub(super) fn restore(&mut self, holder: &str, number: u128, settlement: RememberedSettlement) {
-        let entry = (number, self.insert(holder, number, settlement));
-        self.holder(holder).order.push_front(entry);
-        self.make_space();
-    }
-
     /// Adds what was evicted of a holder.
     pub(super) fn restore_evicted(&mut self, holder: &str, until: Timestamp) {
-        let holder = self.holder(holder);
+        let holder = self.holders.entry(holder.into()).or_default();
         holder.evicted_until = holder.evicted_until.max(until);
     }
 
@@ -163,21 +136,25 @@ impl SettlementTable {
     }
 
     /// Copies up to `count` settlements of a holder before `end`, from the last to the first: the first
-    /// ones are forgotten meanwhile. Returns the position before which the next call continues; with 0
-    /// nothing is left.
-    pub(super) fn copy(&self, holder: &str, end: usize, count: usize, block: &mut Block) -> usize {
-        let Some((name, holder)) = self.holders.get_key_value(holder) else { return 0 };
-        let end = end.min(holder.order.len());
-        let start = end.saturating_sub(count);
-        for (reservation, number) in holder.order.range(start..end).rev() {
-            let known = holder.known.get(reservation).filter(|(known, _)| known == number);
-            if let Some((_, one)) = known {
-                block.push(&Part::SettlementOf(name, *reservation, Cow::Borrowed(one)));
+    /// ones are forgotten meanwhile. Returns the one before which the next call continues.
+    pub(super) fn copy(
+        &self,
+        holder: &str,
+        end: (Timestamp, u128),
+        count: usize,
+        block: &mut Block,
+    ) -> Option<(Timestamp, u128)> {
+        let (name, holder) = self.holders.get_key_value(holder)?;
+        let mut last = None;
+        for entry @ (_, number) in holder.by_end.range(..end).rev().take(count) {
+            if let Some(one) = holder.known.get(number) {
+                block.push(&Part::SettlementOf(name, *number, Cow::Borrowed(one)));
             }
+            last = Some(*entry);
         }
-        if start == 0 && holder.evicted_until > Timestamp::EPOCH {
+        if last.is_none() && holder.evicted_until > Timestamp::EPOCH {
             block.push(&Part::EvictedSettlements(name, holder.evicted_until));
         }
-        start
+        last
     }
 }

@@ -39,6 +39,11 @@ impl LoadedScripts {
         self.latest.load().loaded.load(Ordering::Relaxed) & id.bit() != 0
     }
 
+    /// Records that the server has the script, because a call had its text.
+    pub(super) fn add(&self, id: ScriptId) {
+        self.latest.load().loaded.fetch_or(id.bit(), Ordering::Relaxed);
+    }
+
     /// Records that a call found the script missing, after a restart of the server or SCRIPT FLUSH.
     pub(super) fn forget(&self, id: ScriptId) {
         self.latest.load().loaded.fetch_and(!id.bit(), Ordering::Relaxed);
@@ -47,14 +52,16 @@ impl LoadedScripts {
     /// Loads a script, unless the server of the connection has it.
     pub(super) async fn load(&self, id: ScriptId, mut managed: ManagedConnection) {
         let _turn = self.loading.lock().await;
-        if self.latest.load().start != managed.start {
-            let loaded = AtomicU32::default();
-            self.latest.store(Arc::new(OfStart { start: managed.start, loaded }));
+        let is_latest = self.latest.load().start == managed.start;
+        if is_latest && self.has(id) {
+            return;
         }
-        if !self.has(id)
-            && let Ok(Ok(_)) = timeout(LOAD_TIMEOUT, load(id, &mut managed)).await
-        {
-            self.latest.load().loaded.fetch_or(id.bit(), Ordering::Relaxed);
+        if let Ok(Ok(_)) = timeout(LOAD_TIMEOUT, load(id, &mut managed)).await {
+            if !is_latest {
+                let loaded = AtomicU32::default();
+                self.latest.store(Arc::new(OfStart { start: managed.start, loaded }));
+            }
+            self.add(id);
         }
     }
 }

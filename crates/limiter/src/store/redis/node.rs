@@ -145,6 +145,9 @@ impl Node {
             let connection = connections.borrow_and_update().clone();
             if let Some(managed) = connection {
                 for id in set.iter() {
+                    if connections.has_changed().unwrap_or(true) {
+                        break;
+                    }
                     self.scripts.load(id, managed.clone()).await;
                 }
             }

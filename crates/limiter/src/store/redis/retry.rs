@@ -78,12 +78,18 @@ impl RetryingCall<'_> {
         let script = ScriptId::needed(self.request);
         let mut form = ScriptForm { script, by_text: false };
         let mut loads = 1;
-        if !route.node.scripts.has(script) {
+        if !route.node.scripts.has(script) && use_attempt(&mut loads) {
             self.load(&route.node, script).await?;
+            form.by_text = !route.node.scripts.has(script);
         }
         loop {
             let failure = match self.call(&route, form, known_time.take()).await {
-                Ok((_, ScriptReply::Decided(reply))) => return Ok(reply),
+                Ok((_, ScriptReply::Decided(reply))) => {
+                    if form.by_text {
+                        route.node.scripts.add(script);
+                    }
+                    return Ok(reply);
+                }
                 Ok((time, ScriptReply::OtherWindow)) if use_attempt(&mut window_misses) => {
                     known_time = Some(time);
                     continue;
@@ -101,11 +107,13 @@ impl RetryingCall<'_> {
                 }
                 CallError::TryAgain if use_attempt(&mut hops) => self.wait_for_slot_move().await,
                 CallError::ReadOnly if use_attempt(&mut reconnects) => {}
-                CallError::UnknownScript if use_attempt(&mut loads) => {
+                CallError::UnknownScript if !form.by_text => {
                     route.node.scripts.forget(script);
-                    self.load(&route.node, script).await?;
+                    if use_attempt(&mut loads) {
+                        self.load(&route.node, script).await?;
+                    }
+                    form.by_text = !route.node.scripts.has(script);
                 }
-                CallError::UnknownScript if !form.by_text => form.by_text = true,
                 // Of a partial write, the record of a request id is not known to be there.
                 CallError::Other(StoreError::Partial { .. }) => return Err(failure.into_error()),
                 CallError::Other(error) if error.is_ambiguous() && use_attempt(&mut ambiguous) => {}
@@ -132,6 +140,7 @@ impl RetryingCall<'_> {
                 _ = health.wait_for(|health| *health != Health::Up) => {}
             }
             self.until = self.deadline.or_within(self.timeout);
+            self.caller_deadline_is_shorter = self.deadline.remaining() < self.timeout * 9 / 10;
         }
         if self.deadline.has_passed() { Err(StoreError::Expired) } else { Ok(()) }
     }
