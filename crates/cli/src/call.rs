@@ -7,11 +7,11 @@ use clap::Args;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_client::ApiChannel;
-use rlaas_core::clock::Deadline;
 use rlaas_proto::json::write;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEAT_TIME, WARNING, is_too_many_changes};
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -191,10 +191,10 @@ pub fn print(text: &str) -> ExitCode {
 /// That of the last time.
 #[expect(clippy::disallowed_methods, reason = "the server does not say when it may")]
 pub async fn repeated<T>(change: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
-    let until = Deadline::within(CHANGE_REPEAT_TIME);
+    let until = Instant::now() + CHANGE_REPEAT_TIME;
     loop {
         match change().await {
-            Err(status) if is_too_many_changes(&status) && !until.has_passed() => {
+            Err(status) if is_too_many_changes(&status) && Instant::now() < until => {
                 tokio::time::sleep(CHANGE_PAUSE).await;
             }
             answer => return answer,
@@ -255,6 +255,7 @@ fn prompt(question: &str) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use prost_types::Any;
     use tonic::Code;
@@ -289,20 +290,34 @@ mod tests {
         Status::with_details(code, "too many", details.into())
     }
 
-    #[test]
-    fn a_change_is_repeated_while_too_many_are_made_and_for_no_other_reason() {
-        let runtime = runtime().expect("a runtime");
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_repeated_while_too_many_are_made_and_for_no_other_reason() {
         let calls = Cell::new(0);
-        let third = runtime.block_on(repeated(async || {
+        let third = repeated(async || {
             calls.set(calls.get() + 1);
             if calls.get() < 3 { Err(refusal("TOO_MANY_CHANGES")) } else { Ok(calls.get()) }
-        }));
-        assert_eq!(third.expect("an answer"), 3);
+        });
+        assert_eq!(third.await.expect("an answer"), 3);
         let calls = Cell::new(0);
-        let first: Result<(), _> = runtime.block_on(repeated(async || {
+        let first = repeated(async || {
             calls.set(calls.get() + 1);
-            Err(refusal("BOUND_REACHED"))
-        }));
-        assert_eq!((first.expect_err("refused").code(), calls.get()), (Code::ResourceExhausted, 1));
+            Err::<(), _>(refusal("BOUND_REACHED"))
+        });
+        let refused = first.await.expect_err("refused");
+        assert_eq!((refused.code(), calls.get()), (Code::ResourceExhausted, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_repeated_for_10_s_however_long_each_call_takes() {
+        for (took_ms, expected) in [(0, 101), (1_900, 6), (11_000, 1)] {
+            let calls = Cell::new(0);
+            let last = repeated(async || {
+                calls.set(calls.get() + 1);
+                tokio::time::advance(Duration::from_millis(took_ms)).await;
+                Err::<(), _>(refusal("TOO_MANY_CHANGES"))
+            });
+            assert_eq!(last.await.expect_err("refused").code(), Code::ResourceExhausted);
+            assert_eq!(calls.get(), expected, "{took_ms} ms each");
+        }
     }
 }

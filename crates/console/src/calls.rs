@@ -97,7 +97,7 @@ async fn repeated(
         let request = http::Request::from_parts(head.clone(), body);
         let response = services.clone().oneshot(request).await?;
         let refusal = Status::from_header_map(response.headers());
-        if !refusal.as_ref().is_some_and(is_too_many_changes) || Instant::now() > until {
+        if !refusal.as_ref().is_some_and(is_too_many_changes) || Instant::now() >= until {
             return Ok(response);
         }
         tokio::time::sleep(CHANGE_PAUSE).await;
@@ -185,29 +185,42 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    /// Makes a change, which services refuse that many times, after this time. Returns how often it was
+    /// called, and the last answer.
+    async fn change(reason: &'static str, refusals: u32, took_ms: u64) -> (u32, Code) {
+        let calls = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&calls);
+        let services = Services::new(service_fn(move |request: http::Request<Body>| {
+            let number = counted.fetch_add(1, Ordering::Relaxed) + 1;
+            async move {
+                let body = to_bytes(AxumBody::new(request.into_body()), 1_000).await;
+                assert_eq!(&*body.expect("a body"), b"message");
+                tokio::time::advance(Duration::from_millis(took_ms)).await;
+                let mut details = ErrorDetails::default();
+                details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
+                let code = Code::ResourceExhausted;
+                let refusal = Status::with_error_details(code, "too many", details);
+                let answer = if number <= refusals { refusal } else { Status::ok("") };
+                Ok(answer.into_http())
+            }
+        }));
+        let request = http::Request::new(Body::new(AxumBody::from("message")));
+        let answer = repeating(services).oneshot(request).await.expect("an answer");
+        let code = Status::from_header_map(answer.headers()).expect("a status").code();
+        (calls.load(Ordering::Relaxed), code)
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_change_is_repeated_while_too_many_are_made_and_for_no_other_reason() {
-        for (reason, expected) in [("TOO_MANY_CHANGES", 3), ("BOUND_REACHED", 1)] {
-            let calls = Arc::new(AtomicU32::new(0));
-            let counted = Arc::clone(&calls);
-            let services = Services::new(service_fn(move |request: http::Request<Body>| {
-                let number = counted.fetch_add(1, Ordering::Relaxed) + 1;
-                async move {
-                    let body = to_bytes(AxumBody::new(request.into_body()), 1_000).await;
-                    assert_eq!(&*body.expect("a body"), b"message");
-                    let mut details = ErrorDetails::default();
-                    details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
-                    let code = Code::ResourceExhausted;
-                    let refusal = Status::with_error_details(code, "too many", details);
-                    let answer = if number < 3 { refusal } else { Status::ok("") };
-                    Ok(answer.into_http())
-                }
-            }));
-            let request = http::Request::new(Body::new(AxumBody::from("message")));
-            let answer = repeating(services).oneshot(request).await.expect("an answer");
-            let code = Status::from_header_map(answer.headers()).expect("a status").code();
-            assert_eq!(code == Code::Ok, expected == 3);
-            assert_eq!(calls.load(Ordering::Relaxed), expected);
+        assert_eq!(change("TOO_MANY_CHANGES", 2, 0).await, (3, Code::Ok));
+        assert_eq!(change("BOUND_REACHED", 2, 0).await, (1, Code::ResourceExhausted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_repeated_for_10_s_however_long_each_call_takes() {
+        for (took_ms, expected) in [(0, 101), (1_900, 6), (11_000, 1)] {
+            let changed = change("TOO_MANY_CHANGES", u32::MAX, took_ms).await;
+            assert_eq!(changed, (expected, Code::ResourceExhausted), "{took_ms} ms each");
         }
     }
 }
