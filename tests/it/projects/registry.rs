@@ -1,25 +1,30 @@
 //! The registry on one real Redis, and in memory.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use futures_util::poll;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rlaas::api::projects::registry::{
-    CallerScope, Change, ChangeError, ChangeRank, ProjectState, Registry,
+    CallerScope, CatalogueSource, Change, ChangeError, ChangeRank, Changed, ProjectState, Registry,
+    RestoreError, SyncError,
 };
 use rlaas::api::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
-use rlaas::clock::Clock;
+use rlaas::clock::{Clock, Deadline};
 use rlaas::observer::NoObserver;
 use rlaas::rules::Grant;
 use rlaas::rules::spec::Field;
-use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas::store::{Health, MemorySettings, MemoryStore, Store, StoreError};
 use rlaas_limiter::fleet::Fleet;
 use rlaas_testkit::eventually;
+use rlaas_testkit::process::signal;
 use rlaas_testkit::redis::RedisServer;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::instance::{Running, now, project_id, rule, soon};
 use crate::fleet::instance::{as_user, standalone};
@@ -179,6 +184,78 @@ async fn change_that_others_overtake_each_time_ends_after_eight_tries() {
     one.registry.sync(soon()).await.expect("an answer");
     let shop = one.registry.project(&project_id("shop")).expect("the project");
     assert_eq!(shop.project.display_name, "Other 7");
+}
+
+/// A change that has the catalogue locked until it is ended.
+struct HeldChange {
+    end: mpsc::Sender<()>,
+    task: JoinHandle<Result<Changed<()>, ChangeError<Infallible>>>,
+}
+
+impl HeldChange {
+    async fn start(on: &Running) -> Self {
+        let (end, ended) = mpsc::channel();
+        let (begin, begun) = oneshot::channel();
+        let (registry, mut begin) = (on.registry.clone(), Some(begin));
+        let change = move |_: Option<&ProjectState>| {
+            begin.take().expect("one try").send(()).expect("a test that waits");
+            ended.recv().expect("a test that ends it");
+            Ok(unchanged())
+        };
+        let id = project_id("shop");
+        let task = tokio::spawn(async move { registry.change(&id, soon(), change).await });
+        begun.await.expect("a change");
+        Self { end, task }
+    }
+
+    async fn end(self) {
+        self.end.send(()).expect("a change that runs");
+        self.task.await.expect("a task that ends").expect("an answer");
+    }
+}
+
+/// A change of a project that does not exist: nothing is written.
+fn unchanged() -> Change<()> {
+    Change { after: None, revision: None, result: () }
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_in_the_queues_of_changes() {
+    let redis = RedisServer::start();
+    let one = Running::on_redis(&standalone(&redis.url()));
+    one.put("blog", "Blog").await.expect("a change");
+    let held = HeldChange::start(&one).await;
+    let (id, change) = (project_id("shop"), |_: Option<&ProjectState>| Ok(unchanged()));
+    let mut next = Box::pin(one.registry.change::<_, Infallible, _>(&id, soon(), change));
+    assert!(poll!(&mut next).is_pending(), "it is not its turn");
+    let mut read = Box::pin(one.registry.sync(soon()));
+    assert!(poll!(&mut read).is_pending(), "the catalogue is locked");
+    held.end().await;
+    // The next change has the turn, and does not go on.
+    read.await.expect("an answer");
+    next.await.expect("an answer");
+}
+
+#[tokio::test]
+async fn catalogue_that_is_locked_is_busy_and_unreachable_only_while_redis_is() {
+    let redis = RedisServer::start();
+    let one = Running::on_redis(&standalone(&redis.url()));
+    one.put("blog", "Blog").await.expect("a change");
+    let held = HeldChange::start(&one).await;
+    let deadline = || Deadline::within(Duration::ZERO);
+    let synced = one.registry.sync(deadline()).await;
+    assert!(matches!(synced, Err(SyncError::Busy)), "{synced:?}");
+    let restored = one.registry.check_restore(CatalogueSource::Store, 1, deadline()).await;
+    assert!(matches!(restored, Err(RestoreError::Changed)), "{restored:?}");
+    signal(redis.pid(), "STOP");
+    let health = one.registry.limiter().store().health();
+    let is_down = async || *health.borrow() == Health::Down;
+    eventually("redis is away", Duration::from_secs(20), is_down).await;
+    let synced = one.registry.sync(deadline()).await;
+    signal(redis.pid(), "CONT");
+    let is_away = matches!(synced, Err(SyncError::Store(StoreError::Unreachable)));
+    assert!(is_away, "{synced:?}");
+    held.end().await;
 }
 
 #[tokio::test]

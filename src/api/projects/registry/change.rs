@@ -168,7 +168,7 @@ impl Registry {
         let (mut change, scope) = (change, rank.scope);
         for _ in 0..MAX_TRIES {
             let turn = self.0.queues.wait(rank, deadline).await?;
-            let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
+            let synced = self.locked(deadline).await?;
             let synced = match self.sync_locked(synced, deadline).await {
                 Err(error) if rank.ends_keys_after(&error) => {
                     return self.end_keys_alone(rank, id, deadline, change).await;
@@ -256,7 +256,7 @@ impl Registry {
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
     {
         let mut change = change;
-        let synced = self.locked(deadline).await.map_err(ChangeError::Unavailable)?;
+        let synced = self.locked(deadline).await?;
         let (synced, status) = self.united_status(synced, deadline).await?;
         let before = self.project(id);
         let made = change(before.as_deref()).map_err(ChangeError::Refused)?;

@@ -24,7 +24,7 @@ use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
 use crate::api::projects::ProjectId;
 use crate::clock::{Deadline, Micros, Timestamp};
-use crate::store::{Fate, StoreError};
+use crate::store::{Fate, Health, StoreError};
 
 /// Message on the topic of the catalogue: modes were set, which lie beside it.
 pub(crate) const MODES_SET: &[u8] = b"modes";
@@ -124,7 +124,7 @@ pub enum SyncError {
     /// The catalogue of the store conflicts with that of an instance.
     #[error("the catalogue of the store conflicts with that of an instance")]
     Conflict,
-    /// Other changes are made on this instance, or others write faster than this one reads.
+    /// Other changes, or a restore, are made on this instance, or others write faster than this one reads.
     #[error("too many changes are being made")]
     Busy,
 }
@@ -173,13 +173,14 @@ impl Registry {
         }
     }
 
-    /// Puts in force what has changed in the store.
+    /// Puts in force what has changed in the store, without waiting in the queues of changes.
     ///
     /// # Errors
     ///
     /// [`SyncError`]: what was in force stays so.
     pub async fn sync(&self, deadline: Deadline) -> Result<(), SyncError> {
-        self.sync_as(ChangeRank::default(), deadline).await
+        let synced = self.locked(deadline).await?;
+        self.sync_locked(synced, deadline).await.map(drop)
     }
 
     /// Puts in force what has changed in the store, when it is the turn of a caller.
@@ -189,8 +190,7 @@ impl Registry {
     /// As [`Registry::sync`].
     pub async fn sync_as(&self, rank: ChangeRank, deadline: Deadline) -> Result<(), SyncError> {
         let _turn = self.0.queues.wait(rank, deadline).await?;
-        let synced = self.locked(deadline).await?;
-        self.sync_locked(synced, deadline).await.map(drop)
+        self.sync(deadline).await
     }
 
     /// Returns `true` for the message of a revision that is in force.
@@ -245,10 +245,15 @@ impl Registry {
     pub(super) async fn locked(
         &self,
         deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, StoreError> {
+    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
         let lock = self.0.synced.clone().lock_owned();
-        // Another call waits for the store.
-        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| StoreError::Unreachable)
+        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| {
+            match *self.0.limiter.store().health().borrow() {
+                // Others wait for it too.
+                Health::Down => StoreError::Unreachable.into(),
+                Health::Unknown | Health::Up => SyncError::Busy,
+            }
+        })
     }
 
     pub(super) async fn sync_locked(
