@@ -117,6 +117,16 @@ pub(super) fn sync(error: SyncError) -> Status {
     written(error.into())
 }
 
+/// Returns the status of a read that others overtake each time, or whose store did not answer.
+pub(super) fn read(error: SyncError) -> Status {
+    let (code, reason) = match &error {
+        SyncError::Store(error) => return unavailable(error),
+        SyncError::Conflict => (Code::FailedPrecondition, "CATALOGUE_CONFLICT"),
+        SyncError::Busy => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
+    };
+    with_reason(code, reason, error.to_string())
+}
+
 /// Returns the status of a change that was not written. The text of a conflict says how it ends.
 pub(super) fn written(error: ChangeError<Status>) -> Status {
     let (code, reason, text) = match error {

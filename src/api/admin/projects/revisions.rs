@@ -42,7 +42,7 @@ impl Projects {
         self.project(id)?;
         let deadline = deadline.or_within(MAX_TIME);
         let history = self.registry.history_until(id, is_last, deadline).await;
-        history.map_err(|error| refusals::sync(SyncError::from(error)))
+        history.map_err(|error| refusals::read(SyncError::from(error)))
     }
 
     /// Answers `GetRevision`. Revision 0 is the newest; without a base it is compared with the one before,
@@ -78,7 +78,7 @@ impl Projects {
             request.get_ref();
         let call = AdminCall::new(request, "Rollback", reason, "")?;
         let id = admitted(caller(request)?, project_id, ADMIN)?;
-        let synced = self.registry.sync(call.deadline.or_within(MAX_TIME)).await;
+        let synced = self.registry.sync_as(call.rank(), call.deadline.or_within(MAX_TIME)).await;
         synced.map_err(refusals::sync)?;
         let number = *number;
         let (state, history) = self.state_and_history(&id, number, call.deadline).await?;
@@ -160,7 +160,7 @@ impl Projects {
             if newest <= state.revision && self.project(id)?.revision == state.revision {
                 return Ok((state, history));
             }
-            self.registry.sync(deadline).await.map_err(refusals::sync)?;
+            self.registry.sync(deadline).await.map_err(refusals::read)?;
         }
     }
 }
