@@ -255,7 +255,7 @@ local function recall_settlement()
   if type(text) ~= 'string' then return false end
   if reservation.use > EXTEND then
     local ok, settled = pcall(function() return { cmsgpack.unpack(text) } end)
-    ok = ok and #settled % 5 == 0
+    ok = ok and #settled > 0 and #settled % 5 == 0
     for i = 1, ok and #settled or 0 do
       ok = ok and (i % 5 == 1 and type(settled[i]) == 'string' or i % 5 ~= 1 and stored(settled[i]))
     end

@@ -106,7 +106,6 @@ pub(crate) struct ScriptForm {
 
 /// Keys and argument of one request.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub(crate) struct ScriptRequest {
     pub(crate) keys: KeyList,
     /// The only argument: concatenated MessagePack values.

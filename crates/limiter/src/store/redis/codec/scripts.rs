@@ -156,16 +156,15 @@ impl Script {
         let mut text = part(PRELUDE, id.kind);
         // Variables of a function around another are captured faster than those of the same function.
         text.push_str("\nreturn (function()\n");
-        match id.algorithm {
-            Some(algorithm) => text.push_str(&part(twin(algorithm), id.kind)),
-            None => {
-                text.push_str("local definitions = {}\n");
-                for algorithm in Algorithm::ALL {
-                    let name = format!("function definitions.{}()", algorithm.lua_name());
-                    text.push_str(&function(&name, &part(twin(*algorithm), id.kind)));
-                }
-                text.push_str(DEFINE_ALGORITHM);
+        if let Some(algorithm) = id.algorithm {
+            text.push_str(&part(twin(algorithm), id.kind));
+        } else {
+            text.push_str("local definitions = {}\n");
+            for algorithm in Algorithm::ALL {
+                let name = format!("function definitions.{}()", algorithm.lua_name());
+                text.push_str(&function(&name, &part(twin(*algorithm), id.kind)));
             }
+            text.push_str(DEFINE_ALGORITHM);
         }
         text.push_str(&part(PLAIN, id.kind));
         let parts: &[(&str, &str)] = match id.kind {
