@@ -118,8 +118,8 @@ pub(super) fn sync(error: SyncError) -> Status {
 }
 
 /// Returns the status of a read that others overtake each time, or whose store did not answer.
-pub(super) fn read(error: SyncError) -> Status {
-    let (code, reason) = match &error {
+pub(super) fn read(error: &SyncError) -> Status {
+    let (code, reason) = match error {
         SyncError::Store(error) => return unavailable(error),
         SyncError::Conflict => (Code::FailedPrecondition, "CATALOGUE_CONFLICT"),
         SyncError::Busy => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),

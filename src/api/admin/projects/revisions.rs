@@ -42,7 +42,7 @@ impl Projects {
         self.project(id)?;
         let deadline = deadline.or_within(MAX_TIME);
         let history = self.registry.history_until(id, is_last, deadline).await;
-        history.map_err(|error| refusals::read(SyncError::from(error)))
+        history.map_err(|error| refusals::read(&SyncError::from(error)))
     }
 
     /// Answers `GetRevision`. Revision 0 is the newest; without a base it is compared with the one before,
@@ -160,7 +160,7 @@ impl Projects {
             if newest <= state.revision && self.project(id)?.revision == state.revision {
                 return Ok((state, history));
             }
-            self.registry.sync(deadline).await.map_err(refusals::read)?;
+            self.registry.sync(deadline).await.map_err(|error| refusals::read(&error))?;
         }
     }
 }
