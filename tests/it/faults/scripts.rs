@@ -41,10 +41,11 @@ fn rules() -> (TempDir, std::path::PathBuf, Vec<String>) {
                 ("sliding-window-log", 3) => ("window: 366d", ""),
                 _ => ("window: 366d", *kind),
             };
-            text += &format!(
-                "  - {{name: {name}, endpoint: /{name}, algorithm: {algorithm}, {kind}limit: 900, {window}}}\n  \
-                   - {{name: all-{name}, endpoint: /all-{at}, algorithm: {algorithm}, {kind}limit: 900, {window}}}\n"
-            );
+            let limit = format!("algorithm: {algorithm}, {kind}limit: 900, {window}");
+            text.extend([
+                format!("  - {{name: {name}, endpoint: /{name}, {limit}}}\n"),
+                format!("  - {{name: all-{name}, endpoint: /all-{at}, {limit}}}\n"),
+            ]);
             endpoints.push(format!("/{name}"));
         }
     }

@@ -195,16 +195,16 @@ struct HeldChange {
 impl HeldChange {
     async fn start(on: &Running) -> Self {
         let (end, ended) = mpsc::channel();
-        let (begin, begun) = oneshot::channel();
-        let (registry, mut begin) = (on.registry.clone(), Some(begin));
+        let (start, started) = oneshot::channel();
+        let (registry, mut start) = (on.registry.clone(), Some(start));
         let change = move |_: Option<&ProjectState>| {
-            begin.take().expect("one try").send(()).expect("a test that waits");
+            start.take().expect("one try").send(()).expect("a test that waits");
             ended.recv().expect("a test that ends it");
             Ok(unchanged())
         };
         let id = project_id("shop");
         let task = tokio::spawn(async move { registry.change(&id, soon(), change).await });
-        begun.await.expect("a change");
+        started.await.expect("a change");
         Self { end, task }
     }
 

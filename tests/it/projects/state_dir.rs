@@ -210,7 +210,9 @@ async fn server_starts_with_its_state_dir() {
     // A memory store does not take them for its own; with a journal elsewhere it starts.
     let addresses = ["server.listen=127.0.0.1:0", "server.http=127.0.0.1:0", &state_dir];
     let mut command = rlaas(&["serve"]);
-    addresses.iter().for_each(|setting| _ = command.args(["--set", setting]));
+    for setting in addresses {
+        command.args(["--set", setting]);
+    }
     let (code, _, log) = finish(command.output().expect("the program"));
     assert!(code == 1 && log.contains("has the projects of a redis"), "{code}: {log}");
     drop(Rlaas::start(&[&state_dir, "store.memory.journal.path=off"]));
