@@ -15,7 +15,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::serve::warn_about_rules;
-use super::xds::Offer;
+use super::xds::{MAX_REASON, Offer, cut};
 use crate::api::admin::ConfiguredHasher;
 use crate::api::auth::{Auth, AuthSettings};
 use crate::api::projects::FileRules;
@@ -158,7 +158,7 @@ impl ConfigReloader {
                 self.metrics.config_last_reload_successful.set(0);
                 self.metrics.envoy.load_errors.inc();
                 error!(
-                    problems,
+                    problems = cut(&problems, MAX_REASON),
                     "configuration reload failed: the old configuration stays in force"
                 );
                 Err(problems)

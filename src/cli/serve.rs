@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
 use super::reload::ConfigReloader;
-use super::xds::{XdsClient, XdsRules, kept_rules};
+use super::xds::{MAX_REASON, XdsClient, XdsRules, cut, kept_rules};
 use rlaas_cli::loopback;
 
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
@@ -203,7 +203,8 @@ fn with_kept_rules(config: Config, sources: Arc<Sources>) -> (Config, Arc<Source
     match Config::load(&with_them) {
         Ok(config) => (config, Arc::new(with_them), true),
         Err(problems) => {
-            error!(%problems, "the last rules of the management server are not used");
+            let problems = cut(&problems.to_string(), MAX_REASON);
+            error!(problems, "the last rules of the management server are not used");
             (config, sources, false)
         }
     }

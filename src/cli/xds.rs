@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::mem;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,12 +40,12 @@ use crate::telemetry::metrics::{EventLabels, Metrics};
 
 /// Longest response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
-/// Longest reason of a refusal, in bytes.
-const MAX_REASON: usize = 4096;
+/// Longest reason of a refusal, and longest problems in the log, in bytes.
+pub(super) const MAX_REASON: usize = 4096;
 /// Longest version that is logged and kept, in bytes.
 const MAX_VERSION: usize = 256;
-/// Time between two refusals, and from the same rules again to their refusal. go-control-plane sends the next
-/// response once it has an answer, so this bounds how long it takes until other rules come.
+/// Shortest time between two refusals, and from a repeated response to its refusal. go-control-plane answers each
+/// refusal with the rules that it has by then, so it is also the longest time that new rules may wait there.
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(500);
 /// First pause before another connection. It doubles up to the longest.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -95,8 +95,9 @@ pub(super) struct XdsClient {
     /// Version that the stream has put into force last; empty: none. Versions of another process may be
     /// other rules.
     version: String,
-    /// Response that was refused last, without version and nonce, and why.
-    refused: Option<(Arc<DiscoveryResponse>, String)>,
+    /// The last response, if it was refused: the hash by which it is known when it comes again, and why.
+    refused: Option<(u64, String)>,
+    hasher: RandomState,
     pause: Duration,
 }
 
@@ -132,6 +133,7 @@ impl XdsRules {
             resources: Arc::default(),
             version: String::new(),
             refused: None,
+            hasher: RandomState::new(),
             pause: MIN_PAUSE,
         });
         Self { client, offers: taken, has_rules, reloads, known }
@@ -185,42 +187,45 @@ impl XdsClient {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The answer to the last response, if it is a refusal: older nonces are stale.
         let mut refusal = None;
+        // The last response, if it was refused and may be valid after a reload.
+        let mut again = None;
         loop {
             let response = tokio::select! {
-                response = responses.message() => response,
+                response = responses.message() => response.map(|response| response.map(Arc::new)),
                 _ = pace.tick(), if refusal.is_some() => {
                     if let Some(refusal) = refusal.take() {
                         requests.send(refusal).await?;
                     }
                     continue;
                 }
+                Ok(()) = self.reloads.changed(), if again.is_some() => {
+                    self.refused = None;
+                    Ok(again.take())
+                }
             };
             // A response that is too long has no nonce, so it can't be answered.
             if response.as_ref().is_err_and(|error| error.code() == Code::OutOfRange) {
                 self.count("refused");
             }
-            let Some(mut response) = response? else { return Ok(()) };
-            let version = mem::take(&mut response.version_info);
-            let nonce = mem::take(&mut response.nonce);
-            let is_reloaded = self.reloads.has_changed().unwrap_or_default();
-            let before = self.refused.as_ref().filter(|(refused, _)| **refused == response);
-            let problems = match before.filter(|_| !is_reloaded) {
-                Some((_, problems)) => {
-                    if refusal.is_none() {
-                        pace.reset();
-                    }
-                    Some(problems.clone())
-                }
-                None => self.take(response, &version).await?,
-            };
-            if problems.is_some() {
+            let Some(response) = response? else { return Ok(()) };
+            let hash = self.hasher.hash_one((&response.type_url, &response.resources));
+            if self.refused.as_ref().is_none_or(|(refused, _)| *refused != hash) {
+                self.take(&response, hash).await?;
+            } else if refusal.is_none() {
+                pace.reset();
+            }
+            (refusal, again) = (None, None);
+            if let Some((_, problems)) = self.refused.clone() {
                 self.count("refused");
-                refusal = Some(self.request(nonce, problems));
+                // No reload makes a foreign or large response valid: that is not kept.
+                again = problems.starts_with(EnvoyResource::ORIGIN).then(|| Arc::clone(&response));
+                refusal = Some(self.request(response.nonce.clone(), Some(problems)));
             } else {
                 self.count("accepted");
-                refusal = None;
-                let request = self.request(nonce, None);
-                requests.send(DiscoveryRequest { version_info: version, ..request }).await?;
+                (refusal, again) = (None, None);
+                let mut request = self.request(response.nonce.clone(), None);
+                request.version_info.clone_from(&response.version_info);
+                requests.send(request).await?;
             }
         }
     }
@@ -229,35 +234,32 @@ impl XdsClient {
         self.metrics.xds_responses.get_or_create(&EventLabels { event }).inc();
     }
 
-    /// Puts rules into force, and keeps them. Returns the problems if they are refused.
+    /// Puts rules into force, and keeps them; or remembers why they are refused.
     ///
     /// # Errors
     ///
     /// The local configuration is not valid. The rules may be valid once it is: the next stream begins with
     /// them.
-    async fn take(
-        &mut self,
-        response: DiscoveryResponse,
-        version: &str,
-    ) -> anyhow::Result<Option<String>> {
-        let (response, version) = (Arc::new(response), cut(version, MAX_VERSION));
+    async fn take(&mut self, response: &Arc<DiscoveryResponse>, hash: u64) -> anyhow::Result<()> {
+        let version = cut(&response.version_info, MAX_VERSION);
         self.reloads.mark_unchanged();
-        if let Some(problems) = self.offer(&response).await? {
+        if let Some(problems) = self.offer(response).await? {
             let problems = cut(&problems, MAX_REASON);
             warn!(
                 version,
                 %problems,
                 "rules of the management server are refused: the last ones stay in force"
             );
-            self.refused = Some((response, problems.clone()));
-            return Ok(Some(problems));
+            self.refused = Some((hash, problems));
+            return Ok(());
         }
         (self.refused, self.pause) = (None, MIN_PAUSE);
         let domains = response.resources.len();
         info!(version, domains, "rules of the management server are in force");
         self.version.clone_from(&version);
         if let Some(path) = self.kept.clone() {
-            let response = DiscoveryResponse { version_info: version, ..(*response).clone() };
+            let mut response = DiscoveryResponse::clone(response);
+            (response.version_info, response.nonce) = (version, String::new());
             let _logged = spawn_blocking(move || {
                 if let Err(error) = keep(&path, &response.encode_to_vec()) {
                     error!(path = %path.display(), %error, "rules of the management server are not kept");
@@ -265,7 +267,7 @@ impl XdsClient {
             })
             .await;
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Offers the resources of a response, and waits until they are in force. Returns their problems.
@@ -345,7 +347,7 @@ impl XdsClient {
 }
 
 /// Returns the beginning of a text, of at most this many bytes.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].to_owned()
 }
 

@@ -283,7 +283,7 @@ impl<'a> Section<'a> {
 
     /// Adds a problem of another file.
     pub(super) fn add_problem(&self, problem: Problem) {
-        self.tree.problems.borrow_mut().push(problem);
+        self.tree.add_problem(problem);
     }
 
     /// Returns `true` if this section has had no problem so far.
@@ -306,7 +306,7 @@ impl<'a> Section<'a> {
                 let suggestion = self.nearest(&key).map(|known| self.join(known));
                 Problem::UnknownKey { origin, key: without_urls(&key), suggestion, line }
             };
-            self.tree.problems.borrow_mut().push(unknown);
+            self.tree.add_problem(unknown);
         }
     }
 

@@ -20,6 +20,9 @@ use super::values::{self, Invalid, Read};
 use super::yaml;
 use crate::rules::spec::Field;
 
+/// Most problems that are made: nobody reads more, and others decide how many there are.
+const MAX_PROBLEMS: usize = 1_000;
+
 /// The merged values of all sources, with the results and problems of reading them.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -181,6 +184,14 @@ impl Tree {
         let found = given.and_then(|value| secrets::shown(path, value));
         let valid = valid.into_owned();
         let invalid = Problem::Invalid { origin, key, valid, line: None, found };
-        self.problems.borrow_mut().push(invalid);
+        self.add_problem(invalid);
+    }
+
+    /// Adds a problem, unless there are many.
+    pub(super) fn add_problem(&self, problem: Problem) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MAX_PROBLEMS {
+            problems.push(problem);
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::rules::spec::Field;
 use crate::rules::{Coupling, Mode, TextPattern};
 
 /// Maximum depth of a tree: more than any request needs, and small enough for recursion.
-pub(super) const MAX_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 /// Maximum number of descriptors in one list.
 const MAX_DESCRIPTORS_PER_LEVEL: usize = 100_000;
 

@@ -5,6 +5,7 @@ mod folder;
 mod limit;
 mod metadata;
 mod resource;
+mod scan;
 mod verbatim;
 mod xds;
 

@@ -1,20 +1,20 @@
 //! Rules as a management server sends them: a resource is a domain with its descriptors.
 //!
 //! Each descriptor of the top is read by itself, as one of a file, and what was made of its bytes is kept: a
-//! response has all rules, of which few have changed. Descriptors are counted before anything is made of them.
+//! response has all rules, of which few have changed. Their size is bounded before anything is made of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use figment::value::{Dict, Value};
-use prost::{Message, decode_length_delimiter};
+use prost::Message;
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use rlaas_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use rlaas_proto::json::POOL;
 use rlaas_proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
-use super::file::{self, DescriptorPath, MAX_LEVELS, TWICE};
-use super::{Domains, Siblings, TreeSettings};
+use super::file::{self, DescriptorPath, TWICE};
+use super::{Domains, Siblings, TreeSettings, scan};
 use crate::api::projects::ProjectId;
 use crate::config::notice::Notice;
 use crate::config::problem::{Problem, Problems};
@@ -22,11 +22,11 @@ use crate::config::section::Section;
 use crate::config::sources;
 use crate::rules::descriptors::Descriptor;
 
-/// The full name of the message of a descriptor.
+/// The full names of the messages of a resource and of a descriptor.
+const RESOURCE: &str = "ratelimit.config.ratelimit.v3.RateLimitConfig";
 const DESCRIPTOR: &str = "ratelimit.config.ratelimit.v3.RateLimitDescriptor";
-/// Numbers of the fields with descriptors, in a resource and in a descriptor.
-const OF_RESOURCE: usize = 3;
-const OF_DESCRIPTOR: usize = 4;
+/// Bytes that a response may have for each descriptor that is allowed, as [`scan::scan`] counts them.
+const BYTES_EACH: usize = 1024;
 
 /// A domain and its rules, as a management server has sent them.
 #[derive(Clone, Debug)]
@@ -65,8 +65,8 @@ impl EnvoyResource {
     ///
     /// # Errors
     ///
-    /// The type is another one, there are more than `most` resources or descriptors, or the bytes are not of the
-    /// type. Descriptors are decoded later, with the configuration.
+    /// The type is another one, there are more than `most` resources or descriptors, they are too large, or the
+    /// bytes are not of the type. Descriptors are decoded later, with the configuration.
     pub fn read_all(
         response: &DiscoveryResponse,
         before: &[Self],
@@ -77,15 +77,23 @@ impl EnvoyResource {
         if !types.all(|type_url| type_url == Self::TYPE_URL) {
             return Err(format!("type_url must be {}", Self::TYPE_URL));
         }
-        let counts = resources.iter().map(|one| count(&one.value, OF_RESOURCE, MAX_LEVELS));
-        let descriptors: usize = counts.sum::<Option<_>>().ok_or_else(|| {
-            format!("a resource can't be read, or has more than {MAX_LEVELS} levels")
-        })?;
-        // A resource without any takes memory, too.
-        let number = descriptors.max(resources.len());
-        if number > most {
-            let text = "descriptors or resources: must be at most";
-            return Err(format!("{number} {text} {most} (envoy.xds.max-descriptors)"));
+        let of = POOL.get_message_by_name(RESOURCE).expect("the name of a message");
+        let (mut descriptors, mut bytes) = (0, 0);
+        for (index, resource) in resources.iter().enumerate() {
+            let scanned = scan::scan(&resource.value, &of, scan::MAX_LEVELS);
+            let (count, size) = scanned.map_err(|why| format!("resources[{index}]: {why}"))?;
+            (descriptors, bytes) = (descriptors + count, bytes + size);
+        }
+        for (number, text, most) in [
+            // A resource without any takes memory, too.
+            (descriptors.max(resources.len()), "descriptors or resources", most),
+            // One descriptor may have all the metadata that is allowed.
+            (bytes, "bytes of keys, values and metadata", BYTES_EACH * most.max(1_000)),
+        ] {
+            if number > most {
+                let setting = "envoy.xds.max-descriptors";
+                return Err(format!("{number} {text}: must be at most {most} ({setting})"));
+            }
         }
         // By all that it depends on what is made of them, but settings.
         let kept = before.iter().flat_map(|of| {
@@ -186,30 +194,6 @@ impl SentDescriptor {
         let descriptors = vec![Value::serialize(json).ok()?].into();
         Some(Dict::from([("descriptors".to_owned(), descriptors)]))
     }
-}
-
-/// Returns the number of descriptors in a message that has them in this field, at all depths. `None` if it is
-/// not a message, or has more levels.
-///
-/// **Source:** <https://protobuf.dev/programming-guides/encoding/>.
-fn count(mut message: &[u8], field: usize, levels_left: usize) -> Option<usize> {
-    let mut count_of_all = 0;
-    while !message.is_empty() {
-        let tag = decode_length_delimiter(&mut message).ok()?;
-        let length = match tag & 7 {
-            0 => decode_length_delimiter(&mut message).map(|_number| 0).ok()?,
-            1 => 8,
-            2 => decode_length_delimiter(&mut message).ok()?,
-            5 => 4,
-            _ => return None,
-        };
-        let (value, rest) = message.split_at_checked(length)?;
-        if tag == (field << 3 | 2) {
-            count_of_all += 1 + count(value, OF_DESCRIPTOR, levels_left.checked_sub(1)?)?;
-        }
-        message = rest;
-    }
-    Some(count_of_all)
 }
 
 #[cfg(test)]

@@ -116,7 +116,49 @@ async fn after_a_reload_of_files_the_refused_bytes_are_read_again() {
     write(&rules, "domain: other\ndescriptors: []\n").expect("a file");
     let is_reloaded = async || server.log().contains("configuration reloaded");
     eventually("the files are reloaded", TIMEOUT, is_reloaded).await;
-    stream.accepts("1", offered()).await;
+    // The server has not sent them again.
+    let taken = stream.request().await;
+    assert_eq!((&*taken.version_info, taken.error_detail), ("1", None));
+    assert_eq!(taken.response_nonce, "nonce-1");
     let answer = check(&mut client(&server).await, "shop: user=bob").await;
     assert!(answer.starts_with("OK [OK 9/YEAR"), "{answer}");
+}
+
+#[tokio::test]
+async fn after_a_reload_refused_rules_get_their_new_problems_and_foreign_types_stay_refused() {
+    let mut management = ManagementServer::start("127.0.0.1:0", None).await;
+    let folder = TempDir::new();
+    let taken = |key: &str| {
+        format!(
+            "domain: shop\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: year, requests_per_unit: 3 }} }}]\n"
+        )
+    };
+    let rules = folder.write("rules.yaml", &taken("user"));
+    let file = folder.write("rlaas.yaml", "envoy: { files: [rules.yaml] }\n");
+    let address = format!("envoy.xds.address=http://{}", management.address);
+    let server = Rlaas::start_from(&file, &[&address]);
+    let (stream, _) = management.stream().await;
+    let clash = "descriptors[0].key: another descriptor";
+    let unit = "descriptors[0].rate_limit.unit";
+    let resources = || vec![limit("shop", 9, Year), invalid(1).remove(0)];
+    let first = reason(stream.offer("1", resources()).await);
+    assert!(first.contains(clash) && first.contains(unit), "{first}");
+    let reloads = async |count: usize| {
+        let is_reloaded = async || server.log().matches("configuration reloaded").count() == count;
+        eventually("the files are reloaded", TIMEOUT, is_reloaded).await;
+    };
+    write(&rules, taken("other")).expect("a file");
+    let again = stream.request().await;
+    assert_eq!((&*again.version_info, &*again.response_nonce), ("", "nonce-1"));
+    let again = reason(again);
+    assert!(again.contains(unit), "{again}");
+    assert_eq!(refused_readings(&server), 2, "{}", server.log());
+
+    // No reload makes another type valid, so the response is not kept.
+    let foreign = || vec![Any { type_url: "type.googleapis.com/a.B".to_owned(), value: vec![] }];
+    let first = reason(stream.offer("2", foreign()).await);
+    write(&rules, taken("third")).expect("a file");
+    reloads(2).await;
+    assert_eq!(reason(stream.offer("3", foreign()).await), first);
+    assert_eq!(server.log().matches("are refused: the last ones stay").count(), 3);
 }
