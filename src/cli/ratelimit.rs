@@ -7,14 +7,15 @@ use std::path::Path;
 /// Returns the arguments without those of envoyproxy/ratelimit, and the names of these.
 ///
 /// Arguments are left out if the program was started as `ratelimit` with `CONFIG_TYPE` set, and the first one is
-/// an option, but not `--help` or `--version`. Options of `serve` stay.
+/// an option that this program does not have. Options of `serve` stay.
 pub(super) fn without_foreign(given: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let text =
         |at| given.get(at).map_or("".into(), |argument: &OsString| argument.to_string_lossy());
     let is_ratelimit = Path::new(&*text(0)).file_name().is_some_and(|name| name == "ratelimit");
-    let is_option = text(1).starts_with("--") && !matches!(&*text(1), "--help" | "--version");
+    let name = text(1).split('=').next().unwrap_or_default().to_owned();
+    let is_own = matches!(&*name, "--config" | "--set" | "--help" | "--version");
     let is_configured = env::var_os("CONFIG_TYPE").is_some_and(|value| !value.is_empty());
-    if !(is_ratelimit && is_option && is_configured) {
+    if !(is_ratelimit && name.starts_with("--") && !is_own && is_configured) {
         return (given, Vec::new());
     }
     let mut given = given.into_iter();

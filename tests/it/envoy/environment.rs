@@ -57,6 +57,13 @@ fn arguments_are_not_ignored_otherwise() {
         let (code, out, _) = run("ratelimit", &[argument], true);
         assert!(code == 0 && !out.is_empty(), "{argument}");
     }
+    // With an option of ours first, nothing is left out.
+    for option in [&["--config", "x"][..], &["--config=x"], &["--set", "a=b"], &["--set=a=b"]] {
+        let (code, _, error) = run("ratelimit", &[option, &["health"]].concat(), true);
+        assert!(code == 64 && error.contains("before a command"), "{option:?} {code}: {error}");
+        let (code, _, error) = run("ratelimit", &[option, &["--foreign"]].concat(), true);
+        assert!(code == 2 && error.contains("--foreign"), "{option:?} {code}: {error}");
+    }
     // An option of ours has to be right.
     let (code, _, error) = run("ratelimit", &["--foreign", "--set", "server.listen=1"], true);
     assert!(code == 64 && error.contains("server.listen"), "{code}: {error}");
