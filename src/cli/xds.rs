@@ -214,7 +214,6 @@ impl XdsClient {
             } else if refusal.is_none() {
                 pace.reset();
             }
-            (refusal, again) = (None, None);
             if let Some((_, problems)) = self.refused.clone() {
                 self.count("refused");
                 // No reload makes a foreign or large response valid: that is not kept.

@@ -257,7 +257,7 @@ async fn problems_of_a_response_are_few_and_cut_in_the_log() {
         let rate_limit = Some(RateLimitPolicy::default());
         RateLimitDescriptor { rate_limit, ..descriptor }
     };
-    let invalid = || several(19_000).into_iter().map(invalid).collect::<Vec<_>>();
+    let invalid = || several(3_000).into_iter().map(invalid).collect::<Vec<_>>();
     for (version, descriptors) in [("1", invalid()), ("2", vec![descriptor("a", invalid())])] {
         let config = RateLimitConfig { name: name.clone(), domain: "shop".into(), descriptors };
         let sent = Any { type_url: TYPE.to_owned(), value: config.encode_to_vec() };
