@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use figment::value::{Dict, Value};
 use prost::Message;
-use prost_reflect::{DynamicMessage, SerializeOptions};
+use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
 use rlaas_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use rlaas_proto::json::POOL;
 use rlaas_proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
@@ -55,6 +55,11 @@ struct MadeDescriptor {
     notices: Vec<Notice>,
 }
 
+/// Returns a message of the protocol.
+fn message(name: &str) -> MessageDescriptor {
+    POOL.get_message_by_name(name).expect("the name of a message")
+}
+
 impl EnvoyResource {
     /// Beginning of the origin of each.
     pub const ORIGIN: &str = "resource ";
@@ -77,7 +82,7 @@ impl EnvoyResource {
         if !types.all(|type_url| type_url == Self::TYPE_URL) {
             return Err(format!("type_url must be {}", Self::TYPE_URL));
         }
-        let of = POOL.get_message_by_name(RESOURCE).expect("the name of a message");
+        let of = message(RESOURCE);
         let (mut descriptors, mut bytes) = (0, 0);
         for (index, resource) in resources.iter().enumerate() {
             let scanned = scan::scan(&resource.value, &of, scan::MAX_LEVELS);
@@ -186,7 +191,7 @@ impl SentDescriptor {
 
     /// Returns the content of a file with this descriptor alone.
     fn dict(&self) -> Option<Dict> {
-        let descriptor = POOL.get_message_by_name(DESCRIPTOR).expect("the name of a message");
+        let descriptor = message(DESCRIPTOR);
         let message = DynamicMessage::decode(descriptor, &*self.message).ok()?;
         // A limit of 0 is one, so what is not set is written, too.
         let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(false);
