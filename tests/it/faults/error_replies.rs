@@ -143,7 +143,9 @@ async fn redis_with_too_few_replicas_fails_calls_and_recovers() {
 
 #[tokio::test]
 async fn unknown_redis_error_is_logged_with_its_text() {
-    let redis = RedisServer::start_with(&["--rename-command", "EVALSHA", ""]);
+    // Calls before the connection of the monitor have the text of the script.
+    let without = [["--rename-command", "EVALSHA", ""], ["--rename-command", "EVAL", ""]];
+    let redis = RedisServer::start_with(without.as_flattened());
     let server = Rlaas::on_redis(&redis, COUNTED);
     let mut client = server.client().await;
     for _ in 0..20 {
