@@ -275,6 +275,8 @@ async fn full_settlements_of_one_project_leave_those_of_others() {
     let small = neighbours.reserve_and_settle("small", "alice", 3).await;
     let mut large = Vec::new();
     for number in 0..300 {
+        // Those that end first are forgotten first.
+        neighbours.clock.set(T0 + Micros::from_micros(number));
         large.push(neighbours.reserve_and_settle("large", &format!("user-{number}"), 7).await);
     }
     let evicted = neighbours.counts.evicted.load(Ordering::Relaxed);
@@ -322,6 +324,7 @@ async fn a_snapshot_has_settlements_by_project_and_what_was_evicted() {
     let none = first.reserve_and_settle("", "alice", 5).await;
     let mut large = Vec::new();
     for number in 0..300 {
+        first.clock.set(T0 + Micros::from_micros(number));
         large.push(first.reserve_and_settle("large", &format!("user-{number}"), 7).await);
     }
     let mut known = Vec::new();
