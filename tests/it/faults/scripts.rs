@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use deadpool_redis::redis::{Value, from_redis_value_ref};
+use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CommitRequest, ReserveRequest};
 use rlaas_testkit::process::{Client, Rlaas, check, connect, request};
@@ -22,18 +23,10 @@ const OTHERS: u64 = 3;
 /// Returns rules of each algorithm as it is, overridable, with `on-change`, and reservable where it can be; one
 /// by calendar years. Each stands alone, and beside those of its kind.
 fn rules() -> (TempDir, std::path::PathBuf, Vec<String>) {
-    let algorithms = [
-        "fixed-window",
-        "sliding-window-log",
-        "sliding-window-counter",
-        "token-bucket",
-        "leaky-bucket",
-        "gcra",
-    ];
     let kinds = ["", "overridable: true, ", "on-change: scale, ", "reservable: true, "];
     let mut text = "rules:\n".to_owned();
     let mut endpoints = Vec::new();
-    for algorithm in algorithms {
+    for algorithm in Algorithm::RATES.iter().map(|algorithm| algorithm.name()) {
         for (at, kind) in kinds.iter().enumerate() {
             let name = format!("{algorithm}-{at}");
             let (window, kind) = match (algorithm, at) {
