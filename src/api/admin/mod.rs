@@ -74,7 +74,7 @@ use rlaas_limiter::KeyChange;
 
 /// Longest time that an operation may take before it changes something, whatever deadline its caller has:
 /// the store may hang. So each is answered within 2 s.
-const MAX_TIME: Duration = Duration::from_millis(1_900);
+const MAX_TIME: Duration = Duration::from_millis(1_600);
 /// Longest time of a change that has begun, which has time of its own.
 const MAX_CHANGE_TIME: Duration = Duration::from_secs(10);
 /// Topic of the fleet by which instances are told to forget cached denials.

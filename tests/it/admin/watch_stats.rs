@@ -120,7 +120,8 @@ fn counts(point: &proto::WatchStatsResponse) -> Vec<(&str, u32, u64, u64, u64)> 
 async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     let mut redis = RedisServer::start();
     let url = format!("store.redis.url={}", redis.url());
-    let settings = ["store.backend=redis", &url, "server.workers=1", "rate-limiter.fail-open=true"];
+    let mut settings = vec!["store.backend=redis", &url, "store.redis.timeout=1s"];
+    settings.extend(["server.workers=1", "rate-limiter.fail-open=true"]);
     let mut timed = TimedServers::start(2, &settings);
     pay(&timed.servers[0], "alice", 3).await;
     pay(&timed.servers[1], "bob", 1).await;

@@ -238,9 +238,9 @@ async fn deadline_bounds_the_wait_for_a_hung_or_unreachable_redis() {
     let server = Rlaas::on_redis(&redis, &[COUNTED, &["store.redis.timeout=60s"]].concat());
     wait_for_store(&server).await;
     let mut client = server.client().await;
-    let mut stream = DeadlineStream::start(&mut client, "1S").await;
+    let mut stream = DeadlineStream::start(&mut client, "3S").await;
     signal(redis.pid(), "STOP");
-    let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
+    let answer = tokio::time::timeout(SOON * 2, stream.check(request("alice"))).await;
     assert!(answer.expect("an answer within the caller's deadline").is_err());
     signal(redis.pid(), "CONT");
 
@@ -250,8 +250,8 @@ async fn deadline_bounds_the_wait_for_a_hung_or_unreachable_redis() {
     let url = format!("store.redis.url=redis://127.0.0.1:{port}");
     let server = Rlaas::start(&["store.backend=redis", &url, "store.redis.timeout=60s"]);
     let mut client = server.client().await;
-    let mut stream = DeadlineStream::start(&mut client, "1S").await;
-    let answer = tokio::time::timeout(SOON, stream.check(request("alice"))).await;
+    let mut stream = DeadlineStream::start(&mut client, "3S").await;
+    let answer = tokio::time::timeout(SOON * 2, stream.check(request("alice"))).await;
     let (code, message) =
         answer.expect("an answer within the caller's deadline").expect_err("no redis");
     assert_eq!((code, &*message), (Code::Unavailable, "store unavailable"));

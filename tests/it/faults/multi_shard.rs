@@ -179,7 +179,8 @@ async fn cancelled_request_is_refunded_across_shards() {
 async fn store_failure_policy_applies_only_to_rules_of_the_failed_shard() {
     let mut cluster = RedisCluster::start_with(3, 0, PARTIAL).await;
     let dir = TempDir::new();
-    let server = serve(&cluster, &dir, &rules(3, 100, "allow"), &[]);
+    let settings = ["store.redis.timeout=1s"];
+    let server = serve(&cluster, &dir, &rules(3, 100, "allow"), &settings);
     let (user, tenant, tenant_master) = ids_on_different_masters(&cluster);
     cluster.kill(tenant_master);
     for endpoint in ENDPOINTS {
