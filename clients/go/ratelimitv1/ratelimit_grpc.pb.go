@@ -71,7 +71,7 @@ type RateLimitServiceClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller
-	// needs the role `admin`.
+	// needs the role `operate` or `admin`.
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 }
 
@@ -160,7 +160,7 @@ type RateLimitServiceServer interface {
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Returns the rules in force, the kind of store and the version of the server.
 	// Never returns a secret. Where the server requires credentials, the caller
-	// needs the role `admin`.
+	// needs the role `operate` or `admin`.
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	mustEmbedUnimplementedRateLimitServiceServer()
 }

@@ -90,6 +90,10 @@ pub(in crate::api) fn store(error: &StoreError) -> Status {
             let text = "nothing was changed: the journal can't be written (store.memory.journal)";
             with_reason(Code::Unavailable, "JOURNAL_UNAVAILABLE", text.to_owned())
         }
+        StoreError::Overloaded => {
+            let text = "overloaded: nothing was changed (store.redis.max-in-flight)";
+            with_reason(Code::ResourceExhausted, "OVERLOADED", text.to_owned())
+        }
         error => {
             let text = format!("store unavailable{}", permission(error));
             with_reason(store_code(error), "STORE_UNAVAILABLE", text)
