@@ -52,6 +52,7 @@ fn response() -> CheckResponse {
         source: 1,
         reason: 1,
         decisions: vec![RuleDecision {
+            window: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
             rule: "default".to_owned(),
             algorithm: 1,
             allowed: true,

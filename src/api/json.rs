@@ -28,6 +28,8 @@ struct DecisionView<'a> {
     #[serde(flatten)]
     common: CommonFields<'a>,
     shadow: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<JsonString<Seconds>>,
 }
 
 /// The members that responses and decisions share.
@@ -105,6 +107,7 @@ impl<'a> From<&'a RuleDecision> for DecisionView<'a> {
                 near_limit: decision.near_limit,
             },
             shadow: decision.shadow,
+            window: decision.window.map(Seconds).map(JsonString),
         }
     }
 }

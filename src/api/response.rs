@@ -141,6 +141,7 @@ pub(crate) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
         shadow: decided.mode.is_shadow(),
         near_limit: decided.is_near_limit,
         reset_at: decided.reset_at().map(timestamp),
+        window: decided.window().map(duration),
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use axum::http::{HeaderMap, StatusCode};
-use rlaas_proto::ERROR_DOMAIN;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
+use rlaas_proto::{ERROR_DOMAIN, NOT_READY, OVERLOADED, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -60,7 +60,7 @@ impl From<AuthError> for Status {
         match error {
             AuthError::Token(TokenError::KeysUnavailable)
             | AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable)) => {
-                Status::unavailable(error.to_string())
+                not_ready(error.to_string())
             }
             AuthError::Unauthenticated | AuthError::ApiKey(_) | AuthError::Token(_) => {
                 Status::unauthenticated(error.to_string())
@@ -91,9 +91,13 @@ pub fn refused_admin(error: AuthError) -> Status {
 /// Returns the status of a check without a verdict.
 pub(crate) fn grpc(error: &CheckError) -> Status {
     let code = match error {
-        CheckError::StoreUnavailable(_) => Code::Unavailable,
+        CheckError::StoreUnavailable(_) => {
+            return with_reason(Code::Unavailable, STORE_UNAVAILABLE, text(error));
+        }
         CheckError::Descriptor(error) => return invalid(error),
-        CheckError::Overloaded => Code::ResourceExhausted,
+        CheckError::Overloaded => {
+            return with_reason(Code::ResourceExhausted, OVERLOADED, text(error));
+        }
         CheckError::Expired => Code::DeadlineExceeded,
         CheckError::NoRule => return no_rule(text(error)),
         // Deleted since its API key was looked up.
@@ -131,6 +135,11 @@ pub(super) fn violation(code: Code, reason: &str, field: &str, message: String) 
 pub(super) fn with_reason(code: Code, reason: &str, message: String) -> Status {
     let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
     Status::with_error_details(code, message, details)
+}
+
+/// Returns the status of a call whose keys, project or rules are not known yet.
+pub(super) fn not_ready(message: impl Into<String>) -> Status {
+    with_reason(Code::Unavailable, NOT_READY, message.into())
 }
 
 /// Returns `true` for the status of a call that is refused because there are as many projects, keys
@@ -210,11 +219,30 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::algorithm::LimitError;
     use crate::api::config::InvalidPage;
     use crate::rules::InvalidRequest;
     use crate::rules::descriptors::InvalidDescriptor;
     use crate::telemetry::labels::REQUEST_FIELDS;
+
+    #[test]
+    fn calls_without_a_decision_have_a_reason() {
+        let store = CheckError::StoreUnavailable(crate::store::StoreError::Lost);
+        let key = AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable));
+        for (status, code, reason) in [
+            (grpc(&store), Code::Unavailable, STORE_UNAVAILABLE),
+            (grpc(&CheckError::Overloaded), Code::ResourceExhausted, OVERLOADED),
+            (key.into(), Code::Unavailable, NOT_READY),
+            (AuthError::Token(TokenError::KeysUnavailable).into(), Code::Unavailable, NOT_READY),
+        ] {
+            let info = status.get_details_error_info().expect("an ErrorInfo");
+            assert_eq!((status.code(), &*info.reason), (code, reason));
+            assert_eq!(info.domain, ERROR_DOMAIN);
+        }
+        let closing = Status::from(Interruption::ConnectionClosing);
+        assert!(closing.details().is_empty(), "nobody has answered");
+    }
 
     #[test]
     fn metrics_have_every_field() {

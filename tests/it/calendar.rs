@@ -386,6 +386,7 @@ async fn assert_calendar(server: &Rlaas) {
     let length = policy.split("w=").nth(1).expect("a window").parse::<i64>().expect("seconds");
     // 28 to 31 days, of which one may have an hour more or less.
     assert!((27 * 86_400..32 * 86_400).contains(&length), "{policy}");
+    assert_eq!(checked.json()["decisions"][0]["window"], format!("{length}s"));
     // A rule of another kind says nothing of an end.
     let other = client.check(request("bob")).await.expect("a decision").into_inner();
     assert_eq!(other.reset_at, None);

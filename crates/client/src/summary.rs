@@ -1,5 +1,4 @@
-//! The summary of a verdict by the service. Its responses do not have the length of the window and
-//! the burst.
+//! The summary of a verdict by the service. Its responses do not have the burst.
 
 use rlaas_core::clock::Micros;
 use rlaas_core::summary::{RuleSummary, Summary};
@@ -74,7 +73,7 @@ fn rule_summary(decision: &RuleDecision, is_relevant: bool) -> Option<RuleSummar
     (reason != Reason::Unlimited).then(|| RuleSummary {
         name: &decision.rule,
         quota: u64::try_from(decision.limit).unwrap_or_default(),
-        window: None,
+        window: decision.window.as_ref().map(micros),
         burst: None,
         has_slots: decision.algorithm() == Algorithm::Concurrency,
         remaining: is_counted.then(|| u64::try_from(decision.remaining).unwrap_or_default()),

@@ -99,13 +99,9 @@ impl Summary for Verdict {
 
 impl<'a> RuleSummary<'a> {
     fn new(decided: &'a RuleDecision, is_relevant: bool) -> Option<Self> {
-        let (quota, window, burst) = match &decided.grant {
-            Grant::Limited(limit) => {
-                let window = (!decided.algorithm.has_slots())
-                    .then(|| limit.windows().length_at(decided.decision.at));
-                (limit.units(), window, burst(decided.algorithm, limit))
-            }
-            Grant::Banned => (0, None, None),
+        let (quota, burst) = match &decided.grant {
+            Grant::Limited(limit) => (limit.units(), burst(decided.algorithm, limit)),
+            Grant::Banned => (0, None),
             Grant::Unlimited => return None,
         };
         let reset = match decided.decision.outcome {
@@ -115,7 +111,7 @@ impl<'a> RuleSummary<'a> {
         Some(Self {
             name: &decided.rule,
             quota,
-            window,
+            window: decided.window(),
             burst,
             has_slots: decided.algorithm.has_slots(),
             remaining: (decided.source != Source::FailOpen)

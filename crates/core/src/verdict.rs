@@ -218,6 +218,13 @@ impl RuleDecision {
         Some(calendar.window_at(at).end)
     }
 
+    /// Returns the length of the window, of a calendar that of the window in which the decision was made;
+    /// `None` for slots, and without a limit.
+    pub fn window(&self) -> Option<Micros> {
+        let limit = self.grant.limit().filter(|_| !self.algorithm.has_slots())?;
+        Some(limit.windows().length_at(self.decision.at))
+    }
+
     /// Creates the decision of a rule from the result of its hit.
     #[inline]
     pub fn new(rule: RuleInfo<'_>, hit: &Hit, result: &HitResult) -> Self {

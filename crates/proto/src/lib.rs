@@ -50,6 +50,13 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 /// The domain of `google.rpc.ErrorInfo` in errors of the service.
 pub const ERROR_DOMAIN: &str = "rlaas";
 
+/// Reason of a decision that failed with the store, by the policy of a rule that matches.
+pub const STORE_UNAVAILABLE: &str = "STORE_UNAVAILABLE";
+/// Reason of a decision that an overloaded server refused.
+pub const OVERLOADED: &str = "OVERLOADED";
+/// Reason of a call whose keys, project or rules the server does not know yet.
+pub const NOT_READY: &str = "NOT_READY";
+
 /// Returns `true` for the refusal of a change beside which as many are made as may be. Nothing was changed,
 /// and the change may soon be made. Tools for people repeat it for [`CHANGE_REPEAT_TIME`], each
 /// time after [`CHANGE_PAUSE`].

@@ -175,7 +175,7 @@ impl Service {
         if self.rules_known.as_ref().is_none_or(|known| *known.borrow()) {
             return Ok(());
         }
-        Err(Status::unavailable("the management server has sent no rules yet (envoy.xds)"))
+        Err(status::not_ready("the management server has sent no rules yet (envoy.xds)"))
     }
 
     /// Checks the fields of a request against their bounds, and finds its project.
@@ -196,7 +196,7 @@ impl Service {
             return if self.api_keys.are_projects_known() {
                 Status::not_found("no such project: see envoy.projects and envoy.project-entry")
             } else {
-                Status::unavailable("the projects in force are not known")
+                status::not_ready("the projects in force are not known")
             };
         }
         status::grpc(error)

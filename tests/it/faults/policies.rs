@@ -1,11 +1,18 @@
 //! Store failure policies: `error`, `allow`, `deny` and `local`, alone and combined.
 
+use prost::Message;
 use rlaas::algorithm::Algorithm;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
-use tonic::Code;
+use rlaas_proto::ratelimit::v1::reservation_service_client::ReservationServiceClient;
+use rlaas_proto::ratelimit::v1::{
+    CheckBatchRequest, CheckRequest, CheckResponse, CheckResult, ReportRequest, ReserveRequest,
+    check_result,
+};
+use tokio_stream::StreamExt;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
 
 use super::load::{Client, RECOVERY, SOON, assert_sound, breaker, wait_for_store};
-use rlaas_testkit::process::{Rlaas, check, request};
+use rlaas_testkit::process::{Rlaas, check, connect, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};
 
@@ -62,6 +69,19 @@ fn start(rules: &str, url: &str) -> (TempDir, Rlaas) {
     (dir, server)
 }
 
+/// Returns the domain and the reason of a status.
+fn reason(status: &Status) -> String {
+    let info = status.get_details_error_info();
+    info.map(|info| format!("{} {}", info.domain, info.reason)).unwrap_or_default()
+}
+
+/// Returns the reason of a failed item of a batch or stream.
+fn reason_of_item(result: &CheckResult) -> String {
+    let Some(check_result::Result::Error(error)) = &result.result else { panic!("{result:?}") };
+    let code = Code::from_i32(error.code);
+    reason(&Status::with_details(code, &*error.message, error.encode_to_vec().into()))
+}
+
 fn nowhere() -> String {
     format!("redis://127.0.0.1:{}", free_port())
 }
@@ -82,6 +102,7 @@ async fn store_failure_policies_set_outcome_source_and_metrics() {
             assert!(wait.seconds > 0 || wait.nanos > 0, "{wait:?}");
             let error = client.check(request("/error")).await.expect_err("no decision");
             assert_eq!((error.code(), error.message()), (Code::Unavailable, "store unavailable"));
+            assert_eq!(reason(&error), "rlaas STORE_UNAVAILABLE");
             let shadow = client.check(request("/shadow")).await.expect("an answer").into_inner();
             assert_eq!(summary(&shadow), (true, "FAIL_OPEN", "STORE_UNAVAILABLE"));
         }
@@ -108,6 +129,26 @@ async fn store_failure_policies_set_outcome_source_and_metrics() {
     }
     assert_eq!(of_kinds, server.metric_sum("rlaas_degraded_total", &[]).await);
     assert_sound(&server);
+}
+
+#[tokio::test]
+async fn failures_have_their_reason_in_every_call() {
+    let (_dir, server) = start(RULES, &nowhere());
+    let (mut client, expected) = (server.client().await, "rlaas STORE_UNAVAILABLE");
+    let request = || request_for("/error", "alice");
+    let batch = CheckBatchRequest { requests: vec![request(); 2], ..Default::default() };
+    let batch = client.check_batch(batch).await.expect("items").into_inner().results;
+    let stream = client.check_stream(tokio_stream::iter([request()])).await.expect("a stream");
+    let item = stream.into_inner().next().await.expect("an item").expect("no error");
+    let items: Vec<_> = batch.iter().chain([&item]).map(reason_of_item).collect();
+    assert_eq!(items, [expected; 3]);
+    let report = ReportRequest { request: Some(request()) };
+    let reported = client.report(report).await.expect_err("no store");
+    assert_eq!(reason(&reported), expected);
+    let mut reservations = ReservationServiceClient::new(connect(server.grpc()).await);
+    let reserve = ReserveRequest { request: Some(request()), ..Default::default() };
+    let reserved = reservations.reserve(reserve).await.expect_err("no store");
+    assert_eq!(reason(&reserved), expected);
 }
 
 #[tokio::test]
