@@ -4,27 +4,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rlaas_core::clock::Deadline;
+use rlaas_core::clock::{Deadline, Micros};
 use rlaas_core::decide::OnNoAnswer;
-use rlaas_core::refusal_cache::RefusalCache;
+use rlaas_core::refusal_cache::{RefusalCache, RequestKey};
 use rlaas_core::rules::Request;
-use rlaas_proto::ERROR_DOMAIN;
+use rlaas_core::summary::Summary;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::{ERROR_DOMAIN, NOT_READY, OVERLOADED, STORE_UNAVAILABLE};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
-use self::retry::Retries;
+use self::queue::{MAX_IN_FLIGHT, Outcome, Queue, Turn};
+use self::retry::{Retries, is_retryable};
 use crate::channel::ApiChannel;
-use crate::verdict::Verdict;
+use crate::verdict::{AnsweredBy, NO_ANSWER, Verdict};
 
 pub use self::builder::{ClientBuilder, ConnectError};
 pub use self::reservations::Reservation;
 
 mod builder;
+mod queue;
 mod reservations;
 mod retry;
 
@@ -39,6 +43,9 @@ pub struct Client {
 struct Shared {
     timeout: Duration,
     on_no_answer: Option<OnNoAnswer>,
+    on_overload: OnNoAnswer,
+    queue: Arc<Queue>,
+    reserves: Semaphore,
     refusals: RefusalCache<Verdict>,
     retries: Retries,
     unanswered: AtomicU64,
@@ -47,7 +54,7 @@ struct Shared {
 /// The reason why there is no verdict.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// The server did not answer or could not decide, and there is no [`OnNoAnswer`] policy.
+    /// The server did not answer, and there is no [`OnNoAnswer`] policy.
     #[error("no answer: {0}")]
     NoAnswer(#[source] Box<Status>),
     /// The server rejected the request: it is not valid, or the caller lacks permission.
@@ -83,6 +90,9 @@ impl Client {
         let shared = Shared {
             timeout: settings.timeout,
             on_no_answer: settings.on_no_answer,
+            on_overload: settings.on_overload,
+            queue: Arc::new(Queue::new(settings.timeout)),
+            reserves: Semaphore::new(MAX_IN_FLIGHT),
             refusals: RefusalCache::new(settings.max_age, settings.clock.clone()),
             retries: Retries::new(settings.max_retries),
             unanswered: AtomicU64::new(0),
@@ -100,7 +110,9 @@ impl Client {
         self.check_with_deadline(request, Deadline::NEVER).await
     }
 
-    /// Decides one request before `deadline`, and within the client's timeout.
+    /// Decides one request before `deadline`, and within the client's timeout, which begins when the call is sent. A
+    /// request without a decision is refused: the server says that it is overloaded, not ready or without its store,
+    /// or this program is [overloaded](ClientBuilder::on_overload).
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/server.rs"));
@@ -128,43 +140,64 @@ impl Client {
         request: &Request<'_>,
         deadline: Deadline,
     ) -> Result<Verdict, CheckError> {
-        let Shared { timeout: own, refusals, .. } = &*self.shared;
+        let Shared { queue, refusals, .. } = &*self.shared;
+        let key = RequestKey::new(request);
         // A retry whose units were taken must not be refused by a refusal since.
-        let key = refusals.key(request).filter(|_| request.request_id().is_none());
-        if let Some(refusal) = key.as_ref().and_then(|key| refusals.get(key)) {
+        let is_new = request.request_id().is_none();
+        let is_cached = is_new && refusals.caches(request, &key);
+        if let Some(refusal) = is_cached.then(|| refusals.get(&key)).flatten() {
             return Ok(refusal);
         }
+        let permit = match queue.turn(key.clone(), deadline).await {
+            Turn::Send(permit) => permit,
+            Turn::Refused(refusal) => return Ok(Verdict::clone(&refusal)),
+            Turn::NoAnswer => return self.without_response(Status::unavailable("no answers")),
+            Turn::Overloaded => return Ok(self.overloaded(AnsweredBy::Policy)),
+        };
         let asked_at = refusals.now();
-        let result = self.call(request, deadline.or_within(*own)).await;
-        match result {
-            Ok(response) => {
+        match self.call(request, deadline).await {
+            None => Ok(self.overloaded(AnsweredBy::Policy)),
+            Some(Ok(response)) => {
                 let verdict = Verdict::of_server(response);
-                if let Some(key) = key {
+                if is_cached {
                     refusals.insert(key, asked_at, &verdict);
                 }
+                let is_shared = is_new && !request.takes_nothing() && is_lasting(&verdict);
+                let refusal = is_shared.then(|| Arc::new(verdict.after(Micros::ZERO)));
+                permit.end(refusal.map_or(Outcome::Answered, Outcome::Refused));
                 Ok(verdict)
             }
-            Err(status) => self.without_response(status),
+            Some(Err(status)) => {
+                let is_answer = is_answer(&status);
+                if is_answer || !deadline.has_passed() {
+                    permit.end(if is_answer { Outcome::Answered } else { Outcome::Unanswered });
+                } else if permit.has_waited {
+                    // The time that the caller had was spent in the queue.
+                    return Ok(self.overloaded(AnsweredBy::Policy));
+                }
+                self.without_response(status)
+            }
         }
     }
 
     /// Calls the server, and again as the retries allow. Each attempt has an equal part of the time
-    /// that is left.
+    /// that is left. `None` if this program was late.
     async fn call(
         &self,
         request: &Request<'_>,
-        until: Deadline,
-    ) -> Result<Response<CheckResponse>, Status> {
-        let retries = &self.shared.retries;
+        deadline: Deadline,
+    ) -> Option<Result<Response<CheckResponse>, Status>> {
+        let Shared { retries, timeout, .. } = &*self.shared;
+        let until = deadline.or_within(*timeout);
         let (max, request_id) = (retries.max(), retries.request_id(request));
         for attempt in 0.. {
             let left = until.remaining() / (1 + max - attempt);
             let call = with_timeout(message(request, request_id.clone()), left);
             let mut service = RateLimitServiceClient::new(self.channel.clone());
-            let result = within(left, service.check(call)).await;
+            let result = answer_within(left, service.check(call)).await?;
             let may_retry = retries.record(result.as_ref().err()) && attempt < max;
             if !may_retry || !retries.wait(attempt, until).await {
-                return result;
+                return Some(result);
             }
         }
         unreachable!("the last attempt returns")
@@ -210,15 +243,31 @@ impl Client {
     }
 
     fn without_response(&self, status: Status) -> Result<Verdict, CheckError> {
-        if is_no_rule(&status) {
-            return Ok(Verdict::no_rule());
+        let of_server =
+            |reason| Ok(Verdict::undecided(reason, OnNoAnswer::Deny, AnsweredBy::Server));
+        match reason(&status).as_deref() {
+            Some(OVERLOADED) => return Ok(self.overloaded(AnsweredBy::Server)),
+            Some(STORE_UNAVAILABLE) => return of_server(STORE_UNAVAILABLE),
+            Some(NOT_READY) => return of_server(NOT_READY),
+            Some(reason) if reason == Reason::NoRule.as_str_name() => {
+                return Ok(Verdict::no_rule());
+            }
+            _ => {}
         }
         match (CheckError::from_status(status), self.shared.on_no_answer) {
             (CheckError::NoAnswer(_), Some(policy)) => {
                 self.shared.unanswered.fetch_add(1, Ordering::Relaxed);
-                Ok(Verdict::by_policy(policy))
+                Ok(Verdict::undecided(NO_ANSWER, policy, AnsweredBy::Policy))
             }
             (error, _) => Err(error),
+        }
+    }
+
+    /// Returns the verdict on a request that an overloaded server or program does not decide.
+    fn overloaded(&self, refused_by: AnsweredBy) -> Verdict {
+        match self.shared.on_overload {
+            OnNoAnswer::Deny => Verdict::undecided(OVERLOADED, OnNoAnswer::Deny, refused_by),
+            policy => Verdict::undecided(OVERLOADED, policy, AnsweredBy::Policy),
         }
     }
 }
@@ -238,6 +287,28 @@ async fn within<T>(
     result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")))
 }
 
+/// Waits for the answer to a call that was sent. `None` if there is none and this program was late: its timer ran
+/// more than half of the time behind. An answer that has arrived by then is taken.
+async fn answer_within<T>(
+    left: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Option<Result<T, Status>> {
+    let late = Deadline::within(left.saturating_add(left / 2));
+    let result = within(left, call).await;
+    let is_late = result.as_ref().is_err_and(|status| !is_answer(status)) && late.has_passed();
+    (!is_late).then_some(result)
+}
+
+/// Returns `true` if the server has answered with this status.
+fn is_answer(status: &Status) -> bool {
+    !is_retryable(status.code()) || reason(status).is_some()
+}
+
+/// Returns `true` for a refusal that holds for others: units that are held may be free at any time.
+fn is_lasting(verdict: &Verdict) -> bool {
+    !verdict.is_allowed() && verdict.response().reason() != Reason::Held
+}
+
 /// Returns `true` if the server answered and would answer the same again.
 fn is_rejection(code: Code) -> bool {
     matches!(
@@ -252,11 +323,10 @@ fn is_rejection(code: Code) -> bool {
     )
 }
 
-/// Returns `true` if the call failed because no rule matches, which is a verdict.
-fn is_no_rule(status: &Status) -> bool {
-    status.get_details_error_info().is_some_and(|info| {
-        info.domain == ERROR_DOMAIN && info.reason == Reason::NoRule.as_str_name()
-    })
+/// Returns the reason that the server gives in a status.
+fn reason(status: &Status) -> Option<String> {
+    let info = status.get_details_error_info().filter(|info| info.domain == ERROR_DOMAIN);
+    info.map(|info| info.reason)
 }
 
 fn message(request: &Request<'_>, request_id: String) -> CheckRequest {

@@ -4,25 +4,29 @@ use rlaas_core::algorithm::Cost;
 use rlaas_core::clock::Deadline;
 use rlaas_core::decide::{Decide, NoVerdict, Reserve};
 use rlaas_core::rules::Request;
-use rlaas_core::summary::Summary;
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use thiserror::Error;
 use tonic::Code;
 
 use crate::client::{CheckError, Client, Reservation};
-use crate::verdict::{AnsweredBy, Verdict};
+use crate::verdict::{NO_ANSWER, Verdict};
 
 /// Decides requests by the service. Created by [`remote`].
 #[derive(Clone, Debug)]
 pub struct Remote(Client);
 
-/// The server did not answer. Source of the error if the client has a policy for that.
+/// There is no decision. Source of the error if the client has a verdict for that.
 #[derive(Debug, Error)]
-#[error("the server did not answer")]
-struct Unanswered;
+#[error("{0}")]
+struct Undecided(&'static str);
 
 /// Returns a decider for the `RateLimitLayer` of rlaas-limiter that calls the service. If the
-/// server does not answer, the policy of the layer applies, and not that of the client.
+/// server does not answer, the policy of the layer applies, and not that of the client. If it answers that it has no
+/// decision, or if this program is overloaded, the request is refused with status 503; [`ClientBuilder::on_overload`] may
+/// let it pass. The client has a timeout, from when it sends a call: set none in the layer, which would include the
+/// time in the client's queue.
+///
+/// [`ClientBuilder::on_overload`]: crate::ClientBuilder::on_overload
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -85,11 +89,14 @@ fn no_verdict(error: CheckError) -> NoVerdict {
 
 /// Returns the verdict of a server.
 fn answered(verdict: Verdict) -> Result<Verdict, NoVerdict> {
-    match verdict.response().reason() {
-        _ if verdict.answered_by() == AnsweredBy::Policy => {
-            Err(NoVerdict::NoAnswer(Box::new(Unanswered)))
+    match verdict.no_decision() {
+        Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
+        Some(reason) if !verdict.is_allowed() => {
+            Err(NoVerdict::Undecided(Box::new(Undecided(reason))))
         }
-        Reason::NoRule if !Summary::is_allowed(&verdict) => Err(NoVerdict::NoRule),
+        None if !verdict.is_allowed() && verdict.response().reason() == Reason::NoRule => {
+            Err(NoVerdict::NoRule)
+        }
         _ => Ok(verdict),
     }
 }

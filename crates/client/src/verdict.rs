@@ -9,7 +9,10 @@ use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use tonic::Response;
 
-/// Time after which a request that [`OnNoAnswer::Deny`] refused may be tried again. The same as the
+/// Reason of a verdict without an answer.
+pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
+
+/// Time after which a request that was refused without a decision may be tried again. The same as the
 /// server returns with the source `FAIL_CLOSED`.
 const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 
@@ -40,6 +43,8 @@ const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Verdict {
     response: CheckResponse,
+    /// The reason if there is no decision.
+    undecided: Option<&'static str>,
     answered_by: AnsweredBy,
     warning: Option<String>,
 }
@@ -51,13 +56,13 @@ pub enum AnsweredBy {
     Server,
     /// An earlier refusal of the same request still holds.
     Cache,
-    /// The server did not answer, and [`OnNoAnswer`] decided.
+    /// The server did not answer, or this program is overloaded, and a policy of the client decided.
     Policy,
 }
 
 impl Verdict {
     pub(crate) fn new(response: CheckResponse, answered_by: AnsweredBy) -> Self {
-        Self { response, answered_by, warning: None }
+        Self { response, undecided: None, answered_by, warning: None }
     }
 
     pub(crate) fn of_server(response: Response<CheckResponse>) -> Self {
@@ -77,7 +82,12 @@ impl Verdict {
         Self::new(response, AnsweredBy::Server)
     }
 
-    pub(crate) fn by_policy(policy: OnNoAnswer) -> Self {
+    /// Returns the verdict of a policy on a request without a decision.
+    pub(crate) fn undecided(
+        reason: &'static str,
+        policy: OnNoAnswer,
+        answered_by: AnsweredBy,
+    ) -> Self {
         let allowed = policy == OnNoAnswer::Allow;
         let source = if allowed { Source::FailOpen } else { Source::FailClosed };
         let response = CheckResponse {
@@ -87,7 +97,18 @@ impl Verdict {
             retry_after: (!allowed).then(|| to_message(RETRY_AFTER_NO_ANSWER)),
             ..CheckResponse::default()
         };
-        Self::new(response, AnsweredBy::Policy)
+        Self { undecided: Some(reason), ..Self::new(response, answered_by) }
+    }
+
+    /// Returns why the request may pass or not: the name of the response's reason, or `NO_ANSWER`, `OVERLOADED`,
+    /// `STORE_UNAVAILABLE` or `NOT_READY` if there is no decision.
+    pub fn reason(&self) -> &'static str {
+        self.undecided.unwrap_or_else(|| self.response.reason().as_str_name())
+    }
+
+    /// Returns the reason if there is no decision.
+    pub(crate) fn no_decision(&self) -> Option<&'static str> {
+        self.undecided
     }
 
     /// Returns `true` if the request may pass.

@@ -82,6 +82,10 @@ pub enum NoVerdict {
     /// The request can't be decided, however often it is repeated. It is refused.
     #[error("{0}")]
     Invalid(#[source] Box<dyn Error + Send + Sync>),
+    /// Whoever decides is overloaded, or has lost its store or is not ready and says so. It is refused, whatever
+    /// [`OnNoAnswer`] is, and may be repeated in a second.
+    #[error("no decision: {0}")]
+    Undecided(#[source] Box<dyn Error + Send + Sync>),
     /// There is no answer, or none in time. [`OnNoAnswer`] decides.
     #[error("no answer: {0}")]
     NoAnswer(#[source] Box<dyn Error + Send + Sync>),

@@ -5,7 +5,7 @@
 //! as a whole, without a search for expired entries.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::algorithm::Cost;
@@ -18,9 +18,33 @@ const MAX_KEY: usize = 512;
 /// Most refusals in a generation.
 const MAX_REFUSALS: usize = 8_192;
 
-/// All fields of a request that affect the decision, encoded.
+/// All fields of a request that affect the decision, encoded. Of a request id it has that there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RequestKey(Box<[u8]>);
+pub struct RequestKey(Arc<[u8]>);
+
+impl RequestKey {
+    /// Encodes the fields of a request.
+    pub fn new(request: &Request<'_>) -> Self {
+        let mut key = vec![request.dry_run().into(), request.request_id().is_some().into()];
+        key.extend_from_slice(&request.cost().units().to_le_bytes());
+        let mut attributes: Vec<_> = request.attributes().iter().collect();
+        attributes.sort_unstable();
+        let attributes = attributes.into_iter().flat_map(|(name, value)| [name, value]);
+        for text in [request.user_id(), request.resource()].into_iter().chain(attributes) {
+            key.extend_from_slice(&text.len().to_le_bytes());
+            key.extend_from_slice(text.as_bytes());
+        }
+        let mut costs: Vec<_> = request.costs().iter().collect();
+        costs.sort_unstable();
+        for (rule, units) in costs {
+            // No text before has the first one as its length.
+            let numbers = [u64::MAX, rule.len() as u64, units].map(u64::to_le_bytes);
+            key.extend_from_slice(&numbers.concat());
+            key.extend_from_slice(rule.as_bytes());
+        }
+        Self(key.into())
+    }
+}
 
 /// Refusals by request.
 #[derive(Debug)]
@@ -59,19 +83,17 @@ impl<V: Summary> RefusalCache<V> {
     /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing
     /// must not: they read the current state. Those with costs of single rules are rare.
     pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
+        let key = RequestKey::new(request);
+        self.caches(request, &key).then_some(key)
+    }
+
+    /// Returns `true` if the request with this key has one by [`RefusalCache::key`].
+    pub fn caches(&self, request: &Request<'_>, key: &RequestKey) -> bool {
         let is_look = request.dry_run() || request.cost() == Cost::NONE;
-        if self.max_age == Micros::ZERO || is_look || !request.costs().is_empty() {
-            return None;
-        }
-        let mut attributes: Vec<_> = request.attributes().iter().collect();
-        attributes.sort_unstable();
-        let attributes = attributes.into_iter().flat_map(|(name, value)| [name, value]);
-        let mut key = Vec::from(request.cost().units().to_le_bytes());
-        for text in [request.user_id(), request.resource()].into_iter().chain(attributes) {
-            key.extend_from_slice(&text.len().to_le_bytes());
-            key.extend_from_slice(text.as_bytes());
-        }
-        (key.len() <= MAX_KEY).then(|| RequestKey(key.into()))
+        self.max_age != Micros::ZERO
+            && !is_look
+            && request.costs().is_empty()
+            && key.0.len() <= MAX_KEY
     }
 
     /// Inserts the verdict on a request that was sent at `asked_at`, if it is a refusal by a store

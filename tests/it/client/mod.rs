@@ -1,6 +1,7 @@
 //! `rlaas-client` with servers that run, hang or are not reachable.
 
 mod deadlines;
+mod flood;
 mod load;
 mod no_answer;
 mod remembered_denials;

@@ -41,7 +41,7 @@ async fn no_answer_policy_decides() {
 }
 
 #[tokio::test]
-async fn server_without_its_store_counts_as_no_answer() {
+async fn rule_decides_without_its_store_whatever_the_policy_is() {
     let mut redis = RedisServer::start();
     let server = Rlaas::on_redis(&redis, &[]);
     let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
@@ -49,8 +49,10 @@ async fn server_without_its_store_counts_as_no_answer() {
     let verdict = check(&client, fields("alice")).await.expect("an answer");
     assert_eq!(verdict.answered_by(), AnsweredBy::Server);
     redis.kill();
-    let verdict = check(&client, fields("alice")).await.expect("a policy");
-    assert_eq!((verdict.answered_by(), verdict.is_allowed()), (AnsweredBy::Policy, true));
+    let verdict = check(&client, fields("alice")).await.expect("an answer");
+    assert_eq!((verdict.answered_by(), verdict.is_allowed()), (AnsweredBy::Server, false));
+    assert_eq!(verdict.reason(), "STORE_UNAVAILABLE");
+    assert_eq!(verdict.decision().outcome, Outcome::Denied { retry_after: Micros::from_secs(1) });
 }
 
 #[tokio::test]

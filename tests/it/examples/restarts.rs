@@ -134,7 +134,8 @@ fn rust_checks(client: Client) -> impl FnMut() -> Option<i64> + Send {
     move || {
         let request = Request::user("alice").build().expect("a valid request");
         let verdict = runtime.block_on(client.check(&request)).expect("a verdict");
-        let is_answer = verdict.answered_by() == AnsweredBy::Server;
+        // An instance that has not found its store yet decides nothing.
+        let is_answer = verdict.answered_by() == AnsweredBy::Server && verdict.is_allowed();
         is_answer.then_some(verdict.response().remaining)
     }
 }

@@ -141,7 +141,7 @@ async fn embedded_limiter_limits_a_route() {
 async fn embedded_client_limits_a_route_through_a_server() {
     let server = Rlaas::start(&["rate-limiter.max-requests=3", "rate-limiter.use-algo=gcra"]);
     let embedder = Embedder::start("remote", &[server.grpc()]);
-    embedder.assert_limits_to_three("\"default\";q=3", "default").await;
+    embedder.assert_limits_to_three("\"default\";q=3;w=60", "default").await;
     drop(server);
     let refused = embedder.get("carol").await;
     assert_eq!((refused.status, &*refused.detail()), (503, "rate limiter unavailable"));

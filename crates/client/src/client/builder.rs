@@ -30,7 +30,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// # async fn main() -> Result<(), rlaas_client::ConnectError> {
 /// let client = Client::builder("https://rlaas.internal:50051")
 ///     .token("s3cret")
-///     .timeout(Duration::from_millis(50))
+///     .timeout(Duration::from_millis(100))
 ///     .on_no_answer(OnNoAnswer::Deny)
 ///     .max_age(Duration::from_millis(500))
 ///     .connect_lazy()?;
@@ -44,8 +44,10 @@ pub struct ClientBuilder {
     api_key: Option<String>,
     ca: Option<Certificate>,
     identity: Option<Identity>,
+    connect_timeout: Duration,
     pub(crate) timeout: Duration,
     pub(crate) on_no_answer: Option<OnNoAnswer>,
+    pub(crate) on_overload: OnNoAnswer,
     pub(crate) max_age: Duration,
     pub(crate) max_retries: u32,
     pub(crate) clock: Clock,
@@ -90,8 +92,10 @@ impl ClientBuilder {
             api_key: None,
             ca: None,
             identity: None,
-            timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
+            timeout: Duration::from_millis(250),
             on_no_answer: None,
+            on_overload: OnNoAnswer::Deny,
             max_age: Duration::from_secs(1),
             max_retries: 0,
             clock: Clock::System(SystemClock::new()),
@@ -122,10 +126,29 @@ impl ClientBuilder {
         Self { identity: Some(Identity::from_pem(certificate, key)), ..self }
     }
 
-    /// Sets the timeout of connecting and of each call. By default one second.
+    /// Sets the timeout of connecting, by default one second, and of each call, by default 250 ms. The time of a check
+    /// begins when it is sent: 128 are in flight at a time, the others wait for up to a second.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+        Self { connect_timeout: timeout, timeout, ..self }
+    }
+
+    /// Sets the policy for requests that an overloaded server or program does not decide: the server says so; or it
+    /// answers, but too many calls wait, or one has waited for a second, or this program is late. By default
+    /// they are refused.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use rlaas_client::{Client, OnNoAnswer};
+    ///
+    /// let client = Client::builder("rlaas.internal:50051").on_overload(OnNoAnswer::Allow).connect_lazy()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_overload(self, policy: OnNoAnswer) -> Self {
+        Self { on_overload: policy, ..self }
     }
 
     /// Sets the policy for requests that the server does not answer. By default they are errors.
@@ -212,8 +235,8 @@ impl ClientBuilder {
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let (credentials, endpoint) = (self.credentials()?, self.endpoint()?);
         // The TLS handshake has no timeout of its own.
-        let channel = timeout(self.timeout, endpoint.connect()).await;
-        let channel = channel.map_err(|_elapsed| ConnectError::TimedOut(self.timeout))?;
+        let channel = timeout(self.connect_timeout, endpoint.connect()).await;
+        let channel = channel.map_err(|_elapsed| ConnectError::TimedOut(self.connect_timeout))?;
         let channel = channel.map_err(ConnectError::Unreachable)?;
         Ok(Client::new(ApiChannel::new(channel, credentials), &self))
     }
@@ -242,7 +265,7 @@ impl ClientBuilder {
         } else if self.ca.is_some() || self.identity.is_some() {
             return Err(ConnectError::TlsUnused);
         }
-        let endpoint = endpoint.connect_timeout(self.timeout).timeout(self.timeout);
+        let endpoint = endpoint.connect_timeout(self.connect_timeout).timeout(self.timeout);
         Ok(endpoint.http2_keep_alive_interval(PING_INTERVAL).keep_alive_timeout(PING_TIMEOUT))
     }
 
@@ -279,11 +302,12 @@ impl ClientBuilder {
 impl fmt::Debug for ClientBuilder {
     /// Omits token and keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { timeout, on_no_answer, max_age, max_retries, .. } = self;
+        let Self { timeout, on_no_answer, on_overload, max_age, max_retries, .. } = self;
         f.debug_struct("ClientBuilder")
             .field("url", &self.url())
             .field("timeout", timeout)
             .field("on_no_answer", on_no_answer)
+            .field("on_overload", on_overload)
             .field("max_age", max_age)
             .field("retries", max_retries)
             .finish_non_exhaustive()

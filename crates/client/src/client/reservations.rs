@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 use super::retry::is_retryable;
 use super::{CheckError, Client, message, with_timeout, within};
 use crate::channel::ApiChannel;
-use crate::verdict::Verdict;
+use crate::verdict::{AnsweredBy, Verdict};
 
 /// A reservation that stands. It ends by itself if it is dropped, when its time is over.
 #[derive(Clone, Debug)]
@@ -28,7 +28,8 @@ pub struct Reservation {
 impl Client {
     /// Decides one request, within the client's timeout and before `deadline`. Rules that hold hold its
     /// cost for up to `hold_for`, by default for the shortest time of these rules; the others take it.
-    /// There is no reservation if the request is denied, if no rule holds, or if no store has decided.
+    /// There is no reservation if the request is denied, if no rule holds, or if no store has decided. Of each client
+    /// 128 are in flight at most; another one is refused as by an overloaded server.
     ///
     /// # Errors
     ///
@@ -43,6 +44,9 @@ impl Client {
         let request = message(request, request_id);
         let message =
             ReserveRequest { request: Some(request.clone()), ttl: hold_for.map(duration) };
+        let Ok(_permit) = self.shared.reserves.try_acquire() else {
+            return Ok((self.overloaded(AnsweredBy::Policy), None));
+        };
         let left = deadline.or_within(self.shared.timeout).remaining();
         let mut service = self.reservations();
         let reserved = within(left, service.reserve(with_timeout(message, left))).await;

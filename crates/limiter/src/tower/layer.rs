@@ -1,5 +1,6 @@
 //! The layer, and the service that it wraps around another.
 
+use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -91,14 +92,23 @@ impl<D: Decide> Admission<D> {
             // The policy does not apply to a caller whose own deadline has passed.
             Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
             Err(NoVerdict::NoAnswer(error)) => {
-                if !self.is_failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, policy = ?on_no_answer, "rate limit check failed");
-                }
+                self.log_failure(&*error, *on_no_answer);
                 match on_no_answer {
                     OnNoAnswer::Allow => Ok((Vec::new(), nothing)),
                     OnNoAnswer::Deny => Err(Rejection::no_answer()),
                 }
             }
+            Err(NoVerdict::Undecided(error)) => {
+                self.log_failure(&*error, OnNoAnswer::Deny);
+                Err(Rejection::no_answer())
+            }
+        }
+    }
+
+    /// Logs the first check without a verdict.
+    fn log_failure(&self, error: &(dyn Error + Send + Sync), policy: OnNoAnswer) {
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, ?policy, "rate limit check failed");
         }
     }
 
@@ -139,6 +149,9 @@ impl<D: Decide> Admission<D> {
     }
 }
 
+/// Time after its deadline in which a decider may say itself why it has no verdict.
+const GRACE: Duration = Duration::from_millis(10);
+
 /// Waits for a verdict until the deadline. A verdict that is ready needs no timer and no runtime.
 async fn in_time<V>(
     deciding: impl Future<Output = Result<V, NoVerdict>> + Send,
@@ -150,7 +163,7 @@ async fn in_time<V>(
         Poll::Ready(verdict) => verdict,
         Poll::Pending if deadline.remaining() == Duration::MAX => deciding.await,
         Poll::Pending => {
-            let verdict = tokio::time::timeout(deadline.remaining(), deciding).await;
+            let verdict = tokio::time::timeout(deadline.remaining() + GRACE, deciding).await;
             verdict.unwrap_or_else(|elapsed| Err(NoVerdict::NoAnswer(Box::new(elapsed))))
         }
     }
