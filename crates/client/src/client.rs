@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
-use self::queue::{MAX_IN_FLIGHT, Outcome, Queue, Turn};
+use self::queue::{Admission, MAX_IN_FLIGHT, Outcome, Queue};
 use self::retry::{Retries, is_retryable};
 use crate::channel::ApiChannel;
 use crate::verdict::{AnsweredBy, NO_ANSWER, Verdict};
@@ -148,11 +148,11 @@ impl Client {
         if let Some(refusal) = is_cached.then(|| refusals.get(&key)).flatten() {
             return Ok(refusal);
         }
-        let permit = match queue.turn(key.clone(), deadline).await {
-            Turn::Send(permit) => permit,
-            Turn::Refused(refusal) => return Ok(Verdict::clone(&refusal)),
-            Turn::NoAnswer => return self.without_response(Status::unavailable("no answers")),
-            Turn::Overloaded => return Ok(self.overloaded(AnsweredBy::Policy)),
+        let permit = match queue.enter(key.clone(), deadline).await {
+            Admission::Send(permit) => permit,
+            Admission::Refused(refusal) => return Ok(Verdict::clone(&refusal)),
+            Admission::NoAnswer => return self.without_response(Status::unavailable("no answers")),
+            Admission::Overloaded => return Ok(self.overloaded(AnsweredBy::Policy)),
         };
         let asked_at = refusals.now();
         match self.call(request, deadline).await {

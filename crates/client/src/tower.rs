@@ -21,10 +21,10 @@ pub struct Remote(Client);
 struct Undecided(&'static str);
 
 /// Returns a decider for the `RateLimitLayer` of rlaas-limiter that calls the service. If the
-/// server does not answer, the policy of the layer applies, and not that of the client. If it answers that it has no
-/// decision, or if this program is overloaded, the request is refused with status 503; [`ClientBuilder::on_overload`] may
-/// let it pass. The client has a timeout, from when it sends a call: set none in the layer, which would include the
-/// time in the client's queue.
+/// server does not answer, the policy of the layer applies, and not that of the client. If it answers that it has
+/// no decision, or if this program is overloaded, the request is refused with status 503;
+/// [`ClientBuilder::on_overload`] may let it pass. The client has a timeout, from when it sends a call: set none in
+/// the layer, which would include the time in the client's queue.
 ///
 /// [`ClientBuilder::on_overload`]: crate::ClientBuilder::on_overload
 ///

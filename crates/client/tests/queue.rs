@@ -19,7 +19,7 @@ use rlaas_proto::{ERROR_DOMAIN, OVERLOADED};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{advance, pause};
+use tokio::time::{advance, pause, resume};
 use tonic::transport::server::{Server, TcpIncoming};
 use tonic::{Code, Request as Incoming, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -53,6 +53,12 @@ impl FrozenTime {
         tokio::task::spawn_blocking(move || receiver.recv());
         pause();
         Self(sender)
+    }
+}
+
+impl Drop for FrozenTime {
+    fn drop(&mut self) {
+        resume();
     }
 }
 
@@ -266,7 +272,7 @@ async fn key_has_a_quarter_of_the_queue_and_a_place_for_a_second() {
         let wait = verdicts[0].response().retry_after.map(|wait| wait.seconds);
         assert_eq!(wait, (!allowed).then_some(1));
         // Those in flight are answered late, and those that wait are refused after a second.
-        advance(Duration::from_secs(1)).await;
+        advance(Duration::from_millis(1_010)).await;
         while calls.len() > 128 {
             waited.push(calls.join_next().await.expect("a call").expect("no panic"));
         }

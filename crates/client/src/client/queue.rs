@@ -38,7 +38,7 @@ pub(super) struct Queue {
 
 /// The way on for a call.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum Admission {
     /// It is to be sent.
     Send(Permit),
     /// A call with the same key was refused meanwhile.
@@ -89,7 +89,7 @@ struct State {
     silent_from: Option<Instant>,
 }
 
-type Waiter = oneshot::Sender<Turn>;
+type Waiter = oneshot::Sender<Admission>;
 
 #[derive(Debug)]
 struct RefusedKey {
@@ -104,33 +104,36 @@ impl Queue {
     }
 
     /// Waits until a call may be sent or is decided.
-    pub(super) async fn turn(self: &Arc<Self>, key: RequestKey, deadline: Deadline) -> Turn {
-        let turn = match self.enter(key) {
-            Ok(turn) => return turn,
-            Err(turn) => timeout(MAX_WAIT.min(deadline.remaining()), turn).await,
+    pub(super) async fn enter(self: &Arc<Self>, key: RequestKey, deadline: Deadline) -> Admission {
+        let admission = match self.try_enter(key) {
+            Ok(admission) => return admission,
+            Err(waiting) => timeout(MAX_WAIT.min(deadline.remaining()), waiting).await,
         };
-        turn.map_or(Turn::Overloaded, |turn| turn.unwrap_or(Turn::NoAnswer))
+        admission.map_or(Admission::Overloaded, |one| one.unwrap_or(Admission::NoAnswer))
     }
 
     /// Returns the way on at once, or makes the call wait for it.
-    fn enter(self: &Arc<Self>, key: RequestKey) -> Result<Turn, oneshot::Receiver<Turn>> {
+    fn try_enter(
+        self: &Arc<Self>,
+        key: RequestKey,
+    ) -> Result<Admission, oneshot::Receiver<Admission>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.in_flight < MAX_IN_FLIGHT && !state.is_held_back(&key) {
             let is_only = state.begin(&key);
-            return Ok(Turn::Send(self.permit(key, is_only, false)));
+            return Ok(Admission::Send(self.permit(key, is_only, false)));
         }
         let of_key = state.queues.get(&key).map_or(0, VecDeque::len);
         if state.is_silent {
-            return Ok(Turn::NoAnswer);
+            return Ok(Admission::NoAnswer);
         } else if state.waiting >= MAX_WAITING || of_key >= MAX_WAITING_OF_KEY {
-            return Ok(Turn::Overloaded);
+            return Ok(Admission::Overloaded);
         }
         if of_key == 0 {
             state.turns.push_back(key.clone());
         }
-        let (turn, receiver) = oneshot::channel();
+        let (waiter, receiver) = oneshot::channel();
         state.waiting += 1;
-        state.queues.entry(key).or_default().push_back(turn);
+        state.queues.entry(key).or_default().push_back(waiter);
         Err(receiver)
     }
 
@@ -144,12 +147,12 @@ impl Queue {
         drop(state);
         for waiter in decided {
             let _has_gone = waiter.send(match &outcome {
-                Outcome::Refused(refusal) => Turn::Refused(Arc::clone(refusal)),
-                _ => Turn::NoAnswer,
+                Outcome::Refused(refusal) => Admission::Refused(Arc::clone(refusal)),
+                _ => Admission::NoAnswer,
             });
         }
         for (key, waiter, is_only) in next {
-            let _has_gone = waiter.send(Turn::Send(self.permit(key, is_only, true)));
+            let _has_gone = waiter.send(Admission::Send(self.permit(key, is_only, true)));
         }
     }
 
