@@ -16,11 +16,19 @@ pub(super) struct CheckConfigArgs {
     /// YAML files; later ones override earlier ones
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Also read the environment, as the server does
+    #[arg(long)]
+    environment: bool,
 }
 
-/// Checks the files alone: the environment of this shell is not the server's.
+/// Checks the files alone by default: the environment of a shell is not the server's.
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
-    match Config::load(&Sources { files: args.files, ..Sources::default() }) {
+    let sources = if args.environment {
+        Sources::with_environment(args.files, Vec::new())
+    } else {
+        Sources { files: args.files, ..Sources::default() }
+    };
+    match Config::load(&sources) {
         Ok(config) => {
             warn(&config);
             println!("valid");

@@ -42,3 +42,100 @@ store:
 {{- define "rlaas.settings" -}}
 {{- merge (deepCopy .Values.settings) (include "rlaas.derived" . | fromYaml) | toYaml }}
 {{- end }}
+
+{{/* The rules, as YAML. */}}
+{{- define "rlaas.rules" -}}
+{{- pick .Values "rules" "rate-limiter" | toYaml }}
+{{- end }}
+
+{{/* The files of settings, in their order. */}}
+{{- define "rlaas.files" -}}
+- /etc/rlaas/config/rlaas.yaml
+- /etc/rlaas/rules/rules.yaml
+{{- if .Values.auth.existingSecret }}
+- /etc/rlaas/auth/auth.yaml
+{{- end }}
+{{- end }}
+
+{{- define "rlaas.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What pods of the server and of the check before an upgrade have in common. */}}
+{{- define "rlaas.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "rlaas.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end }}
+
+{{- define "rlaas.env" -}}
+# A restarted container goes on with the counts in memory, or with the projects of Redis
+# while that is away.
+- { name: RLAAS_STATE_DIR, value: /var/lib/rlaas/state }
+{{- if .Values.redis.existingSecret }}
+{{- $redis := (include "rlaas.settings" . | fromYaml).store.redis | default dict }}
+- name: RLAAS_STORE__REDIS__{{ ternary "URL" "URLS" (eq ($redis.mode | default "standalone") "standalone") }}
+  valueFrom:
+    secretKeyRef: { name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.key }} }
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "rlaas.mounts" -}}
+# Whole folders: a file mounted with subPath is never updated.
+- { name: config, mountPath: /etc/rlaas/config, readOnly: true }
+- { name: rules, mountPath: /etc/rlaas/rules, readOnly: true }
+- { name: state, mountPath: /var/lib/rlaas }
+{{- if .Values.tls.existingSecret }}
+- { name: tls, mountPath: /etc/rlaas/tls, readOnly: true }
+{{- end }}
+{{- if .Values.auth.existingSecret }}
+- { name: auth, mountPath: /etc/rlaas/auth, readOnly: true }
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The volumes, with the ConfigMaps .config and .rules. */}}
+{{- define "rlaas.volumes" -}}
+- name: config
+  configMap: { name: {{ .config }} }
+- name: rules
+  configMap: { name: {{ .rules }} }
+- name: state
+  emptyDir: { sizeLimit: 512Mi }
+{{- with .Values.tls.existingSecret }}
+- name: tls
+  secret: { secretName: {{ . }} }
+{{- end }}
+{{- with .Values.auth.existingSecret }}
+- name: auth
+  secret: { secretName: {{ . }} }
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::manifests::{document, secret, text};
 use super::project;
 use super::schemas::{self, VERSIONS, assert_manifests_fit, go_program};
+use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{self, rlaas};
 use rlaas_testkit::tools::{finish, skipped};
 
@@ -101,14 +102,69 @@ fn service_monitor_selects_the_service() {
 
 #[test]
 fn chart_has_the_dashboard_of_the_project() {
+    let read = |file: &str| fs::read_to_string(project(file)).expect("a file of the project");
+    let file = read("config/grafana/rlaas.json");
+    assert!(
+        read("charts/rlaas/dashboard.json") == file,
+        "cp config/grafana/rlaas.json charts/rlaas/dashboard.json"
+    );
     let Some(helm) = helm() else { return };
     let manifests = manifests(&render(helm, &["all"]));
     let data = &manifests[&named("ConfigMap", "rlaas-dashboard")]["data"];
     let parsed = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
-    let file = project("config/grafana/rlaas.json");
-    let file = fs::read_to_string(file).expect("a file of the project");
     let packed = text(&data["rlaas.json"]).expect("a text");
     assert!(parsed(&packed) == parsed(&file), "the dashboards differ");
+}
+
+#[test]
+fn copied_folder_of_the_chart_renders_the_same() {
+    let Some(helm) = helm() else { return };
+    let dir = TempDir::new();
+    let copy = dir.path("rlaas");
+    finish(Command::new("cp").arg("-RP").arg(project("charts/rlaas")).arg(&copy)).expect("a copy");
+    let mut template = command_for(&copy, helm, &["template", "rlaas"], &["all"]);
+    let rendered = finish(&mut template).expect("manifests");
+    assert!(rendered == render(helm, &["all"]), "the manifests differ");
+}
+
+#[test]
+fn upgrade_is_refused_by_the_check_of_the_new_files() {
+    let Some(helm) = helm() else { return };
+    for (setting, code, printed) in [
+        ("rules[0].limit=10", 0, "valid"),
+        ("rules[0].window=soon", 64, "rules.yaml: rules[0].window"),
+        ("settings.telemetry.format=xml", 64, "rlaas.yaml: telemetry.format"),
+        ("extraEnv[0].value=loud!", 64, "RLAAS_TELEMETRY__LOG"),
+    ] {
+        let mut template = command(helm, &["template", "rlaas", "--set", setting], &["all"]);
+        let manifests = manifests(&finish(&mut template).expect("manifests"));
+        let pod = &manifests[&named("Job", "rlaas-check")]["spec"]["template"];
+        assert_eq!(pod["spec"]["volumes"][0]["configMap"]["name"], "rlaas-check");
+        let secret = mounted_secrets();
+        for name in ["rlaas.yaml", "rules.yaml"] {
+            write_settings(&secret, &manifests, "rlaas-check", name);
+        }
+        let container = &pod["spec"]["containers"][0];
+        let arguments = items(&container["args"]).iter().filter_map(text);
+        let arguments: Vec<String> = arguments.map(|one| here(&secret, &one)).collect();
+        let mut check = rlaas(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        set_environment(&mut check, container, &secret);
+        let (exit, out, error) = process::finish(check.output().expect("the program"));
+        assert_eq!(exit, code, "{setting}: {out}{error}");
+        assert!(format!("{out}{error}").contains(printed), "{setting}: {out}{error}");
+    }
+}
+
+#[test]
+fn service_does_not_select_the_check_of_an_upgrade() {
+    let Some(helm) = helm() else { return };
+    let manifests = manifests(&render(helm, &["all"]));
+    let job = &manifests[&named("Job", "rlaas-check")];
+    assert_eq!(job["metadata"]["annotations"]["helm.sh/hook"], "pre-upgrade");
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    let selector = &manifests[&named("Service", "rlaas")]["spec"]["selector"];
+    let selector = selector.as_object().expect("labels");
+    assert!(selector.iter().any(|(name, value)| labels[name] != *value), "{labels}");
 }
 
 #[test]
@@ -140,28 +196,18 @@ fn configurations_are_in_mounted_volumes() {
 #[test]
 fn program_accepts_the_rendered_settings() {
     let Some(helm) = helm() else { return };
-    let secret = secret();
-    secret.write("key", &"0".repeat(64));
-    let here = secret.path("").display().to_string();
+    let secret = mounted_secrets();
     for (values, store) in
         [("memory", "memory"), ("redis", "redis"), ("tls", "memory"), ("all", "redis")]
     {
         let manifests = manifests(&render(helm, &[values]));
         let mut command = rlaas(&["config"]);
         for (map, name) in [("rlaas-config", "rlaas.yaml"), ("rlaas-rules", "rules.yaml")] {
-            let settings =
-                text(&manifests[&named("ConfigMap", map)]["data"][name]).expect("a text");
-            let settings = settings.replace("/etc/rlaas/tls/", &here);
-            let settings = settings.replace("/etc/rlaas/privacy/", &here);
-            command.arg("--config").arg(secret.write(name, &settings));
+            command.arg("--config").arg(write_settings(&secret, &manifests, map, name));
         }
         let deployment = &manifests[&named("Deployment", "rlaas")];
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-        for variable in items(&container["env"]) {
-            let name = text(&variable["name"]).expect("a name");
-            let url = || "redis://127.0.0.1:6379".to_owned();
-            command.env(name, text(&variable["value"]).unwrap_or_else(url));
-        }
+        set_environment(&mut command, container, &secret);
         let (code, out, error) = process::finish(command.output().expect("the program"));
         assert_eq!((code, &*error), (0, ""), "{values}");
         let effective: Value = serde_saphyr::from_str(&out).expect("YAML");
@@ -199,10 +245,45 @@ fn helm() -> Option<&'static Path> {
     }
 }
 
+/// Returns a folder with the files of the Secrets that pods mount.
+fn mounted_secrets() -> TempDir {
+    let secret = secret();
+    secret.write("key", &"0".repeat(64));
+    secret.write("auth.yaml", "auth: {}");
+    secret
+}
+
+/// Returns a text in which the folders of a pod are this one.
+fn here(folder: &TempDir, text: &str) -> String {
+    let here = folder.path("").display().to_string();
+    let folders = ["config", "rules", "auth", "tls", "privacy"];
+    folders.iter().fold(text.to_owned(), |text, one| text.replace(&format!("/etc/rlaas/{one}/"), &here))
+}
+
+/// Writes a file of a ConfigMap, and returns its path.
+fn write_settings(folder: &TempDir, manifests: &Manifests, map: &str, name: &str) -> PathBuf {
+    let settings = text(&manifests[&named("ConfigMap", map)]["data"][name]).expect("a text");
+    folder.write(name, &here(folder, &settings))
+}
+
+/// Sets the variables of a container, those from Secrets to an address.
+fn set_environment(command: &mut Command, container: &Value, folder: &TempDir) {
+    for variable in items(&container["env"]) {
+        let name = text(&variable["name"]).expect("a name");
+        let value = text(&variable["value"]).unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned());
+        let state = folder.path("state").display().to_string();
+        command.env(name, value.replace("/var/lib/rlaas/state", &state));
+    }
+}
+
 /// Returns a command of helm for the chart with these files of values.
 fn command(helm: &Path, arguments: &[&str], values: &[&str]) -> Command {
+    command_for(&project("charts/rlaas"), helm, arguments, values)
+}
+
+fn command_for(chart: &Path, helm: &Path, arguments: &[&str], values: &[&str]) -> Command {
     let mut command = Command::new(helm);
-    command.args(arguments).arg(project("charts/rlaas"));
+    command.args(arguments).arg(chart);
     command.args(["--namespace", "rlaas", "--kube-version", VERSIONS[0]]);
     for name in values {
         let file = project("charts/rlaas/ci").join(format!("{name}-values.yaml"));
@@ -232,9 +313,11 @@ fn items(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns manifests in a form in which those of Helm and of kustomize are equal.
+/// Returns manifests in a form in which those of Helm and of kustomize are equal, without hooks of Helm.
 fn comparable(yaml: &str) -> Manifests {
-    let simplified = manifests(yaml).into_iter().map(|((kind, name), mut manifest)| {
+    let mut manifests = manifests(yaml);
+    manifests.retain(|_, manifest| manifest["metadata"]["annotations"]["helm.sh/hook"].is_null());
+    let simplified = manifests.into_iter().map(|((kind, name), mut manifest)| {
         manifest["metadata"] = json!({});
         if let Some(data) = manifest["data"].as_object_mut() {
             for file in data.values_mut() {
