@@ -2,12 +2,10 @@
 # The image of the service.
 #
 #   scripts/image.sh                          builds it as rlaas:check, starts it, asks it, stops it
-#   scripts/image.sh publish REPOSITORY TAG   builds it for this machine's processor with an SBOM and
-#                                             provenance, and pushes it as REPOSITORY:TAG (docker buildx);
-#                                             writes the digests of its base images to target/image
-#   scripts/image.sh merge REPOSITORY TAG SUFFIX...
-#                                             makes REPOSITORY:TAG of REPOSITORY:TAG-SUFFIX for each suffix,
-#                                             and prints name=REPOSITORY and its digest=sha256:...
+#   scripts/image.sh push DESTINATION ARCHIVE...
+#                                             pushes the OCI archives of scripts/release.sh, one for each
+#                                             processor, as one image, and prints its digest. DESTINATION is of
+#                                             buildah, such as docker://ghcr.io/OWNER/NAME:TAG
 #
 # ENGINE is docker (the default) or podman.
 set -euo pipefail
@@ -29,37 +27,19 @@ check() {
   [ "$($engine exec "$container" rlaas check alice --json | grep -c '"allowed": *true')" = 1 ]
 }
 
-publish() {
-  # The default builder of docker keeps no attestations.
-  docker buildx create --use --driver docker-container >/dev/null
-  # The tags of base images move: the build uses the digests that they have now, and these are kept.
-  local base contexts=()
-  mkdir -p target/image
-  : >"target/image/rlaas-image-$2.bases.txt"
-  # shellcheck disable=SC2013 # no name has a space
-  for base in $(sed -n 's/^FROM \([^ ]*\).*/\1/p' Dockerfile); do
-    local pinned
-    pinned=$base@$(digest "$base")
-    echo "$pinned" >>"target/image/rlaas-image-$2.bases.txt"
-    contexts+=(--build-context "$base=docker-image://$pinned")
-  done
-  docker buildx build --push --sbom=true --provenance=mode=max "${contexts[@]}" --tag "$1:$2" .
-}
-
-digest() {
-  docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$1"
-}
-
-merge() {
-  local repository=$1 tag=$2
-  shift 2
-  docker buildx imagetools create --tag "$repository:$tag" "${@/#/$repository:$tag-}" >&2
-  printf 'name=%s\ndigest=%s\n' "$repository" "$(digest "$repository:$tag")"
+push() { # DESTINATION ARCHIVE...
+  local list archive digest
+  list=rlaas-$$
+  digest=$(mktemp)
+  buildah manifest create "$list" >&2
+  for archive in "${@:2}"; do buildah manifest add "$list" "oci-archive:$archive" >&2; done
+  buildah manifest push --all --rm --digestfile "$digest" "$list" "$1" >&2
+  cat "$digest"
+  rm "$digest"
 }
 
 case ${1:-check} in
   check) check ;;
-  publish) publish "${2:?REPOSITORY}" "${3:?TAG}" ;;
-  merge) merge "${@:2}" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 64 ;;
+  push) push "${2:?DESTINATION}" "${3:?ARCHIVE}" "${@:4}" ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
 esac

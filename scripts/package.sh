@@ -3,13 +3,13 @@
 #
 #   scripts/package.sh [TARGET...]
 #
-#   rlaas-VERSION-TARGET.tar.gz           the program, its man page, licenses, notices, an example of each
-#                                         configuration, the unit of systemd
+#   rlaas-VERSION-TARGET.tar.gz           the program, its man page, completions of shells, licenses, notices, an
+#                                         example of each configuration, the unit of systemd
 #   rlaas-VERSION-TARGET.cdx.json         the SBOM: every crate of the program, as CycloneDX; not with PROFILE=dev
 #   rlaas-VERSION-TARGET.sha256           the checksums of both
 #
 # For Linux the program is static, with musl. zig compiles C and links, for other processors too.
-# PROFILE (default: dist) is the profile of cargo.
+# PROFILE (default: dist) is the profile of cargo. The first target is one whose programs run here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${PROFILE:-dist}
@@ -38,6 +38,12 @@ package() { # TARGET
   cp "$folder/rlaas" docs/man/rlaas.1 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt \
     "$out/$name"
   cp -R config "$out/$name/config"
+  # The same for each target.
+  if [ ! -d "$out/completions" ]; then
+    mkdir "$out/completions"
+    for shell in bash zsh fish; do "$folder/rlaas" completions $shell >"$out/completions/rlaas.$shell"; done
+  fi
+  cp -R "$out/completions" "$out/$name"
   tar -C "$out" -czf "$out/$name.tar.gz" "$name"
   rm -r "${out:?}/$name"
 
@@ -60,4 +66,5 @@ fi
 for target in "$@"; do
   package "$target"
 done
+rm -r "$out/completions"
 ls -l "$out"

@@ -2,10 +2,11 @@
 # A release on trial: makes every artefact below target/release-dry-run, and tries each one from itself in an empty
 # folder. Nothing is published. For Linux on x86-64; the image needs buildah, of Debian.
 #
-#   scripts/release.sh           all of it
+#   scripts/release.sh           all of it; on other systems the archive for this machine alone
 #   scripts/release.sh STEP...   a part: archives image chart crates wheel npm go
 #
-# The steps after archives use the program in its archive. A line that begins with SKIPPED names what was not tried.
+# The steps after archives use the program in its archive. A line that begins with SKIPPED names what was not tried;
+# with NO_SKIP=1 that is a failure.
 #
 #   PROFILE=dev scripts/release.sh archives image chart
 #                                the same of a debug program, for x86-64 alone: the part `release` of tests/run.sh
@@ -18,8 +19,10 @@ version=$(cargo pkgid --locked --package rlaas)
 version=${version##*[#@]}
 amd64=x86_64-unknown-linux-musl
 arm64=aarch64-unknown-linux-musl
-targets=("$amd64")
-[ "${PROFILE:-dist}" = dev ] || targets+=("$arm64")
+host=$(rustc -vV | sed -n 's/^host: //p')
+host=${host/%-linux-gnu/-linux-musl}
+targets=("$host")
+[ "$host ${PROFILE:-dist}" != "$amd64 dist" ] || targets+=("$arm64")
 
 work=$(mktemp -d)
 running=() # the processes to end
@@ -30,7 +33,10 @@ end() {
 }
 trap 'end; rm -rf "$work"' EXIT
 
-skipped() { echo "SKIPPED $*" | tee -a "${SKIPPED_LIST:-/dev/null}"; }
+skipped() {
+  echo "SKIPPED $*" | tee -a "${SKIPPED_LIST:-/dev/null}"
+  [ -z "${NO_SKIP:-}" ] || exit 1
+}
 has() { command -v "$1" >/dev/null; }
 free_port() { python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
@@ -70,7 +76,7 @@ serve() { # COMMAND...
 # --- Archives and what is in them -----------------------------------------------------------------
 
 make_archives() {
-  if ! scripts/tool.sh cargo-zigbuild --version >/dev/null; then
+  if [[ $host = *-musl ]] && ! scripts/tool.sh cargo-zigbuild --version >/dev/null; then
     skipped "the release: there is no cargo-zigbuild, with zig, and PyPI has not given them"
     exit 0
   fi
@@ -80,15 +86,16 @@ make_archives() {
   serve "$work/installed/bin/rlaas"
   "$work/installed/bin/rlaas" check --addr "$grpc" alice
   end
-  if [ ${#targets[@]} = 1 ]; then
-    :
-  elif has qemu-aarch64-static; then
+  [ "$host" = $amd64 ] || return 0
+  completions
+  unit_and_man_page
+  [ ${#targets[@]} = 2 ] || return 0
+  if has qemu-aarch64-static; then
     serve qemu-aarch64-static "$(program $arm64)"
     end
   else
     skipped "the program for arm64: there is no qemu-aarch64-static (qemu-user-static of Debian)"
   fi
-  unit_and_man_page
 }
 
 # install.sh, from a server on this machine: a sound archive, then a damaged one.
@@ -98,7 +105,7 @@ install() {
   mkdir -p "$releases/damaged"
   cp -r "$out/archives" "$releases/v$version"
   cp -r "$out/archives" "$releases/damaged/v$version"
-  echo >>"$releases/damaged/v$version/rlaas-$version-$amd64.tar.gz"
+  echo >>"$releases/damaged/v$version/rlaas-$version-$host.tar.gz"
   python3 -m http.server "$port" --bind 127.0.0.1 --directory "$releases" >"$work/http.log" 2>&1 &
   running+=($!)
   eventually curl -sf "http://127.0.0.1:$port/"
@@ -109,6 +116,14 @@ install() {
   fi
   [ ! -e "$work/not-installed" ]
   end
+}
+
+# bash completes the names of commands.
+completions() {
+  local script
+  script=$(dirname "$(program $amd64)")/completions/rlaas.bash
+  bash -c '. "$1"; COMP_WORDS=(rlaas check-c); COMP_CWORD=1; _rlaas rlaas check-c rlaas; echo "${COMPREPLY[@]}"' \
+    bash "$script" | grep check-config
 }
 
 unit_and_man_page() {
@@ -308,15 +323,19 @@ make_crates() {
   end
 }
 
+# The names of the packages are those of their manifests.
 make_wheel() {
-  local wheel=$out/wheel/rlaas-$version-py3-none-any.whl
+  local name
+  name=$(sed -n 's/^name = "\(.*\)"$/\1/p' clients/python/pyproject.toml)
   copy clients/python
   python3 -m venv "$work/python"
   "$work/python/bin/pip" wheel --quiet --no-deps --wheel-dir "$out/wheel" "$work/copy/clients/python"
-  "$work/python/bin/pip" install --quiet "$wheel"
+  "$work/python/bin/pip" install --quiet "$out"/wheel/*.whl
   serve "$(program $amd64)"
   cd "$work/python"
-  bin/python -c 'import rlaas, sys; print(rlaas.Client(sys.argv[1]).check("python"))' "$grpc" | grep "answered_by='server'"
+  bin/python -c 'import importlib, sys
+print(importlib.import_module(sys.argv[1]).Client(sys.argv[2]).check("python"))' "${name//-/_}" "$grpc" \
+    | grep "answered_by='server'"
   cd "$root"
   end
 }
@@ -328,22 +347,25 @@ make_npm() {
   npm pack --silent --pack-destination "$out/npm"
   mkdir "$work/node"
   cd "$work/node"
-  npm install --silent "$out/npm/rlaas-$version.tgz"
+  npm install --silent "$out"/npm/*.tgz
   serve "$(program $amd64)"
   node --input-type=module -e '
-    import { Client } from "rlaas";
-    console.log(await new Client(process.argv[1]).check({ userId: "node" }));
-    process.exit();' "$grpc" | grep "answeredBy: 'server'"
+    const { Client } = await import(process.argv[1]);
+    console.log(await new Client(process.argv[2]).check({ userId: "node" }));
+    process.exit();' "$(node -p 'require(process.argv[1]).name' "$root/clients/node/package.json")" "$grpc" \
+    | grep "answeredBy: 'server'"
   cd "$root"
   end
 }
 
 # A module has no file: its release is the tag clients/go/vVERSION.
 make_go() {
+  local module
+  module=$(sed -n 's/^module //p' clients/go/go.mod)
   copy clients/go
   mkdir "$work/go"
   cd "$work/go"
-  cat >main.go <<'PROGRAM'
+  cat >main.go <<PROGRAM
 package main
 
 import (
@@ -351,7 +373,7 @@ import (
 	"fmt"
 	"os"
 
-	rlaas "rlaas.example/clients/go"
+	rlaas "$module"
 )
 
 func main() {
@@ -360,7 +382,7 @@ func main() {
 }
 PROGRAM
   go mod init program
-  go mod edit -replace="rlaas.example/clients/go=$work/copy/clients/go"
+  go mod edit -replace="$module=$work/copy/clients/go"
   go mod tidy
   serve "$(program $amd64)"
   go run . "$grpc" | grep 'true server <nil>'
@@ -372,7 +394,7 @@ PROGRAM
 
 steps="archives image chart crates wheel npm go"
 # shellcheck disable=SC2086 # several words
-[ $# -gt 0 ] || set -- $steps
+[ $# -gt 0 ] || if [ "$host" = $amd64 ]; then set -- $steps; else set -- archives; fi
 for step in "$@"; do
   if [[ " $steps " != *" $step "* ]]; then
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
@@ -387,6 +409,6 @@ for step in "$@"; do
 done
 cd "$out"
 find . -type d -empty -delete
-find . -mindepth 2 -type f -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS
-sha256sum --check --quiet SHA256SUMS
-find . -type f -printf '%10s  %P\n' | sort -k 2
+sum() { if has sha256sum; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
+find . -mindepth 2 -type f | sed 's|^\./||' | sort | while read -r file; do sum "$file"; done >SHA256SUMS
+[ ! -s SHA256SUMS ] || sum -c SHA256SUMS
