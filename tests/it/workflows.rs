@@ -33,8 +33,7 @@ fn commands(workflow: &Value, job: &str) -> Vec<String> {
 #[test]
 fn release_attests_its_files_and_the_image() {
     let release = document(RELEASE);
-    for (job, subject) in
-        [("release", "files/*"), ("image", "${{ steps.pushed.outputs.digest }}")]
+    for (job, subject) in [("release", "files/*"), ("image", "${{ steps.pushed.outputs.digest }}")]
     {
         let attested = steps(&release, job, "actions/attest-build-provenance");
         let [step] = &attested[..] else { panic!("{job}: {attested:?}") };

@@ -257,7 +257,9 @@ fn mounted_secrets() -> TempDir {
 fn here(folder: &TempDir, text: &str) -> String {
     let here = folder.path("").display().to_string();
     let folders = ["config", "rules", "auth", "tls", "privacy"];
-    folders.iter().fold(text.to_owned(), |text, one| text.replace(&format!("/etc/rlaas/{one}/"), &here))
+    folders
+        .iter()
+        .fold(text.to_owned(), |text, one| text.replace(&format!("/etc/rlaas/{one}/"), &here))
 }
 
 /// Writes a file of a ConfigMap, and returns its path.
