@@ -34,6 +34,8 @@ push() { # DESTINATION ARCHIVE...
   buildah manifest create "$list" >&2
   for archive in "${@:2}"; do buildah manifest add "$list" "oci-archive:$archive" >&2; done
   buildah manifest push --all --rm --digestfile "$digest" "$list" "$1" >&2
+  # buildah 1.28 exits with 0 where it could not push.
+  [ -s "$digest" ] || { echo "not pushed: $1" >&2; return 1; }
   cat "$digest"
   rm "$digest"
 }
