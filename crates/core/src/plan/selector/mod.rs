@@ -34,7 +34,8 @@ pub struct Selector<'a> {
 /// Whose keys a [`Selector`] names.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectorTarget<'a> {
-    /// The keys that a request meets. Its cost makes no difference.
+    /// The keys that a request meets. Its cost makes no difference. With a rule that a request of a
+    /// user alone does not meet: the key of this rule that consists of the user id.
     Request(&'a Request<'a>),
     /// The keys that consist of these parts, in any order. Without a rule, they are those of every
     /// rule whose `key_by` has exactly these parts. With a rule for descriptors, the parts are the

@@ -39,7 +39,7 @@ impl RuleSet {
         let Selector { target, rule } = *selector;
         let named = rule.map(|name| self.named_rules(name)).transpose()?;
         let mut keys = match (target, &named) {
-            (SelectorTarget::Request(request), _) => self.keys_of_request(request),
+            (SelectorTarget::Request(request), named) => self.keys_met(request, named.as_ref()),
             (SelectorTarget::Parts(parts), named) => self.keys_of_parts(parts, named.as_ref())?,
             (SelectorTarget::Id(_), None) => return Err(SelectError::RuleRequired),
             (SelectorTarget::Id(id), Some(named)) => self.keys_of_id(id, named)?,
@@ -64,6 +64,20 @@ impl RuleSet {
     /// [`SelectError`] of the parts.
     pub fn select_all(&self, parts: &[KeyPart]) -> Result<Vec<SelectedKey>, SelectError> {
         self.keys_of_parts(parts, None)
+    }
+
+    /// Returns the keys of a user: those that consist of the user id, and those that a request of the
+    /// user without anything else meets; however many.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectError::Value`] if no request has this user id.
+    pub fn select_user(&self, user_id: &str) -> Result<Vec<SelectedKey>, SelectError> {
+        let mut keys = self.keys_of_parts(&[user_part(user_id)], None)?;
+        let request = Request::user(user_id).build().map_err(SelectError::Value)?;
+        let met = self.keys_of_request(&request).into_iter();
+        keys.extend(met.filter(|key| !key.parts.iter().map(|part| &*part.name).eq(["user_id"])));
+        Ok(keys)
     }
 
     /// Returns the name of the rule in force that a key belongs to, and the parts of the key. The
@@ -92,6 +106,18 @@ impl RuleSet {
     /// Returns `true` if a rule has this name.
     pub fn has_rule(&self, name: &str) -> bool {
         self.named_rules(name).is_ok()
+    }
+
+    /// Returns the keys that a request meets. If that is of a user alone and does not meet the named
+    /// rule, the key of this rule that consists of the user id.
+    fn keys_met(&self, request: &Request<'_>, named: Option<&NamedRules<'_>>) -> Vec<SelectedKey> {
+        let met = self.keys_of_request(request);
+        let Some(NamedRules { flat: Some((_, rule)), .. }) = named else { return met };
+        let is_user_alone = request.resource().is_empty() && request.attributes().is_empty();
+        if !is_user_alone || met.iter().any(|key| key.rule == rule.name) {
+            return met;
+        }
+        self.keys_of_parts(&[user_part(request.user_id())], named).unwrap_or_default()
     }
 
     fn keys_of_request(&self, request: &Request<'_>) -> Vec<SelectedKey> {
@@ -270,6 +296,10 @@ impl RuleSet {
         }
         Ok(NamedRules { flat, placed })
     }
+}
+
+fn user_part(user_id: &str) -> KeyPart {
+    KeyPart { name: Part::UserId.to_string(), value: Some(user_id.to_owned()) }
 }
 
 /// The rules with one name. Rules for descriptors may share theirs.

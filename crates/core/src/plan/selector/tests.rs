@@ -80,6 +80,19 @@ fn a_request_names_the_keys_that_it_meets() {
 }
 
 #[test]
+fn a_user_alone_names_its_key_of_a_rule_for_other_requests() {
+    let request = Request::user("a").build().expect("a valid request");
+    let target = SelectorTarget::Request(&request);
+    assert_eq!(select(target, "default"), Ok(vec![key("default", "a")]));
+    assert_eq!(select(target, "pay"), Ok(vec![key("pay", ":%:a")]));
+    assert_eq!(select(target, "edge.ip"), Ok(Vec::new()));
+    let keys = rules().select_user("a").expect("keys");
+    let ids = keys.iter().map(|key| (&*key.rule, key.hit.key.id())).collect::<Vec<_>>();
+    assert_eq!(ids, [("default", "a"), ("vip", "a"), ("pay", ":%:a")]);
+    assert!(matches!(rules().select_user(""), Err(SelectError::Value(_))));
+}
+
+#[test]
 fn parts_name_the_keys_that_consist_of_them() {
     let ops = parts(&[("user_id", Some("ops"))]);
     let vip = ("vip".to_owned(), "ops".to_owned(), GrantSource::RuleOverride);
