@@ -24,7 +24,7 @@ pub(super) async fn with_states(visitor: &Visitor, keys: Vec<TopKey>) -> Vec<Sta
 }
 
 async fn inspect(visitor: &Visitor, top: &TopKey) -> Option<KeyState> {
-    let key = findable(top).filter(|_| visitor.is_operator(&top.project_id))?;
+    let key = top.key.as_ref().filter(|_| visitor.is_operator(&top.project_id))?;
     let whose = Some(Whose::Key(KeyRef { id: key.id.clone(), ..KeyRef::default() }));
     let (rule, project_id) = (top.rule.clone(), top.project_id.clone());
     let selector = Some(Selector { whose, rule, project_id });
@@ -32,14 +32,9 @@ async fn inspect(visitor: &Visitor, top: &TopKey) -> Option<KeyState> {
     visitor.admin().inspect(request).await.ok()?.into_inner().keys.into_iter().next()
 }
 
-/// Returns the key, unless it is a long one: that has no parts, and can't be found by its id.
-fn findable(top: &TopKey) -> Option<&KeyRef> {
-    top.key.as_ref().filter(|key| !key.parts.is_empty())
-}
-
 /// Returns the link to the page of a key, for those who may see it.
 pub(super) fn key_page(visitor: &Visitor, top: &TopKey) -> Option<Link> {
-    let key = findable(top).filter(|_| visitor.is_operator(&top.project_id))?;
+    let key = top.key.as_ref().filter(|_| visitor.is_operator(&top.project_id))?;
     let link = Link::to("key").with("project", field_of(&top.project_id));
     Some(link.with("rule", &top.rule).with("id", &key.id))
 }

@@ -6,6 +6,7 @@
 //! out.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,6 +20,8 @@ const MAX_ENTRIES: usize = 1_024;
 const FULL_BYTES: usize = 32 * 1024;
 /// Longest key that is kept as it is. A longer one is kept by its hash.
 pub const MAX_KEY: usize = 256;
+/// Most long keys of a batch that are remembered by their hashes: others come with later batches.
+const MAX_LONG: usize = 8;
 /// Bytes of the hash of a long key: 128 bits.
 const HASH_BYTES: usize = 16;
 
@@ -45,6 +48,8 @@ pub(super) struct Batch {
     entries: Vec<Entry>,
     /// The keys, one after the other. Each is UTF-8.
     keys: Vec<u8>,
+    /// Long keys by their hashes.
+    pub(super) long: HashMap<String, String>,
 }
 
 /// A decision of a batch.
@@ -104,6 +109,7 @@ fn send(owner: &Weak<Queue>, batch: &mut Batch) {
     *batch = Batch {
         entries: Vec::with_capacity(MAX_ENTRIES),
         keys: Vec::with_capacity(FULL_BYTES + MAX_KEY),
+        long: HashMap::new(),
     };
 }
 
@@ -124,11 +130,15 @@ impl Batch {
     /// its alphabet by chance.
     #[cold]
     fn push_hash(&mut self, key: &[u8]) {
-        self.keys.push(b'#');
+        let mut hash = "#".to_owned();
         for byte in &digest(&SHA256, key).as_ref()[..HASH_BYTES] {
             for digit in [byte >> 4, byte & 15] {
-                self.keys.push(b"0123456789abcdef"[usize::from(digit)]);
+                hash.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
             }
+        }
+        self.keys.extend_from_slice(hash.as_bytes());
+        if self.long.len() < MAX_LONG && !self.long.contains_key(&hash) {
+            self.long.insert(hash, String::from_utf8_lossy(key).into_owned());
         }
     }
 

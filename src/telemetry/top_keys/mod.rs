@@ -125,6 +125,11 @@ impl TopKeys {
         RuleTopKeys { queue: Arc::clone(&self.queue), id: self.names.id(rule) }
     }
 
+    /// Returns the key that is counted by this hash, if it is one of the last long ones of this process.
+    pub fn long_key(&self, hash: &str) -> Option<String> {
+        lock(&self.queue.recorder).long_key(hash)
+    }
+
     /// Returns the counts of a rule in a window: what was decided up to a second ago. `None` if no
     /// rule in force has this project and name.
     ///

@@ -17,6 +17,8 @@ use super::summary::Summary;
 pub const MAX_RULES: usize = 1_000;
 /// Most bytes of all counts.
 pub const MAX_BYTES: usize = 60 * 1024 * 1024;
+/// Most long keys that are remembered by their hashes.
+const MAX_LONG: usize = 256;
 /// Time after which the places of rules are given anew.
 pub(super) const ROUND: Duration = Duration::from_secs(20);
 /// Most rules that take the place of another one after a round.
@@ -37,6 +39,8 @@ pub(super) struct Recorder {
     bytes: usize,
     /// Decisions of each rule since it was made; halved after each round.
     activity: RuleMap<u64>,
+    /// Long keys by their hashes: those that came last.
+    long: HashMap<String, String>,
     /// Hashes keys by a random key.
     pub(super) hasher: DefaultHashBuilder,
 }
@@ -74,13 +78,26 @@ impl Recorder {
             rest: Counts::default(),
             bytes: 0,
             activity: RuleMap::default(),
+            long: HashMap::new(),
             hasher: DefaultHashBuilder::default(),
         }
+    }
+
+    /// Returns the long key with this hash.
+    pub(super) fn long_key(&self, hash: &str) -> Option<String> {
+        self.long.get(hash).cloned()
     }
 
     /// Counts the decisions of a batch.
     pub(super) fn record(&mut self, batch: &Batch) {
         self.advance();
+        for (hash, key) in &batch.long {
+            // Those that are in use come again.
+            if self.long.len() >= MAX_LONG && !self.long.contains_key(hash) {
+                self.long.clear();
+            }
+            self.long.entry(hash.clone()).or_insert_with(|| key.clone());
+        }
         let mut entries = batch.iter().peekable();
         while let Some((rule, key, usage)) = entries.next() {
             let mut decisions = 1;
