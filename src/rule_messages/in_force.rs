@@ -30,7 +30,7 @@ pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
         reservable: reservable.is_some(),
-        calendar: calendar(rule.window, rule.anchor_from.as_deref()),
+        calendar: calendar_window(rule.window, rule.anchor_from.as_deref()),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: reservable.map_or(0, |terms| terms.most),
         origin: Some(if is_default {
@@ -58,8 +58,11 @@ fn length(window: Window) -> Option<prost_types::Duration> {
     window.calendar().is_none().then(|| duration(window.length()))
 }
 
-/// Returns the message of the windows of a calendar.
-fn calendar(window: Window, anchor_from: Option<&str>) -> Option<proto::CalendarWindow> {
+/// Returns the message of the windows of a calendar; `None` of others.
+pub(crate) fn calendar_window(
+    window: Window,
+    anchor_from: Option<&str>,
+) -> Option<proto::CalendarWindow> {
     let calendar = window.calendar()?;
     Some(proto::CalendarWindow {
         unit: calendar_unit(calendar.unit()).into(),
@@ -139,7 +142,7 @@ pub(crate) fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     proto::Rule {
         // A limit of 0 has a window too.
         window: length(rule.window).filter(|_| rule.grant != Grant::Unlimited),
-        calendar: calendar(rule.window, None),
+        calendar: calendar_window(rule.window, None),
         reservable: rule.holds.is_some(),
         hold: rule.holds.map(|terms| duration(terms.longest)),
         max_holds: rule.holds.map_or(0, |terms| terms.most),

@@ -16,7 +16,9 @@ mod notation;
 mod parts;
 mod problem;
 
-pub(crate) use in_force::{descriptor_message, grant, mode, origin, rule_message, run_time_origin};
+pub(crate) use in_force::{
+    calendar_window, descriptor_message, grant, mode, origin, rule_message, run_time_origin,
+};
 pub(crate) use notation::explicit;
 pub(crate) use problem::in_message;
 

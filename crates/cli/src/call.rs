@@ -47,6 +47,8 @@ pub struct CommandOutput {
     text: String,
     /// Printed on standard error, unless the output is JSON, which has it as a member.
     warning: Option<String>,
+    /// Nothing was found that could be changed.
+    found_nothing: bool,
 }
 
 /// Why a command has no answer.
@@ -63,7 +65,8 @@ pub enum CommandError {
 impl CommandOutput {
     /// Creates an answer from a response.
     pub fn new(response: &DynamicMessage, text: String) -> Self {
-        Self { json: printable_json(&write(response)) + "\n", text, warning: None }
+        let json = printable_json(&write(response)) + "\n";
+        Self { json, text, warning: None, found_nothing: false }
     }
 
     /// Creates an answer from a response of this name, such as `admin.v1.ValidateResponse`.
@@ -74,12 +77,12 @@ impl CommandOutput {
     /// Creates an answer of several responses: one line of JSON for each.
     pub fn of_several<M: Message>(name: &str, responses: &[M], text: String) -> Self {
         let json = responses.iter().map(|response| to_json(name, response) + "\n").collect();
-        Self { json, text, warning: None }
+        Self { json, text, warning: None, found_nothing: false }
     }
 
     /// Returns the answer of a command that has printed its lines.
     pub const fn printed() -> Self {
-        Self { json: String::new(), text: String::new(), warning: None }
+        Self { json: String::new(), text: String::new(), warning: None, found_nothing: false }
     }
 
     /// Adds the warning in the metadata of a response, if there is one.
@@ -105,6 +108,22 @@ impl CommandOutput {
     pub fn with_note(self, note: &str) -> Self {
         Self { text: self.text + note, ..self }
     }
+
+    /// Returns the text.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Puts lines before the text.
+    #[must_use]
+    pub(crate) fn after(self, lines: String) -> Self {
+        Self { text: lines + &self.text, ..self }
+    }
+
+    /// Says whether there was nothing that could be changed.
+    pub(crate) fn found_nothing(self, found_nothing: bool) -> Self {
+        Self { found_nothing, ..self }
+    }
 }
 
 /// Returns a message of this name as one line of JSON.
@@ -126,7 +145,7 @@ impl From<anyhow::Error> for CommandError {
 
 impl CallArgs {
     /// Calls the server, and prints the answer. Returns exit code 0 with an answer, 1 if the person
-    /// at the terminal said no, and 2 otherwise.
+    /// at the terminal said no or nothing was found to be changed, and 2 otherwise.
     pub fn run(
         &self,
         call: impl AsyncFnOnce(&mut Admin) -> Result<CommandOutput, CommandError>,
@@ -166,15 +185,14 @@ impl CallArgs {
         }
     }
 
-    /// Prints an answer.
+    /// Prints an answer. Returns exit code 1 if there was nothing that could be changed.
     pub fn print(&self, answer: &CommandOutput) -> ExitCode {
-        if self.json {
-            return print(&answer.json);
-        }
-        if let Some(warning) = &answer.warning {
+        let warning = answer.warning.as_ref().filter(|_| !self.json);
+        if let Some(warning) = warning {
             eprintln!("rlaas: warning: {}", printable(warning));
         }
-        print(&answer.text)
+        let printed = print(if self.json { &answer.json } else { &answer.text });
+        if answer.found_nothing { ExitCode::from(EXIT_NO) } else { printed }
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct CommandSpec {
     /// Values of fields that no argument sets.
     #[serde(default)]
     pub(crate) fixed: BTreeMap<String, String>,
-    /// Flags with which another command answers.
+    /// Conditions on which another command answers: see `invocation::holds`.
     #[serde(default)]
     pub(crate) instead: BTreeMap<String, String>,
     /// The field of the response with the rows of the table.

@@ -14,7 +14,7 @@ use rlaas_proto::ratelimit::v1::CheckRequest;
 use crate::call::{CallArgs, CommandError, CommandOutput, report};
 use crate::parse::descriptor_entry;
 use crate::text::project_id;
-use crate::{explain_text, key_value, look_up};
+use crate::{explain_text, key_value, look_up, text};
 
 /// Separates the descriptors of one request.
 const NEXT_DESCRIPTOR: &str = "+";
@@ -68,9 +68,15 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             ExplainedRequest::Check(request) => {
                 let response = admin.explain(request.clone()).await?.into_inner();
                 let output = CommandOutput::of_check(&response, &request);
-                match args.user.as_deref().filter(|_| args.is_user_alone()) {
-                    Some(user) => output.with_note(&look_up::of_user(admin, user).await),
-                    None => output,
+                let user = args.user.as_deref().filter(|_| args.is_user_alone());
+                let Some(user) = user else { return Ok(output) };
+                let project = args.project.as_deref().map_or_else(|| "-".to_owned(), project_id);
+                match look_up::of_user(admin, user, project).await {
+                    Ok(answer) => output.after(answer + "\nA request without resource:\n"),
+                    Err(status) => {
+                        let why = text::printable(status.message());
+                        output.with_note(&format!("\nOther rules are not looked at: {why}\n"))
+                    }
                 }
             }
             ExplainedRequest::Descriptors(request) => {
@@ -105,7 +111,6 @@ impl ExplainArgs {
         self.user.as_deref() != Some("")
             && self.resource.is_none()
             && self.attributes.is_empty()
-            && self.project.is_none()
             && !self.call.json
     }
 

@@ -184,7 +184,9 @@ fn granted(rule: &RuleExplanation) -> String {
             .map(rlaas_core::algorithm::Algorithm::name)
     });
     let algorithm = algorithm.map_or(String::new(), |name| format!(", {name}"));
-    format!("{}{algorithm}, by {from}", text::grant(rule.grant.as_ref()))
+    let window = rule.calendar.as_ref().map(|calendar| format!(" per {}", calendar.words()));
+    let window = window.unwrap_or_default();
+    format!("{}{window}{algorithm}, by {from}", text::grant(rule.grant.as_ref()))
 }
 
 /// Returns why a rule does not apply, and of the default rule what `instead` says.

@@ -54,8 +54,8 @@ impl<'a> Invocation<'a> {
         }
         let words = words.join(" ");
         let Some(mut spec) = command::find(&words) else { return Ok(None) };
-        for (flag, other) in &spec.instead {
-            if innermost.get_flag(flag) {
+        for (condition, other) in &spec.instead {
+            if holds(condition, innermost) {
                 spec = command::find(other).unwrap_or(spec);
             }
         }
@@ -174,6 +174,8 @@ impl<'a> Invocation<'a> {
             _ => output::lines(self.spec, &exchange),
         };
         let output = CommandOutput::new(&exchange.response, lines.text);
+        let may_miss = matches!(self.matches.try_get_one::<bool>("missing-ok"), Ok(Some(true)));
+        let output = output.found_nothing(lines.found_nothing && !may_miss);
         Ok(output.with_warning(lines.warning).with_warning_of(&metadata))
     }
 
@@ -234,6 +236,17 @@ impl<'a> Invocation<'a> {
             fields::set(&mut request, "page_token", &Input::Text(token));
         }
     }
+}
+
+/// Returns `true` if a flag is given, or an argument with a value (`project=-`); and, after `without`, none
+/// of some arguments.
+fn holds(condition: &str, matches: &ArgMatches) -> bool {
+    let (given, others) = condition.split_once("without ").unwrap_or((condition, ""));
+    let is_given = match given.trim_end().split_once('=') {
+        Some((id, value)) => matches.get_one::<Input>(id) == Some(&Input::Text(value.to_owned())),
+        None => given.is_empty() || matches.get_flag(given),
+    };
+    is_given && others.split_whitespace().all(|id| !matches.contains_id(id))
 }
 
 /// The argument with the user, which is a part of a key where a request has parts.

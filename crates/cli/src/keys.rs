@@ -1,14 +1,18 @@
 //! Tables of the states of keys.
 
-use std::fmt::Write;
-
-use prost_reflect::DynamicMessage;
+use prost_reflect::{DynamicMessage, ReflectMessage};
+use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::{
     Change, GrantFrom, InspectResponse, KeyOverride, KeyState,
 };
 
+use crate::output::{Exchange, Lines};
 use crate::table::{Column, Table};
 use crate::{fields, output, text};
+
+/// Why nothing was changed without a key.
+const NO_KEY: &str =
+    "no key was found; bans and overrides are for keys of rules with `overridable: true`";
 
 /// Returns a table of the states in a response, and a line for each override.
 pub(crate) fn states(response: &DynamicMessage) -> String {
@@ -33,12 +37,20 @@ pub(crate) fn inspected(response: &DynamicMessage) -> String {
 }
 
 /// Returns a table of what a change did, and a line for each override after it.
-pub(crate) fn change(response: &DynamicMessage) -> String {
-    let change = fields::messages(response, "change");
+pub(crate) fn change(exchange: &Exchange) -> Lines {
+    let change = fields::messages(&exchange.response, "change");
     let change: Change = change.first().map(fields::typed).unwrap_or_default();
-    if change.after.is_empty() {
-        return "nothing was changed: these are keys of rules that are not overridable\n"
-            .to_owned();
+    let found_nothing = |why: &str| {
+        let text = format!("nothing was changed: {why}\n");
+        Lines { found_nothing: true, ..text.into() }
+    };
+    if change.after.is_empty() && !change.replayed {
+        return found_nothing(NO_KEY);
+    }
+    let overrides = |of: &[KeyState]| of.iter().map(|state| state.overrides.len()).sum::<usize>();
+    let is_end = exchange.request.descriptor().name() == "ClearOverrideRequest";
+    if is_end && overrides(&change.before) == overrides(&change.after) && !change.replayed {
+        return found_nothing("no such ban or override was found");
     }
     let mut table = Table::new(&[
         Column::text("RULE"),
@@ -61,14 +73,17 @@ pub(crate) fn change(response: &DynamicMessage) -> String {
         ]);
     }
     let mut lines = table.lines() + &notes(&change.after);
-    if let Some(time) = &change.everywhere_by {
-        let by = text::time(Some(time));
-        let _infallible = writeln!(lines, "in force here; on every other instance by {by}");
-    }
+    lines += &in_force(change.everywhere_by.as_ref());
     if change.replayed {
         lines += "already done under this request id: nothing was changed again\n";
     }
-    lines
+    lines.into()
+}
+
+/// Returns a line that says from when on a change is in force; none without a change.
+pub(crate) fn in_force(everywhere_by: Option<&Timestamp>) -> String {
+    let line = |by| format!("in force here; on every other instance by {}\n", text::time(Some(by)));
+    everywhere_by.map(line).unwrap_or_default()
 }
 
 /// Returns `before → after`, or one of them if they are the same.

@@ -36,8 +36,9 @@ pub(crate) fn by_name(name: &str) -> fn(&Exchange) -> Lines {
             format!("catalogue restored as revision {}\n", response.catalogue_revision).into()
         },
         "states" => |exchange| keys::inspected(&exchange.response).into(),
-        "change" => |exchange| keys::change(&exchange.response).into(),
+        "change" => keys::change,
         "banned" => banned,
+        "unbanned" => unbanned,
         "secret" => secret,
         "revoked_key" => revoked_key,
         "difference" => difference,
@@ -67,35 +68,46 @@ fn secret(exchange: &Exchange) -> Lines {
         warning = format!("{warning}; key {} ends at {end}", text::value(&id));
     }
     let text = if secret.is_empty() { String::new() } else { format!("{secret}\n") };
-    Lines { text, warning: Some(warning) }
+    Lines { text, warning: Some(warning), ..Lines::default() }
 }
 
 /// What a ban on all rules did to each.
 fn banned(exchange: &Exchange) -> Lines {
-    let BanKeyResponse { banned, banned_before, not_overridable, keyed_otherwise, everywhere_by } =
-        typed(&exchange.response);
-    let named = |what: &str, rules: &[String]| {
-        let names: Vec<_> = rules.iter().map(|rule| text::value(rule)).collect();
-        let (count, names) = (text::count(rules.len() as u64, "rule"), names.join(", "));
-        if rules.is_empty() { String::new() } else { format!("{what} {count}: {names}\n") }
-    };
+    let response: BanKeyResponse = typed(&exchange.response);
+    let BanKeyResponse { banned, banned_before, not_overridable, keyed_otherwise, .. } = response;
     let BanKeyRequest { project_id, .. } = typed(&exchange.request);
     let project = format!("project {}\n", text::project(&project_id));
     let mut lines =
         project + &named("banned on", &banned) + &named("banned before on", &banned_before);
     lines += &named("not banned, because not overridable, on", &not_overridable);
-    if [&banned, &banned_before, &not_overridable].iter().all(|rules| rules.is_empty()) {
+    let found_nothing = [&banned, &banned_before, &not_overridable].iter().all(|of| of.is_empty());
+    if found_nothing {
         lines += "nothing was changed: no rule has keys of these parts\n";
     }
     if !keyed_otherwise.is_empty() {
         let count = text::count(keyed_otherwise.len() as u64, "rule");
         let _infallible = writeln!(lines, "not covered, because keyed otherwise: {count}");
     }
-    if let Some(time) = &everywhere_by {
-        let by = text::time(Some(time));
-        let _infallible = writeln!(lines, "in force here; on every other instance by {by}");
+    lines += &keys::in_force(response.everywhere_by.as_ref());
+    lines += "rules that are made later are not covered\n";
+    Lines { found_nothing, ..lines.into() }
+}
+
+/// The rules on which bans were ended.
+fn unbanned(exchange: &Exchange) -> Lines {
+    let BanKeyResponse { ended, everywhere_by, .. } = typed(&exchange.response);
+    if ended.is_empty() {
+        let text = "nothing was changed: no ban was found\n".to_owned();
+        return Lines { found_nothing: true, ..text.into() };
     }
-    (lines + "rules that are made later are not covered\n").into()
+    (named("not banned any more on", &ended) + &keys::in_force(everywhere_by.as_ref())).into()
+}
+
+/// Returns a line with the names of rules; none without rules.
+fn named(what: &str, rules: &[String]) -> String {
+    let names: Vec<_> = rules.iter().map(|rule| text::value(rule)).collect();
+    let (count, names) = (text::count(rules.len() as u64, "rule"), names.join(", "));
+    if rules.is_empty() { String::new() } else { format!("{what} {count}: {names}\n") }
 }
 
 fn revoked_key(exchange: &Exchange) -> Lines {

@@ -1,155 +1,145 @@
-//! The rules of all projects that have refused a user lately, or were near the limit for them: where a
-//! user id is all that is known.
+//! A user under the rules of all projects: the answer, the keys that it rests on, and for each the command
+//! that changes it.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-
-use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
-use rlaas_proto::ratelimit::admin::v1::{
-    InspectRequest, KeyRef, KeyState, RuleRef, Selector, TopKey, TopKeysRequest, TopKeysResponse,
-    TopKind,
-};
-use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_proto::ratelimit::admin::v1::{KeyOverride, KeyState, LookUpRequest, RuleRef, UserKey};
+use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::v1::{CalendarWindow, RuleMode};
 use tonic::Status;
 
 use crate::call::Admin;
-use crate::table::{Column, Table};
-use crate::text;
+use crate::fields::{dynamic, messages};
+use crate::{output, text};
 
-/// Most keys whose state is shown.
-const MAX_STATES: usize = 20;
-/// Most keys of an answer.
-const MAX_KEYS: i32 = 128;
-
-/// A key with its counts in the last hour.
-#[derive(Default)]
-struct LookedUpKey {
-    key: KeyRef,
-    refused: u64,
-    near_limit: u64,
-}
-
-/// Returns what all rules have counted for a user, for people. An error is a line of it: the
-/// explanation is there without it.
-pub(crate) async fn of_user(admin: &mut Admin, user: &str) -> String {
-    let head = "\nThis is of a request without resource. ";
-    match counted(admin, user).await {
-        Ok(lines) => format!("{head}{lines}"),
-        Err(status) => {
-            let why = text::printable(status.message());
-            format!("{head}What other rules have refused is not known: {why}\n")
-        }
+/// Returns the answer for a user of a project, or with `-` of all: lines for people.
+pub(crate) async fn of_user(
+    admin: &mut Admin,
+    user: &str,
+    project: String,
+) -> Result<String, Status> {
+    let request = LookUpRequest { user_id: user.to_owned(), project_id: project };
+    let found = admin.look_up(request).await?.into_inner();
+    let mut lines = text::printable(&found.answer) + "\n";
+    if !found.keys.is_empty() {
+        let keys = messages(&dynamic("admin.v1.LookUpResponse", &found), "keys");
+        lines = lines + "\n" + &output::table("user_keys", &keys);
     }
-}
-
-async fn counted(admin: &mut Admin, user: &str) -> Result<String, Status> {
-    let mut found = BTreeMap::<_, LookedUpKey>::new();
-    let refused = top(admin, user, TopKind::Denied).await?;
-    let near_limit = top(admin, user, TopKind::NearLimit).await?;
-    let coverage = refused.coverage.unwrap_or_default();
-    if coverage.instances.is_empty() {
-        return Ok("What other rules have refused is for callers with role operate.\n".to_owned());
+    if found.keys_left_out > 0 {
+        lines += &format!("… and {} more: --project looks at one project\n", found.keys_left_out);
     }
-    let mut entry = |of: TopKey, add: fn(&mut LookedUpKey, u64)| {
-        let key = of.key.unwrap_or_default();
-        let place = (of.project_id, of.rule, key.id.clone());
-        let found = found.entry(place).or_default();
-        found.key = key;
-        add(found, of.count);
-    };
-    for key in refused.keys {
-        entry(key, |found, count| found.refused = count);
+    if found.incomplete {
+        lines += "bans of keys with other parts may be missing: rlaas override list\n";
     }
-    for key in near_limit.keys {
-        entry(key, |found, count| found.near_limit = count);
+    match found.coverage {
+        Some(coverage) => lines += &text::coverage(coverage),
+        None => lines += "refusals are not counted: telemetry.top-keys is off\n",
     }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(_, of)| std::cmp::Reverse((of.refused, of.near_limit)));
-    let mut lines = if found.is_empty() {
-        "No rule has refused this user in the last hour, or was near its limit.\n".to_owned()
-    } else {
-        let table = table(admin, found).await;
-        format!("Refused or near the limit in the last hour, by all rules:\n{table}")
-    };
-    lines += &text::coverage(coverage);
-    let rules = &refused.keyed_otherwise;
-    if !rules.is_empty() {
-        let name = |of: &RuleRef| rule(&of.project_id, &of.rule);
-        let names: Vec<_> = rules.iter().map(name).collect();
-        let _infallible = write!(lines, "not looked at, keyed otherwise: {}", names.join(", "));
-        if refused.keyed_otherwise_left_out > 0 {
-            let _infallible = write!(lines, " and {} more", refused.keyed_otherwise_left_out);
-        }
-        lines.push('\n');
+    let others: Vec<_> = found.keyed_otherwise.iter().map(rule).collect();
+    if !others.is_empty() {
+        let more = found.keyed_otherwise_left_out;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        lines += &format!("keyed otherwise: {}{more}\n", others.join(", "));
     }
-    Ok(lines)
-}
-
-async fn top(admin: &mut Admin, user: &str, kind: TopKind) -> Result<TopKeysResponse, Status> {
-    let request = TopKeysRequest {
-        project_id: "-".to_owned(),
-        kind: kind.into(),
-        window: Some(Duration { seconds: 3_600, nanos: 0 }),
-        max_keys: MAX_KEYS,
-        value: user.to_owned(),
-        ..TopKeysRequest::default()
-    };
-    Ok(admin.top_keys(request).await?.into_inner())
-}
-
-async fn table(admin: &mut Admin, found: Vec<((String, String, String), LookedUpKey)>) -> String {
-    let mut table = Table::new(&[
-        Column::word("PROJECT"),
-        Column::text("RULE"),
-        Column::number("REFUSED"),
-        Column::number("NEAR LIMIT"),
-        Column::text("KEY"),
-        Column::word("NOW"),
-    ]);
-    for (at, ((project, rule, _), of)) in found.into_iter().enumerate() {
-        let state =
-            if at < MAX_STATES { state(admin, &project, &rule, &of.key).await } else { None };
-        table.push([
-            text::project(&project),
-            text::value(&rule),
-            of.refused.to_string(),
-            of.near_limit.to_string(),
-            text::key(Some(&of.key)),
-            state.map_or_else(|| "-".to_owned(), |state| now(&state)),
-        ]);
-    }
-    table.lines()
-}
-
-async fn state(admin: &mut Admin, project: &str, rule: &str, key: &KeyRef) -> Option<KeyState> {
-    let key = KeyRef { id: key.id.clone(), ..KeyRef::default() };
-    let selector = Selector {
-        project_id: project.to_owned(),
-        rule: rule.to_owned(),
-        whose: Some(Whose::Key(key)),
-    };
-    let request = InspectRequest { selector: Some(selector) };
-    // A rule that was deleted has no state any more.
-    admin.inspect(request).await.ok()?.into_inner().keys.pop()
+    Ok(lines + "who changed what: rlaas audit\n")
 }
 
 /// Returns the state of a key in a few words.
-fn now(state: &KeyState) -> String {
-    match state.mode() {
-        RuleMode::Enforce | RuleMode::Unspecified => {}
-        RuleMode::Shadow => return "in shadow".to_owned(),
-        RuleMode::Off => return "off".to_owned(),
+pub(crate) fn state(key: &UserKey) -> String {
+    let state = key.state.clone().unwrap_or_default();
+    if let RuleMode::Shadow | RuleMode::Off = state.mode() {
+        return "in shadow".to_owned();
     }
+    if let Some(ban) = ban(&state) {
+        let (until, by) = (text::time(ban.expires_at.as_ref()), text::value(&ban.actor));
+        return format!("banned until {until}, by {by}: {}", text::words(&ban.reason));
+    }
+    let window = key.calendar.as_ref().map(CalendarWindow::words);
+    let window = window.map(|words| format!(" per {words}")).unwrap_or_default();
     match (state.limit, state.remaining) {
-        (0, _) => text::limit(0),
-        (i64::MAX, _) => text::limit(i64::MAX),
-        (limit, left) if left > 0 => format!("{left} of {limit} left"),
-        (limit, _) => format!("0 of {limit} left, wait {}", text::wait(state.retry_after.as_ref())),
+        (0 | i64::MAX, _) => text::limit(state.limit),
+        (limit, left) if left > 0 => format!("{left} of {limit}{window} left"),
+        (limit, _) => {
+            let wait = text::wait(state.retry_after.as_ref());
+            format!("0 of {limit}{window} left, wait {wait}")
+        }
     }
 }
 
-fn rule(project: &str, rule: &str) -> String {
-    let place = if project.is_empty() { String::new() } else { format!("{project}/") };
-    text::value(&format!("{place}{rule}"))
+/// Returns the command that lets a key through, or takes that back; `-` if its rule must be changed, or if
+/// the key can't be typed.
+pub(crate) fn change(key: &UserKey) -> String {
+    command(key).unwrap_or_else(|| "-".to_owned())
+}
+
+fn command(key: &UserKey) -> Option<String> {
+    let state = key.state.clone()?;
+    let (verb, options) = match state.limit {
+        _ if ban(&state).is_some() => ("unban", String::new()),
+        _ if !state.overrides.is_empty() => ("override clear", String::new()),
+        0 | i64::MAX => return None,
+        limit if key.overridable => {
+            ("override set", format!(" --limit {} --for 1d", limit.saturating_mul(2)))
+        }
+        _ => ("refund", " --units 1".to_owned()),
+    };
+    let of = state.key.as_ref()?;
+    let user = match &*of.parts {
+        [part] if part.name == "user_id" => part.value.as_deref(),
+        _ => None,
+    };
+    let user = user.filter(|user| !user.starts_with('-')).and_then(quoted);
+    let whose = user.or_else(|| Some(format!("--id={}", quoted(&of.id)?)))?;
+    let (rule, project) = (quoted(&state.rule)?, &key.project_id);
+    let project = if project.is_empty() { String::new() } else { format!(" --project {project}") };
+    Some(format!("rlaas {verb} {whose} --rule {rule}{project}{options} --reason support"))
+}
+
+fn ban(state: &KeyState) -> Option<&KeyOverride> {
+    let is_ban = |one: &&KeyOverride| {
+        matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
+    };
+    state.overrides.iter().find(is_ban)
+}
+
+/// Returns a text as a shell takes it for one word; `None` if it has characters that nobody sees.
+fn quoted(text: &str) -> Option<String> {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@+%,".contains(char);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Some(text.to_owned());
+    }
+    (text::printable(text) == text).then(|| format!("'{}'", text.replace('\'', r"'\''")))
+}
+
+fn rule(of: &RuleRef) -> String {
+    let place =
+        if of.project_id.is_empty() { String::new() } else { format!("{}/", of.project_id) };
+    text::value(&format!("{place}{}", of.rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef};
+
+    use super::*;
+
+    #[test]
+    fn commands_are_quoted_and_name_keys_that_can_be_typed() {
+        let refund = |user: &str, id: &str| {
+            let part = KeyPart { name: "user_id".to_owned(), value: Some(user.to_owned()) };
+            let key = KeyRef { parts: vec![part], id: id.to_owned(), ..KeyRef::default() };
+            let (rule, key) = ("pay".to_owned(), Some(key));
+            let state = Some(KeyState { rule, key, limit: 3, ..KeyState::default() });
+            change(&UserKey { state, ..UserKey::default() })
+        };
+        for (user, id, whose) in [
+            ("bob", "bob", "bob"),
+            ("$(rm it)", "x", "'$(rm it)'"),
+            ("O'Brien", "x", r"'O'\''Brien'"),
+            ("-bob", "-bob", "--id=-bob"),
+            ("a\nb", "a%0Ab", "--id=a%0Ab"),
+        ] {
+            let expected = format!("rlaas refund {whose} --rule pay --units 1 --reason support");
+            assert_eq!(refund(user, id), expected, "{user:?}");
+        }
+        assert_eq!(refund("\u{202e}", "\u{202e}"), "-");
+    }
 }

@@ -27,6 +27,8 @@ enum Alignment {
 pub(crate) struct Lines {
     pub(crate) text: String,
     pub(crate) warning: Option<String>,
+    /// Nothing was found that could be changed.
+    pub(crate) found_nothing: bool,
 }
 
 /// A request and its response.
@@ -41,7 +43,7 @@ pub(crate) struct Exchange {
 
 impl From<String> for Lines {
     fn from(text: String) -> Self {
-        Self { text, warning: None }
+        Self { text, ..Self::default() }
     }
 }
 

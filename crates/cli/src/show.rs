@@ -1,16 +1,18 @@
 //! Values of fields as texts for a column.
 
+use std::collections::BTreeSet;
+
 use prost_reflect::Value;
 use prost_types::{Duration, Timestamp};
 use rlaas_proto::SAME_REQUESTS;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
-    ApiKey, Instance, KeyOverride, KeyRef, ProjectRule, StoreNode, TopKey,
+    ApiKey, AuditEntry, Instance, KeyOverride, KeyRef, KeyState, ProjectRule, StoreNode, TopKey,
 };
 use rlaas_proto::ratelimit::v1::{Grant, PartMatcher, Rule};
 
 use crate::fields::typed;
-use crate::text;
+use crate::{look_up, text};
 
 /// Returns a value as the text of a column.
 pub(crate) type Show = fn(&Value) -> String;
@@ -40,6 +42,9 @@ pub(crate) fn by_name(name: &str) -> Show {
         "origin" => origin,
         "matchers" => matchers,
         "rule_of_override" => rule_of_override,
+        "old_and_new" => old_and_new,
+        "state_of_key" => |key| look_up::state(&message(key).unwrap_or_default()),
+        "change_of_key" => |key| look_up::change(&message(key).unwrap_or_default()),
         "revocation" => revocation,
         "instance" => instance,
         "reported" => reported,
@@ -167,6 +172,21 @@ fn rule_of_override(value: &Value) -> String {
     let KeyOverride { project_id, rule, .. } = message(value).unwrap_or_default();
     let place = if project_id.is_empty() { String::new() } else { format!("{project_id}/") };
     text::value(&format!("{place}{rule}"))
+}
+
+/// The limits of the keys of a change before and after it, or else what they had used; of a change of rules
+/// the revision that it made.
+fn old_and_new(value: &Value) -> String {
+    let AuditEntry { before, after, revision, .. } = message(value).unwrap_or_default();
+    let both = |(old, new): (&KeyState, &KeyState)| match (old.limit, new.limit) {
+        (one, other) if one == other => format!("{} → {} used", old.used, new.used),
+        (one, other) => format!("{} → {}", text::limit(one), text::limit(other)),
+    };
+    let of_keys: BTreeSet<String> = before.iter().zip(&after).map(both).collect();
+    match revision {
+        0 => text::words(&Vec::from_iter(of_keys).join(", ")),
+        revision => format!("revision {revision}"),
+    }
 }
 
 /// The command that ends an API key.

@@ -17,7 +17,7 @@ use crate::api::v1::parse;
 use crate::clock::{Deadline, Micros};
 use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::proto_values::duration;
-use crate::rule_messages::{grant, mode};
+use crate::rule_messages::{calendar_window, grant, mode};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };
@@ -260,6 +260,7 @@ impl RuleMessages<'_> {
             state: state.cloned().map(key_state),
             decision: decision.map(rule_decision),
             deny_cached_for: self.outlook.deny_cached_for[hit].map(duration),
+            calendar: calendar_window(key.hit.window, None),
             ..message
         }
     }

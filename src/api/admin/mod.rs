@@ -16,6 +16,7 @@ mod hasher;
 mod instances;
 mod key_view;
 mod lists;
+mod look_up;
 mod messages;
 mod modes;
 mod note;
@@ -51,6 +52,7 @@ pub use stats::{
     FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
 };
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +106,19 @@ impl Service {
             return Ok(KeyView::Clear);
         }
         KeyView::hashed(self.administrator.hasher(), deadline(request.metadata())).await
+    }
+
+    /// Returns the projects of a request in which its caller has one of the roles, in the order of their ids.
+    fn projects_of(
+        &self,
+        caller: &Caller,
+        id: &str,
+        required: Roles,
+    ) -> Result<Vec<ProjectId>, Status> {
+        let watched = WatchedProjects::new(self.administrator.limiter(), caller, id, required)?;
+        let every = || self.projects.projects().iter().map(|of| of.project.id.clone()).collect();
+        let ids: BTreeSet<ProjectId> = watched.ids().cloned().unwrap_or_else(every);
+        if ids.is_empty() { Err(forbidden(required)) } else { Ok(Vec::from_iter(ids)) }
     }
 
     /// Returns the response to a change, with a warning if a restart loses it.
@@ -315,7 +330,16 @@ impl AdminService for Service {
         &self,
         request: Request<proto::BanKeyRequest>,
     ) -> Result<Response<proto::BanKeyResponse>, Status> {
-        Ok(self.overridden(self.administrator.ban_key(&request).await?))
+        let projects = self.projects_of(caller(&request)?, &request.get_ref().project_id, ADMIN)?;
+        Ok(self.overridden(self.administrator.ban_key(&request, projects).await?))
+    }
+
+    async fn look_up(
+        &self,
+        request: Request<proto::LookUpRequest>,
+    ) -> Result<Response<proto::LookUpResponse>, Status> {
+        // Boxed because it is large.
+        Box::pin(self.looked_up(&request)).await.map(Response::new)
     }
 }
 

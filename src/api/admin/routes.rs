@@ -146,6 +146,7 @@ pub(in crate::api) const ROUTES: &[AdminRoute] = &[
     route("SetMode", CHANGE, Verb::Post, "/v1/admin/mode"),
     streaming(route("WatchStats", SHOW, Verb::Get, "/v1/admin/stats")),
     route("BanKey", CHANGE, Verb::Post, "/v1/admin/keys:ban"),
+    route("LookUp", REPAIR, Verb::Post, "/v1/admin/look-up"),
 ];
 
 const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {

@@ -34,6 +34,7 @@ fn ban(parts: &[(&str, Option<&str>)], seconds: i64) -> proto::BanKeyRequest {
         parts: parts.iter().map(part).collect(),
         ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
         reason: "a flood".to_owned(),
+        end: false,
     }
 }
 
@@ -109,6 +110,14 @@ async fn on_every_rule(server: &Rlaas) {
     let of_first = bans.last().expect("an entry");
     assert_eq!((bans.len(), &*of_first.summary), (4, "ban 3 keys for 1h"));
     assert_eq!((&*of_first.reason, of_first.after.len()), ("a flood", 3));
+    // They end together, with those of keys that a request of the user alone meets.
+    let end = proto::BanKeyRequest { end: true, ttl: None, ..ban(&alice, 0) };
+    let ended = banned(&mut client, end.clone()).await;
+    assert_eq!(ended.ended, ["default", "pay", "read"]);
+    assert!(ended.banned.is_empty() && ended.keyed_otherwise.is_empty(), "{ended:?}");
+    assert!(ended.everywhere_by.is_some() && is_allowed(server, "/pay").await);
+    let again = banned(&mut client, proto::BanKeyRequest { project_id: "-".to_owned(), ..end });
+    assert_eq!(again.await, proto::BanKeyResponse::default());
     // Over HTTP too.
     let body = json!({
         "parts": [{ "name": "user_id", "value": "bob" }], "ttl": "60s", "reason": "a flood",

@@ -53,6 +53,7 @@ fn request(name: &str) -> Value {
         "TopKeys" => json!({"rule": "pay", "kind": "TOP_KIND_USED"}),
         "SetMode" => json!({"rule": "pay", "mode": "RULE_MODE_SHADOW", "ttl": "60s",
                             "reason": "a test", "requestId": "3"}),
+        "LookUp" => json!({"userId": "alice", "projectId": "-"}),
         "BanKey" => json!({"parts": [{"name": "user_id", "value": "alice"}], "ttl": "60s",
                            "reason": "a test"}),
         "CreateProject" => json!({"project": {"id": "new"}, "requestId": "4"}),

@@ -44,6 +44,8 @@ SetMode {"projectId":"shop","rule":"login","mode":"RULE_MODE_SHADOW","ttl":"60s"
 TopKeys {"projectId":"-","kind":"TOP_KIND_USED","value":"alice"}
 WatchStats {"projectId":"","rule":"pay","interval":"10s","maxRules":9,"history":"600s","pastOnly":true}
 BanKey {"projectId":"","parts":[{"name":"user_id","value":"alice"}],"ttl":"60s","reason":"test"}
+BanKey {"projectId":"-","parts":[{"name":"user_id","value":"alice"}],"end":true,"reason":"test"}
+LookUp {"userId":"alice","projectId":"-"}
 CreateProject {"project":{"id":"new","displayName":"New","unmatched":"UNMATCHED_POLICY_DENY"},"requestId":"new","reason":"test"}
 GetProject {"projectId":"shop"}
 ListProjects {"pageSize":9,"pageToken":"9.a"}

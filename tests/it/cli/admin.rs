@@ -194,8 +194,9 @@ fn explanation_without_the_store_has_the_rules() {
 fn unban_of_a_rule_that_is_not_overridable_says_so() {
     let (_dir, server) = server();
     let unban = ["unban", "alice", "--resource", "/search/a", "--reason", "a ticket"];
-    let shown = printed(&server, &unban);
-    assert!(shown.starts_with("nothing was changed: "), "{shown}");
+    let (code, shown, error) = run(&[&unban[..], &["--addr", server.grpc()]].concat());
+    assert_eq!(code, 1, "{error}");
+    assert!(shown.starts_with("nothing was changed: no key was found; bans"), "{shown}");
 }
 
 #[test]

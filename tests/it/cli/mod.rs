@@ -16,6 +16,7 @@ mod removed;
 mod rule_tests;
 mod rules;
 mod simulate;
+mod support_desk;
 mod terminal;
 mod tls_and_tokens;
 mod top;

@@ -3,10 +3,11 @@
 use super::browser::{Browser, encoded, form, row, secret_of};
 use super::{ADMIN, CONSOLE, OPERATE, auth};
 use crate::http::client::{HttpResponse, send_with};
-use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::process::{Rlaas, rlaas};
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -131,12 +132,13 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
     let card = "key?project=_&rule=pay&id=alice&user_id=alice";
     let link = card.replace('&', "&amp;");
     let bare = "href=\"key?user_id=alice&amp;cost=1\"";
-    for text in [&*link, "passes in", "The key to look at first", "Raise the limit", bare] {
+    let answer = "alice is refused by pay until ";
+    for text in [&*link, "passes in", answer, "The key to look at first", "Raise the limit", bare] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("bob"), "{page}");
     // The rule plain refuses nothing.
-    assert_eq!(page.matches("in shadow, refuses nothing").count(), 0, "{page}");
+    assert_eq!(page.matches("in shadow, refuses nothing").count(), 1, "{page}");
     let request = browser.get("key?user_id=alice&cost=1").await.body;
     assert!(request.contains("without resource outside of projects"), "{request}");
     let nobody = browser.get("key?user_id=nobody").await;
@@ -162,7 +164,34 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
     let rule = browser.get("rule?project=_&name=pay").await.body;
     assert_eq!(rule.matches(">banned</span>").count(), 1, "alice, not bob: {rule}");
     let page = browser.get("key?user_id=alice").await.body;
-    assert!(page.contains(">banned</span> until"), "{page}");
+    for text in [">banned</span> until", "alice is banned on pay until ", "flood"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_ban_of_a_moment_ago_is_the_answer_although_nobody_has_asked_and_holds_in_all_projects() {
+    let tokens = auth(&[(ADMIN, "roles: [admin, operate, check]")]);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}"));
+    let shop = "project: shop\nrules: [{name: read, limit: 9, window: 1h, overridable: true}]\n";
+    let shop = dir.write("shop.yaml", shop);
+    let mut serve = rlaas(&["serve"]);
+    serve.args([Path::new("--config"), &file, Path::new("--config"), &shop]);
+    let server = Rlaas::start_with(serve, &[CONSOLE, "telemetry.top-keys=false"]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let card = "key?project=_&rule=pay&id=eve";
+    let page = browser.get(card).await.body;
+    assert!(page.contains("in every project that you administer"), "{page}");
+    let names = "Projects that you administer: <bdi class=\"foreign\">_, shop</bdi>";
+    assert!(page.contains(names), "{page}");
+    let fields = "reason=flood&lasts=15m&ttl=&everywhere=on";
+    let banned = send(&browser, card, "ban-project", fields).await.body;
+    assert!(banned.contains("The key is banned on _/pay, shop/read."), "{banned}");
+    let page = browser.get("key?user_id=eve").await.body;
+    assert!(page.contains("eve is banned on pay and read (shop) until "), "{page}");
+    assert!(page.contains("BanKey") || page.contains("ban 1 key for 15m"), "{page}");
+    assert!(!page.contains("Nobody has changed them"), "{page}");
 }
 
 #[tokio::test]
@@ -333,7 +362,9 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
     redis.kill();
     let away = browser.get(id_alone).await;
     assert_eq!(away.status, 503);
-    for text in ["Refused or near the limit", "can't be read", "Rules that it meets", "not known"] {
+    for text in
+        ["The keys of this id are not known", "can't be read", "Rules that it meets", "not known"]
+    {
         assert!(away.body.contains(text), "{text}: {}", away.body);
     }
     let away = browser.get(ALICE).await;

@@ -59,7 +59,11 @@ async fn refusals(client: &mut AdminOfToken, project: &str) -> Vec<(&'static str
             parts: vec![part],
             ttl: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
             reason: reason(),
+            end: false,
         }
+    });
+    call!(look_up, {
+        proto::LookUpRequest { user_id: "bob".to_owned(), project_id: project_id() }
     });
     all
 }
@@ -84,7 +88,7 @@ async fn keys_of_a_foreign_project_do_not_exist() {
     }
     for (method, refused) in refusals(&mut shops.desk, "shop").await {
         let repairs = ["inspect", "reset", "refund", "explain", "watch_decisions", "top_keys"];
-        let repairs = repairs.contains(&method) || method == "watch_stats";
+        let repairs = repairs.contains(&method) || ["watch_stats", "look_up"].contains(&method);
         let code = refused.map_or(Code::Ok, |refused| refused.code());
         let expected = if repairs { Code::Ok } else { Code::PermissionDenied };
         assert_eq!(code, expected, "{method}");

@@ -12,11 +12,13 @@ use tonic::metadata::MetadataMap;
 
 use super::render::KeyPage;
 use super::{FoundKeys, MetKey, link, page, selector};
-use crate::calls::{CHANGE_TIME, READ_TIME, everywhere, id_of, replayed, warning, within};
+use crate::calls::{
+    CHANGE_TIME, EVERY_PROJECT, READ_TIME, everywhere, id_of, replayed, warning, within,
+};
 use crate::fields::FormFields;
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::page_error::PageError;
-use crate::text::{grouped, time_text};
+use crate::text::{foreign, grouped, time_text};
 use crate::visit::{Visit, Visitor};
 
 /// Most units of a limit.
@@ -44,6 +46,8 @@ const TTL: Field =
     Field::new("ttl", "ttl", FieldKind::Ttl(366)).labelled("Another time, instead").example("12h");
 const REFILL: Field =
     Field::new("refill", "", FieldKind::Check).labelled("and give back what was used");
+const EVERYWHERE: Field =
+    Field::new("everywhere", "", FieldKind::Check).labelled("in every project that you administer");
 const REASON: Field = Field::NEEDED_REASON;
 const REQUEST_ID: Field = Field::REQUEST_ID;
 
@@ -95,7 +99,7 @@ static ALL: [KeyChange; 7] = [
     ),
     KeyChange::new(
         (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
-        &[SEARCH, RULE, LAST, TTL, REASON],
+        &[SEARCH, RULE, LAST, TTL, REASON, EVERYWHERE],
         "Ban on all rules",
         "On each overridable rule that is keyed by these parts. Rules that are made later are not covered.",
     )
@@ -215,7 +219,9 @@ async fn ban_on_all(
     let keys = visitor.admin().inspect(within(READ_TIME, inspect)).await?.into_inner().keys;
     let key = keys.into_iter().next().and_then(|state| state.key);
     let parts = key.unwrap_or_default().parts;
-    let project_id = id_of(search.get("project")).to_owned();
+    let is_everywhere = fields.get(EVERYWHERE.name) == "on";
+    let project = if is_everywhere { EVERY_PROJECT } else { id_of(search.get("project")) };
+    let project_id = project.to_owned();
     let request = BanKeyRequest { project_id, parts, ..typed };
     let banned = visitor.admin().ban_key(within(CHANGE_TIME, request)).await?;
     let warning = warning(visitor, banned.metadata());
@@ -230,17 +236,19 @@ fn ban_outcome(banned: &BanKeyResponse) -> String {
         ("Not banned, since they are not overridable:", &banned.not_overridable),
         ("Keyed otherwise, so not looked at:", &banned.keyed_otherwise),
     ];
-    let parts = parts.iter().filter(|(_, rules)| !rules.is_empty()).map(|(what, rules)| {
-        let named = rules[..rules.len().min(MAX_NAMED)].join(", ");
-        let more = rules.len().saturating_sub(MAX_NAMED);
-        let more =
-            if more > 0 { format!(" and {} more", grouped(more as u64)) } else { String::new() };
-        format!("{what} {named}{more}. ")
-    });
+    let parts = parts.iter().filter(|(_, rules)| !rules.is_empty());
+    let parts = parts.map(|(what, rules)| format!("{what} {}. ", named(rules)));
     let none = if banned.banned.is_empty() { "No ban was set. " } else { "" };
     let everywhere = everywhere(banned.everywhere_by.as_ref());
     let parts: String = parts.collect();
     format!("{none}{parts}Rules that are made later are not covered.{everywhere}")
+}
+
+/// Returns the first names, and the number of the others.
+fn named(names: &[String]) -> String {
+    let first = names[..names.len().min(MAX_NAMED)].join(", ");
+    let more = names.len().saturating_sub(MAX_NAMED);
+    if more > 0 { format!("{first} and {} more", grouped(more as u64)) } else { first }
 }
 
 /// Sends the change of a form. Returns its effect, and what the service warns of.
@@ -353,7 +361,9 @@ impl KeyPage {
         let link = link(&self.asked);
         // Giving back is for another role than the limit.
         let is_operator = self.frame.visitor.is_operator(id_of(self.asked.get("project")));
-        let is_alone = of.name == SET_LIMIT && !is_operator;
+        let own = if of.name == BAN_ON_ALL { self.own_projects() } else { Vec::new() };
+        let is_alone =
+            of.name == SET_LIMIT && !is_operator || of.name == BAN_ON_ALL && own.len() < 2;
         let form = if is_alone { of.form.without_last() } else { of.form };
         let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
         let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
@@ -361,6 +371,7 @@ impl KeyPage {
             details id={ (prefix) "form" } open[refused.is_some()] {
                 summary { (of.title) }
                 (form.render("", &place))
+                @if own.len() > 1 { p.hint { "Projects that you administer: " (foreign(&named(&own))) } }
             }
         }
     }

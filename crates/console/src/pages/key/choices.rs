@@ -50,6 +50,13 @@ impl Choices {
 }
 
 impl KeyPage {
+    /// Returns the projects that the visitor may change.
+    pub(super) fn own_projects(&self) -> Vec<String> {
+        let projects = self.choices.projects.iter();
+        let is_own = |of: &&String| self.frame.visitor.is_admin(id_of(of));
+        projects.filter(is_own).cloned().collect()
+    }
+
     pub(super) fn search_form(&self) -> Markup {
         let search = &self.search;
         // The form begins another search: a key, its project and its rule are not kept.

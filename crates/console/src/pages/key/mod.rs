@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `render` | the page |
 //! | `choices` | the form of a search |
-//! | `lately` | the keys of a user id that were refused in the last hour |
+//! | `lately` | the answer for a user id, and the keys that it rests on |
 //! | `change` | the forms of changes, and from a form to the change |
 //!
 //! An id is looked for by itself, by a request that has it, or by the id of a key: the fields of the query.

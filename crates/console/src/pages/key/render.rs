@@ -24,7 +24,7 @@ pub(super) struct KeyPage {
     pub(super) frame: Frame,
     pub(super) search: FormFields,
     pub(super) choices: Choices,
-    /// The keys of the user id that were refused lately; `None` without one.
+    /// What is known of the user id; `None` without one.
     pub(super) lately: Option<Result<Lately, PageError>>,
     /// What is found: the search with the project of its request, or the key to look at first.
     pub(super) asked: FormFields,
@@ -57,11 +57,10 @@ impl KeyPage {
     fn lately(&self) -> Markup {
         let Some(lately) = &self.lately else { return html! {} };
         html! {
-            h2 { "Refused or near the limit in the last hour" }
             @match lately {
                 Ok(lately) => (lately.render(&self.frame.visitor, self.search.get("user_id"))),
-                Err(_) if !self.frame.visitor.sees_instances() => p.notice { "Not known." },
-                Err(error) => p.notice { "Not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
+                Err(_) if !self.frame.visitor.sees_instances() => p.notice { "The keys of this id are not known." },
+                Err(error) => p.notice { "The keys of this id are not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
             }
         }
     }

@@ -1,0 +1,182 @@
+//! `LookUp`: what refuses a user under the rules of projects, in a sentence and key by key.
+//!
+//! The keys are those that consist of the user id, those that a request of the user without anything else
+//! meets, those with an override, and those that were refused in the last hour.
+
+mod sentence;
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use prost_types::Duration;
+use rlaas_limiter::KeyState;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::RuleMode;
+use tonic::{Request, Response, Status};
+
+use self::sentence::{Effect, sentence};
+use super::messages::key_state;
+use super::projects::OPERATE;
+use super::{MAX_TIME, Service, caller, refusals};
+use crate::api::deadline::deadline;
+use crate::api::projects::ProjectId;
+use crate::api::status::invalid_field;
+use crate::clock::{Clock, Deadline};
+use crate::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
+use crate::proto_values::timestamp;
+use crate::rule_messages::calendar_window;
+use crate::rules::Key;
+
+/// Most keys that are looked at, and most of an answer.
+const MAX_KEYS: usize = 1_000;
+const MAX_SHOWN: usize = 100;
+/// Most pages of overrides, and keys of each.
+const MAX_PAGES: usize = 20;
+const PAGE_SIZE: usize = 1_000;
+/// Time of the counts, and most keys with counts.
+const HOUR: Duration = Duration { seconds: 3_600, nanos: 0 };
+const MAX_COUNTED: i32 = 128;
+
+/// Keys of a user, and how often each was refused.
+#[derive(Default)]
+struct UserKeys(HashMap<Key, (SelectedKey, u64)>);
+
+impl Service {
+    /// Answers `LookUp`.
+    pub(super) async fn looked_up(
+        &self,
+        request: &Request<proto::LookUpRequest>,
+    ) -> Result<proto::LookUpResponse, Status> {
+        let proto::LookUpRequest { user_id, project_id } = request.get_ref();
+        let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
+        let deadline = deadline(request.metadata()).or_within(MAX_TIME);
+        let mut found = UserKeys::default();
+        for project in &projects {
+            let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
+            let keys = snapshot.map(|snapshot| snapshot.rules.select_user(user_id)).transpose();
+            let keys = keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?;
+            keys.into_iter().flatten().for_each(|key| found.add(key, 0));
+        }
+        // Half of the time is for the states.
+        let until = Deadline::within(deadline.remaining() / 2);
+        let is_complete = self.add_overridden(&mut found, user_id, &projects, until).await;
+        let counted = self.refusals(request).await;
+        for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
+            let key = self.key_by_id(&project_id, &rule, &key.unwrap_or_default().id);
+            key.into_iter().for_each(|key| found.add(key, count));
+        }
+        let left_out = found.0.len().saturating_sub(MAX_KEYS);
+        let mut keys = self.with_states(found, deadline).await?;
+        keys.sort_by_cached_key(|key| {
+            let rule = key.state.as_ref().map(|state| state.rule.clone());
+            (Effect::of(key), Reverse(key.refused), key.project_id.clone(), rule)
+        });
+        let answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
+        let left_out = left_out + keys.len().saturating_sub(MAX_SHOWN);
+        keys.truncate(MAX_SHOWN);
+        Ok(proto::LookUpResponse {
+            answer,
+            keys,
+            keys_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+            keyed_otherwise: counted.keyed_otherwise,
+            keyed_otherwise_left_out: counted.keyed_otherwise_left_out,
+            coverage: counted.coverage,
+            incomplete: !is_complete,
+        })
+    }
+
+    /// Returns the key of a rule with this id, if there still is one.
+    fn key_by_id(&self, project: &str, rule: &str, id: &str) -> Option<SelectedKey> {
+        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
+        self.administrator.select(project, &selector).ok()?.pop()
+    }
+
+    /// Adds the keys with overrides that have the user id as a part. Returns `false` if there was no time to
+    /// look at all.
+    async fn add_overridden(
+        &self,
+        found: &mut UserKeys,
+        user: &str,
+        projects: &[ProjectId],
+        until: Deadline,
+    ) -> bool {
+        let limiter = self.administrator.limiter();
+        let hashed = self.administrator.key_hasher().map(|hasher| hasher.shown(user));
+        let is_user = |part: &KeyPart| {
+            part.value.as_ref().is_some_and(|value| value == user || Some(value) == hashed.as_ref())
+        };
+        let own: HashSet<&str> = projects.iter().map(ProjectId::as_str).collect();
+        let mut token = String::new();
+        for _ in 0..MAX_PAGES {
+            // Of a store that is away the states say so.
+            let page = limiter.store().list_overrides(&token, PAGE_SIZE, until).await;
+            let Ok(page) = page else { return false };
+            for of in page.keys {
+                let Some(snapshot) = limiter.snapshot_of_key(&of.key) else { continue };
+                let (rule, parts) = snapshot.rules.describe(&of.key);
+                let project = of.key.project_name().unwrap_or_default();
+                let is_found = own.contains(&*project) && parts.iter().any(is_user);
+                if let Some(rule) = rule.filter(|_| is_found) {
+                    let key = self.key_by_id(&project, &rule, of.key.id());
+                    key.into_iter().for_each(|key| found.add(key, 0));
+                }
+            }
+            match page.next {
+                Some(next) => token = next,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    /// Returns the keys of the user that were refused in the last hour; none if they are not counted.
+    async fn refusals(&self, request: &Request<proto::LookUpRequest>) -> proto::TopKeysResponse {
+        let proto::LookUpRequest { user_id, project_id } = request.get_ref().clone();
+        let counts = proto::TopKeysRequest {
+            project_id,
+            kind: proto::TopKind::Denied.into(),
+            window: Some(HOUR),
+            max_keys: MAX_COUNTED,
+            value: user_id,
+            ..proto::TopKeysRequest::default()
+        };
+        let (metadata, extensions) = (request.metadata(), request.extensions());
+        let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
+        self.highest_counts(&counts).await.map(Response::into_inner).unwrap_or_default()
+    }
+
+    /// Reads the states of keys. Returns those that were used, refused, banned or granted something else.
+    async fn with_states(
+        &self,
+        found: UserKeys,
+        deadline: Deadline,
+    ) -> Result<Vec<proto::UserKey>, Status> {
+        let found: Vec<_> = found.0.into_values().take(MAX_KEYS).collect();
+        let keys: Vec<SelectedKey> = found.iter().map(|(key, _)| key.clone()).collect();
+        let mut states = Vec::new();
+        for chunk in keys.chunks(Selector::MAX_KEYS) {
+            let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline)).await;
+            states.extend(read.map_err(|error| refusals::store(&error))?);
+        }
+        let user_key = |((key, refused), state): ((SelectedKey, u64), KeyState)| {
+            let state = key_state(state);
+            let is_used = state.used > 0 || refused > 0 || state.limit == 0;
+            let is_shown = is_used || !state.overrides.is_empty();
+            (is_shown && state.mode() != RuleMode::Off).then(|| proto::UserKey {
+                project_id: key.hit.key.project_name().unwrap_or_default(),
+                state: Some(state),
+                overridable: key.hit.overridable,
+                refused,
+                calendar: calendar_window(key.hit.window, None),
+            })
+        };
+        Ok(found.into_iter().zip(states).filter_map(user_key).collect())
+    }
+}
+
+impl UserKeys {
+    fn add(&mut self, key: SelectedKey, refused: u64) {
+        let (_, counted) = self.0.entry(key.hit.key.clone()).or_insert((key, 0));
+        *counted += refused;
+    }
+}
