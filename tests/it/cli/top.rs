@@ -139,6 +139,9 @@ async fn live_view_shows_rules_and_refusals_and_obeys_nothing_of_theirs() {
     };
     eventually("a refusal is shown", TIMEOUT, of_hostile).await;
     top.shows("default").await;
+    top.press("k");
+    top.shows("keys denied most").await;
+    top.shows("telemetry.top-keys is off").await;
     drop(server);
     top.shows("lost, trying again").await;
     top.press("\u{3}");

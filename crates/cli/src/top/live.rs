@@ -1,5 +1,5 @@
-//! The live view: the rules of the newest point, and refusals of the instance that answers, drawn
-//! anew with each update.
+//! The live view: the rules of the newest point, and below refusals of the instance that answers or, by
+//! the key `k`, the keys that are denied most; drawn anew with each update.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -13,7 +13,8 @@ use rlaas_proto::ratelimit::admin::v1::{
 use tokio::time::sleep;
 use tonic::{Code, Status, Streaming};
 
-use super::lists;
+use super::keyboard::Keyboard;
+use super::{TopArgs, lists};
 use crate::call::{Admin, CommandError};
 use crate::signals::Signals;
 use crate::text::printable;
@@ -43,6 +44,9 @@ struct View {
     /// Number of refusals that came too fast to be shown, or why there are none.
     note: String,
     dropped: u64,
+    keyboard: Option<Keyboard>,
+    /// The keys that are denied most, if they are shown in place of refusals.
+    keys: Option<String>,
 }
 
 /// Returns `true` if there is a terminal to show the live view on.
@@ -55,20 +59,22 @@ pub(super) fn has_terminal() -> bool {
 pub(super) async fn run(
     admin: &mut Admin,
     request: WatchStatsRequest,
-    address: String,
+    args: &TopArgs,
 ) -> Result<(), CommandError> {
     let signals = Signals::listen().map_err(anyhow::Error::from)?;
     let _screen = Screen::take_over().map_err(anyhow::Error::from)?;
     let mut view = View {
-        address,
+        address: args.call.server.address(),
         state: "connecting".to_owned(),
         point: WatchStatsResponse::default(),
         refusals: VecDeque::new(),
         note: String::new(),
         dropped: 0,
+        keyboard: Keyboard::take_over(),
+        keys: None,
     };
     tokio::select! {
-        refused = view.follow(admin, &request) => Err(refused.into()),
+        refused = view.follow(admin, &request, args) => Err(refused.into()),
         () = signals.nth(1) => Ok(()),
     }
 }
@@ -76,9 +82,14 @@ pub(super) async fn run(
 impl View {
     /// Shows points and refusals. A stream that is lost is opened again; returns why another one is
     /// refused.
-    async fn follow(&mut self, admin: &mut Admin, request: &WatchStatsRequest) -> Status {
+    async fn follow(
+        &mut self,
+        admin: &mut Admin,
+        request: &WatchStatsRequest,
+        args: &TopArgs,
+    ) -> Status {
         loop {
-            let Err(lost) = self.show(admin, request).await else { continue };
+            let Err(lost) = self.show(admin, request, args).await else { continue };
             if !may_return(lost.code()) {
                 return lost;
             }
@@ -89,7 +100,12 @@ impl View {
     }
 
     /// Shows what the streams send until one of points ends.
-    async fn show(&mut self, admin: &mut Admin, of: &WatchStatsRequest) -> Result<(), Status> {
+    async fn show(
+        &mut self,
+        admin: &mut Admin,
+        of: &WatchStatsRequest,
+        args: &TopArgs,
+    ) -> Result<(), Status> {
         let mut points = admin.watch_stats(of.clone()).await?.into_inner();
         let request = WatchDecisionsRequest {
             project_id: of.project_id.clone(),
@@ -110,12 +126,22 @@ impl View {
         "live".clone_into(&mut self.state);
         loop {
             self.render();
+            let next_key = OptionFuture::from(self.keyboard.as_mut().map(Keyboard::next));
             let next_refusals = OptionFuture::from(refusals.as_mut().map(Streaming::message));
             tokio::select! {
                 point = points.message() => match point? {
-                    Some(point) => self.point = point,
+                    Some(point) => {
+                        self.point = point;
+                        self.read_keys(admin, args).await;
+                    }
                     None => return Err(Status::unavailable("the stream has ended")),
                 },
+                Some(key) = next_key => {
+                    if key == b'k' {
+                        self.keys = self.keys.is_none().then(String::new);
+                        self.read_keys(admin, args).await;
+                    }
+                }
                 Some(next) = next_refusals => match next {
                     Ok(Some(response)) => self.add_refusals(&response),
                     Ok(None) => refusals = None,
@@ -126,6 +152,19 @@ impl View {
                 },
             }
         }
+    }
+
+    /// Reads the keys that are denied most, if they are shown.
+    async fn read_keys(&mut self, admin: &mut Admin, args: &TopArgs) {
+        if self.keys.is_none() {
+            return;
+        }
+        let rule = args.rule.as_deref().unwrap_or_default();
+        self.keys = Some(match lists::keys(admin, rule, args).await {
+            Ok(found) => found.into_text(),
+            Err(CommandError::Status(status)) => printable(status.message()),
+            Err(_) => "not known".to_owned(),
+        });
     }
 
     fn add_refusals(&mut self, response: &WatchDecisionsResponse) {
@@ -151,7 +190,8 @@ impl View {
     /// Returns at most `height` lines: the rules have half of them, refusals the rest.
     fn lines(&self, height: usize) -> Vec<String> {
         let address = printable(&self.address);
-        let mut lines = vec![format!("rlaas top {address}  {}  Ctrl-C quits", self.state)];
+        let keys = if self.keyboard.is_some() { "k keys  " } else { "" };
+        let mut lines = vec![format!("rlaas top {address}  {}  {keys}Ctrl-C quits", self.state)];
         let covered = text::coverage(self.point.coverage.clone().unwrap_or_default());
         lines.push(format!("{}  {}", text::time(self.point.until.as_ref()), covered.trim_end()));
         lines.push(sums(&self.point));
@@ -162,9 +202,18 @@ impl View {
         let left_out = rules.len() - shown;
         let more = if left_out > 0 { format!("… and {left_out} more") } else { String::new() };
         lines.push(more);
-        lines.push(format!("refusals of this instance, newest first  {}", self.note));
+        let note = &self.note;
+        let (title, below) = match &self.keys {
+            Some(keys) => {
+                ("keys denied most".to_owned(), keys.lines().map(str::to_owned).collect())
+            }
+            None => {
+                (format!("refusals of this instance, newest first  {note}"), self.refusals.clone())
+            }
+        };
+        lines.push(title);
         let left = height.saturating_sub(lines.len());
-        lines.extend(self.refusals.iter().take(left).cloned());
+        lines.extend(below.into_iter().take(left));
         lines
     }
 }
@@ -235,7 +284,7 @@ mod tests {
         let point = WatchStatsResponse { since, until, rules, ..<_>::default() };
         let (address, state) = ("127.0.0.1:50051".to_owned(), "live".to_owned());
         let (refusals, note) = (VecDeque::new(), String::new());
-        View { address, state, point, refusals, note, dropped: 0 }
+        View { address, state, point, refusals, note, dropped: 0, keyboard: None, keys: None }
     }
 
     #[test]

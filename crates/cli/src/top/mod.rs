@@ -1,6 +1,7 @@
 //! `rlaas top`: decisions by rule as they are made; the keys with the highest counts; the instances
 //! of the fleet.
 
+mod keyboard;
 mod lists;
 mod live;
 
@@ -98,8 +99,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
         if !live::has_terminal() {
             return lists::newest_point(admin, args.request(Some(NEWEST))).await;
         }
-        let address = args.call.server.address();
-        live::run(admin, args.request(Some(NEWEST)), address).await?;
+        live::run(admin, args.request(Some(NEWEST)), args).await?;
         Ok(CommandOutput::printed())
     })
 }
