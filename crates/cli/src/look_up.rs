@@ -1,6 +1,8 @@
 //! A user under the rules of all projects: the answer, the keys that it rests on, and for each the command
 //! that changes it.
 
+use std::fmt::Write;
+
 use rlaas_proto::ratelimit::admin::v1::{KeyOverride, KeyState, LookUpRequest, RuleRef, UserKey};
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{CalendarWindow, RuleMode};
@@ -24,7 +26,8 @@ pub(crate) async fn of_user(
         lines = lines + "\n" + &output::table("user_keys", &keys);
     }
     if found.keys_left_out > 0 {
-        lines += &format!("… and {} more: --project looks at one project\n", found.keys_left_out);
+        let more = found.keys_left_out;
+        let _infallible = writeln!(lines, "… and {more} more: --project looks at one project");
     }
     if found.incomplete {
         lines += "bans of keys with other parts may be missing: rlaas override list\n";
@@ -37,7 +40,7 @@ pub(crate) async fn of_user(
     if !others.is_empty() {
         let more = found.keyed_otherwise_left_out;
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        lines += &format!("keyed otherwise: {}{more}\n", others.join(", "));
+        let _infallible = writeln!(lines, "keyed otherwise: {}{more}", others.join(", "));
     }
     Ok(lines + "who changed what: rlaas audit\n")
 }

@@ -55,8 +55,8 @@ pub(super) fn sentence(user: &str, keys: &[proto::UserKey], now: Timestamp) -> S
     };
     match of(Effect::Passes).count() {
         passing if passing == 0 || clauses.is_empty() => {}
-        1 => said += &format!("; 1 rule lets {user} pass"),
-        passing => said += &format!("; {passing} rules let {user} pass"),
+        1 => said = format!("{said}; 1 rule lets {user} pass"),
+        passing => said = format!("{said}; {passing} rules let {user} pass"),
     }
     match of(Effect::Shadow).count() {
         0 => said,
