@@ -69,7 +69,7 @@ impl Service {
         let mut keys = self.with_states(found, deadline).await?;
         keys.sort_by_cached_key(|key| {
             let rule = key.state.as_ref().map(|state| state.rule.clone());
-            (Effect::of(key), Reverse(key.refused), key.project_id.clone(), rule)
+            (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
         });
         let answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
         let left_out = left_out + keys.len().saturating_sub(MAX_SHOWN);

@@ -22,8 +22,8 @@ pub(super) enum Effect {
     Shadow,
 }
 
-impl Effect {
-    pub(super) fn of(key: &proto::UserKey) -> Self {
+impl From<&proto::UserKey> for Effect {
+    fn from(key: &proto::UserKey) -> Self {
         let Some(state) = &key.state else { return Self::Passes };
         match state.mode() {
             RuleMode::Shadow | RuleMode::Off => Self::Shadow,
@@ -38,7 +38,7 @@ impl Effect {
 pub(super) fn sentence(user: &str, keys: &[proto::UserKey], now: Timestamp) -> String {
     let is_plain = |char: char| char.is_alphanumeric() || "-_./:@+~*#%".contains(char);
     let user = if user.chars().all(is_plain) { user.to_owned() } else { format!("{user:?}") };
-    let of = |effect| keys.iter().filter(move |key| Effect::of(key) == effect);
+    let of = |effect| keys.iter().filter(move |key| Effect::from(*key) == effect);
     let mut clauses = Vec::new();
     for (verb, word, effect) in [("banned", "on", Effect::Bans), ("refused", "by", Effect::Refuses)]
     {
