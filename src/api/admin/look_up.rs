@@ -62,8 +62,10 @@ impl Service {
         let is_complete = self.add_overridden(&mut found, user_id, &projects, until).await;
         let counted = self.refusals(request).await;
         for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
-            let key = self.key_by_id(&project_id, &rule, &key.unwrap_or_default().id);
-            key.into_iter().for_each(|key| found.add(key, count));
+            let id = key.unwrap_or_default().id;
+            if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
+                found.add(key, count);
+            }
         }
         let left_out = found.0.len().saturating_sub(MAX_KEYS);
         let mut keys = self.with_states(found, deadline).await?;
@@ -116,9 +118,10 @@ impl Service {
                 let (rule, parts) = snapshot.rules.describe(&of.key);
                 let project = of.key.project_name().unwrap_or_default();
                 let is_found = own.contains(&*project) && parts.iter().any(is_user);
-                if let Some(rule) = rule.filter(|_| is_found) {
-                    let key = self.key_by_id(&project, &rule, of.key.id());
-                    key.into_iter().for_each(|key| found.add(key, 0));
+                let rule = rule.filter(|_| is_found);
+                let key = rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id()));
+                if let Some(key) = key {
+                    found.add(key, 0);
                 }
             }
             match page.next {
