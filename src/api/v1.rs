@@ -7,16 +7,14 @@ use std::sync::Arc;
 use futures_util::future::Either;
 use futures_util::stream::{self, Stream, StreamExt};
 use rlaas_limiter::headers::LimitHeaders;
-use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse,
 };
-use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
-use super::auth::{API_KEY_HEADER, Permission, StreamAccess, Tenant};
+use super::auth::{Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
@@ -35,8 +33,6 @@ use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
 pub(super) const API: &str = "grpc";
-/// Warning in the response to a call with an API key.
-const KEY_NOT_READ: &str = "the API key was not read: auth.api-keys is off";
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 1_000;
 /// Maximum number of concurrent decisions of one batch or stream.
@@ -106,14 +102,14 @@ impl Service {
     /// Decides a `Check`, unless it has to wait for the store.
     pub(super) fn begin_check(self: &Arc<Self>, request: Request<CheckRequest>) -> Checking {
         let deadline = deadline(request.metadata());
-        let (metadata, extensions, mut request) = request.into_parts();
+        let (_, extensions, mut request) = request.into_parts();
         let tenant = Tenant::from_extensions(&extensions);
         set_tenant(tenant, &mut request);
         let mut timer = self.timing.start();
         match self.start(tenant, &request, deadline) {
             Ok(StartedCheck::Decided(decided)) => {
                 timer.lap();
-                checked(self.answer((&metadata, &extensions), &request, decided))
+                checked(self.answer(&extensions, &request, decided))
             }
             Ok(StartedCheck::Pending(pending)) => {
                 let service = Arc::clone(self);
@@ -121,7 +117,7 @@ impl Service {
                     let mut timer = service.timing.start();
                     let decided = pending.finish().await;
                     timer.lap();
-                    service.answer((&metadata, &extensions), &request, decided)
+                    service.answer(&extensions, &request, decided)
                 }))
             }
             Err(invalid) => checked(Err(invalid)),
@@ -131,7 +127,7 @@ impl Service {
     /// Returns the response to a `Check`.
     fn answer(
         &self,
-        (metadata, extensions): (&MetadataMap, &Extensions),
+        extensions: &Extensions,
         request: &CheckRequest,
         decided: Result<Verdict, CheckError>,
     ) -> Result<Response<CheckResponse>, Status> {
@@ -146,9 +142,6 @@ impl Service {
         if self.headers != LimitHeaders::None {
             let VerdictHeaders(headers) = VerdictHeaders::new(self.headers, &verdict);
             response.metadata_mut().as_mut().extend(headers);
-        }
-        if tenant.is_none() && metadata.as_ref().contains_key(API_KEY_HEADER) {
-            response.metadata_mut().insert(WARNING, MetadataValue::from_static(KEY_NOT_READ));
         }
         Ok(response)
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use figment::value::Value;
 
-use super::oidc;
+use super::rules;
+use super::{Effective, StoreSettings, oidc};
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
@@ -16,6 +17,8 @@ use crate::api::auth::{
     ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
 };
 use crate::api::projects::ProjectId;
+use crate::clock::Micros;
+use crate::rules::spec::RulesSpec;
 use crate::server::{ServerSettings, Tls};
 
 /// Maximum number of tokens: each call's token is compared with all of them.
@@ -61,8 +64,11 @@ const API_KEYS: Setting = Setting::new(
     "api-keys",
     "API keys of projects, in x-api-key or as api_key in POST /check. off: ignored; accepted: a key \
      that is shown must be valid, and the rules of its project decide; required: each request for a \
-     decision must show one. Envoy's service takes none.",
-);
+     decision must show one. Envoy's service takes none. Default: accepted with the memory store \
+     while no rule of a file without a project uses api_key, else off; then an x-api-key that does \
+     not begin with rlaas_ is ignored. Decided at the start.",
+)
+.example("accepted");
 const API_KEYS_MAX_AGE: Setting = Setting::new(
     "api-keys-max-age",
     "Time for which API keys are accepted as last known while the store is away, then they are \
@@ -75,12 +81,62 @@ const VALID_AGE: &str = "must be a duration from 10s to 365d, such as 1h";
 const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
                           enough to read the configuration (and inspects, resets, refunds)";
 
+/// The settings of API keys as they are given.
+#[derive(Clone, Copy)]
+pub(super) struct GivenApiKeys {
+    mode: Option<ApiKeyMode>,
+    max_age: Option<Micros>,
+}
+
+/// The mode of API keys that nobody has set, and its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiKeyDefault {
+    /// The mode.
+    pub mode: ApiKeyMode,
+    /// The reason, for people.
+    pub reason: &'static str,
+}
+
+impl GivenApiKeys {
+    /// Returns the settings, and the default unless a mode is given. `store` and `spec` are those of the
+    /// configuration, `started_with` is the mode in force if the server runs.
+    pub(super) fn decide(
+        self,
+        store: &StoreSettings,
+        spec: &RulesSpec,
+        started_with: Option<ApiKeyMode>,
+    ) -> (ApiKeySettings, Option<ApiKeyDefault>) {
+        let (mode, reason) = match (started_with, store) {
+            (Some(mode), _) => (mode, "decided at the start"),
+            (None, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
+            (None, _) if !rules::api_key_problems_of(spec).is_empty() => {
+                (ApiKeyMode::Off, "a rule of a file uses api_key")
+            }
+            (None, _) => (ApiKeyMode::AcceptedByDefault, "memory store, and no rule uses api_key"),
+        };
+        let default = self.mode.is_none().then_some(ApiKeyDefault { mode, reason });
+        let mode = self.mode.unwrap_or(mode);
+        (ApiKeySettings { mode, max_age: self.max_age }, default)
+    }
+}
+
+impl ApiKeyDefault {
+    /// Writes the default in the place of the entry that [`Section::undecided`] has made.
+    pub(super) fn complete(self, effective: &mut [Effective]) {
+        let key = format!("{}.{}", AUTH.key, API_KEYS.key);
+        if let Some(entry) = effective.iter_mut().find(|entry| entry.key == key) {
+            self.mode.name().clone_into(&mut entry.value);
+            entry.origin = format!("default: {}", self.reason);
+        }
+    }
+}
+
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`. Also
 /// returns snapshots of the files that it names.
 pub(super) fn read(
     root: &mut Section<'_>,
     server: &ServerSettings,
-) -> (AuthSettings, ApiKeySettings, Vec<FileSnapshot>) {
+) -> (AuthSettings, GivenApiKeys, Vec<FileSnapshot>) {
     let mut section = root.section(AUTH);
     let mut names = HashSet::new();
     let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
@@ -93,8 +149,8 @@ pub(super) fn read(
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
-    let api_keys = ApiKeySettings {
-        mode: section.read(API_KEYS, "off", api_key_mode),
+    let api_keys = GivenApiKeys {
+        mode: section.optional_or_later(API_KEYS, api_key_mode),
         max_age: section.optional(API_KEYS_MAX_AGE, |value| {
             let (age, shown) = values::duration(value, MAX_AGES, VALID_AGE)?;
             Ok((age.into(), shown))
@@ -113,12 +169,8 @@ pub(super) fn read(
 }
 
 fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {
-    const WORDS: [(&str, ApiKeyMode); 3] = [
-        ("off", ApiKeyMode::Off),
-        ("accepted", ApiKeyMode::Accepted),
-        ("required", ApiKeyMode::Required),
-    ];
-    values::word(value, &WORDS)
+    let mode = |mode: ApiKeyMode| (mode.name(), mode);
+    values::word(value, &[ApiKeyMode::Off, ApiKeyMode::Accepted, ApiKeyMode::Required].map(mode))
 }
 
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {

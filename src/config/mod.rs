@@ -36,6 +36,7 @@ mod yaml;
 
 pub use crate::api::projects::RulesFile;
 pub use crate::api::projects::{Warning, warnings};
+pub use auth::ApiKeyDefault;
 pub use effective::Effective;
 pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
@@ -56,7 +57,7 @@ use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
 use crate::api::admin::AuditSettings;
-use crate::api::auth::{ApiKeySettings, AuthSettings};
+use crate::api::auth::{ApiKeyMode, ApiKeySettings, AuthSettings};
 use crate::api::envoy::EnvoySettings;
 use crate::api::projects::{FileProjects, ProjectId};
 use crate::rules::RuleSet;
@@ -77,6 +78,8 @@ pub struct Config {
     pub auth: AuthSettings,
     /// API keys.
     pub api_keys: ApiKeySettings,
+    /// How their mode was decided; `None` if it is set.
+    pub api_keys_default: Option<ApiKeyDefault>,
     /// Settings of the store.
     pub store: StoreSettings,
     /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
@@ -121,10 +124,15 @@ impl Config {
         let (tree, projects) = sources.read();
         let mut root = tree.root();
         rules_file::no_project(&mut root);
-        let (config, files) = Self::read(&mut root, &sources.resources);
+        let (config, files) = Self::read(&mut root, sources);
         root.close();
         let config = Self { notices: tree.notices(), ..config };
-        let mut config = tree.finish().map(|effective| Self { effective, ..config });
+        let mut config = tree.finish().map(|mut effective| {
+            if let Some(default) = config.api_keys_default {
+                default.complete(&mut effective);
+            }
+            Self { effective, ..config }
+        });
         for project in projects {
             config = with_project(config, rules_file::configured(project));
         }
@@ -132,9 +140,9 @@ impl Config {
     }
 
     /// Reads every section; the order is that of the documentation.
-    fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> (Self, Vec<FileSnapshot>) {
+    fn read(root: &mut Section<'_>, sources: &Sources) -> (Self, Vec<FileSnapshot>) {
         let server = server::read(root);
-        let envoy = envoy::read(root, resources);
+        let envoy = envoy::read(root, &sources.resources);
         let mut files = envoy.files;
         let (auth, api_keys, issuer_files) = auth::read(root, &server);
         files.extend(issuer_files);
@@ -144,28 +152,38 @@ impl Config {
         let (privacy, key_file) = privacy::read(root);
         files.extend(key_file);
         let has_console = !server.console.is_empty();
+        let idempotency = idempotency::read(root);
+        let max_project_rules = max_project_rules(root);
+        let audit = audit::read(root);
+        let telemetry = telemetry::read(root, &privacy, has_console);
+        let spec = rules::read(root);
+        let (api_keys, api_keys_default) = api_keys.decide(&store, &spec, sources.api_keys);
+        // Until a restart the mode in force stays, whatever is written now.
+        let in_force = sources.api_keys.filter(|mode| *mode != ApiKeyMode::Off);
+        let rules = rules::build(root, &spec, in_force.unwrap_or(api_keys.mode));
+        let rules = privacy.apply(rules.with_descriptors(envoy.descriptors));
         let config = Self {
             auth,
             api_keys,
+            api_keys_default,
             server,
             envoy: envoy.settings,
             xds: envoy.xds,
             store,
             deny_cache,
-            idempotency: idempotency::read(root),
-            max_project_rules: max_project_rules(root),
+            idempotency,
+            max_project_rules,
             state_dir,
-            audit: audit::read(root),
-            telemetry: telemetry::read(root, &privacy, has_console),
-            rules: rules::read(root, api_keys.mode).with_descriptors(envoy.descriptors),
+            audit,
+            telemetry,
+            rules,
             projects: FileProjects::new(),
             privacy,
             effective: Vec::new(),
             effective_in_projects: Vec::new(),
             notices: Vec::new(),
         };
-        let rules = config.privacy.apply(config.rules);
-        (Self { rules, ..config }, files)
+        (config, files)
     }
 }
 

@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::setting::{Declared, Kind};
 use super::sources::variable_of;
 use super::tree::Tree;
-use super::{Config, envoy};
+use super::{Config, Sources, envoy};
 
 /// One setting, section or list of sections.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl SettingReference {
 pub fn reference() -> Vec<SettingReference> {
     let tree = Tree::survey();
     let mut root = tree.root();
-    let _config = Config::read(&mut root, &[]);
+    let _config = Config::read(&mut root, &Sources::default());
     root.close();
     listed(tree)
 }

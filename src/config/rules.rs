@@ -11,7 +11,7 @@ use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
 use crate::api::projects::api_key_problems;
 use crate::rules::spec::{
-    CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec,
+    CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec,
     StoreFailureSpec,
 };
 use crate::rules::{RuleSet, Unmatched};
@@ -197,13 +197,18 @@ pub(super) const UNMATCHED: Setting = Setting::new(
      allows them.",
 );
 
-pub(super) fn read(root: &mut Section<'_>, api_keys: ApiKeyMode) -> RuleSet {
+/// Reads the specification.
+pub(super) fn read(root: &mut Section<'_>) -> RulesSpec {
     let default_rule = default_rule(root);
     let rules = named_rules(root);
     let unmatched = root.field_or(UNMATCHED, Unmatched::default());
-    let spec = RulesSpec { default_rule, rules, unmatched };
-    if api_keys != ApiKeyMode::Off {
-        refuse_api_key(root, &spec);
+    RulesSpec { default_rule, rules, unmatched }
+}
+
+/// Builds the rules. Unless `keys` are off none may use the attribute `api_key`.
+pub(super) fn build(root: &Section<'_>, spec: &RulesSpec, keys: ApiKeyMode) -> RuleSet {
+    if keys != ApiKeyMode::Off {
+        root.refuse_fields(api_key_problems_of(spec));
     }
     spec.build().unwrap_or_else(|mut problems| {
         for problem in &mut problems {
@@ -224,13 +229,14 @@ pub(super) fn named_rules(root: &mut Section<'_>) -> Vec<RuleSpec> {
     rules.map(|section| section.map_or_else(RuleSpec::default, named_rule)).collect()
 }
 
-/// Refuses rules that use the attribute `api_key`, which requests without a project never have.
-fn refuse_api_key(root: &Section<'_>, spec: &RulesSpec) {
+/// Returns the problems of rules that use the attribute `api_key`, which requests without a project
+/// never have while API keys are on.
+pub(super) fn api_key_problems_of(spec: &RulesSpec) -> Vec<Problem> {
     let default_rule = ("rate-limiter".to_owned(), &spec.default_rule);
     let rules = spec.rules.iter().enumerate();
     let rules = rules.map(|(index, rule)| (format!("rules[{index}]"), rule));
     let all = iter::once(default_rule).chain(rules);
-    root.refuse_fields(all.flat_map(|(path, rule)| api_key_problems(rule, &path)).collect());
+    all.flat_map(|(path, rule)| api_key_problems(rule, &path)).collect()
 }
 
 fn default_rule(root: &mut Section<'_>) -> RuleSpec {

@@ -130,6 +130,20 @@ impl<'a> Section<'a> {
         self.tree.read_value(&self.join(key), given, read)
     }
 
+    /// Like [`Section::optional`]. Keeps the place of an absent setting among the values in force: its
+    /// default depends on other sections.
+    pub(super) fn optional_or_later<T>(
+        &mut self,
+        setting: Setting,
+        read: impl Fn(&Value) -> Read<T>,
+    ) -> Option<T> {
+        let given = self.optional(setting, read);
+        if !self.has(setting.key) && self.tree.survey.is_none() {
+            self.tree.keep_place(self.join(setting.key));
+        }
+        given
+    }
+
     /// Reads a setting that must be given.
     pub(super) fn required<T>(
         &mut self,

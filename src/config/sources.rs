@@ -17,6 +17,7 @@ use super::problem::Problem;
 use super::ratelimit_environment::RatelimitEnvironment;
 use super::tree::{Nulls, Tree};
 use super::yaml;
+use crate::api::auth::ApiKeyMode;
 
 /// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";
@@ -40,6 +41,8 @@ pub struct Sources {
     pub arguments: Vec<(String, String)>,
     /// Rules that a management server has sent (`envoy.xds`).
     pub resources: Arc<[EnvoyResource]>,
+    /// The mode of API keys in force; `None` before the start.
+    pub api_keys: Option<ApiKeyMode>,
 }
 
 impl Sources {
@@ -50,7 +53,7 @@ impl Sources {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         let environment = std::env::vars_os().filter_map(text).collect();
-        Self { files, environment, arguments, resources: Arc::default() }
+        Self { files, environment, arguments, ..Self::default() }
     }
 
     /// Reads and merges all sources. Files with a project at the top are merged by themselves, those

@@ -163,6 +163,12 @@ impl Tree {
         Ok(setting)
     }
 
+    /// Records an effective value that is to be completed.
+    pub(super) fn keep_place(&self, key: String) {
+        let (value, origin) = (String::new(), String::new());
+        self.effective.borrow_mut().push(Effective { key, value, origin, reads_back: false });
+    }
+
     /// Reads a value as a field of a specification, which reports its own problems when it is built.
     pub(super) fn read_field<T>(&self, key: String, value: &Value) -> Field<T>
     where

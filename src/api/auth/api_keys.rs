@@ -6,21 +6,27 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::http::{Extensions, HeaderName, HeaderValue, Request};
 use rlaas_limiter::Limiter;
 use thiserror::Error;
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::roles::Permission;
-use crate::api::projects::{KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId};
+use crate::api::projects::{
+    ApiKeyText, KeyHolder, KeyRefusal, Keyring, MalformedApiKey, ProjectId,
+};
 use crate::clock::{Clock, Micros};
 
 /// The header with an API key. Also the name in the metadata of gRPC.
 pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 /// The attribute that holds the id of the first key of its line.
 const ATTRIBUTE: &str = "api_key";
+const KEYS_OFF: &str = "the API key was not checked: auth.api-keys is off";
+const FOREIGN_KEY: &str = "x-api-key was ignored: it is no API key of this service, which begins with rlaas_; \
+                           auth.api-keys: accepted refuses such calls";
 
 /// Whether calls may or must show an API key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,10 +34,24 @@ pub enum ApiKeyMode {
     /// Keys are ignored, and `api_key` is an attribute like others.
     #[default]
     Off,
+    /// A key that is shown must be valid. In `x-api-key`, a text without the prefix of our keys is
+    /// somebody else's, and ignored: nobody has chosen this mode.
+    AcceptedByDefault,
     /// A key that is shown must be valid.
     Accepted,
     /// Each request for a decision must show a key.
     Required,
+}
+
+impl ApiKeyMode {
+    /// Returns the word of the setting.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Accepted | Self::AcceptedByDefault => "accepted",
+            Self::Required => "required",
+        }
+    }
 }
 
 /// Settings of API keys.
@@ -51,6 +71,8 @@ pub struct ApiKeys {
     clock: Clock,
     /// Whether callers without a key name projects.
     are_projects_named: bool,
+    /// Logs once that a key was shown and not checked.
+    is_logged: Arc<OnceLock<()>>,
 }
 
 /// The project of a call, as its API key says. Extension of each request while API keys are not off.
@@ -90,7 +112,7 @@ impl ApiKeyRefusal {
 impl ApiKeys {
     /// Takes the keys of `keyring`.
     pub fn new(settings: ApiKeySettings, keyring: Keyring) -> Self {
-        Self { settings, keyring, clock: Clock::default(), are_projects_named: false }
+        Self { settings, keyring, ..Self::default() }
     }
 
     /// Sets whether callers without a key name projects, as Envoy may: then those in force must be known.
@@ -135,15 +157,48 @@ impl ApiKeys {
             return Ok(None);
         }
         let mut tenant = Tenant(None);
-        for text in request.headers().get_all(API_KEY_HEADER) {
-            // Other bytes than those of ASCII are in no key.
-            tenant = self.joined(&tenant, text.to_str().unwrap_or_default())?;
+        for text in self.in_headers(request) {
+            tenant = self.joined(&tenant, text)?;
         }
         let must_show = self.settings.mode == ApiKeyMode::Required;
         if tenant.0.is_none() && must_show && permission == Permission::Decisions {
             return Err(ApiKeyRefusal::Missing);
         }
         Ok(Some(tenant))
+    }
+
+    /// Returns the texts in the headers of a request that are read as API keys.
+    fn in_headers<'r, B>(&self, request: &'r Request<B>) -> impl Iterator<Item = &'r str> {
+        let mode = self.settings.mode;
+        // Other bytes than those of ASCII are in no key.
+        let texts = request.headers().get_all(API_KEY_HEADER).into_iter();
+        let texts = texts.map(|text| text.to_str().unwrap_or_default());
+        texts.filter(move |text| match mode {
+            ApiKeyMode::Off => false,
+            ApiKeyMode::AcceptedByDefault => ApiKeyText::has_prefix(text),
+            ApiKeyMode::Accepted | ApiKeyMode::Required => true,
+        })
+    }
+
+    /// Returns `true` if the headers of a request have an API key that is read.
+    pub(super) fn are_in_headers<B>(&self, request: &Request<B>) -> bool {
+        self.in_headers(request).next().is_some()
+    }
+
+    /// Returns the warning for a call that shows something as its API key that is not checked, and
+    /// logs the first one.
+    pub fn warning<B>(&self, request: &Request<B>) -> Option<&'static str> {
+        if !request.headers().contains_key(API_KEY_HEADER) || self.are_in_headers(request) {
+            return None;
+        }
+        Some(self.unchecked_warning())
+    }
+
+    /// Returns the warning for a call whose body has an API key, while none is checked.
+    pub fn unchecked_warning(&self) -> &'static str {
+        let warning = if self.are_on() { FOREIGN_KEY } else { KEYS_OFF };
+        self.is_logged.get_or_init(|| warn!(warning, "API key not checked; not logged again"));
+        warning
     }
 
     /// Returns the project of a call of `tenant` that also shows this key.
@@ -199,11 +254,6 @@ impl Tenant {
             }
         }
     }
-}
-
-/// Returns `true` if the headers of a request have an API key.
-pub(super) fn is_in_headers<B>(request: &Request<B>) -> bool {
-    request.headers().contains_key(API_KEY_HEADER)
 }
 
 /// Puts an API key of a body into the headers.

@@ -267,7 +267,7 @@ impl Auth {
     /// Returns `true` if a call may show its API key in its body and shows none in its headers: it is
     /// admitted when the body was read, by [`Self::admit_with_body`].
     pub fn awaits_body<B>(&self, request: &Request<B>) -> bool {
-        self.api_keys.are_on() && !api_keys::is_in_headers(request)
+        self.api_keys.are_on() && !self.api_keys.are_in_headers(request)
     }
 
     /// Checks that the caller may request decisions, when a body was read that may have an API key.
@@ -292,6 +292,8 @@ impl Auth {
             return joined.map_err(counted);
         }
         if let Some(key) = key {
+            // In the headers some texts would be ignored.
+            self.api_keys.joined(&Tenant::default(), key).map_err(counted)?;
             api_keys::put_in_headers(request, key).map_err(counted)?;
         }
         let admitted = match self.admit_or_wait(request, permission, ORIGIN) {

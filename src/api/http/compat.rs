@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use axum::Json;
 use axum::extract::{self, RawQuery, State};
-use axum::http::Extensions;
-use axum::http::StatusCode;
+use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rlaas_limiter::headers::retry_after;
+use rlaas_proto::WARNING;
 use serde_json::json;
 
 use super::json_object::JsonObject;
@@ -70,21 +70,27 @@ pub(super) async fn by_endpoint(
     let (parts, body) = request.into_parts();
     let body = body::read(body).await.map_err(|rejection| state.count(rejection))?;
     let fields = read(&body).map_err(|rejection| state.count(rejection))?;
+    let key = fields.attributes.get(API_KEY_ATTRIBUTE).map(String::as_str);
     let tenant = match state.auth.as_ref().filter(|auth| auth.api_keys().are_on()) {
         Some(auth) => {
-            let key = fields.attributes.get(API_KEY_ATTRIBUTE).map(String::as_str);
             let mut opening = extract::Request::from_parts(parts, ());
             Some(auth.admit_with_body(&mut opening, key).await.map_err(CompatError::Refused)?)
         }
         None => None,
     };
+    let warning = state.auth.as_ref().filter(|_| tenant.is_none() && key.is_some());
+    let warning = warning.map(|auth| auth.api_keys().unchecked_warning());
     let verdict = fields.decide(&state, tenant.as_ref(), &[ENDPOINT, KEY, API_KEY]).await?;
     let response = if verdict.is_allowed() {
         Json(json!({ "allowed": true })).into_response()
     } else {
         (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded").into_response()
     };
-    Ok(state.with_headers(&verdict, response))
+    let mut response = state.with_headers(&verdict, response);
+    if let Some(warning) = warning {
+        response.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
+    }
+    Ok(response)
 }
 
 fn read(body: &[u8]) -> Result<LegacyCheck, Rejection> {

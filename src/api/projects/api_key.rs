@@ -40,6 +40,11 @@ impl<'a> ApiKeyText<'a> {
     /// Length of an id.
     pub const ID_LEN: usize = 8;
 
+    /// Returns `true` if a text begins as API keys do.
+    pub fn has_prefix(text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
+
     /// Checks form and checksum.
     ///
     /// # Errors

@@ -7,8 +7,9 @@ use crate::rules::Part;
 use crate::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
 
 const ATTRIBUTE: &str = "api_key";
-const TEXT: &str = "must not use api_key unless auth.api-keys is off: requests of these rules show no API \
-                    key, so that all callers would share one state; use it in the rules of projects";
+const TEXT: &str = "must not use api_key unless auth.api-keys is off since the start: requests of these \
+                    rules show no API key, so that all callers would share one state; use it in the \
+                    rules of projects";
 
 /// Returns the problems of a rule without a project, for the time in which API keys are taken. `path` is
 /// that of the rule; empty if fields are named without one.

@@ -30,10 +30,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::HOST;
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
+use rlaas_proto::WARNING;
 use tower::Service;
 use tracing::error;
 
@@ -98,6 +99,7 @@ impl ConnectionContext {
         let trace = self.middleware.start_trace(&mut request);
         let has_response = Arc::<AtomicBool>::default();
         let cors = self.middleware.cors.as_ref().and_then(|cors| cors.headers_for(&request));
+        let warning = self.middleware.auth.api_keys().warning(&request);
         let authorized = self.middleware.authorize(&mut request, self.peer);
         let request =
             request.map(|body| RequestBody::new(body, Arc::clone(self), Arc::clone(&has_response)));
@@ -129,6 +131,10 @@ impl ConnectionContext {
             let Ok(mut response) = response.unwrap_or_else(panicked);
             middleware.protocol.correct_status(&mut response);
             let trace = trace.and_then(|trace| middleware.record_response(trace, &mut response));
+            if let Some(warning) = warning {
+                let warning = HeaderValue::from_static(warning);
+                response.headers_mut().entry(WARNING).or_insert(warning);
+            }
             if let Some(cors) = cors {
                 cors.add_to(response.headers_mut());
             }

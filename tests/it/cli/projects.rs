@@ -84,7 +84,7 @@ fn secret_of_a_key_is_alone_on_standard_output_and_never_shown_again() {
 
 #[test]
 fn keys_that_would_be_ignored_are_refused_and_told() {
-    let server = Rlaas::start(&[]);
+    let server = Rlaas::start(&["auth.api-keys=off"]);
     let (code, _, error) = called(&server, &["project", "create", "shop"]);
     assert_eq!(code, 0, "{error}");
     assert!(error.contains("warning: API keys are ignored: set auth.api-keys"), "{error}");
@@ -93,7 +93,10 @@ fn keys_that_would_be_ignored_are_refused_and_told() {
     assert!(error.contains("FAILED_PRECONDITION: API keys are ignored: set auth"), "{error}");
     let (code, out, error) = called(&server, &["check", "alice", "--api-key", "any"]);
     assert!(code == 0 && out.starts_with("allowed"), "{out}{error}");
-    assert!(error.contains("warning: the API key was not read: auth.api-keys is off"), "{error}");
+    assert!(
+        error.contains("warning: the API key was not checked: auth.api-keys is off"),
+        "{error}"
+    );
     let (_, _, error) = called(&server, &["check", "alice"]);
     assert_eq!(error, "");
 }

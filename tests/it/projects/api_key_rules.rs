@@ -42,7 +42,7 @@ async fn rules_without_a_project_may_not_use_the_api_key_at_run_time() {
     assert_eq!(put(&server, 1).await, 400);
     let listed = http(&server, "GET", "/v1/projects/_/rules", "", "").await.body;
     assert!(!listed.to_string().contains("\"c\""), "{listed}");
-    let off = Rlaas::start(&[]);
+    let off = Rlaas::start(&["auth.api-keys=off"]);
     assert_eq!(put(&off, 1).await, 201, "the attribute is the caller's");
 }
 

@@ -19,6 +19,7 @@ mod foreign_keys;
 mod get_config;
 mod http;
 mod instance;
+mod key_default;
 mod keys;
 mod kills;
 mod last_use;

@@ -86,7 +86,10 @@ fn printed_text_of_any_kind_reads_back() {
     };
     assert_eq!(
         without_origin(&again, &[&printed]),
-        without_origin(&out, &[&file, "default", "command line"]),
+        without_origin(
+            &out,
+            &[&file, "default", "command line", "default: memory store, and no rule uses api_key",]
+        ),
     );
     assert!(out.contains("endpoint: 'a #1'  #"), "{out}");
 }
