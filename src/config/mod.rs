@@ -9,6 +9,7 @@ mod auth;
 mod effective;
 mod envoy;
 mod idempotency;
+mod joined_rules;
 mod key_lines;
 mod notice;
 mod oidc;

@@ -7,6 +7,7 @@ use std::iter;
 
 use super::section::Section;
 use super::setting::Setting;
+use super::values;
 use crate::algorithm::Limit;
 use crate::api::auth::ApiKeyMode;
 use crate::api::projects::api_key_problems;
@@ -67,15 +68,21 @@ pub(super) const NEAR_LIMIT: Setting = Setting::new(
      default never.",
 )
 .example("0.8");
-const RULES: Setting = Setting::new(
+pub(super) const RULES: Setting = Setting::new(
     "rules",
     "Rules beside the default rule. All that match a request apply; if one denies, none takes \
-     units. Their order has no meaning.",
+     units. Their order has no meaning. The rules of several files are one list.",
 );
 const VERSION: Setting = Setting::new("version", "Version of the format of the rule.").example("1");
 const NAME: Setting =
     Setting::new("name", "Name of the rule, unique in the list; label of its metrics.")
         .example("search");
+pub(super) const REPLACE: Setting = Setting::new(
+    "replace",
+    "true: the rule stands in the place of the whole rule of this name in an earlier file; default \
+     false.",
+)
+.example("true");
 const ENDPOINT: Setting = Setting::new("endpoint", "Short for match.resource.");
 const ALGORITHM: Setting =
     Setting::new("algorithm", "Algorithm of the rule; default sliding-window-log.").example("gcra");
@@ -313,6 +320,8 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
         candidates.map(|section| section.map_or_else(CandidateSpec::default, candidate_spec));
     let candidates = candidates.collect();
     let mut spec = RuleSpec { overrides, candidates, ..spec };
+    // Files were joined by it before.
+    section.optional(REPLACE, values::boolean);
     if let Some(name) = spec.name_by_endpoint() {
         let text = format!("the rule has no name: {name} was made from endpoint and algorithm");
         section.warn("name", text);

@@ -265,19 +265,24 @@ impl<'a> Section<'a> {
     /// Adds the problems of a specification that was read from this section. Skips a field if it, a part
     /// of it or an enclosing section has a problem already.
     pub(super) fn refuse_fields(&self, problems: Vec<spec::Problem>) {
-        let reported: HashSet<String> = {
+        let reported: HashSet<(String, String)> = {
             let problems = self.tree.problems.borrow();
-            problems[self.problems_before..]
-                .iter()
-                .filter_map(|problem| Some(problem.place().2?.to_owned()))
-                .collect()
+            let place = |problem: &Problem| {
+                let (origin, _, key) = problem.place();
+                Some((origin.into_owned(), key?.to_owned()))
+            };
+            problems[self.problems_before..].iter().filter_map(place).collect()
         };
-        let parts: HashSet<&str> = reported.iter().flat_map(|key| prefixes(key)).collect();
+        let parts = reported.iter();
+        let parts = parts.flat_map(|(origin, key)| prefixes(key).map(move |part| (&**origin, part)));
+        let parts: HashSet<(&str, &str)> = parts.collect();
         for spec::Problem { field, text } in problems {
             let (given, tag) = find(self.dict, &field, self.tag);
             let path = self.join(&field);
-            let key = self.tree.spelling(&self.tree.origin(tag), &path);
-            if !parts.contains(&*key) && !prefixes(&key).any(|part| reported.contains(part)) {
+            let origin = self.tree.origin(tag);
+            let key = self.tree.spelling(&origin, &path);
+            let is_reported = |part: &str| reported.contains(&(origin.clone(), part.to_owned()));
+            if !parts.contains(&(&*origin, &*key)) && !prefixes(&key).any(is_reported) {
                 self.tree.refuse(tag, &path, Invalid(text.into()), given);
             }
         }

@@ -1,4 +1,5 @@
 //! The sources of the configuration, merged by figment: files in order < environment < command line.
+//! The rules of files are joined to one list (`joined_rules.rs`).
 //!
 //! The keys of each source are first made canonical (`_` becomes `-`, and some keys have aliases), so
 //! that one spelling overrides another. Messages use the original spelling.
@@ -12,9 +13,11 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
 use super::envoy::EnvoyResource;
+use super::joined_rules::JoinedRules;
 use super::notice::Notice;
 use super::problem::Problem;
 use super::ratelimit_environment::RatelimitEnvironment;
+use super::rules::RULES;
 use super::tree::{Nulls, Tree};
 use super::yaml;
 use crate::api::auth::ApiKeyMode;
@@ -28,11 +31,13 @@ const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
 /// The key below which figment holds all values, so that one lookup returns them all.
 pub(super) const ROOT: &str = "root";
+/// The key below which figment holds the rules of the last file.
+const FILE_RULES: &str = "file-rules";
 
 /// The sources of the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// YAML files; later ones override earlier ones.
+    /// YAML files: later settings override earlier ones, and rules are joined.
     pub files: Vec<PathBuf>,
     /// Environment variables. Others than `REDIS_URL`, `RUST_LOG` and those that start with `RLAAS_` are
     /// ignored, unless `CONFIG_TYPE` is set: then those of envoyproxy/ratelimit count, too.
@@ -200,6 +205,7 @@ pub(super) struct Layers {
     figment: Figment,
     spellings: Spellings,
     texts: Texts,
+    rules: JoinedRules,
     pub(super) problems: Vec<Problem>,
     pub(super) notices: Vec<Notice>,
 }
@@ -212,9 +218,25 @@ pub(super) type Spellings = BTreeMap<(String, String), String>;
 
 impl Layers {
     fn add_source(&mut self, source: SourceFile) {
-        let SourceFile { origin, file, text, dict } = source;
+        let SourceFile { origin, file, text, mut dict } = source;
         self.texts.insert(origin.clone(), text);
-        self.add_layer(origin, file.as_deref(), dict);
+        let rules = match dict.remove(RULES.key) {
+            Some(Value::Array(_, rules)) => rules,
+            Some(Value::Empty(..)) | None => Vec::new(),
+            Some(other) => {
+                dict.insert(RULES.key.to_owned(), other);
+                Vec::new()
+            }
+        };
+        let places = self.rules.places(&origin, &rules, &mut self.problems, &mut self.notices);
+        let rules = rules.into_iter().enumerate().zip(&places).map(|((index, rule), place)| {
+            let (path, spelled) = (format!("rules[{place}]"), format!("rules[{index}]"));
+            self.canonical_item(&origin, &path, &spelled, rule)
+        });
+        let rules = rules.collect();
+        self.add_layer(origin.clone(), file.as_deref(), dict, rules);
+        let rules = self.figment.find_value(FILE_RULES).ok().and_then(Value::into_array);
+        self.rules.join(&origin, places.into_iter().zip(rules.unwrap_or_default()));
     }
 
     /// Adds a value of the environment or the command line: a string, or a list or section in YAML.
@@ -233,18 +255,20 @@ impl Layers {
     }
 
     fn tree(self) -> Tree {
-        let tree = Tree::new(self.figment, self.spellings, self.texts, self.problems);
+        let rules = self.rules.into_value();
+        let tree = Tree::new(self.figment, rules, self.spellings, self.texts, self.problems);
         tree.notices.borrow_mut().extend(self.notices);
         tree
     }
 
     pub(super) fn add(&mut self, origin: String, dict: Dict) {
-        self.add_layer(origin, None, dict);
+        self.add_layer(origin, None, dict, Vec::new());
     }
 
-    fn add_layer(&mut self, origin: String, file: Option<&Path>, dict: Dict) {
+    /// Adds a layer. Its rules have canonical keys already.
+    fn add_layer(&mut self, origin: String, file: Option<&Path>, dict: Dict, rules: Vec<Value>) {
         let dict = self.canonical(&origin, "", "", dict);
-        let layer = Layer { origin, file: file.map(Path::to_owned), dict };
+        let layer = Layer { origin, file: file.map(Path::to_owned), dict, rules };
         self.figment = std::mem::take(&mut self.figment).merge(layer);
     }
 
@@ -276,12 +300,17 @@ impl Layers {
                 let items = items.into_iter().enumerate().map(|(index, item)| {
                     let (path, spelled) =
                         (format!("{path}[{index}]"), format!("{spelled}[{index}]"));
-                    self.canonical_value(origin, &path, &spelled, item)
+                    self.canonical_item(origin, &path, &spelled, item)
                 });
                 Value::Array(tag, items.collect())
             }
             value => value,
         }
+    }
+
+    fn canonical_item(&mut self, origin: &str, path: &str, spelled: &str, item: Value) -> Value {
+        self.spellings.insert((origin.to_owned(), path.to_owned()), spelled.to_owned());
+        self.canonical_value(origin, path, spelled, item)
     }
 }
 
@@ -326,6 +355,7 @@ struct Layer {
     /// The file, if the source is one.
     file: Option<PathBuf>,
     dict: Dict,
+    rules: Vec<Value>,
 }
 
 impl Provider for Layer {
@@ -338,7 +368,8 @@ impl Provider for Layer {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let root = Dict::from([(ROOT.to_owned(), self.dict.clone().into())]);
-        Ok(Profile::Default.collect(root))
+        let root = (ROOT.to_owned(), self.dict.clone().into());
+        let rules = (FILE_RULES.to_owned(), self.rules.clone().into());
+        Ok(Profile::Default.collect(Dict::from([root, rules])))
     }
 }

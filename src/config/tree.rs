@@ -12,6 +12,7 @@ use super::effective::Effective;
 use super::key_lines::KeyLines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
+use super::rules::RULES;
 use super::secrets;
 use super::section::Section;
 use super::setting::Declared;
@@ -50,15 +51,21 @@ pub(super) enum Nulls {
 }
 
 impl Tree {
+    /// Creates a tree. `rules` are those of files.
     pub(super) fn new(
         figment: Figment,
+        rules: Option<Value>,
         spellings: Spellings,
         texts: Texts,
         problems: Vec<Problem>,
     ) -> Self {
         let root = figment.find_value(ROOT).ok();
         let tag = root.as_ref().map_or(Tag::Default, Value::tag);
-        let root = root.and_then(Value::into_dict).unwrap_or_default();
+        let mut root = root.and_then(Value::into_dict).unwrap_or_default();
+        // Environment and command line replace the rules of files.
+        if let Some(rules) = rules {
+            root.entry(RULES.key.to_owned()).or_insert(rules);
+        }
         Self {
             figment,
             root,
@@ -76,7 +83,8 @@ impl Tree {
     /// Creates a tree that records the settings read from it. Every list has one item, and every value is
     /// invalid, so each setting reports its valid values and then uses its default.
     pub(super) fn survey() -> Self {
-        let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
+        let (figment, spellings) = (Figment::new(), Spellings::new());
+        let tree = Self::new(figment, None, spellings, Texts::new(), Vec::new());
         Self { survey: Some(RefCell::default()), ..tree }
     }
 
@@ -132,10 +140,14 @@ impl Tree {
         name.unwrap_or_else(|| "default".to_owned())
     }
 
-    /// Returns the original spelling of a canonical key.
+    /// Returns the original spelling of a canonical key, as far as the source has it.
     pub(super) fn spelling(&self, origin: &str, path: &str) -> String {
-        let place = (origin.to_owned(), path.to_owned());
-        self.spellings.get(&place).cloned().unwrap_or(place.1)
+        let ends = path.rmatch_indices(['.', '[']).map(|(end, _)| end);
+        let spelled = [path.len()].into_iter().chain(ends).find_map(|end| {
+            let place = (origin.to_owned(), path[..end].to_owned());
+            Some(self.spellings.get(&place)?.clone() + &path[end..])
+        });
+        spelled.unwrap_or_else(|| path.to_owned())
     }
 
     /// Reads a given value and records it as effective, or adds a problem.
