@@ -13,7 +13,7 @@ use crate::rules::{Rule, RuleSet, Unmatched};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
-    /// YAML files; later ones override earlier ones
+    /// YAML files: later settings win, rules add up
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Also read the environment, as the server does

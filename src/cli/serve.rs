@@ -25,7 +25,7 @@ use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
 use crate::api::envoy::EnvoySettings;
 use crate::clock::Clock;
-use crate::config::{ApiKeyDefault, Config, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, ServerSettings, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use crate::telemetry::TelemetrySettings;
@@ -94,8 +94,9 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         let signals = Signals::listen()?;
         let (config, sources, has_rules) = with_kept_rules(config, inputs.sources);
         warn_about(&config);
-        if let Some(ApiKeyDefault { mode, reason }) = config.api_keys_default {
-            info!(mode = mode.name(), reason, "auth.api-keys is not set");
+        let api_keys_mode = config.api_keys.mode;
+        if let Some(reason) = config.api_keys_default {
+            info!(mode = api_keys_mode.name(), reason, "auth.api-keys is not set");
         }
         let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
@@ -103,7 +104,6 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         let store = store(&config, &metrics)?;
         let xds = XdsRules::new(&config, has_rules, &metrics);
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let api_keys_mode = config.api_keys.mode;
         let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
         let instance = InstanceId::default();
         let otlp = Otlp::start(config.telemetry.otlp.as_ref(), &instance, &metrics)?;

@@ -8,16 +8,15 @@ use std::time::Duration;
 use figment::value::Value;
 
 use super::rules;
-use super::{Effective, StoreSettings, oidc};
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
+use super::{Effective, StoreSettings, oidc};
 use crate::api::auth::{
     ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
 };
 use crate::api::projects::ProjectId;
-use crate::clock::Micros;
 use crate::rules::spec::RulesSpec;
 use crate::server::{ServerSettings, Tls};
 
@@ -81,53 +80,34 @@ const VALID_AGE: &str = "must be a duration from 10s to 365d, such as 1h";
 const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
                           enough to read the configuration (and inspects, resets, refunds)";
 
-/// The settings of API keys as they are given.
-#[derive(Clone, Copy)]
-pub(super) struct GivenApiKeys {
-    mode: Option<ApiKeyMode>,
-    max_age: Option<Micros>,
-}
-
-/// The mode of API keys that nobody has set, and its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApiKeyDefault {
-    /// The mode.
-    pub mode: ApiKeyMode,
-    /// The reason, for people.
-    pub reason: &'static str,
-}
-
-impl GivenApiKeys {
-    /// Returns the settings, and the default unless a mode is given. `store` and `spec` are those of the
-    /// configuration, `started_with` is the mode in force if the server runs.
-    pub(super) fn decide(
-        self,
-        store: &StoreSettings,
-        spec: &RulesSpec,
-        started_with: Option<ApiKeyMode>,
-    ) -> (ApiKeySettings, Option<ApiKeyDefault>) {
-        let (mode, reason) = match (started_with, store) {
-            (Some(mode), _) => (mode, "decided at the start"),
-            (None, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
-            (None, _) if !rules::api_key_problems_of(spec).is_empty() => {
-                (ApiKeyMode::Off, "a rule of a file uses api_key")
-            }
-            (None, _) => (ApiKeyMode::AcceptedByDefault, "memory store, and no rule uses api_key"),
-        };
-        let default = self.mode.is_none().then_some(ApiKeyDefault { mode, reason });
-        let mode = self.mode.unwrap_or(mode);
-        (ApiKeySettings { mode, max_age: self.max_age }, default)
+/// Decides about API keys if nobody has, and returns the reason. `store` and `spec` are those of the
+/// configuration, `started_with` is the mode in force if the server runs.
+pub(super) fn decide_api_keys(
+    mode: &mut ApiKeyMode,
+    (store, spec): (&StoreSettings, &RulesSpec),
+    started_with: Option<ApiKeyMode>,
+) -> Option<&'static str> {
+    if *mode != ApiKeyMode::AcceptedByDefault {
+        return None;
     }
+    let (decided, reason) = match started_with {
+        Some(started_with) => (started_with, "decided at the start"),
+        None if matches!(store, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
+        None if !rules::api_key_problems_of(spec).is_empty() => {
+            (ApiKeyMode::Off, "a rule of a file uses api_key")
+        }
+        None => (*mode, "memory store, and no rule uses api_key"),
+    };
+    *mode = decided;
+    Some(reason)
 }
 
-impl ApiKeyDefault {
-    /// Writes the default in the place of the entry that [`Section::undecided`] has made.
-    pub(super) fn complete(self, effective: &mut [Effective]) {
-        let key = format!("{}.{}", AUTH.key, API_KEYS.key);
-        if let Some(entry) = effective.iter_mut().find(|entry| entry.key == key) {
-            self.mode.name().clone_into(&mut entry.value);
-            entry.origin = format!("default: {}", self.reason);
-        }
+/// Completes the value in force that [`read`] has left open.
+pub(super) fn complete_api_keys(effective: &mut [Effective], mode: ApiKeyMode, reason: &str) {
+    if let Some(entry) = effective.iter_mut().find(|entry| entry.key == "auth.api-keys") {
+        mode.name().clone_into(&mut entry.value);
+        entry.origin = format!("default: {reason}");
+        entry.reads_back = true;
     }
 }
 
@@ -136,7 +116,7 @@ impl ApiKeyDefault {
 pub(super) fn read(
     root: &mut Section<'_>,
     server: &ServerSettings,
-) -> (AuthSettings, GivenApiKeys, Vec<FileSnapshot>) {
+) -> (AuthSettings, ApiKeySettings, Vec<FileSnapshot>) {
     let mut section = root.section(AUTH);
     let mut names = HashSet::new();
     let sections = list(&mut section, TOKENS, MAX_TOKENS).into_iter();
@@ -149,8 +129,12 @@ pub(super) fn read(
     if !clients.is_empty() && !knows_certificates && root.is_valid() {
         section.refuse("clients", Invalid::new("requires server.tls.client-ca"));
     }
-    let api_keys = GivenApiKeys {
-        mode: section.optional_or_later(API_KEYS, api_key_mode),
+    let mode = section.optional(API_KEYS, api_key_mode);
+    if !section.has(API_KEYS.key) {
+        section.leave_open(API_KEYS);
+    }
+    let api_keys = ApiKeySettings {
+        mode: mode.unwrap_or(ApiKeyMode::AcceptedByDefault),
         max_age: section.optional(API_KEYS_MAX_AGE, |value| {
             let (age, shown) = values::duration(value, MAX_AGES, VALID_AGE)?;
             Ok((age.into(), shown))
@@ -169,6 +153,10 @@ pub(super) fn read(
 }
 
 fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {
+    // YAML reads an unquoted `off` as a boolean.
+    if matches!(value, Value::Bool(_, false)) {
+        return Ok((ApiKeyMode::Off, "off".to_owned()));
+    }
     let mode = |mode: ApiKeyMode| (mode.name(), mode);
     values::word(value, &[ApiKeyMode::Off, ApiKeyMode::Accepted, ApiKeyMode::Required].map(mode))
 }

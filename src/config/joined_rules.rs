@@ -7,9 +7,8 @@ use std::collections::HashMap;
 
 use figment::value::Value;
 
-use super::notice::Notice;
 use super::problem::Problem;
-use super::rules::{REPLACE, RULES};
+use super::rules::REPLACE;
 use super::values;
 
 /// The rules of all files so far.
@@ -30,7 +29,6 @@ impl JoinedRules {
         origin: &str,
         rules: &[Value],
         problems: &mut Vec<Problem>,
-        notices: &mut Vec<Notice>,
     ) -> Vec<usize> {
         let names = self.0.iter().enumerate();
         let mut earlier: HashMap<&str, usize> =
@@ -39,14 +37,8 @@ impl JoinedRules {
         let mut places = Vec::with_capacity(rules.len());
         for (index, rule) in rules.iter().enumerate() {
             let place = name_of(rule).and_then(|name| earlier.remove(name));
-            match place {
-                Some(place) if !replaces(rule) => {
-                    problems.push(self.0[place].same_name(origin, index));
-                }
-                None if replaces(rule) && !self.0.is_empty() => {
-                    notices.push(nothing_replaced(origin, index));
-                }
-                _ => {}
+            if let Some(place) = place.filter(|_| !replaces(rule)) {
+                problems.push(self.0[place].same_name(origin, index));
             }
             places.push(place.unwrap_or(end));
             end += usize::from(place.is_none());
@@ -74,21 +66,13 @@ impl JoinedRules {
 
 impl JoinedRule {
     fn same_name(&self, origin: &str, index: usize) -> Problem {
-        Problem::SameName {
-            origin: origin.to_owned(),
-            key: format!("{}[{index}].name", RULES.key),
-            line: None,
-            other: self.origin.clone(),
-            other_key: format!("{}[{}].name", RULES.key, self.index),
-            other_line: None,
-        }
+        let Self { origin: earlier, index: place, .. } = self;
+        let text = format!(
+            "{earlier} has a rule of this name (rules[{place}]); with replace: true this one stands in \
+             its place"
+        );
+        Problem::invalid(origin.to_owned(), format!("rules[{index}].name"), text)
     }
-}
-
-fn nothing_replaced(origin: &str, index: usize) -> Notice {
-    let key = format!("{}[{index}].{}", RULES.key, REPLACE.key);
-    let text = "no earlier file has a rule of this name".into();
-    Notice { origin: origin.to_owned(), key, others: 0, text }
 }
 
 fn name_of(rule: &Value) -> Option<&str> {

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod effective;
 mod envoy;
+mod hints;
 mod idempotency;
 mod joined_rules;
 mod key_lines;
@@ -37,7 +38,6 @@ mod yaml;
 
 pub use crate::api::projects::RulesFile;
 pub use crate::api::projects::{Warning, warnings};
-pub use auth::ApiKeyDefault;
 pub use effective::Effective;
 pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
@@ -79,8 +79,8 @@ pub struct Config {
     pub auth: AuthSettings,
     /// API keys.
     pub api_keys: ApiKeySettings,
-    /// How their mode was decided; `None` if it is set.
-    pub api_keys_default: Option<ApiKeyDefault>,
+    /// The reason for their mode; `None` if it is set.
+    pub api_keys_default: Option<&'static str>,
     /// Settings of the store.
     pub store: StoreSettings,
     /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
@@ -129,8 +129,8 @@ impl Config {
         root.close();
         let config = Self { notices: tree.notices(), ..config };
         let mut config = tree.finish().map(|mut effective| {
-            if let Some(default) = config.api_keys_default {
-                default.complete(&mut effective);
+            if let Some(reason) = config.api_keys_default {
+                auth::complete_api_keys(&mut effective, config.api_keys.mode, reason);
             }
             Self { effective, ..config }
         });
@@ -145,7 +145,7 @@ impl Config {
         let server = server::read(root);
         let envoy = envoy::read(root, &sources.resources);
         let mut files = envoy.files;
-        let (auth, api_keys, issuer_files) = auth::read(root, &server);
+        let (auth, mut api_keys, issuer_files) = auth::read(root, &server);
         files.extend(issuer_files);
         let state_dir = root.optional(STATE_DIR, values::text).map(PathBuf::from);
         let store = store::read(root, state_dir.as_deref());
@@ -158,7 +158,8 @@ impl Config {
         let audit = audit::read(root);
         let telemetry = telemetry::read(root, &privacy, has_console);
         let spec = rules::read(root);
-        let (api_keys, api_keys_default) = api_keys.decide(&store, &spec, sources.api_keys);
+        let mode = &mut api_keys.mode;
+        let api_keys_default = auth::decide_api_keys(mode, (&store, &spec), sources.api_keys);
         // Until a restart the mode in force stays, whatever is written now.
         let in_force = sources.api_keys.filter(|mode| *mode != ApiKeyMode::Off);
         let rules = rules::build(root, &spec, in_force.unwrap_or(api_keys.mode));

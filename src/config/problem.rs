@@ -61,26 +61,6 @@ pub enum Problem {
         /// The line of `key`, if known.
         line: Option<u64>,
     },
-    /// A rule with the name of a rule of an earlier file.
-    #[error(
-        "{origin}: {key}: {other} has a rule of this name{}; with replace: true this one stands in its \
-         place{}",
-        place(*other_line, None), place(*line, None)
-    )]
-    SameName {
-        /// The later file.
-        origin: String,
-        /// The key of the later name.
-        key: String,
-        /// Its line, if known.
-        line: Option<u64>,
-        /// The earlier file.
-        other: String,
-        /// The key of the earlier name.
-        other_key: String,
-        /// Its line, if known.
-        other_line: Option<u64>,
-    },
     /// A value that is not valid.
     #[error("{origin}: {key}: {valid}{}", place(*line, found.as_deref()))]
     Invalid {
@@ -111,7 +91,6 @@ impl Problem {
             Self::UnknownKey { origin, key, line, .. }
             | Self::Removed { origin, key, line, .. }
             | Self::Twice { origin, key, line, .. }
-            | Self::SameName { origin, key, line, .. }
             | Self::Invalid { origin, key, line, .. } => (origin.into(), *line, Some(key)),
         }
     }
@@ -124,14 +103,10 @@ impl Problem {
     }
 
     /// Sets the line of a problem with a key. `line_of` finds it from origin and key.
-    pub(super) fn locate(&mut self, line_of: impl Fn(&str, &str) -> Option<u64>) {
-        if let Self::SameName { other, other_key, other_line, .. } = self {
-            *other_line = line_of(other, other_key);
-        }
+    pub(super) fn locate(&mut self, line_of: impl FnOnce(&str, &str) -> Option<u64>) {
         if let Self::UnknownKey { origin, key, line, .. }
         | Self::Removed { origin, key, line, .. }
         | Self::Twice { origin, key, line, .. }
-        | Self::SameName { origin, key, line, .. }
         | Self::Invalid { origin, key, line, .. } = self
         {
             *line = line.or_else(|| line_of(origin, key));

@@ -10,6 +10,7 @@ use figment::value::{Dict, Empty, Tag, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::hints;
 use super::notice::Notice;
 use super::problem::Problem;
 use super::removed::{RemovedKind, instead_of};
@@ -20,8 +21,10 @@ use super::values::{self, Invalid, Read};
 use super::yaml;
 use crate::rules::spec::{self, Field};
 
-/// Minimum Jaro-Winkler similarity at which a known key is suggested for an unknown one.
-const MIN_SIMILARITY: f64 = 0.75;
+/// Keys that rules have, and the files of GoRL at their top.
+const KEYS_OF_RULES: [&str; 4] = ["endpoint", "key-by", "resources", "strategy"];
+const WRITE_RULES: &str = "is no key of the service: write a list, one rule for each resource, such as rules: \
+                           [{endpoint: /login, strategy: token_bucket, limit: 5, window: 60s}]";
 
 /// The values below one key.
 #[derive(Debug)]
@@ -130,18 +133,11 @@ impl<'a> Section<'a> {
         self.tree.read_value(&self.join(key), given, read)
     }
 
-    /// Like [`Section::optional`]. Keeps the place of an absent setting among the values in force: its
-    /// default depends on other sections.
-    pub(super) fn optional_or_later<T>(
-        &mut self,
-        setting: Setting,
-        read: impl Fn(&Value) -> Read<T>,
-    ) -> Option<T> {
-        let given = self.optional(setting, read);
-        if !self.has(setting.key) && self.tree.survey.is_none() {
-            self.tree.keep_place(self.join(setting.key));
+    /// Records a place among the values in force: the default of a setting depends on other sections.
+    pub(super) fn leave_open(&self, setting: Setting) {
+        if self.tree.survey.is_none() {
+            self.tree.leave_open(self.join(setting.key));
         }
-        given
     }
 
     /// Reads a setting that must be given.
@@ -274,7 +270,8 @@ impl<'a> Section<'a> {
             problems[self.problems_before..].iter().filter_map(place).collect()
         };
         let parts = reported.iter();
-        let parts = parts.flat_map(|(origin, key)| prefixes(key).map(move |part| (&**origin, part)));
+        let parts =
+            parts.flat_map(|(origin, key)| prefixes(key).map(move |part| (&**origin, part)));
         let parts: HashSet<(&str, &str)> = parts.collect();
         for spec::Problem { field, text } in problems {
             let (given, tag) = find(self.dict, &field, self.tag);
@@ -321,24 +318,27 @@ impl<'a> Section<'a> {
             let line = None;
             let unknown = if let Some(instead) = instead_of(RemovedKind::Setting, &path) {
                 Problem::Removed { origin, key, instead, line }
+            } else if KEYS_OF_RULES.contains(&&*path) {
+                Problem::invalid(origin, key, WRITE_RULES.to_owned())
             } else {
-                let suggestion = self.nearest(&key).map(|known| self.join(known));
+                let last = key.rsplit('.').next().unwrap_or(&key);
+                let nearest = hints::nearest(self.known.iter().copied(), last, hints::SIMILAR_KEY);
+                // As the file has it: in the joined list of rules the item may have another index.
+                let section = self.tree.spelling(&origin, &self.path);
+                let suggestion = nearest.map(|known| joined(&section, known));
                 Problem::UnknownKey { origin, key: without_urls(&key), suggestion, line }
             };
             self.tree.add_problem(unknown);
         }
     }
 
-    fn nearest(&self, key: &str) -> Option<&'static str> {
-        let last = key.rsplit('.').next().unwrap_or(key);
-        let near = self.known.iter().map(|known| (strsim::jaro_winkler(known, last), *known));
-        let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
-        nearest.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).map(|(_, known)| known)
-    }
-
     fn join(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        joined(&self.path, key)
     }
+}
+
+fn joined(section: &str, key: &str) -> String {
+    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
 }
 
 /// Returns the value at a path such as `overrides[1].limit`, and its tag. Without a value, the tag of the

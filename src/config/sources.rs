@@ -186,7 +186,10 @@ impl SourceFile {
         let file = file.map(Path::to_owned);
         match yaml::parse::<Option<Dict>>(&text) {
             Ok(dict) => Ok(Self { origin, file, text, dict: dict.unwrap_or_default() }),
-            Err(error) => Err(Problem::Syntax { origin, reason: reason(&error) }),
+            Err(error) => {
+                let reason = tab_problem(&text, &error).unwrap_or_else(|| reason(&error));
+                Err(Problem::Syntax { origin, reason })
+            }
         }
     }
 
@@ -198,6 +201,13 @@ impl SourceFile {
             unreadable => Some(format!("{unreadable:?}")),
         }
     }
+}
+
+/// Returns the first line that is indented by a tab, if that may be what an error is about.
+fn tab_problem(text: &str, error: &serde_saphyr::Error) -> Option<String> {
+    let has_tab = |line: &str| line.trim_start_matches(' ').starts_with('\t');
+    let index = text.lines().position(has_tab).filter(|_| reason(error).contains("tab"))?;
+    Some(format!("line {} is indented by a tab: indent by spaces", index + 1))
 }
 
 #[derive(Default)]
@@ -228,7 +238,7 @@ impl Layers {
                 Vec::new()
             }
         };
-        let places = self.rules.places(&origin, &rules, &mut self.problems, &mut self.notices);
+        let places = self.rules.places(&origin, &rules, &mut self.problems);
         let rules = rules.into_iter().enumerate().zip(&places).map(|((index, rule), place)| {
             let (path, spelled) = (format!("rules[{place}]"), format!("rules[{index}]"));
             self.canonical_item(&origin, &path, &spelled, rule)

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::effective::Effective;
+use super::hints;
 use super::key_lines::KeyLines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
@@ -176,7 +177,7 @@ impl Tree {
     }
 
     /// Records an effective value that is to be completed.
-    pub(super) fn keep_place(&self, key: String) {
+    pub(super) fn leave_open(&self, key: String) {
         let (value, origin) = (String::new(), String::new());
         self.effective.borrow_mut().push(Effective { key, value, origin, reads_back: false });
     }
@@ -200,7 +201,8 @@ impl Tree {
         let origin = self.origin(tag);
         let key = self.spelling(&origin, path);
         let found = given.and_then(|value| secrets::shown(path, value));
-        let valid = valid.into_owned();
+        let hint = given.and_then(|value| hints::of_value(&valid, value));
+        let valid = valid.into_owned() + &hint.unwrap_or_default();
         let invalid = Problem::Invalid { origin, key, valid, line: None, found };
         self.add_problem(invalid);
     }

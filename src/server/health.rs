@@ -18,6 +18,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::settings::StoreHealth;
 use crate::api::auth::ApiKeys;
+use crate::api::http::NotReady;
 use crate::api::{ApiSettings, SERVICE};
 use crate::store::Health;
 use rlaas_limiter::Limiter;
@@ -48,7 +49,7 @@ impl ReadinessPolicy {
 #[derive(Clone, Debug)]
 pub(super) struct HealthReports {
     reporter: HealthReporter,
-    ready: Arc<watch::Sender<bool>>,
+    ready: Arc<watch::Sender<NotReady>>,
 }
 
 impl HealthReports {
@@ -56,13 +57,13 @@ impl HealthReports {
     pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
-        let reports = Self { reporter, ready: Arc::new(watch::Sender::new(false)) };
+        let reports = Self { reporter, ready: Arc::new(watch::Sender::new(None)) };
         reports.drain().await;
         (reports, service)
     }
 
     /// Returns a receiver of the readiness and its changes.
-    pub(super) fn ready(&self) -> watch::Receiver<bool> {
+    pub(super) fn ready(&self) -> watch::Receiver<NotReady> {
         self.ready.subscribe()
     }
 
@@ -82,7 +83,7 @@ impl HealthReports {
 
     /// Reports `NOT_SERVING` for every service. No status may be reported after this.
     pub(super) async fn drain(&self) {
-        self.ready.send_replace(false);
+        self.ready.send_replace(Some("shutting down"));
         for service in ALL {
             self.report(service, ServingStatus::NotServing).await;
         }
@@ -107,9 +108,19 @@ impl HealthReports {
             let decides = has_answered || limiter.decides_without_store();
             keys_changed.mark_unchanged();
             let has_rules = rules_known.as_mut().is_none_or(|known| *known.borrow_and_update());
-            let ready =
-                decides && has_rules && keys.are_ready() && (up || store == StoreHealth::Reported);
-            self.ready.send_replace(ready);
+            let not_ready = if !decides {
+                Some("the store has not answered yet")
+            } else if !has_rules {
+                Some("the management server has sent no valid rules yet")
+            } else if !keys.are_ready() {
+                Some("the projects and API keys in force are not known: see the log")
+            } else if !up && store != StoreHealth::Reported {
+                Some("the store is unavailable, and health.require-store is true")
+            } else {
+                None
+            };
+            let ready = not_ready.is_none();
+            self.ready.send_replace(not_ready);
             self.report(STORE, serving(up)).await;
             self.report(SERVICE, serving(ready)).await;
             self.report(ENVOY_READINESS, serving(ready)).await;

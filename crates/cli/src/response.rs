@@ -19,6 +19,9 @@ pub(crate) fn with_verb(verb: &str, response: &CheckResponse, user: &str, cost: 
     let detail = if response.replayed { format!("{detail}, replayed") } else { detail };
     let user = printable(user);
     match response.rule.as_str() {
+        "" if !response.decisions.is_empty() => {
+            format!("{verb} {user}: every rule that matches is in shadow (NO_RULE)")
+        }
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),
         rule => format!("{verb} {user}: {detail} ({})", printable(rule)),
     }

@@ -330,20 +330,20 @@ fn changeable(change: &KeyChange, mut keys: Vec<SelectedKey>) -> Result<Vec<Sele
     if matches!(change, KeyChange::Reset | KeyChange::Refund(_)) {
         return Ok(keys);
     }
-    let is_unmet = keys.is_empty();
+    let met: Vec<String> = keys.iter().map(|key| key.rule.to_string()).collect();
     keys.retain(|key| key.hit.overridable);
     let KeyChange::SetOverride(change) = change else { return Ok(keys) };
     if keys.is_empty() {
-        let more = if is_unmet {
-            ": it selects no key; a request must have what its rule matches"
+        let more = if met.is_empty() {
+            "it selects no key; a request must have what its rule matches".to_owned()
         } else {
-            ""
+            format!("it selects keys of {}; add the line to the rule", met.join(", "))
         };
         return Err(violation(
             Code::FailedPrecondition,
             "NOT_OVERRIDABLE",
             "selector",
-            format!("selector must select a key of a rule with `overridable: true`{more}"),
+            format!("selector must select a key of a rule with `overridable: true`: {more}"),
         ));
     }
     for key in &keys {

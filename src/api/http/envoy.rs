@@ -26,6 +26,7 @@ use tonic::{Code, Status};
 
 use super::check::whole_number;
 use super::json_object::JsonObject;
+use super::probes::NotReady;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body};
 use crate::api::envoy::json;
@@ -60,9 +61,13 @@ const UNIT: Field =
 
 /// `GET /healthcheck`: the same readiness as `/readyz`.
 pub(super) async fn healthcheck(
-    State(ready): State<watch::Receiver<bool>>,
+    State(ready): State<watch::Receiver<NotReady>>,
 ) -> (StatusCode, &'static str) {
-    if *ready.borrow() { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+    if ready.borrow().is_none() {
+        (StatusCode::OK, "OK")
+    } else {
+        (StatusCode::INTERNAL_SERVER_ERROR, "")
+    }
 }
 
 /// `GET /rlconfig`: one line for each rule in force, in the order of the files.

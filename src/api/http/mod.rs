@@ -29,7 +29,7 @@ mod query;
 mod rejection;
 
 pub use cors::{Cors, PageOrigin, PageOriginError};
-pub use probes::Scrapes;
+pub use probes::{NotReady, Scrapes};
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ pub fn router(
     state: HttpState,
     administrator: Administrator,
     projects: Projects,
-    ready: watch::Receiver<bool>,
+    ready: watch::Receiver<NotReady>,
 ) -> Router {
     let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
     let probes = probes::router(&state, ready);

@@ -10,6 +10,9 @@ use tokio::sync::watch;
 use super::{HttpState, envoy};
 use crate::telemetry::exposition::Exposition;
 
+/// The reason why the server is not ready; `None` if it is.
+pub type NotReady = Option<&'static str>;
+
 /// What `/metrics` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scrapes {
@@ -22,7 +25,7 @@ pub enum Scrapes {
 }
 
 /// Returns the routes `/metrics`, `/livez`, `/readyz` and `/healthcheck`.
-pub(super) fn router(state: &HttpState, ready: watch::Receiver<bool>) -> Router {
+pub(super) fn router(state: &HttpState, ready: watch::Receiver<NotReady>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
         .route("/healthcheck", get(envoy::healthcheck))
@@ -62,11 +65,10 @@ async fn render(
     Ok(([(header::CONTENT_TYPE, exposition.content_type())], text))
 }
 
-async fn readyz(State(ready): State<watch::Receiver<bool>>) -> (StatusCode, &'static str) {
-    if *ready.borrow() {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+async fn readyz(State(ready): State<watch::Receiver<NotReady>>) -> (StatusCode, String) {
+    match *ready.borrow() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
     }
 }
 
@@ -94,7 +96,7 @@ mod tests {
         let limiter = Limiter::builder().build().expect("a limiter");
         let (metrics, handle) = (Arc::new(Metrics::new()), background.handle().clone());
         let state = HttpState::new(limiter, metrics, LimitHeaders::None, handle);
-        let mut router = router(&state, watch::channel(true).1);
+        let mut router = router(&state, watch::channel(None).1);
         let mut get_status = |path: &str| {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             router.call(request).map(|response| response.expect("infallible").status())

@@ -77,6 +77,15 @@ impl TlsFiles {
         })
     }
 
+    /// Returns the error of each file that can't be read or parsed.
+    pub fn problems(&self) -> Vec<TlsError> {
+        let client_ca = self.client_ca.as_deref();
+        let cert = load("cert", &self.cert, certificates).err();
+        let key = load("key", &self.key, private_key).err();
+        let client_ca = client_ca.and_then(|path| load("client-ca", path, authorities).err());
+        [cert, key, client_ca].into_iter().flatten().collect()
+    }
+
     /// Returns the error for a certificate and a key that rustls does not accept.
     pub(super) fn rustls_error(&self, error: rustls::Error) -> TlsError {
         let (setting, path, kind) = match error {

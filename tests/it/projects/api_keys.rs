@@ -522,7 +522,8 @@ async fn keys_are_unavailable_while_none_is_known() {
     assert_eq!(post(&server, "/v1/check", key.expose(), "{}").await.status, 503);
     // Files decide about calls without a key, but the instance is not ready.
     assert!(check(&server, "", login("a")).await.is_ok());
-    assert_eq!(server.get("/readyz").await.0, 503);
+    let reason = "not ready: the projects and API keys in force are not known: see the log\n";
+    assert_eq!(server.get("/readyz").await, (503, reason.to_owned()));
     tenants.redis.restart();
     let is_ready = async || server.get("/readyz").await.0 == 200;
     eventually("the instance is ready", TIMEOUT, is_ready).await;

@@ -141,3 +141,24 @@ async fn hostile_paths_and_bodies_are_refused() {
         http(&server, "DELETE", "/v1/projects/shop", "Origin: http://evil\r\n", "").await;
     assert_eq!(forbidden.status, 403, "{forbidden:?}");
 }
+
+#[tokio::test]
+async fn whole_rule_may_be_put_in_the_words_of_rules_files() {
+    let server = Rlaas::start(&[]);
+    http(&server, "POST", "/v1/projects", "", r#"{"project":{"id":"shop"}}"#).await;
+    let path = "/v1/projects/shop/rules/pay";
+    let seed = r#"{"endpoint":"/pay","strategy":"token_bucket","key_by":"ip","limit_count":5,"window_seconds":60}"#;
+    let made = http(&server, "PUT", path, "", seed).await;
+    let rule = &made.body["rule"]["rule"];
+    assert_eq!((made.status, &rule["name"]), (201, &json!("pay")), "{made:?}");
+    assert_eq!((&rule["maxRequests"], &rule["algorithm"]), (&json!("5"), &json!("TOKEN_BUCKET")));
+    let named = r#"{"name":"pay","endpoint":"/pay","limit":9,"window":"1m"}"#;
+    let again = http(&server, "PUT", path, "", named).await;
+    assert_eq!((again.status, &again.body["rule"]["rule"]["maxRequests"]), (200, &json!("9")));
+    let other = http(&server, "PUT", path, "", &named.replace("\"pay\"", "\"other\"")).await;
+    assert_eq!(other.status, 400, "{other:?}");
+    let wrong = http(&server, "PUT", path, "", &named.replace("\"1m\"", "\"never\"")).await;
+    assert!(wrong.status == 400 && wrong.body.to_string().contains("window"), "{wrong:?}");
+    // A part of a rule is a message.
+    assert_eq!(http(&server, "PATCH", path, "", named).await.status, 400);
+}

@@ -1,4 +1,4 @@
-//! A rule to create in the words of rules files, as scripts for RLaaS on GoRL have it: an object with
+//! A rule to create, or to put in place of another, in the words of rules files, as scripts for RLaaS on GoRL have it: an object with
 //! `endpoint` in place of a message.
 
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use crate::api::http::rejection::Rejection;
 use crate::rule_messages;
 use crate::rules::spec::RuleSpec;
 
-/// Reads the message of a body that has `endpoint`; `None` for others. A rule without a name is given
+/// Reads the message of a body, a `CreateRuleRequest` or an `UpdateRuleRequest`, that has `endpoint`; `None` for others. A rule without a name is given
 /// that of [`RuleSpec::name_by_endpoint`].
 ///
 /// # Errors
@@ -28,13 +28,19 @@ pub(super) fn read(
         Ok(rule) => rule,
         Err(error) => return Some(Err(rejected(format!("rule: {error}")))),
     };
-    rule.name_by_endpoint();
+    let has_made_name = rule.name_by_endpoint().is_some();
     let problems = rule.build().err().unwrap_or_else(|| rule_messages::problems(&rule));
     if !problems.is_empty() {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         return Some(Err(rejected(problems.join("; "))));
     }
-    let rule = Some(rule_messages::message(&rule));
+    let mut rule = rule_messages::message(&rule);
+    if has_made_name && message.name() == "UpdateRuleRequest" {
+        // The path has it.
+        rule.name.clear();
+    }
+    // Both requests have the rule in the same field.
+    let rule = Some(rule);
     let request = CreateRuleRequest { rule, ..CreateRuleRequest::default() };
     let read = DynamicMessage::decode(message.clone(), &request.encode_to_vec()[..]);
     Some(read.map_err(|_| rejected("body: not valid".to_owned())))

@@ -11,7 +11,7 @@
 //! | response | body; 201 if something was created, 204 without a body if it was deleted |
 //! | etag | `ETag` of a response, `If-Match` of a request |
 //! | usage | JSON, or `text/csv` if `Accept` prefers it |
-//! | rule to create | also one in the words of rules files, with `endpoint`, as RLaaS on GoRL has it |
+//! | whole rule | also one in the words of rules files, with `endpoint`, as RLaaS on GoRL has it |
 //! | stream of responses | `text/event-stream`: an event `message` for each, and `error` at its end |
 //! | status | problem document |
 
@@ -169,7 +169,8 @@ where
         let max = if route.takes_rules { api::MAX_RULES_MESSAGE } else { body::MAX_BODY_BYTES };
         let (body, input) = (body::read_at_most(body, max).await?, method.input());
         len = body.len();
-        let takes_file_rule = route.rpc == "CreateRule";
+        let is_whole = matches!(route.verb, Verb::Post | Verb::Put);
+        let takes_file_rule = is_whole && ["CreateRule", "UpdateRule"].contains(&route.rpc);
         let read = move || match takes_file_rule.then(|| file_rule::read(&body, &input)).flatten() {
             Some(message) => message,
             None => json::read(&body, input),

@@ -15,7 +15,7 @@ fn invalid_rules_are_rejected_by_key() {
         ("rules: [{name: a, limit: 5}]".to_owned(), "rules[0].window: missing"),
         ("rules: [{name: a, limit: -1, window: 1}]".to_owned(), "rules[0].limit: must be"),
         ("rules: [{name: a, limit: 5, window: 0}]".to_owned(), "rules[0].window: must be"),
-        ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: must be"),
+        ("rules: [{name: default, limit: 5, window: 1}]".to_owned(), "rules[0].name: must not be"),
         ("rules: [{name: 'a b', limit: 5, window: 1}]".to_owned(), "rules[0].name: must be"),
         (
             "rules: [{name: a, limit: 5, window: 1}, {name: a, limit: 5, window: 1}]".to_owned(),

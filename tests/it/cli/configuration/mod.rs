@@ -2,6 +2,8 @@
 
 mod invalid_rules;
 mod invalid_values;
+mod joined_rules;
+mod messages;
 mod printing;
 mod secrets;
 mod sources;

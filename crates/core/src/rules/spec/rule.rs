@@ -24,6 +24,8 @@ const MAX_SLUG: usize = 40;
 /// Most overrides of a rule.
 const MAX_OVERRIDES: usize = 100_000;
 
+const RESERVED_NAME: &str =
+    "must not be \"default\": that is the default rule, which rate-limiter sets";
 const NAME: &str = "must be 1 to 64 letters, digits, '-', '_' or '.', and not \"default\"";
 const TEXTS: &str = "must be a string or a list of strings; quote numbers and booleans";
 const MODE: &str = "must be enforce, shadow or off";
@@ -213,7 +215,9 @@ impl RuleSpec {
     /// All [`Problem`]s, each with the path of its field.
     pub fn build(&self) -> Result<Rule, Vec<Problem>> {
         let mut problems = Problems::default();
-        let name = problems.check("name", &self.name, NAME, |name| is_name(name));
+        let is_reserved = self.name.value().is_some_and(|name| name == Rule::DEFAULT);
+        let valid_name = if is_reserved { RESERVED_NAME } else { NAME };
+        let name = problems.check("name", &self.name, valid_name, |name| is_name(name));
         let name = problems.required("name", name);
         let rate = self.rate(self.window);
         let rule = self.build_as(name.map_or("", String::as_str), rate, &mut problems);
