@@ -1,7 +1,10 @@
 //! `rlaas check-config`: validates configuration files, and warns of likely mistakes.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -10,6 +13,7 @@ use super::EXIT_CONFIG;
 use crate::api::projects::ProjectId;
 use crate::config::{Config, Effective, Sources, warnings};
 use crate::rules::{Rule, RuleSet, Unmatched};
+use crate::server::ListenAddress;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckConfigArgs {
@@ -31,6 +35,7 @@ pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
     match Config::load(&sources) {
         Ok(config) => {
             warn(&config);
+            warn_about_machine(&config);
             println!("valid");
             ExitCode::SUCCESS
         }
@@ -52,6 +57,36 @@ pub(super) fn warn(config: &Config) {
             Some(origin) => eprintln!("warning: {origin}: {warning}"),
             None => eprintln!("warning: {warning}"),
         }
+    }
+}
+
+/// Warns of what a server with this configuration could not use on this machine, now.
+fn warn_about_machine(config: &Config) {
+    let server = &config.server;
+    let mut bound = Vec::new();
+    for (setting, addresses) in [("server.listen", &server.listen), ("server.http", &server.http)] {
+        for address in addresses {
+            let ListenAddress::Tcp(text) = address else { continue };
+            match TcpListener::bind(text) {
+                // Held, so that an address that is given twice is found.
+                Ok(listener) => bound.push(listener),
+                Err(error) => eprintln!("warning: {setting}: can't listen on {address}: {error}"),
+            }
+        }
+    }
+    if let Some(folder) = &config.state_dir
+        && let Err(error) = try_to_create(folder)
+    {
+        eprintln!("warning: state-dir: can't create {}: {error}", folder.display());
+    }
+}
+
+/// Creates the first folder of a path that does not exist, and removes it again.
+fn try_to_create(folder: &Path) -> io::Result<()> {
+    let is_missing = |of: &&Path| !of.as_os_str().is_empty() && !of.exists();
+    match folder.ancestors().take_while(is_missing).last() {
+        Some(missing) => fs::create_dir(missing).and_then(|()| fs::remove_dir(missing)),
+        None => Ok(()),
     }
 }
 

@@ -1,12 +1,13 @@
 //! `rlaas serve`: builds the store and the server from the configuration, and runs until a signal.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use futures_util::future::OptionFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -128,7 +129,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         server.registry().set_file_projects(config.projects);
         server.registry().set_max_rules(config.max_project_rules.into());
         if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
-            server.registry().open_state_dir(path).await?;
+            server.registry().open_state_dir(path).await.map_err(in_one_text)?;
         }
         let api_keys = ApiKeys::new(config.api_keys, server.registry().keyring().clone())
             .with_named_projects(config.envoy.names_projects());
@@ -312,6 +313,11 @@ fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
     Ok(metrics)
 }
 
+/// Returns an error whose text has that of its cause.
+fn in_one_text(error: impl Display) -> anyhow::Error {
+    anyhow!("{error}")
+}
+
 fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
     Ok(match &config.store {
         StoreSettings::Memory { memory, journal, snapshot } => {
@@ -319,13 +325,13 @@ fn store(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Store> {
             let mut store = match journal {
                 Some(journal) => {
                     info!(path = %journal.path.display(), "memory store with a journal");
-                    MemoryStore::open(*memory, journal, clock, observer)?
+                    MemoryStore::open(*memory, journal, clock, observer).map_err(in_one_text)?
                 }
                 None => MemoryStore::new(*memory, clock, observer),
             };
             if let Some(snapshot) = snapshot {
                 info!(path = %snapshot.path.display(), "memory store with snapshots");
-                store = store.with_snapshots(snapshot, metrics.clone())?;
+                store = store.with_snapshots(snapshot, metrics.clone()).map_err(in_one_text)?;
             }
             Store::Memory(store.with_max_request_ids(config.idempotency.max_keys))
         }

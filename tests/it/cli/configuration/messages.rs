@@ -1,6 +1,10 @@
 //! What problems say about mistakes that many make.
 
+use std::net::TcpListener;
+
 use super::problems;
+use rlaas_testkit::TempDir;
+use rlaas_testkit::process::{finish, rlaas, run};
 
 #[test]
 fn problems_say_what_to_write() {
@@ -53,4 +57,34 @@ fn files_of_tls_are_reported_together() {
     let is_reported =
         |of: &&str| reported.iter().any(|one| one.starts_with(&format!("server.tls.{of}: can't")));
     assert!(reported.len() == 3 && of.iter().all(is_reported), "{reported:?}");
+}
+
+#[test]
+fn what_this_machine_lacks_is_a_warning_and_said_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let dir = TempDir::new();
+    let file = dir.write("file", "").display().to_string();
+    let text =
+        format!("state-dir: {file}/state\nserver: {{listen: '{address}', http: '127.0.0.1:0'}}\n");
+    let config = dir.write("rlaas.yaml", &text).display().to_string();
+    let (code, out, error) = run(&["check-config", &config]);
+    assert_eq!((code, &*out, error.lines().count()), (0, "valid\n", 2), "{error}");
+    assert!(
+        error.contains(&format!("warning: server.listen: can't listen on {address}: ")),
+        "{error}"
+    );
+    assert!(error.contains(&format!("warning: state-dir: can't create {file}/state: ")), "{error}");
+    let missing = dir.write(
+        "good.yaml",
+        "state-dir: new/folder\nserver: {listen: 127.0.0.1:0, http: 127.0.0.1:0}\n",
+    );
+    let mut check = rlaas(&["check-config", &missing.display().to_string()]);
+    let (_, _, error) = finish(
+        check.current_dir(missing.parent().expect("a folder")).output().expect("the program"),
+    );
+    assert_eq!(error, "");
+    assert!(!missing.with_file_name("new").exists(), "nothing is made");
+    let (code, _, log) = run(&["serve", "--config", &config]);
+    assert_eq!((code, log.matches("os error").count()), (1, 1), "{log}");
 }
