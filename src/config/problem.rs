@@ -114,6 +114,24 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Shows a number as its line has it, such as `1.50`. `line_at` returns a line of a source.
+    pub(super) fn show_number_of<'t>(
+        &mut self,
+        line_at: impl FnOnce(&str, u64) -> Option<&'t str>,
+    ) {
+        if let Self::Invalid { origin, line: Some(line), found: Some(found), .. } = self
+            && let Ok(number) = found.parse::<f64>()
+            && let Some(line) = line_at(origin, *line)
+        {
+            let is_it = |word: &&str| word.replace('_', "").parse() == Ok(number);
+            if let Some(written) = line.split([' ', ',', ':', '}', ']']).find(is_it) {
+                written.clone_into(found);
+            }
+        }
+    }
+}
+
 fn suggest(suggestion: Option<&str>) -> String {
     suggestion.map_or(String::new(), |known| format!(", did you mean {known}?"))
 }

@@ -127,6 +127,10 @@ impl Tree {
             .collect();
         for problem in &mut problems {
             problem.locate(|origin, key| lines.get(origin)?.line_of(key));
+            problem.show_number_of(|origin, line| {
+                let index = usize::try_from(line.checked_sub(1)?).ok()?;
+                self.texts.get(origin)?.lines().nth(index)
+            });
         }
         // Sorted by line; problems of one line keep their order.
         problems.sort_by_cached_key(|problem| {

@@ -51,6 +51,19 @@ fn problems_say_what_to_write() {
 }
 
 #[test]
+fn numbers_are_shown_as_they_are_written() {
+    for number in ["1.50", "1_000_000_000_000_000_000", "-007"] {
+        for text in [
+            format!("rules: [{{name: a, window: 1s, limit: {number}}}]"),
+            format!("rules:\n  - name: a\n    window: 1s\n    limit: {number} # much\n"),
+        ] {
+            let reported = problems(&text);
+            assert!(reported[0].ends_with(&format!("found {number})")), "{text}: {reported:?}");
+        }
+    }
+}
+
+#[test]
 fn files_of_tls_are_reported_together() {
     let reported = problems("server: {tls: {cert: /no/cert, key: /no/key, client-ca: /no/ca}}");
     let of = ["cert: /no/cert", "key: /no/key", "client-ca: /no/ca"];
