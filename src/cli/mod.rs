@@ -95,7 +95,7 @@ enum Command {
 /// Sources of the configuration, besides the environment.
 #[derive(Args, Clone, Debug, Default)]
 struct ConfigurationArgs {
-    /// YAML file; may be given several times, later ones override earlier ones
+    /// YAML file; may be repeated: later settings win, rules add up
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// One value, such as store.backend=redis; overrides files and environment

@@ -31,6 +31,8 @@ pub(crate) struct Argument {
     #[serde(default)]
     required: bool,
     default: Option<String>,
+    /// Another name of the option.
+    alias: Option<String>,
     requires: Option<String>,
     #[serde(default)]
     conflicts: Vec<String>,
@@ -81,6 +83,9 @@ impl Argument {
         if self.is_option() {
             arg = arg.long(self.id()).required(self.required);
             let letter = self.words().find(|word| word.len() == 2 && word.starts_with('-'));
+            if let Some(alias) = &self.alias {
+                arg = arg.visible_alias(&**alias);
+            }
             if let Some(letter) = letter.and_then(|letter| letter.chars().nth(1)) {
                 arg = arg.short(letter);
             }

@@ -21,13 +21,13 @@ pub(crate) struct RequestArgs {
     /// User id
     pub(crate) user: String,
     /// Resource of the request, such as a path
-    #[arg(long, default_value = "")]
+    #[arg(long, visible_alias = "endpoint", default_value = "", hide_default_value = true)]
     resource: String,
     /// Attribute for the rules to match; may be given several times
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = key_value)]
     attributes: Vec<(String, String)>,
     /// Units, or those of one rule; may be given several times [default: 1]
-    #[arg(long = "cost", value_name = "N|RULE=N", value_parser = cost)]
+    #[arg(long = "cost", value_name = "N|RULE=N", value_parser = cost, allow_hyphen_values = true)]
     costs: Vec<(Option<String>, u64)>,
     /// Idempotency key: a repeated request is counted once
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
@@ -161,5 +161,8 @@ fn cost(text: &str) -> Result<(Option<String>, u64), &'static str> {
         Some((rule, units)) => (Some(rule.to_owned()), units),
         None => (None, text),
     };
-    units.parse().map(|units| (rule, units)).map_err(|_| "must be N or RULE=N, such as tokens=500")
+    units
+        .parse()
+        .map(|units| (rule, units))
+        .map_err(|_| "must be N or RULE=N, such as tokens=500: a whole number from 0")
 }

@@ -26,7 +26,7 @@ pub struct ExplainArgs {
     /// User id
     user: Option<String>,
     /// Resource of the request, such as a path
-    #[arg(long, requires = "user", value_name = "R")]
+    #[arg(long, visible_alias = "endpoint", requires = "user", value_name = "R")]
     resource: Option<String>,
     /// Attribute of the request; may be repeated
     #[arg(long = "attribute", requires = "user", value_name = "NAME=VALUE", value_parser = key_value)]

@@ -42,6 +42,35 @@ fn check_takes_options_and_prints_json() {
     assert_eq!(answer["remaining"], "3");
 }
 
+#[test]
+fn check_takes_endpoint_for_resource_and_says_what_a_cost_must_be() {
+    let rule = "rules=[{name: pay, endpoint: /pay, limit: 1, window: 1h}]";
+    let server = Rlaas::start(&[rule]);
+    let (code, out, error) =
+        run(&["check", "alice", "--endpoint", "/pay", "--addr", server.grpc()]);
+    assert_eq!((code, out.contains("(pay)")), (0, true), "{out}{error}");
+    for command in ["check", "report"] {
+        let (code, _, error) = run(&[command, "alice", "--cost", "-1", "--addr", server.grpc()]);
+        let text = "invalid value '-1' for '--cost <N|RULE=N>': must be N or RULE=N, such as tokens=500: \
+                    a whole number from 0";
+        assert_eq!((code, error.contains(text)), (2, true), "{error}");
+    }
+}
+
+#[test]
+fn check_says_that_every_rule_is_in_shadow() {
+    let rule = "rules=[{name: pay, endpoint: /pay, limit: 1, window: 1h, shadow: true}]";
+    let server = Rlaas::start(&[rule, "unmatched=allow"]);
+    for (resource, why) in [
+        ("/pay", "every rule that matches is in shadow (NO_RULE)"),
+        ("/other", "no rule matches (NO_RULE)"),
+    ] {
+        let (code, out, _) =
+            run(&["check", "alice", "--resource", resource, "--addr", server.grpc()]);
+        assert_eq!((code, out), (0, format!("allowed  alice: {why}\n")));
+    }
+}
+
 /// Replaces the values of members that depend on time.
 fn timeless(mut answer: serde_json::Value) -> serde_json::Value {
     let members = answer.as_object_mut().expect("an object");

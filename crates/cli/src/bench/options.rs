@@ -51,7 +51,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(0..=u64::from(u32::MAX)))]
     pub(super) cost: Option<u64>,
     /// Resource of each request, such as a path
-    #[arg(long, default_value = "")]
+    #[arg(long, visible_alias = "endpoint", default_value = "", hide_default_value = true)]
     pub(super) resource: String,
     /// Print the result as JSON
     #[arg(long)]
