@@ -95,10 +95,6 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         let signals = Signals::listen()?;
         let (config, sources, has_rules) = with_kept_rules(config, inputs.sources);
         warn_about(&config);
-        let api_keys_mode = config.api_keys.mode;
-        if let Some(reason) = config.api_keys_default {
-            info!(mode = api_keys_mode.name(), reason, "auth.api-keys is not set");
-        }
         let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
         let recorder = metrics.recorder().cloned();
@@ -112,7 +108,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
             instance,
             audit: config.audit,
             hasher: hasher.clone(),
-            takes_api_keys: api_keys_mode != ApiKeyMode::Off,
+            takes_api_keys: config.api_keys.mode != ApiKeyMode::Off,
             ..AdminSettings::default()
         };
         let limiter = match deny_cache {
@@ -152,7 +148,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         };
         let server = server.with_api(api_settings);
         let reload = ConfigReloader {
-            sources: Arc::new(Sources { api_keys: Some(api_keys_mode), ..(*sources).clone() }),
+            sources: Arc::new(Sources { api_keys: Some(config.api_keys.mode), ..(*sources).clone() }),
             started_with: config.effective,
             registry: server.registry().clone(),
             metrics,
@@ -243,6 +239,9 @@ impl Otlp {
 fn warn_about(config: &Config) {
     for warning in &config.notices {
         warn!(%warning, "configuration");
+    }
+    if let Some(reason) = config.api_keys_default {
+        info!(mode = config.api_keys.mode.name(), reason, "auth.api-keys is not set");
     }
     warn_about_rules(config);
     warn_about_open_addresses(config);
