@@ -19,6 +19,9 @@ func limitHeaders(verdict Verdict) []header {
 	for _, decision := range limitingRules(verdict) {
 		name := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(policyName(decision.GetRule())) + `"`
 		policy := fmt.Sprintf("%s;q=%d", name, max(decision.GetLimit(), 0))
+		if window := decision.GetWindow(); window.GetSeconds() > 0 && window.GetNanos() == 0 {
+			policy += fmt.Sprintf(";w=%d", window.GetSeconds())
+		}
 		if decision.GetAlgorithm() == pb.Algorithm_CONCURRENCY {
 			policy += `;qu="concurrent-requests"`
 		}

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "rlaas.example/clients/go/ratelimitv1"
 )
@@ -257,14 +259,14 @@ func TestOnlyAddressesThatTrustedProxiesAppendAreUsed(t *testing.T) {
 
 func TestHeadersDescribeTheRules(t *testing.T) {
 	verdict := newVerdict(&pb.CheckResponse{Decisions: []*pb.RuleDecision{
-		{Rule: `a "b\c" 100%é`, Limit: 5, Remaining: -1, Reason: pb.CheckResponse_OVER_LIMIT},
-		{Rule: "ban", Reason: pb.CheckResponse_BANNED},
+		{Rule: `a "b\c" 100%é`, Limit: 5, Remaining: -1, Reason: pb.CheckResponse_OVER_LIMIT, Window: durationpb.New(time.Minute)},
+		{Rule: "ban", Reason: pb.CheckResponse_BANNED, Window: durationpb.New(1500 * time.Millisecond)},
 		{Rule: "jobs", Limit: 3, Allowed: true, Algorithm: pb.Algorithm_CONCURRENCY},
 		{Rule: "trial", Shadow: true},
 		{Rule: "ops", Allowed: true, Reason: pb.CheckResponse_UNLIMITED},
 	}}, Server)
 	want := []header{
-		{"RateLimit-Policy", `"a \"b\\c\" 100%25%C3%A9";q=5, "ban";q=0, "jobs";q=3;qu="concurrent-requests"`},
+		{"RateLimit-Policy", `"a \"b\\c\" 100%25%C3%A9";q=5;w=60, "ban";q=0, "jobs";q=3;qu="concurrent-requests"`},
 		{"RateLimit", `"a \"b\\c\" 100%25%C3%A9";r=0, "ban";r=0`},
 	}
 	if got := limitHeaders(verdict); !reflect.DeepEqual(got, want) {

@@ -1269,7 +1269,10 @@ type RuleDecision struct {
 	// Always false without counted units: BANNED, UNLIMITED, STORE_UNAVAILABLE.
 	NearLimit bool `protobuf:"varint,13,opt,name=near_limit,json=nearLimit,proto3" json:"near_limit,omitempty"`
 	// As in CheckResponse.
-	ResetAt       *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
+	ResetAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
+	// Length of the window, `w` of the header RateLimit-Policy; of a calendar, that of the window in which the
+	// decision was made. Unset for slots, and without a limit.
+	Window        *durationpb.Duration `protobuf:"bytes,15,opt,name=window,proto3" json:"window,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1401,13 @@ func (x *RuleDecision) GetNearLimit() bool {
 func (x *RuleDecision) GetResetAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ResetAt
+	}
+	return nil
+}
+
+func (x *RuleDecision) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
 	}
 	return nil
 }
@@ -2593,7 +2603,7 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\vCheckResult\x129\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1b.ratelimit.v1.CheckResponseH\x00R\bresponse\x12*\n" +
 	"\x05error\x18\x02 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result\"\xb1\x04\n" +
+	"\x06result\"\xe4\x04\n" +
 	"\fRuleDecision\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x18\n" +
@@ -2612,7 +2622,8 @@ const file_ratelimit_proto_rawDesc = "" +
 	"\x06shadow\x18\f \x01(\bR\x06shadow\x12\x1d\n" +
 	"\n" +
 	"near_limit\x18\r \x01(\bR\tnearLimit\x125\n" +
-	"\breset_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\"N\n" +
+	"\breset_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\x121\n" +
+	"\x06window\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06window\"N\n" +
 	"\x10GetConfigRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -2831,44 +2842,45 @@ var file_ratelimit_proto_depIdxs = []int32{
 	30, // 19: ratelimit.v1.RuleDecision.delay:type_name -> google.protobuf.Duration
 	6,  // 20: ratelimit.v1.RuleDecision.reason:type_name -> ratelimit.v1.CheckResponse.Reason
 	31, // 21: ratelimit.v1.RuleDecision.reset_at:type_name -> google.protobuf.Timestamp
-	19, // 22: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
-	19, // 23: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
-	1,  // 24: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
-	0,  // 25: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
-	30, // 26: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
-	22, // 27: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
-	23, // 28: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
-	2,  // 29: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
-	3,  // 30: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
-	31, // 31: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
-	4,  // 32: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
-	25, // 33: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
-	20, // 34: ratelimit.v1.Rule.calendar:type_name -> ratelimit.v1.CalendarWindow
-	26, // 35: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
-	21, // 36: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
-	30, // 37: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
-	7,  // 38: ratelimit.v1.CalendarWindow.unit:type_name -> ratelimit.v1.CalendarWindow.Unit
-	8,  // 39: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
-	22, // 40: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
-	24, // 41: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
-	30, // 42: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
-	0,  // 43: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
-	27, // 44: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
-	9,  // 45: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
-	13, // 46: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
-	9,  // 47: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
-	10, // 48: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
-	17, // 49: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
-	12, // 50: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
-	14, // 51: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
-	15, // 52: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
-	11, // 53: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
-	18, // 54: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
-	50, // [50:55] is the sub-list for method output_type
-	45, // [45:50] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	30, // 22: ratelimit.v1.RuleDecision.window:type_name -> google.protobuf.Duration
+	19, // 23: ratelimit.v1.GetConfigResponse.default_rule:type_name -> ratelimit.v1.Rule
+	19, // 24: ratelimit.v1.GetConfigResponse.rules:type_name -> ratelimit.v1.Rule
+	1,  // 25: ratelimit.v1.GetConfigResponse.unmatched:type_name -> ratelimit.v1.UnmatchedPolicy
+	0,  // 26: ratelimit.v1.Rule.algorithm:type_name -> ratelimit.v1.Algorithm
+	30, // 27: ratelimit.v1.Rule.window:type_name -> google.protobuf.Duration
+	22, // 28: ratelimit.v1.Rule.matchers:type_name -> ratelimit.v1.PartMatcher
+	23, // 29: ratelimit.v1.Rule.overrides:type_name -> ratelimit.v1.RuleOverride
+	2,  // 30: ratelimit.v1.Rule.on_store_failure:type_name -> ratelimit.v1.OnStoreFailure
+	3,  // 31: ratelimit.v1.Rule.mode:type_name -> ratelimit.v1.RuleMode
+	31, // 32: ratelimit.v1.Rule.mode_ends_at:type_name -> google.protobuf.Timestamp
+	4,  // 33: ratelimit.v1.Rule.on_change:type_name -> ratelimit.v1.OnChange
+	25, // 34: ratelimit.v1.Rule.candidates:type_name -> ratelimit.v1.Candidate
+	20, // 35: ratelimit.v1.Rule.calendar:type_name -> ratelimit.v1.CalendarWindow
+	26, // 36: ratelimit.v1.Rule.descriptor_rule:type_name -> ratelimit.v1.DescriptorRule
+	21, // 37: ratelimit.v1.Rule.origin:type_name -> ratelimit.v1.RuleOrigin
+	30, // 38: ratelimit.v1.Rule.hold:type_name -> google.protobuf.Duration
+	7,  // 39: ratelimit.v1.CalendarWindow.unit:type_name -> ratelimit.v1.CalendarWindow.Unit
+	8,  // 40: ratelimit.v1.RuleOrigin.kind:type_name -> ratelimit.v1.RuleOrigin.Kind
+	22, // 41: ratelimit.v1.RuleOverride.matchers:type_name -> ratelimit.v1.PartMatcher
+	24, // 42: ratelimit.v1.RuleOverride.grant:type_name -> ratelimit.v1.Grant
+	30, // 43: ratelimit.v1.Candidate.window:type_name -> google.protobuf.Duration
+	0,  // 44: ratelimit.v1.Candidate.algorithm:type_name -> ratelimit.v1.Algorithm
+	27, // 45: ratelimit.v1.DescriptorRule.path:type_name -> ratelimit.v1.DescriptorStep
+	9,  // 46: ratelimit.v1.RateLimitService.Check:input_type -> ratelimit.v1.CheckRequest
+	13, // 47: ratelimit.v1.RateLimitService.CheckBatch:input_type -> ratelimit.v1.CheckBatchRequest
+	9,  // 48: ratelimit.v1.RateLimitService.CheckStream:input_type -> ratelimit.v1.CheckRequest
+	10, // 49: ratelimit.v1.RateLimitService.Report:input_type -> ratelimit.v1.ReportRequest
+	17, // 50: ratelimit.v1.RateLimitService.GetConfig:input_type -> ratelimit.v1.GetConfigRequest
+	12, // 51: ratelimit.v1.RateLimitService.Check:output_type -> ratelimit.v1.CheckResponse
+	14, // 52: ratelimit.v1.RateLimitService.CheckBatch:output_type -> ratelimit.v1.CheckBatchResponse
+	15, // 53: ratelimit.v1.RateLimitService.CheckStream:output_type -> ratelimit.v1.CheckResult
+	11, // 54: ratelimit.v1.RateLimitService.Report:output_type -> ratelimit.v1.ReportResponse
+	18, // 55: ratelimit.v1.RateLimitService.GetConfig:output_type -> ratelimit.v1.GetConfigResponse
+	51, // [51:56] is the sub-list for method output_type
+	46, // [46:51] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_proto_init() }
