@@ -6,8 +6,9 @@
 //	http.Handle("/", limits.Middleware(rlaas.ByAddress(0))(handler))
 //	log.Fatal(http.ListenAndServe(":8000", nil))
 //
-// Without an answer of the server a [Policy] decides, by default [Allow]. Errors of this package are mistakes of
-// the program, such as a wrong token, whatever the policy is; their code is that of [status.Code].
+// Without an answer of the server a [Policy] decides, by default [Allow]; in an overload another one, by default
+// [Deny]. Errors of this package are mistakes of the program, such as a wrong token, whatever the policies are; their
+// code is that of [status.Code].
 package rlaas
 
 import (
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -33,17 +35,20 @@ import (
 // Client has one channel to the server, which any number of goroutines share. It reconnects by itself.
 type Client struct {
 	settings
+	address      string
 	conn         *grpc.ClientConn
 	limits       pb.RateLimitServiceClient
 	reservations pb.ReservationServiceClient
 	credentials  metadata.MD
 	refusals     *refusals
 	throttle     throttle
+	queue        queue
 	// Set once a call has ended: later ones need no time to connect.
 	hasCalled  atomic.Bool
+	reserving  atomic.Int64
 	unanswered atomic.Uint64
-	// Times of the last log lines, in nanoseconds.
-	checkLogged, settleLogged, keyLogged atomic.Int64
+	// Time at which this program was late, in nanoseconds, and those of the last log lines.
+	wasLate, checkLogged, settleLogged, keyLogged atomic.Int64
 }
 
 // Request is a request to be decided. The rules of the server match its parts.
@@ -69,17 +74,17 @@ type Request struct {
 // Units returns a cost for [Request].
 func Units(units uint64) *uint64 { return &units }
 
-// Policy decides a request that the server has not answered: it returns true to allow it.
+// Policy decides a request that the server has not decided: it returns true to allow it.
 type Policy func(ctx context.Context, request Request, err error) bool
 
 // Allow is the default policy: while the server is away nothing is limited.
 func Allow(context.Context, Request, error) bool { return true }
 
-// Deny refuses requests without an answer: while the server is away so are limited routes.
+// Deny refuses requests: while the server is away so are limited routes.
 func Deny(context.Context, Request, error) bool { return false }
 
-// Check decides a request, within the timeout of the client and before the deadline of ctx. If the context is
-// cancelled the result is context.Canceled.
+// Check decides a request, before the deadline of ctx. It waits while 128 others are in flight, for a second at most,
+// and then has the timeout of the client. If the context is cancelled the result is context.Canceled.
 func (c *Client) Check(ctx context.Context, request Request) (Verdict, error) {
 	verdict, err := c.check(ctx, request)
 	return c.orPolicy(ctx, request, verdict, err)
@@ -106,8 +111,8 @@ func (c *Client) Report(ctx context.Context, request Request) (Verdict, error) {
 	return newVerdict(response.GetVerdict(), Server), nil
 }
 
-// Unanswered returns the number of requests that the policy decided, for a metric: an [Allow] that is not watched
-// hides that nothing is limited.
+// Unanswered returns the number of requests that the policy decided for want of an answer, for a metric: an [Allow]
+// that is not watched hides that nothing is limited.
 func (c *Client) Unanswered() uint64 { return c.unanswered.Load() }
 
 // Close closes the channel.
@@ -121,38 +126,56 @@ func (c *Client) check(ctx context.Context, request Request) (Verdict, error) {
 	}
 	// A request with an id may be a retry whose units were taken; one that takes nothing reads the current state.
 	takes := !message.GetDryRun() && (message.Cost == nil || *message.Cost > 0 || len(message.GetCosts()) > 0)
-	key := ""
-	if takes && message.RequestId == "" {
-		key = string(encoded)
-		if verdict, ok := c.refusals.get(key); ok {
-			return verdict, nil
+	key, found, remembers := string(encoded), refusal{}, takes && request.ID == ""
+	if remembers {
+		if found = c.refusals.get(key); c.refusals.now().Before(found.holdsUntil) {
+			return c.refusals.read(found), nil
 		}
 		if c.retries > 0 {
 			message.RequestId = rand.Text()
 		}
+	} else {
+		// Not decided by the refusal of others.
+		key += "\x00"
+	}
+	made := c.queue.enter(ctx, key, found.askedAt, c.deadline()-c.timeout)
+	switch {
+	case made.err != nil:
+		return Verdict{}, made.err
+	case made.refused != nil:
+		return c.refusals.read(*made.refused), nil
+	case !made.isAlone:
+		c.yield()
 	}
 	askedAt := c.refusals.now()
+	verdict, err := c.send(ctx, message)
+	result := decision{err: err}
+	if err == nil && remembers {
+		result.refused = c.refusals.insert(key, askedAt, verdict)
+	}
+	c.queue.leave(key, made, result)
+	return verdict, err
+}
+
+// send calls Check.
+func (c *Client) send(ctx context.Context, message *pb.CheckRequest) (Verdict, error) {
 	var response *pb.CheckResponse
-	may := attempts{timeout: c.deadline(), mayRepeat: c.throttle.mayRepeat}
+	may := attempts{timeout: c.deadline(), mayRepeat: c.throttle.mayRepeat, mayRefuse: true}
 	// A call that is not to be repeated has the whole timeout.
 	if c.throttle.hasTokens() {
 		may.retries = c.retries
 	}
-	err = c.call(ctx, may, func(ctx context.Context) (err error) {
+	err := c.call(ctx, may, func(ctx context.Context) (err error) {
 		response, err = c.limits.Check(ctx, message)
 		return err
 	})
 	if err != nil {
 		return withoutResponse(err)
 	}
-	verdict := newVerdict(response, Server)
-	if key != "" {
-		c.refusals.insert(key, askedAt, verdict)
-	}
-	return verdict, nil
+	return newVerdict(response, Server), nil
 }
 
-// encode returns the message of a request, and its bytes, which are the same for the same request.
+// encode returns the message of a request, and its bytes, which are the same for the same request whatever its id.
 func encode(request Request) (*pb.CheckRequest, []byte, error) {
 	if err := checkTexts(request); err != nil {
 		return nil, nil, err
@@ -163,13 +186,13 @@ func encode(request Request) (*pb.CheckRequest, []byte, error) {
 		Attributes: request.Attributes,
 		Cost:       request.Cost,
 		DryRun:     request.DryRun,
-		RequestId:  request.ID,
 		Costs:      request.Costs,
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
 		err = status.Error(codes.InvalidArgument, "costs must have names of UTF-8")
 	}
+	message.RequestId = request.ID
 	return message, encoded, err
 }
 
@@ -212,21 +235,55 @@ func (c *Client) orPolicy(ctx context.Context, request Request, verdict Verdict,
 	return c.byPolicy(ctx, request, err), nil
 }
 
+// byPolicy decides a request without an answer, or in an overload.
 func (c *Client) byPolicy(ctx context.Context, request Request, err error) Verdict {
-	unanswered := c.unanswered.Add(1)
-	allowed := c.onNoAnswer(ctx, request, err)
-	c.warn(&c.checkLogged, "rate limit check failed", "error", err, "allowed", allowed, "unanswered", unanswered)
-	return policyVerdict(allowed)
+	reason, decide, answeredBy := "NO_ANSWER", c.onNoAnswer, ByPolicy
+	if err == errOverload || reasonOf(err) == "OVERLOADED" {
+		reason, decide = "OVERLOADED", c.onOverload
+	} else {
+		c.unanswered.Add(1)
+	}
+	allowed := decide(ctx, request, err)
+	c.warn(&c.checkLogged, time.Minute, "rate limit check failed", "address", c.address,
+		"error", explanations.Replace(status.Convert(err).Message()), "allowed", allowed, "unanswered", c.Unanswered())
+	if reason == "OVERLOADED" && err != errOverload && !allowed {
+		answeredBy = Server
+	}
+	return undecided(allowed, reason, answeredBy)
 }
 
 // withoutResponse returns the verdict or the error of a call that failed.
 func withoutResponse(err error) (Verdict, error) {
-	for _, detail := range status.Convert(err).Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == "rlaas" && info.GetReason() == "NO_RULE" {
-			return newVerdict(&pb.CheckResponse{Reason: pb.CheckResponse_NO_RULE}, Server), nil
-		}
+	switch reason := reasonOf(err); reason {
+	case "NO_RULE":
+		return newVerdict(&pb.CheckResponse{Reason: pb.CheckResponse_NO_RULE}, Server), nil
+	case "STORE_UNAVAILABLE", "NOT_READY":
+		return undecided(false, reason, Server), nil
 	}
 	return Verdict{}, err
+}
+
+var (
+	// errOverload is the error of a request of which this program has more than it can do.
+	errOverload = status.Error(codes.ResourceExhausted, "too many calls wait in this program, or it is too busy to read answers")
+	// errImpatient is the error of a call that its caller has ended, or gave less time than the timeout.
+	errImpatient = status.Error(codes.DeadlineExceeded, "no response before the end of the context")
+)
+
+// reasonOf returns the reason that the server gives for an error.
+func reasonOf(err error) string {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == "rlaas" {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// isAnswer returns true if the server has answered a call. UNAVAILABLE without a reason is no answer: proxies and gRPC
+// itself say it, too.
+func isAnswer(err error) bool {
+	return err == nil || isRejection(err) || status.Code(err) == codes.ResourceExhausted || reasonOf(err) != ""
 }
 
 // isRejection returns true if the server answered, and would answer the same again.
@@ -239,10 +296,21 @@ func isRejection(err error) bool {
 	return false
 }
 
-// warn logs at most once a second.
-func (c *Client) warn(last *atomic.Int64, message string, fields ...any) {
+// explanations say why there is no connection, in the words of the command line: gRPC has those of TLS and of sockets.
+var explanations = strings.NewReplacer(
+	`connection error: desc = "`, "", `"`, "",
+	"transport: Error while dialing", "no server (is `rlaas serve` running?)",
+	"no children to pick from", "no server: the name has no address",
+	"error reading server preface", "does not answer gRPC: it must be an address of server.listen, with https:// if it requires TLS, "+
+		"and a certificate (WithTLS) if it requires one",
+	"transport: authentication handshake failed: tls: first record does not look like a TLS handshake", "does not speak TLS: try http://",
+	"transport: authentication handshake failed: tls: failed to verify certificate: x509", "certificate not trusted (WithTLS)",
+)
+
+// warn logs, but not again within the interval.
+func (c *Client) warn(last *atomic.Int64, interval time.Duration, message string, fields ...any) {
 	now, before := time.Now().UnixNano(), last.Load()
-	if now-before >= int64(time.Second) && last.CompareAndSwap(before, now) {
+	if now-before >= int64(interval) && last.CompareAndSwap(before, now) {
 		slog.Warn(message, fields...)
 	}
 }

@@ -92,33 +92,33 @@ func (c *Client) admit(ctx context.Context, request *Request, keyErr error) ([]h
 	case errors.As(keyErr, &missing):
 		return nil, &rejection{kind: invalid, detail: missing.Error()}
 	case keyErr != nil:
-		c.warn(&c.keyLogged, "request without a key rejected", "error", keyErr)
+		c.warn(&c.keyLogged, time.Second, "request without a key rejected", "error", keyErr)
 		return nil, &rejection{kind: internal, detail: "internal error"}
 	case request == nil:
 		return nil, nil
 	}
-	// The server answers before the deadline that it is sent: a caller must not avoid the limits by a short one.
-	deadline, hasDeadline := ctx.Deadline()
-	isShort := hasDeadline && time.Until(deadline) < c.deadline()
 	verdict, err := c.check(ctx, *request)
 	switch code := status.Code(err); {
-	case err == nil && verdict.Allowed:
-		return limitHeaders(verdict), nil
-	case err == nil && verdict.Reason == pb.CheckResponse_NO_RULE:
-		return nil, &rejection{kind: noRule, detail: "no rule matches"}
 	case err == nil:
-		return overLimit(verdict)
-	case ctx.Err() != nil || isShort && !isRejection(err):
+	// A caller must not avoid the limits by a short deadline, before which the server gives up.
+	case ctx.Err() != nil || err == errImpatient:
 		return nil, &rejection{kind: expired, detail: "deadline exceeded"}
 	// The server will never decide it. Allowing it would open a way past every limit.
 	case code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.OutOfRange:
 		return nil, &rejection{kind: invalid, detail: status.Convert(err).Message()}
-	}
 	// The policy decides for a mistake of the program too: a wrong token does not take a site down.
-	if c.byPolicy(ctx, *request, err).Allowed {
-		return nil, nil
+	default:
+		verdict = c.byPolicy(ctx, *request, err)
 	}
-	return nil, &rejection{kind: noAnswer, detail: "rate limiter unavailable", retryAfter: durationpb.New(retryAfterNoAnswer)}
+	switch {
+	case verdict.Allowed:
+		return limitHeaders(verdict), nil
+	case verdict.Reason == pb.CheckResponse_NO_RULE.String():
+		return nil, &rejection{kind: noRule, detail: "no rule matches"}
+	case verdict.Rule == "" && verdict.Response.GetSource() == pb.CheckResponse_FAIL_CLOSED:
+		return nil, &rejection{kind: noAnswer, detail: "rate limiter unavailable", retryAfter: verdict.Response.GetRetryAfter()}
+	}
+	return overLimit(verdict)
 }
 
 // rejection is a response in the place of that of the service.

@@ -113,11 +113,11 @@ func TestRulesMayRefuseAllOtherRequests(t *testing.T) {
 func TestPolicyDecidesHTTPRequestsWithoutAServer(t *testing.T) {
 	wrongToken := serve(t, "--set=auth.tokens=[{name: other, sha256: 27042f4e6eca7d0b2a7ee4026df2ecfa51d3339e6d122aa099118ecd8563bad9, roles: [check]}]")
 	for _, address := range []string{nobody, wrongToken} {
-		allowed := get(connect(t, address), ByAddress(0), func(*http.Request) {})
+		allowed := get(connect(t, address, WithTimeout(longTimeout)), ByAddress(0), func(*http.Request) {})
 		if allowed.StatusCode != 200 {
 			t.Errorf("%s: %s", address, allowed.Status)
 		}
-		denied := get(connect(t, address, WithOnNoAnswer(Deny)), ByAddress(0), func(*http.Request) {})
+		denied := get(connect(t, address, WithTimeout(longTimeout), WithOnNoAnswer(Deny)), ByAddress(0), func(*http.Request) {})
 		body, _ := io.ReadAll(denied.Body)
 		want := `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"rate limiter unavailable"}`
 		if denied.StatusCode != 503 || denied.Header.Get("Retry-After") != "1" || strings.TrimSpace(string(body)) != want {

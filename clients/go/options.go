@@ -24,17 +24,23 @@ type Option func(*settings)
 type settings struct {
 	timeout       time.Duration
 	onNoAnswer    Policy
+	onOverload    Policy
 	retries       int
 	maxAge        time.Duration
 	token, apiKey string
 	tls           *tls.Config
 }
 
-// WithTimeout sets the timeout of a call, by default 50 ms. The first call has a second at least, to connect.
+// WithTimeout sets the timeout of a call that is sent, by default 250 ms. The first call has a second at least, to
+// connect.
 func WithTimeout(timeout time.Duration) Option { return func(s *settings) { s.timeout = timeout } }
 
 // WithOnNoAnswer sets the policy for requests without an answer, by default [Allow].
 func WithOnNoAnswer(policy Policy) Option { return func(s *settings) { s.onNoAnswer = policy } }
+
+// WithOnOverload sets the policy for requests that an overloaded server refuses, or that find too many others waiting
+// in this program, by default [Deny].
+func WithOnOverload(policy Policy) Option { return func(s *settings) { s.onOverload = policy } }
 
 // WithRetries repeats a Check without an answer up to so many times (at most 5) within its timeout, by default
 // never. Each gets a request id, so that the server takes its units once.
@@ -63,14 +69,14 @@ const (
 // dns:///name:port or unix:/path. It begins to connect, and succeeds even if the server is away; an error means
 // that a setting is not valid.
 func New(address string, options ...Option) (*Client, error) {
-	s := settings{timeout: 50 * time.Millisecond, onNoAnswer: Allow, maxAge: time.Second}
+	s := settings{timeout: 250 * time.Millisecond, onNoAnswer: Allow, onOverload: Deny, maxAge: time.Second}
 	for _, option := range options {
 		option(&s)
 	}
 	switch {
 	case s.timeout <= 0:
 		return nil, errors.New("rlaas: timeout must be longer than zero")
-	case s.onNoAnswer == nil:
+	case s.onNoAnswer == nil || s.onOverload == nil:
 		return nil, errors.New("rlaas: the policy must not be nil")
 	case s.retries < 0 || s.retries > maxRetries:
 		return nil, fmt.Errorf("rlaas: retries must be 0 to %d", maxRetries)
@@ -104,11 +110,13 @@ func New(address string, options ...Option) (*Client, error) {
 	conn.Connect()
 	return &Client{
 		settings:     s,
+		address:      address,
 		conn:         conn,
 		limits:       pb.NewRateLimitServiceClient(conn),
 		reservations: pb.NewReservationServiceClient(conn),
 		credentials:  sent,
 		refusals:     &refusals{maxAge: s.maxAge, now: time.Now},
+		queue:        queue{timeout: s.timeout, longest: maxWait, flows: make(map[string]*flow)},
 	}, nil
 }
 

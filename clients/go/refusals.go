@@ -19,7 +19,7 @@ const (
 )
 
 // refusals are remembered by the bytes of their requests, so that a caller that repeats a refused request causes no
-// calls. Entries are in two generations; the older one is dropped as a whole.
+// calls, or one at a time. Entries are in two generations; the older one is dropped as a whole.
 type refusals struct {
 	maxAge time.Duration
 	now    func() time.Time
@@ -36,33 +36,40 @@ type refusal struct {
 	verdict    Verdict
 }
 
-// get returns the refusal of a request, with the waits that are left, if it still holds.
-func (r *refusals) get(key string) (Verdict, bool) {
+// get returns the last refusal of a request.
+func (r *refusals) get(key string) refusal {
 	r.mutex.RLock()
-	found, ok := r.young[key]
-	if !ok {
-		found, ok = r.old[key]
+	defer r.mutex.RUnlock()
+	if found, ok := r.young[key]; ok {
+		return found
 	}
-	r.mutex.RUnlock()
-	now := r.now()
-	if !ok || !now.Before(found.holdsUntil) {
-		return Verdict{}, false
-	}
-	return found.verdict.after(now.Sub(found.askedAt)), true
+	return r.old[key]
 }
 
-// insert remembers a refusal by a limit. Units that are held may be free at any time: HELD is not remembered.
-func (r *refusals) insert(key string, askedAt time.Time, verdict Verdict) {
-	wait, ok := verdict.RetryAfter()
-	if !ok || verdict.Reason != pb.CheckResponse_OVER_LIMIT || r.maxAge <= 0 || len(key) > maxRefusalKey {
-		return
+// read returns the verdict of a refusal with the waits that are left.
+func (r *refusals) read(found refusal) Verdict {
+	return found.verdict.after(r.now().Sub(found.askedAt))
+}
+
+// insert remembers a refusal, and returns it; nil of an allowed request. Units that are held may be free at any time:
+// HELD is not remembered. Only a refusal by a limit holds for calls after it.
+func (r *refusals) insert(key string, askedAt time.Time, verdict Verdict) *refusal {
+	if verdict.Allowed || verdict.Reason == pb.CheckResponse_HELD.String() {
+		return nil
+	}
+	made := refusal{askedAt: askedAt, verdict: verdict}
+	if wait, ok := verdict.RetryAfter(); ok && verdict.Reason == pb.CheckResponse_OVER_LIMIT.String() {
+		made.holdsUntil = askedAt.Add(min(wait, r.maxAge))
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if now := r.now(); len(r.young) >= maxRefusals || now.Sub(r.since) >= r.maxAge {
+	if now := r.now(); len(r.young) >= maxRefusals || now.Sub(r.since) >= max(r.maxAge, recently) {
 		r.since, r.old, r.young = now, r.young, make(map[string]refusal)
 	}
-	r.young[key] = refusal{askedAt: askedAt, holdsUntil: askedAt.Add(min(wait, r.maxAge)), verdict: verdict}
+	if len(key) <= maxRefusalKey {
+		r.young[key] = made
+	}
+	return &made
 }
 
 // after returns a refusal as it reads later.

@@ -60,10 +60,13 @@ func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
 		reserve.Ttl = durationpb.New(request.Hold)
 	}
 	var response *pb.ReserveResponse
-	err = c.call(ctx, attempts{timeout: c.deadline()}, func(ctx context.Context) (err error) {
-		response, err = c.reservations.Reserve(ctx, reserve)
-		return err
-	})
+	if err = errOverload; c.reserving.Add(1) <= maxInFlight {
+		err = c.call(ctx, attempts{timeout: c.deadline(), mayRefuse: true}, func(ctx context.Context) (err error) {
+			response, err = c.reservations.Reserve(ctx, reserve)
+			return err
+		})
+	}
+	c.reserving.Add(-1)
 	held := &Held{client: c, request: message}
 	if err != nil {
 		verdict, err := withoutResponse(err)
@@ -132,7 +135,7 @@ func (h *Held) settle(ctx context.Context, do func(context.Context) error) error
 	if err == nil {
 		return nil
 	}
-	h.client.warn(&h.client.settleLogged, "reservation not settled", "error", err)
+	h.client.warn(&h.client.settleLogged, time.Second, "reservation not settled", "error", err)
 	if isRejection(err) {
 		if status.Code(err) == codes.InvalidArgument {
 			h.settled.Store(false)

@@ -3,6 +3,7 @@ package rlaas
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -24,16 +25,17 @@ type attempts struct {
 	timeout   time.Duration
 	retries   int
 	mayRepeat func(error) bool
+	// Set for calls that this program may refuse because it is late itself.
+	mayRefuse bool
 }
 
 // call calls the server, and again if the attempts allow it.
 func (c *Client) call(ctx context.Context, may attempts, do func(context.Context) error) error {
 	// Metadata that the context has for other servers, such as a token, is not for this one.
-	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(ctx, c.credentials), may.timeout)
-	defer cancel()
-	until, _ := ctx.Deadline()
+	ctx = metadata.NewOutgoingContext(ctx, c.credentials)
+	until := time.Now().Add(may.timeout)
 	for attempt := 0; ; attempt++ {
-		err := attemptWithin(ctx, time.Until(until)/time.Duration(1+may.retries-attempt), do)
+		err := c.attempt(ctx, may, time.Until(until)/time.Duration(1+may.retries-attempt), do)
 		c.hasCalled.Store(true)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return err
@@ -51,10 +53,40 @@ func (c *Client) callTwice(ctx context.Context, do func(context.Context) error) 
 	return c.call(ctx, attempts{timeout: 2 * c.deadline(), retries: 1, mayRepeat: isUnanswered}, do)
 }
 
-func attemptWithin(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// attempt calls once. Where this program is so busy that it is late itself, an answer may be there that nobody has read
+// yet: it waits for that as long again. The deadline of gRPC, which the server is sent, is twice the timeout.
+func (c *Client) attempt(parent context.Context, may attempts, timeout time.Duration, do func(context.Context) error) error {
+	due := time.Now().Add(timeout)
+	ctx, cancel := context.WithDeadline(parent, due.Add(timeout))
 	defer cancel()
-	return do(ctx)
+	timer := time.AfterFunc(timeout, func() {
+		c.yield()
+		time.AfterFunc(time.Since(due), cancel)
+	})
+	defer timer.Stop()
+	err := do(ctx)
+	late, sent := time.Since(due), due.Add(-timeout).UnixNano()
+	deadline, hasDeadline := parent.Deadline()
+	switch {
+	case isAnswer(err):
+	case parent.Err() != nil || hasDeadline && deadline.Before(due):
+		return errImpatient
+	case may.mayRefuse && (late > timeout/2 || c.wasLate.Load() > sent):
+		return errOverload
+	case late >= 0:
+		return status.Errorf(codes.DeadlineExceeded, "no response within %v (WithTimeout)", timeout.Round(time.Millisecond))
+	}
+	return err
+}
+
+// yield lets other goroutines run, such as those that send calls and read answers. If they are so many that it takes
+// half of the timeout, this program is late.
+func (c *Client) yield() {
+	before := time.Now()
+	runtime.Gosched()
+	if now := time.Now(); now.Sub(before) > c.timeout/2 {
+		c.wasLate.Store(now.UnixNano())
+	}
 }
 
 // throttle stops retries if many calls fail, so that a server without answers gets about a tenth more calls.

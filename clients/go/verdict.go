@@ -16,7 +16,7 @@ const (
 	Server AnsweredBy = "server"
 	// Cache means that an earlier refusal of the same request still holds.
 	Cache AnsweredBy = "cache"
-	// ByPolicy means that the server did not answer, and the policy decided.
+	// ByPolicy means that a policy decided: for want of an answer, or in an overload.
 	ByPolicy AnsweredBy = "policy"
 )
 
@@ -34,8 +34,10 @@ type Verdict struct {
 	Remaining int64
 	// ResetAfter is the time until the whole limit is available again.
 	ResetAfter time.Duration
-	// Reason is why the request is allowed or refused.
-	Reason pb.CheckResponse_Reason
+	// Reason is why the request is allowed or refused: the name of a [pb.CheckResponse_Reason] such as OVER_LIMIT. If no
+	// rule decided: NO_ANSWER, OVERLOADED (the server, or this program), STORE_UNAVAILABLE, or NOT_READY (the server
+	// does not know its projects or keys yet).
+	Reason string
 	// Response is that of the server, or an equivalent one, with the decision of each rule.
 	Response *pb.CheckResponse
 }
@@ -58,7 +60,7 @@ func newVerdict(response *pb.CheckResponse, answeredBy AnsweredBy) Verdict {
 		Limit:      response.GetLimit(),
 		Remaining:  response.GetRemaining(),
 		ResetAfter: response.GetResetAfter().AsDuration(),
-		Reason:     response.GetReason(),
+		Reason:     response.GetReason().String(),
 		Response:   response,
 	}
 }
@@ -66,12 +68,14 @@ func newVerdict(response *pb.CheckResponse, answeredBy AnsweredBy) Verdict {
 // retryAfterNoAnswer is the same as that of a server without its store.
 const retryAfterNoAnswer = time.Second
 
-// policyVerdict returns the verdict that a server without its store would give.
-func policyVerdict(allowed bool) Verdict {
+// undecided returns the verdict on a request that no rule has decided, as a server without its store would give it.
+func undecided(allowed bool, reason string, answeredBy AnsweredBy) Verdict {
 	response := &pb.CheckResponse{Allowed: allowed, Reason: pb.CheckResponse_STORE_UNAVAILABLE, Source: pb.CheckResponse_FAIL_OPEN}
 	if !allowed {
 		response.Source = pb.CheckResponse_FAIL_CLOSED
 		response.RetryAfter = durationpb.New(retryAfterNoAnswer)
 	}
-	return newVerdict(response, ByPolicy)
+	verdict := newVerdict(response, answeredBy)
+	verdict.Reason = reason
+	return verdict
 }
