@@ -412,3 +412,5 @@ find . -type d -empty -delete
 sum() { if has sha256sum; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
 find . -mindepth 2 -type f | sed 's|^\./||' | sort | while read -r file; do sum "$file"; done >SHA256SUMS
 [ ! -s SHA256SUMS ] || sum -c SHA256SUMS
+grep -q '^repository = ' "$root/Cargo.toml" \
+  || echo "NOTE: these files have no address of a repository: scripts/set-repository.sh writes it, before the first release"

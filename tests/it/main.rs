@@ -29,6 +29,7 @@ mod oidc;
 mod projects;
 mod public_api;
 mod reference;
+mod repository;
 mod sources;
 mod telemetry;
 mod workflows;

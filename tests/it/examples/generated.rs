@@ -12,7 +12,8 @@ use rlaas_testkit::process::Rlaas;
 
 #[tokio::test]
 async fn generated_go_code_matches_the_proto() {
-    let kept = FileDescriptorProto::decode(&*descriptor_in_go()).expect("a descriptor");
+    let code = include_str!("../../../clients/go/ratelimitv1/ratelimit.pb.go");
+    let kept = FileDescriptorProto::decode(&*descriptor_in_go(code)).expect("a descriptor");
     let served = served_descriptor().await;
     assert_eq!(kept, served, "generate the code again, see clients/go/README.md");
 }
@@ -37,9 +38,8 @@ async fn served_descriptor() -> FileDescriptorProto {
     file
 }
 
-/// Returns the descriptor that the Go code has as a string literal of several lines.
-fn descriptor_in_go() -> Vec<u8> {
-    let code = include_str!("../../../clients/go/ratelimitv1/ratelimit.pb.go");
+/// Returns the descriptor that Go code has as a string literal of several lines.
+pub(crate) fn descriptor_in_go(code: &str) -> Vec<u8> {
     let (_, text) = code.split_once("rawDesc = \"\" +\n").expect("a descriptor");
     let (text, _) = text.split_once("\n\n").expect("an end");
     let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 
 mod client;
 mod gateway;
-mod generated;
+pub(crate) mod generated;
 mod packages;
 mod restarts;
 pub(crate) mod workbench;
