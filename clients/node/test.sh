@@ -24,7 +24,7 @@ cp -r examples .cache/empty
 pushd .cache/empty > /dev/null
 echo '{ "type": "module" }' > package.json
 version() { node -p "require('../../package.json').devDependencies['$1']"; }
-npm install --silent ./rlaas-*.tgz "express@$(version express)" "fastify@$(version fastify)" \
+npm install --silent ./rlaas-client-*.tgz "express@$(version express)" "fastify@$(version fastify)" \
   "@types/express@$(version @types/express)" "@types/node@$(version @types/node)"
 ../../node_modules/.bin/tsc --ignoreConfig --noEmit --allowJs --checkJs --strict --module nodenext --types node examples/*.js
 popd > /dev/null

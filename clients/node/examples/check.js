@@ -2,7 +2,7 @@
 //
 // The argument is the address of the server. DEADLINE_MS is the timeout of a call, generous for a first try.
 import { createInterface } from "node:readline";
-import { Client } from "rlaas";
+import { Client } from "rlaas-client";
 
 const address = process.argv[2] ?? "127.0.0.1:50051";
 const client = new Client(address, { timeoutMs: Number(process.env.DEADLINE_MS ?? 5000), retries: 1 });
@@ -11,7 +11,7 @@ for await (const user of createInterface({ input: process.stdin })) {
 }
 client.close();
 
-/** @param {import("rlaas").Verdict} verdict */
+/** @param {import("rlaas-client").Verdict} verdict */
 function outcome({ answeredBy, allowed, remaining, retryAfterMs, reason }) {
   if (answeredBy === "policy") return "no response: allowed";
   if (allowed) return `allowed, ${remaining} left`;

@@ -1,7 +1,7 @@
 // Limits all routes by an API key and the path. Environment: RLAAS_ADDRESS, PORT.
 import { fastify } from "fastify";
-import { byHeader } from "rlaas";
-import rateLimit from "rlaas/fastify";
+import { byHeader } from "rlaas-client";
+import rateLimit from "rlaas-client/fastify";
 
 const app = fastify({ logger: true });
 await app.register(rateLimit, {

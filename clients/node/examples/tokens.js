@@ -1,5 +1,5 @@
 // Holds the most tokens that an answer can have, and pays for those that it had. Environment: RLAAS_ADDRESS.
-import { Client } from "rlaas";
+import { Client } from "rlaas-client";
 
 const client = new Client(process.env.RLAAS_ADDRESS ?? "127.0.0.1:50051");
 const { allowed, verdict, value } = await client.reserve(

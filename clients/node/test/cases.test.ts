@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { Client, RlaasError, type Verdict } from "rlaas";
+import { Client, RlaasError, type Verdict } from "rlaas-client";
 import { parse } from "yaml";
 
 import { CASES, needs, newUser } from "./servers.js";

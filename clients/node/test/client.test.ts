@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
-import { Client, type ClientOptions } from "rlaas";
+import { Client, type ClientOptions } from "rlaas-client";
 
 import { CLOSED, broken, needs, newUser, serve, silent, stop } from "./servers.js";
 
@@ -190,7 +190,7 @@ test("TLS with a client certificate", real, async () => {
 
 test("a client does not keep the process alive", real, async () => {
   const program = `
-    import { Client } from "rlaas";
+    import { Client } from "rlaas-client";
     const client = new Client("${shared}", { timeoutMs: 10_000 });
     if ((await client.check("alive")).answeredBy !== "server") process.exit(1);`;
   const child = spawn(process.execPath, ["--input-type=module", "--eval", program], { stdio: "inherit" });

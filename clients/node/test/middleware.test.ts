@@ -4,9 +4,9 @@ import { after, test } from "node:test";
 
 import express from "express";
 import { type FastifyRequest, fastify } from "fastify";
-import { Client, type HttpRequest, type RateLimitOptions, byAddress, byHeader } from "rlaas";
-import { rateLimit } from "rlaas/express";
-import rateLimitPlugin from "rlaas/fastify";
+import { Client, type HttpRequest, type RateLimitOptions, byAddress, byHeader } from "rlaas-client";
+import { rateLimit } from "rlaas-client/express";
+import rateLimitPlugin from "rlaas-client/fastify";
 
 import { CASES, CLOSED, needs, newUser, serve } from "./servers.js";
 

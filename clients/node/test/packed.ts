@@ -27,7 +27,7 @@ for (const name of ["express", "fastify"]) {
 
 test("example tokens, and CommonJS", async () => {
   assert.equal(await output(run(["examples/tokens.js"])), `hello by ${SERVER ? "server" : "policy"}\n`);
-  const program = 'const { Client } = require("rlaas"); console.log(typeof Client)';
+  const program = 'const { Client } = require("rlaas-client"); console.log(typeof Client)';
   assert.equal(await output(run(["--input-type=commonjs", "--eval", program])), "function\n");
 });
 
