@@ -12,15 +12,16 @@ const errorInfo = "message ErrorInfo { string reason = 1; string domain = 2; }";
 protobuf.parse(`syntax = "proto3"; package google.rpc; ${errorInfo}`, root);
 // The rules of GetConfig, which this client does not call.
 const { nested } = root.lookup("ratelimit.v1").toJSON();
-const used = /^(Check(Request|Response)|Report|Reserve|Extend|Commit|Cancel|Settlement|RuleDecision|Algorithm)/;
-const methods = /^(Check|Report|Reserve|Extend|Commit|Cancel)$/;
+const used = /^(Check|Report|Reserve|Extend|Commit|Cancel|Settlement|RuleDecision|Algorithm)/;
+const methods = /^(Check|CheckBatch|Report|Reserve|Extend|Commit|Cancel)$/;
 const kept = Object.entries(nested).filter(([name]) => used.test(name));
 for (const name of ["RateLimitService", "ReservationService"]) {
   const calls = Object.entries(nested[name].methods).filter(([method]) => methods.test(method));
   kept.push([name, { methods: Object.fromEntries(calls) }]);
 }
 const json = root.toJSON();
-json.nested.ratelimit.nested.v1.nested = Object.fromEntries(kept);
+// Without the options, which are those of other languages.
+json.nested.ratelimit.nested.v1 = { nested: Object.fromEntries(kept) };
 writeFileSync(
   process.argv[2] ?? new URL("src/descriptor.ts", import.meta.url),
   `// Made by generate.js. Do not edit.\nconst descriptor: object = ${JSON.stringify(json)};\nexport default descriptor;\n`,

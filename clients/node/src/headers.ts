@@ -23,8 +23,11 @@ export function limitHeaders(verdict: Verdict): Header[] {
   const limits: string[] = [];
   for (const decision of limitingRules(verdict)) {
     const name = `"${policyName(decision.rule).replace(/["\\]/g, "\\$&")}"`;
+    // The draft has no fractions of seconds.
+    const seconds = (decision.windowMs ?? NaN) / 1000;
+    const window = Number.isInteger(seconds) ? `;w=${seconds}` : "";
     const slots = decision.algorithm === "CONCURRENCY" ? ';qu="concurrent-requests"' : "";
-    policies.push(`${name};q=${Math.max(decision.limit, 0)}${slots}`);
+    policies.push(`${name};q=${Math.max(decision.limit, 0)}${window}${slots}`);
     const isCounted = !decision.allowed || decision.reason !== "STORE_UNAVAILABLE";
     if (isCounted && decision.allowed === verdict.allowed) {
       limits.push(`${name};r=${Math.max(decision.remaining, 0)}${resetParameter(decision)}`);

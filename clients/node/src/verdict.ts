@@ -38,6 +38,8 @@ export interface LimitState {
 /** The decision of one rule; one in shadow mode never refuses a request. */
 export interface RuleDecision extends LimitState {
   readonly shadow: boolean;
+  /** Length of the window; null for slots, and without a limit. */
+  readonly windowMs: number | null;
 }
 
 /** The outcome of a request, with the state of the rule that decided. */
@@ -59,14 +61,18 @@ interface Duration {
 type StateMessage = Omit<LimitState, "retryAfterMs" | "resetAfterMs" | "delayMs"> &
   Record<"retryAfter" | "resetAfter" | "delay", Duration | null>;
 
+type DecisionMessage = StateMessage & { shadow: boolean; window: Duration | null };
+
 /** CheckResponse of the proto. */
-export type VerdictMessage = StateMessage & { replayed: boolean; decisions: (StateMessage & { shadow: boolean })[] };
+export type VerdictMessage = StateMessage & { replayed: boolean; decisions: DecisionMessage[] };
 
 /** The same as that of a server without its store. */
 const RETRY_AFTER_NO_ANSWER_MS = 1000;
 
 export function fromMessage(message: VerdictMessage): Verdict {
-  const decisions = message.decisions.map((decision) => ({ ...state(decision), shadow: decision.shadow }));
+  const decisions = message.decisions.map((each) => {
+    return { ...state(each), shadow: each.shadow, windowMs: milliseconds(each.window) };
+  });
   return { ...state(message), answeredBy: "server", replayed: message.replayed, decisions };
 }
 
