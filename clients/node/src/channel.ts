@@ -70,6 +70,7 @@ export class Channel {
   readonly #metadata = new Metadata();
 
   constructor(address: string, { tls, token, apiKey }: ChannelOptions) {
+    checkNames(tls ?? {}, ["ca", "certificate", "privateKey"]);
     const headers = { authorization: token && `Bearer ${token}`, "x-api-key": apiKey };
     for (const [name, value] of Object.entries(headers)) {
       if (value && !isVisibleAscii(value)) {
@@ -108,6 +109,14 @@ export function decodeErrorDetails(status: Buffer): { reason: string; domain: st
   const { details } = statusMessage.deserialize(status);
   const infos = details.filter((detail) => detail.type_url.endsWith("/google.rpc.ErrorInfo"));
   return infos.map((info) => errorInfoMessage.deserialize(info.value));
+}
+
+// Throws if an option has another name than these.
+export function checkNames(options: object, names: string[]): void {
+  const unknown = Object.keys(options).find((name) => !names.includes(name));
+  if (unknown !== undefined) {
+    throw new TypeError(`unknown option ${unknown}: the options are ${names.join(", ")}`);
+  }
 }
 
 export function isVisibleAscii(text: string): boolean {

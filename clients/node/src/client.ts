@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 
 import type { ServiceError } from "@grpc/grpc-js";
 
-import { Channel, type ChannelOptions } from "./channel.js";
+import { Channel, type ChannelOptions, checkNames } from "./channel.js";
 import { RlaasError, fromServiceError, isNoRule, isRejection } from "./error.js";
 import { Refusals } from "./refusals.js";
 import {
@@ -34,6 +34,9 @@ export interface ClientOptions extends ChannelOptions {
   /** Receives warnings, of each kind at most one a second; by default `console.warn`. */
   warn?: (message: string) => void;
 }
+
+// The names in ClientOptions.
+export const OPTIONS = "timeoutMs onNoAnswer retries maxAgeMs warn tls token apiKey".split(" ");
 
 /** Fewer than the server repeats a reply. */
 const MAX_RETRIES = 5;
@@ -65,6 +68,7 @@ export class Client {
    * is not valid, and not if the server is away.
    */
   constructor(address: string, options: ClientOptions = {}) {
+    checkNames(options, OPTIONS);
     const { timeoutMs = 50, onNoAnswer = "allow", retries = 0, maxAgeMs = 1000, warn = console.warn } = options;
     if (!(timeoutMs > 0 && timeoutMs < Infinity && maxAgeMs >= 0)) {
       throw new TypeError("timeoutMs must be above 0, and maxAgeMs not below");

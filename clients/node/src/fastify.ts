@@ -1,6 +1,6 @@
 /** Plugin of Fastify. */
 
-import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { FastifyInstance, FastifyRequest, RegisterOptions } from "fastify";
 
 import { Admitter, type RateLimitOptions, appended, pathOf } from "./middleware.js";
 
@@ -13,7 +13,9 @@ export default async function rateLimit(
   options: RateLimitOptions<FastifyRequest>,
 ): Promise<void> {
   const warn = (message: string) => app.log.warn(message);
-  const admitter = new Admitter<FastifyRequest>({ warn, ...options });
+  // Fastify passes on the options of `register` that are its own.
+  const { prefix, logLevel, logSerializers, ...settings } = options as RegisterOptions & typeof options;
+  const admitter = new Admitter<FastifyRequest>("client" in settings ? settings : { warn, ...settings });
   app.addHook("onRequest", async (request, reply) => {
     const { headers, rejection } = await admitter.admit(request, pathOf(request.url));
     for (const header of headers) {

@@ -1,6 +1,7 @@
 /** What the middleware of all frameworks does. */
 
-import { Client, type ClientOptions } from "./client.js";
+import { checkNames } from "./channel.js";
+import { Client, type ClientOptions, OPTIONS } from "./client.js";
 import { RlaasError } from "./error.js";
 import { type Header, type Rejection, limitHeaders, overLimit, problem } from "./headers.js";
 import { type HttpRequest, type KeyFunction, byAddress } from "./key.js";
@@ -31,7 +32,13 @@ export class Admitter<R extends HttpRequest> {
 
   constructor(options: RateLimitOptions<R>) {
     this.ownsClient = !("client" in options);
-    this.client = "client" in options ? options.client : new Client(options.address, options);
+    checkNames(options, ["key", ...(this.ownsClient ? ["address", ...OPTIONS] : ["client"])]);
+    if ("client" in options) {
+      this.client = options.client;
+    } else {
+      const { address, key, ...settings } = options;
+      this.client = new Client(address, settings);
+    }
     this.#key = options.key ?? byAddress();
   }
 

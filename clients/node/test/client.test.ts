@@ -91,6 +91,10 @@ test("mistakes are errors, and not the decision of the policy", async () => {
   [{ timeoutMs: 0 }, { retries: 6 }, { onNoAnswer: "Deny" }, { maxAgeMs: -1 }, { token: "a\nb" }].forEach((options) =>
     closed(options),
   );
+  const unknown = /^TypeError: unknown option timeout: the options are timeoutMs, onNoAnswer, retries, .*apiKey$/;
+  assert.throws(() => new Client(CLOSED, { timeout: 50 } as ClientOptions), unknown);
+  const cert = { tls: { cert: "" } } as ClientOptions;
+  assert.throws(() => new Client(CLOSED, cert), /unknown option cert: the options are ca, certificate, privateKey$/);
   ["localhost", "localhost:", ":1", "ftp://a:1", "unix:", "::1:50051"].forEach((address) => closed({}, address));
   closed({ tls: {} }, "http://a:1");
   [{ ca: "no PEM" }, { ca: "" }, { certificate: "no PEM", privateKey: "" }].forEach((tls) => closed({ tls }));

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { IncomingMessage } from "node:http";
 import { type AddressInfo } from "node:net";
 import { after, test } from "node:test";
 
@@ -125,6 +126,17 @@ for (const [name, start] of Object.entries(frameworks)) {
     assert.equal((await fetch(failing)).status, 500);
   });
 }
+
+test("unknown options throw", () => {
+  const shared = new Client(CLOSED);
+  for (const [options, known] of [
+    [{ address: CLOSED, user: "alice" }, "key, address, timeoutMs, .*, apiKey"],
+    [{ client: shared, onNoAnswer: "deny" }, "key, client"],
+  ] as const) {
+    const text = new RegExp(`unknown option (user|onNoAnswer): the options are ${known}$`);
+    assert.throws(() => rateLimit(options as RateLimitOptions<IncomingMessage>), text);
+  }
+});
 
 test("a policy has its window, if that is whole seconds", async () => {
   const rules = [{ seconds: 3600 }, { seconds: 0, nanos: 500_000_000 }, undefined].map((window, index) => ({
