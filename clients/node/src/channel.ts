@@ -2,16 +2,13 @@
 
 import { createSecureContext } from "node:tls";
 
-import {
-  Client as GrpcClient,
-  type ChannelCredentials,
-  type ServiceError,
-  credentials,
-  Metadata,
-} from "@grpc/grpc-js";
+import type { ChannelCredentials, ServiceError } from "@grpc/grpc-js";
+import { Client as GrpcClient, Metadata, credentials, status } from "@grpc/grpc-js";
 import { type MessageTypeDefinition, type ServiceDefinition, fromJSON } from "@grpc/proto-loader";
 
 import descriptor from "./descriptor.js";
+import { RlaasError, overloaded } from "./error.js";
+import { explain } from "./explain.js";
 
 /** Certificates and keys, in PEM. */
 export interface TlsOptions {
@@ -30,6 +27,10 @@ export interface ChannelOptions {
   apiKey?: string;
 }
 
+type ErrorInfo = { reason: string; domain: string };
+// google.rpc.Status.
+export type StatusMessage = { code: number; message: string; details?: { type_url: string; value: Buffer }[] };
+
 const definitions = fromJSON(descriptor as Parameters<typeof fromJSON>[0], {
   longs: Number,
   enums: String,
@@ -39,19 +40,15 @@ const methods = {
   ...(definitions["ratelimit.v1.RateLimitService"] as ServiceDefinition),
   ...(definitions["ratelimit.v1.ReservationService"] as ServiceDefinition),
 };
-const statusMessage = definitions["google.rpc.Status"] as MessageTypeDefinition<
-  object,
-  { details: { type_url: string; value: Buffer }[] }
->;
-const errorInfoMessage = definitions["google.rpc.ErrorInfo"] as MessageTypeDefinition<
-  object,
-  { reason: string; domain: string }
->;
+const statusMessage = definitions["google.rpc.Status"] as MessageTypeDefinition<object, StatusMessage>;
+const errorInfoMessage = definitions["google.rpc.ErrorInfo"] as MessageTypeDefinition<object, ErrorInfo>;
 
 const GRPC_OPTIONS = {
   // Balances calls over all addresses of a name.
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
   "grpc.service_config_disable_resolution": 1,
+  // A client that shares the connections of another is not told why they fail.
+  "grpc.use_local_subchannel_pool": 1,
   // Detects a server that disappeared without closing the connection.
   "grpc.keepalive_time_ms": 10_000,
   "grpc.keepalive_timeout_ms": 5_000,
@@ -68,9 +65,14 @@ const GRPC_OPTIONS = {
 export class Channel {
   readonly #client: GrpcClient;
   readonly #metadata = new Metadata();
+  readonly #address: string;
+  readonly #hasTls: boolean;
+  #explanation = "";
 
   constructor(address: string, { tls, token, apiKey }: ChannelOptions) {
     checkNames(tls ?? {}, ["ca", "certificate", "privateKey"]);
+    this.#address = address;
+    this.#hasTls = tls !== undefined || address.startsWith("https://");
     const headers = { authorization: token && `Bearer ${token}`, "x-api-key": apiKey };
     for (const [name, value] of Object.entries(headers)) {
       if (value && !isVisibleAscii(value)) {
@@ -84,14 +86,44 @@ export class Channel {
     this.#client.getChannel().getConnectivityState(true);
   }
 
+  // Rejects with a `RlaasError`, and with another error if the channel is closed.
   call<T>(method: string, message: object, timeoutMs: number): Promise<T> {
-    const { path, requestSerialize } = methods[method]!;
+    const { path, requestSerialize: encode } = methods[method]!;
     const decode = (bytes: Buffer) => decodeResponse<T>(method, bytes);
-    const options = { deadline: Date.now() + timeoutMs };
+    // The timer ends the call. The deadline is for the server.
+    const options = { deadline: Date.now() + 4 * timeoutMs };
     return new Promise((resolve, reject) => {
-      const done = (error: ServiceError | null, response?: T) => (error ? reject(error) : resolve(response!));
-      this.#client.makeUnaryRequest(path, requestSerialize, decode, message, this.#metadata, options, done);
+      let [until, timer] = [Infinity, undefined as NodeJS.Timeout | undefined];
+      const done = (error: Partial<ServiceError> | null, response?: T) => {
+        clearImmediate(sent);
+        clearTimeout(timer);
+        error ? reject(this.#failure(method, error, timeoutMs, until)) : resolve(response!);
+      };
+      const call = this.#client.makeUnaryRequest(path, encode, decode, message, this.#metadata, options, done);
+      // An answer that arrived while the program was busy is read first.
+      const expire = () => (done({ code: status.DEADLINE_EXCEEDED }), call.cancel());
+      // The program may be busy for long before Node.js sends what it has.
+      const sent = setImmediate(() => {
+        until = performance.now() + timeoutMs;
+        timer = setTimeout(() => setImmediate(expire), timeoutMs);
+      });
     });
+  }
+
+  #failure(method: string, cause: Partial<ServiceError>, timeoutMs: number, until: number): RlaasError {
+    const silence = `no response from ${this.#address} within ${Math.round(timeoutMs)} ms`;
+    const { code = status.UNKNOWN, details = silence, metadata } = cause;
+    const isLate = code === status.DEADLINE_EXCEEDED && performance.now() > until + timeoutMs / 2;
+    if (isLate && /^(Check|Reserve)/.test(method)) {
+      return overloaded("the program was too busy to read the answer");
+    }
+    // Of a second failure to connect gRPC has no cause.
+    if (!this.#explanation || !details.includes("Last error: null")) {
+      this.#explanation = explain(details, this.#address, this.#hasTls);
+    }
+    const [bytes] = metadata?.get("grpc-status-details-bin") ?? [];
+    const sent = Buffer.isBuffer(bytes) ? statusMessage.deserialize(bytes) : {};
+    return fromStatus({ ...sent, code, message: this.#explanation }, cause);
   }
 
   close(): void {
@@ -104,11 +136,13 @@ export function decodeResponse<T>(method: string, bytes: Buffer): T {
   return methods[method]!.responseDeserialize(bytes) as T;
 }
 
-/** Returns the details of a status that are a google.rpc.ErrorInfo. */
-export function decodeErrorDetails(status: Buffer): { reason: string; domain: string }[] {
-  const { details } = statusMessage.deserialize(status);
+// Returns the error of a call, or of an item of a batch, that has this status.
+export function fromStatus({ code, message, details = [] }: StatusMessage, cause?: unknown): RlaasError {
+  const error = new RlaasError(status[code] ?? "UNKNOWN", message, { cause });
   const infos = details.filter((detail) => detail.type_url.endsWith("/google.rpc.ErrorInfo"));
-  return infos.map((info) => errorInfoMessage.deserialize(info.value));
+  const ours = infos.map(({ value }) => errorInfoMessage.deserialize(value)).find(({ domain }) => domain === "rlaas");
+  error.info = ours?.reason ?? "";
+  return error;
 }
 
 // Throws if an option has another name than these.

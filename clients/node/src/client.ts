@@ -2,31 +2,26 @@
 
 import { randomUUID } from "node:crypto";
 
-import type { ServiceError } from "@grpc/grpc-js";
-
-import { Channel, type ChannelOptions, checkNames } from "./channel.js";
-import { RlaasError, fromServiceError, isNoRule, isRejection } from "./error.js";
+import { Channel, type ChannelOptions, type StatusMessage, checkNames, fromStatus } from "./channel.js";
+import { RlaasError, isOverload, isRejection, overloaded } from "./error.js";
+import { CheckQueue, type Outcome } from "./queue.js";
 import { Refusals } from "./refusals.js";
-import {
-  type CheckRequest,
-  type RequestFields,
-  type ReserveRequest,
-  checkUnits,
-  refusalKey,
-  toMessage,
-} from "./request.js";
+import type { CheckRequest, RequestFields, ReserveRequest } from "./request.js";
+import { checkUnits, toMessage, toQuestion } from "./request.js";
 import { type Extension, Held, type Reserved, type Settle } from "./reservation.js";
-import { type Verdict, type VerdictMessage, byPolicy, fromMessage, noRule } from "./verdict.js";
+import { type Reason, type Verdict, type VerdictMessage, fromMessage, undecided } from "./verdict.js";
 
 /** Decides a request that the server has not answered: a function returns true to allow it. */
 export type Policy = "allow" | "deny" | ((request: RequestFields, error: RlaasError) => boolean | Promise<boolean>);
 
 /** Settings of a client. */
 export interface ClientOptions extends ChannelOptions {
-  /** Timeout of a call, by default 50. The first call has 1000 at least, to connect. */
+  /** Timeout of a call from when it is sent, by default 250. The first call has 1000 at least, to connect. */
   timeoutMs?: number;
   /** Policy for requests without an answer, by default to allow them. */
   onNoAnswer?: Policy;
+  /** Policy for requests that an overloaded server, or client, does not decide, by default to deny them. */
+  onOverload?: Policy;
   /** Retries of a check without an answer, within its timeout: 0, the default, to 5; none while many calls fail. */
   retries?: number;
   /** Longest time for which a refusal is remembered, by default 1000; 0 remembers none. */
@@ -36,8 +31,11 @@ export interface ClientOptions extends ChannelOptions {
 }
 
 // The names in ClientOptions.
-export const OPTIONS = "timeoutMs onNoAnswer retries maxAgeMs warn tls token apiKey".split(" ");
+export const OPTIONS = "timeoutMs onNoAnswer onOverload retries maxAgeMs warn tls token apiKey".split(" ");
 
+// Reasons of a server that has answered, and not decided.
+const UNDECIDED = ["STORE_UNAVAILABLE", "NOT_READY", "NO_RULE"];
+const MAX_RESERVING = 128;
 /** Fewer than the server repeats a reply. */
 const MAX_RETRIES = 5;
 const FIRST_TIMEOUT_MS = 1000;
@@ -48,20 +46,25 @@ const TOKENS_PER_SUCCESS = 0.1;
 /** A server that sheds load does not ask for more. */
 const RETRYABLE = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"];
 
+const NO_RESULT: StatusMessage = { code: 13, message: "the batch has no result for the request" };
+// CheckBatchResponse of the proto.
+type BatchMessage = { results: { response: VerdictMessage | null; error: StatusMessage | null }[] };
+
 /** A client with one channel to the server, for the whole program. It does not keep the process alive. */
 export class Client {
   readonly #channel: Channel;
-  readonly #timeoutMs: number;
-  readonly #policy: Policy;
-  readonly #retries: number;
-  readonly #warn: (message: string) => void;
+  readonly #options: Required<Pick<ClientOptions, "timeoutMs" | "onNoAnswer" | "onOverload" | "retries" | "warn">>;
   readonly #refusals: Refusals;
+  readonly #queue: CheckQueue;
   readonly #warnedAt = new Map<string, number>();
   /** Once a call has ended later ones need no time to connect. */
   #hasCalled = false;
   /** Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs". */
   #retryTokens = MAX_RETRY_TOKENS;
   #unanswered = 0;
+  #reserving = 0;
+  // The messages since the last answer.
+  readonly #logged = new Set<string>();
 
   /**
    * Begins to connect to `host:port`, `http(s)://host:port`, `dns:///name:port` or `unix:/path`. Throws if a setting
@@ -69,22 +72,22 @@ export class Client {
    */
   constructor(address: string, options: ClientOptions = {}) {
     checkNames(options, OPTIONS);
-    const { timeoutMs = 50, onNoAnswer = "allow", retries = 0, maxAgeMs = 1000, warn = console.warn } = options;
+    const { timeoutMs = 250, retries = 0, maxAgeMs = 1000, warn = console.warn } = options;
+    const { onNoAnswer = "allow", onOverload = "deny" } = options;
     if (!(timeoutMs > 0 && timeoutMs < Infinity && maxAgeMs >= 0)) {
       throw new TypeError("timeoutMs must be above 0, and maxAgeMs not below");
     }
     if (!(Number.isInteger(retries) && retries >= 0 && retries <= MAX_RETRIES)) {
       throw new TypeError(`retries must be 0 to ${MAX_RETRIES}`);
     }
-    if (typeof onNoAnswer !== "function" && onNoAnswer !== "allow" && onNoAnswer !== "deny") {
-      throw new TypeError("onNoAnswer must be allow, deny or a function");
+    const isPolicy = (value: unknown) => typeof value === "function" || value === "allow" || value === "deny";
+    if (!isPolicy(onNoAnswer) || !isPolicy(onOverload)) {
+      throw new TypeError("onNoAnswer and onOverload must be allow, deny or a function");
     }
     this.#channel = new Channel(address, options);
-    this.#timeoutMs = timeoutMs;
-    this.#policy = onNoAnswer;
-    this.#retries = retries;
-    this.#warn = warn;
+    this.#options = { timeoutMs, onNoAnswer, onOverload, retries, warn };
     this.#refusals = new Refusals(maxAgeMs);
+    this.#queue = new CheckQueue((messages) => this.#send(messages), this.#refusals, timeoutMs);
   }
 
   /** The number of requests that the policy decided, for a metric. */
@@ -95,28 +98,23 @@ export class Client {
   /** Decides a request. Rejects with a `RlaasError` for a mistake of the program, whatever the policy is. */
   async check(request: CheckRequest): Promise<Verdict> {
     const message = toMessage(request);
-    const key = refusalKey(message);
-    const refusal = key && this.#refusals.get(key);
+    const question = toQuestion(message);
+    const refusal = question.isRepeatable && this.#refusals.get(question.key);
     if (refusal) {
       return refusal;
     }
-    if (this.#retries > 0) {
+    if (this.#options.retries > 0) {
       message.requestId ||= randomUUID();
     }
-    const askedAt = performance.now();
-    try {
-      const hasTokens = () => this.#retryTokens > MAX_RETRY_TOKENS / 2;
-      const mayRetry = (error: RlaasError) => RETRYABLE.includes(error.code) && hasTokens();
-      // A call that is not to be repeated has the whole timeout.
-      const retries = hasTokens() ? this.#retries : 0;
-      const response = this.#call<VerdictMessage>("Check", message, this.#deadlineMs(), retries, mayRetry);
-      const verdict = fromMessage(await response);
-      if (key) {
-        this.#refusals.insert(key, askedAt, verdict);
+    for (let left = this.#retriesLeft(); ; left--) {
+      try {
+        return await this.#queue.ask(question);
+      } catch (error) {
+        const isRetryable = error instanceof RlaasError && RETRYABLE.includes(error.code);
+        if (!isRetryable || left === 0 || this.#retriesLeft() === 0) {
+          return this.#withoutDecision(message, error);
+        }
       }
-      return verdict;
-    } catch (error) {
-      return this.#withoutResponse(message, error);
     }
   }
 
@@ -128,7 +126,7 @@ export class Client {
       const response = await this.#callTwice<{ verdict: VerdictMessage }>("Report", { request: message });
       return fromMessage(response.verdict);
     } catch (error) {
-      return this.#withoutResponse(message, error);
+      return this.#withoutDecision(message, error);
     }
   }
 
@@ -154,27 +152,30 @@ export class Client {
     }
   }
 
-  /** Closes the channel. Further requests get the verdict of the policy. */
+  /** Closes the channel. Requests that wait, and further ones, get the verdict of the policy. */
   close(): void {
     this.#channel.close();
+    this.#queue.fail(new RlaasError("CANCELLED", "the client is closed"));
   }
 
-  /** @internal Returns the verdict of the policy. */
+  /** @internal Returns the verdict of the policy for requests without an answer, or that for an overload. */
   async byPolicy(request: RequestFields, error: RlaasError): Promise<Verdict> {
-    this.#unanswered += 1;
-    const policy = this.#policy;
+    const isOverloaded = isOverload(error);
+    this.#unanswered += isOverloaded ? 0 : 1;
+    const policy = this.#options[isOverloaded ? "onOverload" : "onNoAnswer"];
     const allowed = typeof policy === "function" ? await policy(request, error) : policy === "allow";
-    const outcome = `request ${allowed ? "allowed" : "refused"} (${this.#unanswered} so far)`;
-    this.warn("check", `rlaas: check failed, ${outcome}: ${error.message}`);
-    return byPolicy(allowed);
+    this.warn("check", `rlaas: check failed, request ${allowed ? "allowed" : "refused"}: ${error.message}`);
+    const answeredBy = error.info === "OVERLOADED" && !allowed ? "server" : "policy";
+    return undecided(allowed, isOverloaded ? "OVERLOADED" : "NO_ANSWER", answeredBy);
   }
 
-  /** @internal */
+  /** @internal Logs a message once until a call is answered, and of each kind at most one a second. */
   warn(kind: string, message: string): void {
     const now = performance.now();
-    if (now - (this.#warnedAt.get(kind) ?? -Infinity) >= WARNING_INTERVAL_MS) {
+    if (!this.#logged.has(message) && now - (this.#warnedAt.get(kind) ?? -Infinity) >= WARNING_INTERVAL_MS) {
       this.#warnedAt.set(kind, now);
-      this.#warn(message);
+      this.#logged.add(message);
+      this.#options.warn(message);
     }
   }
 
@@ -186,16 +187,21 @@ export class Client {
     const settle: Settle = (method, fields) =>
       this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields);
     const send = (method: string, fields: object) =>
-      this.#call<{ verdict: VerdictMessage; reservationId: string }>(method, fields, this.#deadlineMs());
+      this.#once<{ verdict: VerdictMessage; reservationId: string }>(method, fields, this.#deadlineMs());
     let reservationId = "";
     const extend = async ({ cost, holdMs }: Extension) =>
       fromMessage((await send("Extend", { reservationId, cost, ttl: duration(holdMs) })).verdict);
     try {
-      const response = await send("Reserve", { request: message, ttl: duration(holdMs) });
+      if (this.#reserving >= MAX_RESERVING) {
+        throw overloaded("too many reservations wait for the server");
+      }
+      this.#reserving += 1;
+      const reserved = send("Reserve", { request: message, ttl: duration(holdMs) });
+      const response = await reserved.finally(() => (this.#reserving -= 1));
       reservationId = response.reservationId;
       return new Held(fromMessage(response.verdict), reservationId, settle, extend);
     } catch (error) {
-      return new Held(await this.#withoutResponse(message, error), "", settle, extend);
+      return new Held(await this.#withoutDecision(message, error), "", settle, extend);
     }
   }
 
@@ -212,13 +218,13 @@ export class Client {
     }
   }
 
-  /** Returns the verdict of the policy, or throws the error of a call that the server rejected. */
-  async #withoutResponse(message: RequestFields, error: unknown): Promise<Verdict> {
+  /** Returns the verdict on a request without a decision, or throws the error of a call that the server rejected. */
+  async #withoutDecision(message: RequestFields, error: unknown): Promise<Verdict> {
     if (!(error instanceof RlaasError)) {
       throw error;
     }
-    if (isNoRule(error)) {
-      return noRule();
+    if (UNDECIDED.includes(error.info)) {
+      return undecided(false, error.info as Reason, "server");
     }
     if (isRejection(error)) {
       throw error;
@@ -227,38 +233,52 @@ export class Client {
   }
 
   #deadlineMs(): number {
-    return this.#hasCalled ? this.#timeoutMs : Math.max(this.#timeoutMs, FIRST_TIMEOUT_MS);
+    return Math.max(this.#options.timeoutMs, this.#hasCalled ? 0 : FIRST_TIMEOUT_MS);
+  }
+
+  #retriesLeft(): number {
+    return this.#retryTokens > MAX_RETRY_TOKENS / 2 ? this.#options.retries : 0;
+  }
+
+  // Sends checks in one call. If they may be repeated the attempts share the timeout equally.
+  async #send(messages: RequestFields[]): Promise<Outcome[]> {
+    const timeoutMs = this.#deadlineMs() / (1 + this.#retriesLeft());
+    try {
+      if (messages.length === 1) {
+        return [fromMessage(await this.#once<VerdictMessage>("Check", messages[0]!, timeoutMs))];
+      }
+      const { results } = await this.#once<BatchMessage>("CheckBatch", { requests: messages }, timeoutMs);
+      return messages.map((_, index) => {
+        const { response, error } = results[index] ?? { response: null, error: null };
+        return response ? fromMessage(response) : fromStatus(error ?? NO_RESULT);
+      });
+    } catch (error) {
+      return messages.map(() => error as RlaasError);
+    }
   }
 
   /** Calls with the whole timeout, and once more without an answer. */
   #callTwice<T>(method: string, message: object): Promise<T> {
-    const mayRetry = (error: RlaasError) => !isRejection(error) && error.code !== "RESOURCE_EXHAUSTED";
-    return this.#call(method, message, 2 * this.#deadlineMs(), 1, mayRetry);
+    return this.#once<T>(method, message, this.#deadlineMs()).catch((error: RlaasError) => {
+      if (isRejection(error) || error.code === "RESOURCE_EXHAUSTED") {
+        throw error;
+      }
+      return this.#once<T>(method, message, this.#deadlineMs());
+    });
   }
 
-  /** Calls, and again as `mayRetry` allows it. The attempts share the time that is left equally. */
-  async #call<T>(
-    method: string,
-    message: object,
-    timeoutMs: number,
-    retries = 0,
-    mayRetry = (_: RlaasError) => true,
-  ): Promise<T> {
-    const until = performance.now() + timeoutMs;
-    for (let left = retries; ; left--) {
-      try {
-        const response = await this.#channel.call<T>(method, message, (until - performance.now()) / (1 + left));
-        this.#retryTokens = Math.min(this.#retryTokens + TOKENS_PER_SUCCESS, MAX_RETRY_TOKENS);
-        return response;
-      } catch (cause) {
-        const error = fromServiceError(cause as ServiceError);
-        this.#retryTokens = Math.max(this.#retryTokens - (isRejection(error) ? 0 : 1), 0);
-        if (left === 0 || !mayRetry(error)) {
-          throw error;
-        }
-      } finally {
-        this.#hasCalled = true;
-      }
+  async #once<T>(method: string, message: object, timeoutMs: number): Promise<T> {
+    try {
+      const response = await this.#channel.call<T>(method, message, timeoutMs);
+      this.#retryTokens = Math.min(this.#retryTokens + TOKENS_PER_SUCCESS, MAX_RETRY_TOKENS);
+      this.#logged.clear();
+      return response;
+    } catch (cause) {
+      const error = cause instanceof RlaasError ? cause : new RlaasError("CANCELLED", `${cause}`, { cause });
+      this.#retryTokens = Math.max(this.#retryTokens - (isRejection(error) ? 0 : 1), 0);
+      throw error;
+    } finally {
+      this.#hasCalled = true;
     }
   }
 }

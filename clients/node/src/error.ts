@@ -1,9 +1,5 @@
 /** Errors of calls. */
 
-import { type ServiceError, status } from "@grpc/grpc-js";
-
-import { decodeErrorDetails } from "./channel.js";
-
 /** The server rejected a call; or, as an argument of a policy, did not answer it. */
 export class RlaasError extends Error {
   override readonly name = "RlaasError";
@@ -11,6 +7,8 @@ export class RlaasError extends Error {
   readonly code: string;
   /** The message without the code. */
   readonly detail: string;
+  /** @internal The reason in the google.rpc.ErrorInfo of our domain; empty without one. */
+  info = "";
 
   constructor(code: string, detail: string, options?: ErrorOptions) {
     super(`${code}: ${detail}`, options);
@@ -19,10 +17,14 @@ export class RlaasError extends Error {
   }
 }
 
-/** A call after `close` fails without a status. */
-export function fromServiceError(error: Partial<ServiceError>): RlaasError {
-  const code = status[error.code ?? status.CANCELLED];
-  return new RlaasError(code, error.details ?? error.message ?? "", { cause: error });
+// The reason of a server that is overloaded, and that of a client.
+const [OVERLOADED, CLIENT_OVERLOADED] = ["OVERLOADED", "CLIENT_OVERLOADED"];
+
+// Returns the error of a request that the client has not sent, or whose answer it had no time to read.
+export function overloaded(detail: string): RlaasError {
+  const error = new RlaasError("RESOURCE_EXHAUSTED", detail);
+  error.info = CLIENT_OVERLOADED;
+  return error;
 }
 
 const REJECTIONS = new Set([
@@ -40,12 +42,12 @@ export function isRejection(error: RlaasError): boolean {
   return REJECTIONS.has(error.code);
 }
 
-/** Returns true if the call failed because no rule matches, which is a verdict. */
-export function isNoRule(error: RlaasError): boolean {
-  const { metadata } = (error.cause ?? {}) as Partial<ServiceError>;
-  const [details] = metadata?.get("grpc-status-details-bin") ?? [];
-  if (!Buffer.isBuffer(details)) {
-    return false;
-  }
-  return decodeErrorDetails(details).some(({ domain, reason }) => domain === "rlaas" && reason === "NO_RULE");
+export function isOverload(error: RlaasError): boolean {
+  return error.info === OVERLOADED || error.info === CLIENT_OVERLOADED;
+}
+
+/** Returns true if the server answered, even if it was without its store. */
+export function isAnswer(error: RlaasError): boolean {
+  const { code, info } = error;
+  return info ? info !== CLIENT_OVERLOADED : isRejection(error) || code === "RESOURCE_EXHAUSTED";
 }

@@ -19,9 +19,8 @@ export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: 
       if (response.headersSent) {
         return;
       }
-      for (const header of headers) {
-        const [name] = header;
-        response.setHeader(name, appended(response.getHeader(name), header));
+      for (const [name, value] of headers) {
+        response.setHeader(name, appended(response.getHeader(name), name, value));
       }
       if (rejection) {
         response.statusCode = rejection.status;

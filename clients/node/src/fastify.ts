@@ -18,9 +18,8 @@ export default async function rateLimit(
   const admitter = new Admitter<FastifyRequest>("client" in settings ? settings : { warn, ...settings });
   app.addHook("onRequest", async (request, reply) => {
     const { headers, rejection } = await admitter.admit(request, pathOf(request.url));
-    for (const header of headers) {
-      const [name] = header;
-      reply.header(name, appended(reply.getHeader(name), header));
+    for (const [name, value] of headers) {
+      reply.header(name, appended(reply.getHeader(name), name, value));
     }
     // A string would get a charset, which problem documents do not have.
     return rejection && reply.code(rejection.status).send(Buffer.from(rejection.body));

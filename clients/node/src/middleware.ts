@@ -11,6 +11,9 @@ import type { Verdict } from "./verdict.js";
 /** No server would decide these requests. Allowing them would be a way past every limit. */
 const INVALID = ["INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"];
 
+// Without a rule these are not a limit: no decision is possible at present.
+const UNAVAILABLE = ["NO_ANSWER", "STORE_UNAVAILABLE", "OVERLOADED", "NOT_READY"];
+
 /** Settings of a middleware: those of its own client, or a client that others use too; and the key. */
 export type RateLimitOptions<R> = (({ address: string } & ClientOptions) | { client: Client }) & {
   /** What requests are limited by. By default the address of the peer: count your proxies, see `byAddress`. */
@@ -69,7 +72,7 @@ export class Admitter<R extends HttpRequest> {
 }
 
 /** Returns the value of a header after that of others: lists of policies are appended to, the rest is replaced. */
-export function appended(before: unknown, [name, value]: Header): string {
+export function appended(before: unknown, name: string, value: string): string {
   return before !== undefined && name.startsWith("RateLimit") ? `${before}, ${value}` : value;
 }
 
@@ -77,7 +80,7 @@ function toAdmission(verdict: Verdict): Admission {
   if (verdict.allowed) {
     return { headers: limitHeaders(verdict) };
   }
-  if (verdict.answeredBy === "policy") {
+  if (UNAVAILABLE.includes(verdict.reason) && verdict.rule === "") {
     return reject(problem(503, "rate limiter unavailable", {}, [["Retry-After", "1"]]));
   }
   if (verdict.reason === "NO_RULE") {

@@ -1,5 +1,7 @@
 /** Requests: their messages, and their keys in the cache of refusals. */
 
+import { createHash } from "node:crypto";
+
 import { RlaasError } from "./error.js";
 
 /** A request to be decided. The rules of the server match its parts. */
@@ -26,7 +28,7 @@ export type CheckRequest = RequestFields | string;
 /** A request whose cost is held, for `holdMs` at most: 100 ms to 24 h, by default the time of the rules. */
 export type ReserveRequest = (RequestFields & { holdMs?: number | undefined }) | string;
 
-/** Longer requests are not cached, which bounds the memory. */
+// Of a longer request the key is a hash, which bounds the memory.
 const MAX_KEY = 512;
 
 /**
@@ -67,15 +69,18 @@ export function checkUnits(units: number | undefined): void {
   }
 }
 
-/** Returns the key of a request; undefined if a refusal of the past must not answer it. */
-export function refusalKey(message: RequestFields): string | undefined {
+// With its key, a bound of its size, and whether a refusal of the past may answer it.
+export type Question = ReturnType<typeof toQuestion>;
+
+/** Returns a request to be decided. Equal requests have the same key, whatever their ids. */
+export function toQuestion(message: RequestFields) {
   const { userId, resource, attributes = {}, cost = 1, costs = {}, dryRun, requestId } = message;
   const takesNothing = dryRun || (cost === 0 && Object.keys(costs).length === 0);
   // A request with an id may be a retry whose units were taken; one that takes nothing reads the current state.
-  if (requestId || takesNothing) {
-    return undefined;
-  }
+  const isRepeatable = !requestId && !takesNothing;
   const sorted = (map: object) => Object.entries(map).sort(([a], [b]) => (a < b ? -1 : 1));
-  const key = JSON.stringify([userId, resource, cost, sorted(attributes), sorted(costs)]);
-  return key.length <= MAX_KEY ? key : undefined;
+  const text = JSON.stringify([userId, resource, cost, sorted(attributes), sorted(costs), isRepeatable]);
+  const key = text.length <= MAX_KEY ? text : createHash("sha256").update(text).digest("base64");
+  // A character has three bytes at most, and an id 64.
+  return { message, key, bytes: 3 * text.length + 64, isRepeatable };
 }

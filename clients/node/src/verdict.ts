@@ -10,6 +10,9 @@ export type Reason =
   | "BANNED"
   | "UNLIMITED"
   | "STORE_UNAVAILABLE"
+  | "OVERLOADED"
+  | "NOT_READY"
+  | "NO_ANSWER"
   | "NO_RULE"
   | "HELD";
 
@@ -67,7 +70,7 @@ type DecisionMessage = StateMessage & { shadow: boolean; window: Duration | null
 export type VerdictMessage = StateMessage & { replayed: boolean; decisions: DecisionMessage[] };
 
 /** The same as that of a server without its store. */
-const RETRY_AFTER_NO_ANSWER_MS = 1000;
+const RETRY_AFTER_MS = 1000;
 
 export function fromMessage(message: VerdictMessage): Verdict {
   const decisions = message.decisions.map((each) => {
@@ -76,15 +79,11 @@ export function fromMessage(message: VerdictMessage): Verdict {
   return { ...state(message), answeredBy: "server", replayed: message.replayed, decisions };
 }
 
-/** Returns the verdict on a request that no rule matches, where the server refuses those. */
-export function noRule(): Verdict {
-  return { ...NO_STATE, reason: "NO_RULE" };
-}
-
-/** Returns the verdict that a server without its store would give. */
-export function byPolicy(allowed: boolean): Verdict {
-  const retryAfterMs = allowed ? null : RETRY_AFTER_NO_ANSWER_MS;
-  return { ...NO_STATE, allowed, retryAfterMs, reason: "STORE_UNAVAILABLE", answeredBy: "policy" };
+/** Returns the verdict on a request that no rule has decided. */
+export function undecided(allowed: boolean, reason: Reason, answeredBy: Verdict["answeredBy"]): Verdict {
+  // Waiting does not help where no rule matches.
+  const retryAfterMs = allowed || reason === "NO_RULE" ? null : RETRY_AFTER_MS;
+  return { ...NO_STATE, allowed, retryAfterMs, reason, answeredBy };
 }
 
 /** Returns a refusal as it reads later. */

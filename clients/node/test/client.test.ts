@@ -91,7 +91,9 @@ test("mistakes are errors, and not the decision of the policy", async () => {
   [{ timeoutMs: 0 }, { retries: 6 }, { onNoAnswer: "Deny" }, { maxAgeMs: -1 }, { token: "a\nb" }].forEach((options) =>
     closed(options),
   );
-  const unknown = /^TypeError: unknown option timeout: the options are timeoutMs, onNoAnswer, retries, .*apiKey$/;
+  closed({ onOverload: "Deny" });
+  const unknown =
+    /^TypeError: unknown option timeout: the options are timeoutMs, onNoAnswer, onOverload, retries, .*apiKey$/;
   assert.throws(() => new Client(CLOSED, { timeout: 50 } as ClientOptions), unknown);
   const cert = { tls: { cert: "" } } as ClientOptions;
   assert.throws(() => new Client(CLOSED, cert), /unknown option cert: the options are ca, certificate, privateKey$/);

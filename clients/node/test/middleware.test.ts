@@ -9,7 +9,7 @@ import { Client, type HttpRequest, type RateLimitOptions, byAddress, byHeader } 
 import { rateLimit } from "rlaas-client/express";
 import rateLimitPlugin from "rlaas-client/fastify";
 
-import { fake } from "./fake.js";
+import { fake, status } from "./fake.js";
 import { CASES, CLOSED, needs, newUser, serve } from "./servers.js";
 
 type Options = RateLimitOptions<HttpRequest & { method: string }>;
@@ -138,6 +138,26 @@ test("unknown options throw", () => {
   }
 });
 
+test("a mistake in the settings is one line of the log", async (context) => {
+  let elapsed = 0;
+  const now = performance.now.bind(performance);
+  context.mock.method(performance, "now", () => now() + elapsed);
+  const unauthenticated = await fake((call) => call.answer(status(16)));
+  const plain = unauthenticated.replace("127.0.0.1", "localhost");
+  for (const [address, text] of [
+    [CLOSED, "UNAVAILABLE: no server at 127.0.0.1:1: connection refused (is `rlaas serve` running?)"],
+    [unauthenticated, "UNAUTHENTICATED: as the test says"],
+    [`https://${plain}`, `UNAVAILABLE: https://${plain} does not speak TLS: try http://${plain}`],
+  ] as const) {
+    const lines: string[] = [];
+    const url = await frameworks["express"]!({ address, timeoutMs: 10_000, warn: (line) => lines.push(line) });
+    for (let request = 0; request < 3; request++, elapsed += 1100) {
+      assert.equal((await fetch(url)).status, 200);
+    }
+    assert.deepEqual(lines, [`rlaas: check failed, request allowed: ${text}`]);
+  }
+});
+
 test("a policy has its window, if that is whole seconds", async () => {
   const rules = [{ seconds: 3600 }, { seconds: 0, nanos: 500_000_000 }, undefined].map((window, index) => ({
     ...{ rule: `${index}`, allowed: true, reason: "WITHIN_LIMIT", limit: 5, window },
@@ -145,6 +165,20 @@ test("a policy has its window, if that is whole seconds", async () => {
   const decided = await fake((call) => call.answer([{ response: { allowed: true, decisions: rules } }]));
   const { headers } = await fetch(await frameworks["express"]!({ ...client, address: decided }));
   assert.equal(headers.get("ratelimit-policy"), '"own";q=1, "0";q=5;w=3600, "1";q=5, "2";q=5');
+});
+
+test("a server without a decision is no limit", async () => {
+  for (const [failure, onOverload, code] of [
+    [status(14, "STORE_UNAVAILABLE"), "allow", 503],
+    [status(14, "NOT_READY"), "allow", 503],
+    [status(8, "OVERLOADED"), "deny", 503],
+    [status(8, "OVERLOADED"), "allow", 200],
+    [status(14), "deny", 200],
+  ] as const) {
+    const undecided = await fake((call) => call.answer(failure));
+    const response = await fetch(await frameworks["express"]!({ ...client, address: undecided, onOverload }));
+    assert.deepEqual([response.status, response.headers.get("retry-after")], [code, code === 503 ? "1" : null]);
+  }
 });
 
 test("the resource is the path that handlers see", async () => {
