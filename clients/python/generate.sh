@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Writes src/rlaas/_proto, or the folder that is named, from the .proto files of the repository.
+# Writes src/rlaas_client/_proto, or the folder that is named, from the .proto files of the repository.
 #
 # The version of grpcio-tools decides which versions of protobuf can run the code: 1.74 writes code for
 # protobuf 6.31, which 6.31 and later and all of 7 run.
 set -euo pipefail
 cd "$(dirname "$0")"
-out=${1:-src/rlaas/_proto}
+out=${1:-src/rlaas_client/_proto}
 protos=../../proto
 
 if [ ! -x .cache/generate/bin/python ]; then

@@ -10,7 +10,7 @@ bin=.cache/test/bin
 "$bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 if [ -d ../../proto ]; then
   ./generate.sh .cache/proto
-  diff -r --exclude=__pycache__ .cache/proto src/rlaas/_proto
+  diff -r --exclude=__pycache__ .cache/proto src/rlaas_client/_proto
 fi
 "$bin/ruff" format --check --quiet
 "$bin/ruff" check --quiet
@@ -24,7 +24,7 @@ rm -rf dist .cache/empty
 .cache/empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 cd .cache/empty
 bin/python -W error -c '
-import os, pathlib, rlaas.asgi, rlaas.wsgi
-with rlaas.Client(os.environ.get("RLAAS_CASES") or "127.0.0.1:1") as client:
+import os, pathlib, rlaas_client.asgi, rlaas_client.wsgi
+with rlaas_client.Client(os.environ.get("RLAAS_CASES") or "127.0.0.1:1") as client:
     print(client.check("allowed@wheel"))
-assert pathlib.Path(rlaas.__file__).with_name("py.typed").exists()'
+assert pathlib.Path(rlaas_client.__file__).with_name("py.typed").exists()'

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from rlaas import Client, Verdict
+from rlaas_client import Client, Verdict
 
 
 def outcome(verdict: Verdict) -> str:

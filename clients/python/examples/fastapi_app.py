@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from rlaas.asgi import RateLimit
+from rlaas_client.asgi import RateLimit
 
 app = FastAPI()
 app.add_middleware(RateLimit, address="127.0.0.1:50051")

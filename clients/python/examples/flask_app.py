@@ -2,8 +2,8 @@
 
 from flask import Flask
 
-from rlaas import Client, keys
-from rlaas.wsgi import RateLimit
+from rlaas_client import Client, keys
+from rlaas_client.wsgi import RateLimit
 
 app = Flask(__name__)
 client = Client("127.0.0.1:50051", on_no_answer="deny")

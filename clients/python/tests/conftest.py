@@ -16,7 +16,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from rlaas import CheckResponse
+from rlaas_client import CheckResponse
 
 RULES = """
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }

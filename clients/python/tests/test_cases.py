@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlaas import AsyncClient, Client, Error, Verdict
+from rlaas_client import AsyncClient, Client, Error, Verdict
 
 PATH = Path(__file__).parents[2] / "cases.yaml"
 TABLE: dict[str, Any] = yaml.safe_load(PATH.read_text()) if PATH.exists() else {"cases": []}

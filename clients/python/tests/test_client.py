@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from conftest import CLOSED, Serve
 
-from rlaas import AsyncClient, CheckRequest, CheckResponse, Client, Error
-from rlaas._channel import endpoint
-from rlaas._refusals import MAX_REFUSALS, Refusals
-from rlaas.verdict import from_response
+from rlaas_client import AsyncClient, CheckRequest, CheckResponse, Client, Error
+from rlaas_client._channel import endpoint
+from rlaas_client._refusals import MAX_REFUSALS, Refusals
+from rlaas_client.verdict import from_response
 
 
 def new_user() -> str:
@@ -191,8 +191,8 @@ def test_only_the_first_call_waits_for_the_connection() -> None:
 
 def test_client_may_be_created_before_a_fork(address: str) -> None:
     program = f"""if True:
-        import os, rlaas
-        client = rlaas.Client({address!r}, timeout=5)
+        import os, rlaas_client
+        client = rlaas_client.Client({address!r}, timeout=5)
         for _ in range(2):
             if os.fork() == 0:
                 os._exit(client.check("fork").answered_by != "server")

@@ -13,9 +13,9 @@ import grpc
 import pytest
 from conftest import CLOSED, Answering
 
-from rlaas import AsyncClient, CheckResponse, Client, Error, Verdict
-from rlaas._channel import Endpoint
-from rlaas._proto.reservation_pb2 import ReserveResponse
+from rlaas_client import AsyncClient, CheckResponse, Client, Error, Verdict
+from rlaas_client._channel import Endpoint
+from rlaas_client._proto.reservation_pb2 import ReserveResponse
 
 Code = grpc.StatusCode
 HELD = ReserveResponse(verdict=CheckResponse(allowed=True), reservation_id="id")

@@ -15,10 +15,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from flask import Flask
 
-from rlaas import AsyncClient, CheckResponse, Client, asgi, keys, wsgi
-from rlaas._http import Rejection, admit, outcome
-from rlaas._proto.ratelimit_pb2 import CONCURRENCY
-from rlaas.verdict import from_response
+from rlaas_client import AsyncClient, CheckResponse, Client, asgi, keys, wsgi
+from rlaas_client._http import Rejection, admit, outcome
+from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY
+from rlaas_client.verdict import from_response
 
 PEER = "192.0.2.1"
 

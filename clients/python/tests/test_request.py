@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import CLOSED
 
-from rlaas import AsyncClient, Client, Error
+from rlaas_client import AsyncClient, Client, Error
 
 MOST: dict[str, Any] = {
     "user_id": "é" * 512,

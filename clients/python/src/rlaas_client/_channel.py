@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from rlaas._proto import ratelimit_pb2, reservation_pb2
+from rlaas_client._proto import ratelimit_pb2, reservation_pb2
 
 _OPTIONS: list[tuple[str, Any]] = [
     # Balances calls over all addresses of a name.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from rlaas._base import BaseClient, Held, More, Steps, T
-from rlaas._channel import Channel, open_channel
-from rlaas._request import Attributes, Error
-from rlaas.verdict import Verdict
+from rlaas_client._base import BaseClient, Held, More, Steps, T
+from rlaas_client._channel import Channel, open_channel
+from rlaas_client._request import Attributes, Error
+from rlaas_client.verdict import Verdict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,12 +18,12 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from rlaas._channel import endpoint
-from rlaas._proto.ratelimit_pb2 import CheckRequest, CheckResponse, ReportRequest
-from rlaas._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest, ReserveRequest
-from rlaas._refusals import MAX_KEY, Refusals
-from rlaas._request import Costs, Error, check_costs, check_units, new_request
-from rlaas.verdict import Verdict, by_policy, from_response
+from rlaas_client._channel import endpoint
+from rlaas_client._proto.ratelimit_pb2 import CheckRequest, CheckResponse, ReportRequest
+from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest, ReserveRequest
+from rlaas_client._refusals import MAX_KEY, Refusals
+from rlaas_client._request import Costs, Error, check_costs, check_units, new_request
+from rlaas_client.verdict import Verdict, by_policy, from_response
 
 ADDRESS = "127.0.0.1:50051"
 # Time of the first call, which connects.

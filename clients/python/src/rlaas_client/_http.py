@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from rlaas._base import BaseClient, Steps
-from rlaas._proto.ratelimit_pb2 import CONCURRENCY, CheckResponse, RuleDecision
-from rlaas._request import Error
-from rlaas.keys import Key, KeyFunction, NoKey, NoPeer, Request
-from rlaas.verdict import Verdict, seconds
+from rlaas_client._base import BaseClient, Steps
+from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY, CheckResponse, RuleDecision
+from rlaas_client._request import Error
+from rlaas_client.keys import Key, KeyFunction, NoKey, NoPeer, Request
+from rlaas_client.verdict import Verdict, seconds
 
 Headers = list[tuple[str, str]]
 

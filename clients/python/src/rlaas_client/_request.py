@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
-from rlaas._proto.ratelimit_pb2 import CheckRequest
+from rlaas_client._proto.ratelimit_pb2 import CheckRequest
 
 Attributes = Mapping[str, str] | None
 Costs = Mapping[str, int] | None

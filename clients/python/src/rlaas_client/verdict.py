@@ -7,7 +7,7 @@ from typing import Literal
 
 from google.protobuf.duration_pb2 import Duration
 
-from rlaas._proto.ratelimit_pb2 import CheckResponse
+from rlaas_client._proto.ratelimit_pb2 import CheckResponse
 
 AnsweredBy = Literal["server", "cache", "policy"]
 

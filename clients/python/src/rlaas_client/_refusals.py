@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from rlaas.verdict import Verdict, after
+from rlaas_client.verdict import Verdict, after
 
 # Of a generation; there are two.
 MAX_REFUSALS = 5_000

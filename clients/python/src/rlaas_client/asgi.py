@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from rlaas._base import ADDRESS
-from rlaas._http import Headers, Rejection, admit
-from rlaas.async_client import AsyncClient
-from rlaas.keys import PEER, KeyFunction, Request
+from rlaas_client._base import ADDRESS
+from rlaas_client._http import Headers, Rejection, admit
+from rlaas_client.async_client import AsyncClient
+from rlaas_client.keys import PEER, KeyFunction, Request
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

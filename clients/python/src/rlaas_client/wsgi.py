@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rlaas._base import ADDRESS
-from rlaas._http import Headers, Rejection, admit
-from rlaas.client import Client
-from rlaas.keys import PEER, KeyFunction, Request
+from rlaas_client._base import ADDRESS
+from rlaas_client._http import Headers, Rejection, admit
+from rlaas_client.client import Client
+from rlaas_client.keys import PEER, KeyFunction, Request
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
