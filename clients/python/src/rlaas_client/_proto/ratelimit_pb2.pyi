@@ -218,7 +218,7 @@ class CheckResult(_message.Message):
     def __init__(self, response: _Optional[_Union[CheckResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class RuleDecision(_message.Message):
-    __slots__ = ("rule", "algorithm", "allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "delay", "reason", "shadow", "near_limit", "reset_at")
+    __slots__ = ("rule", "algorithm", "allowed", "current_count", "ttl", "limit", "remaining", "retry_after", "reset_after", "delay", "reason", "shadow", "near_limit", "reset_at", "window")
     RULE_FIELD_NUMBER: _ClassVar[int]
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +233,7 @@ class RuleDecision(_message.Message):
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     NEAR_LIMIT_FIELD_NUMBER: _ClassVar[int]
     RESET_AT_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     rule: str
     algorithm: Algorithm
     allowed: bool
@@ -247,7 +248,8 @@ class RuleDecision(_message.Message):
     shadow: bool
     near_limit: bool
     reset_at: _timestamp_pb2.Timestamp
-    def __init__(self, rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., shadow: bool = ..., near_limit: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    window: _duration_pb2.Duration
+    def __init__(self, rule: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., allowed: bool = ..., current_count: _Optional[int] = ..., ttl: _Optional[int] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reset_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[_Union[CheckResponse.Reason, str]] = ..., shadow: bool = ..., near_limit: bool = ..., reset_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class GetConfigRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
