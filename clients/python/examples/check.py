@@ -11,8 +11,10 @@ from rlaas_client import Client, Verdict
 
 
 def outcome(verdict: Verdict) -> str:
-    if verdict.answered_by == "policy":
+    if verdict.reason == "NO_ANSWER":
         return "no response: allowed"
+    if verdict.reason in ("STORE_UNAVAILABLE", "NOT_READY", "OVERLOADED"):
+        return f"503 Service Unavailable, {verdict.reason}"
     if verdict.allowed:
         return f"allowed, {verdict.remaining} left"
     if verdict.retry_after is not None:

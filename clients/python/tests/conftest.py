@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 import grpc
 import pytest
 from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
 
 from rlaas_client import CheckResponse
 
@@ -22,26 +24,37 @@ RULES = """
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
 rules:
   - { name: tokens, match: { resource: /tokens }, algorithm: gcra, limit: 100, window: 30d, reservable: true }
+  - { name: large, match: { resource: /large }, algorithm: gcra, limit: 1000000, window: 1h }
 """
 CLOSED = "127.0.0.1:1"
 Serve = Callable[..., AbstractContextManager[str]]
 
 
-class Answering(grpc.GenericRpcHandler):
-    """A server that answers each method with a code, or else a message."""
+def status(code: int, reason: str) -> Status:
+    """A status with a reason of our servers."""
+    result = Status(code=code, message="no")
+    result.details.add().Pack(ErrorInfo(domain="rlaas", reason=reason))
+    return result
 
-    def __init__(self, **answers: grpc.StatusCode | Message) -> None:
+
+class Answering(grpc.GenericRpcHandler):
+    """A server that answers each method with a code or a status, or else a message, or a function of the request."""
+
+    def __init__(self, **answers: grpc.StatusCode | Message | Callable[[bytes], Message]) -> None:
         self.answers, self.calls = answers, list[str]()
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         method = details.method.rsplit("/", 1)[1]
 
-        def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
             self.calls.append(method)
             answer = self.answers.get(method, CheckResponse())
             if isinstance(answer, grpc.StatusCode):
                 context.abort(answer, "no")
-            return answer.SerializeToString()
+            if isinstance(answer, Status):
+                context.set_trailing_metadata((("grpc-status-details-bin", answer.SerializeToString()),))
+                context.abort(next(code for code in grpc.StatusCode if code.value[0] == answer.code), "no")
+            return (answer if isinstance(answer, Message) else answer(request)).SerializeToString()
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -61,7 +74,7 @@ def cases_address() -> str:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """Starts servers that allow each user two requests a minute, and 100 tokens of the resource /tokens."""
+    """Starts servers that allow each user two requests a minute, 100 tokens of /tokens, and a million of /large."""
     binary = os.environ.get("RLAAS_SERVER") or pytest.skip("RLAAS_SERVER is unset")
     rules = tmp_path_factory.mktemp("rlaas") / "rules.yaml"
     rules.write_text(RULES)

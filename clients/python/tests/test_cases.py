@@ -56,8 +56,8 @@ def test_table_is_there(cases_address: str) -> None:
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["name"])
 def test_case(cases_address: str, case: dict[str, Any], kind: type[Client] | type[AsyncClient]) -> None:
     user = f"{case['name']}@python-{kind.__name__}-{time.time_ns()}"
-    # The default of 50 ms is for the case of a late answer. A busy machine would make others late, too.
-    settings = {} if case["name"] == "late" else {"timeout": 5}
+    # The short timeout is for the case of a late answer. A busy machine would make others late, too.
+    settings = {"timeout": TABLE["defaults"]["timeout"] if case["name"] == "late" else 5}
     asyncio.run(play(kind(cases_address, **{**settings, **case.get("client", {})}), case, user))
     seen = Client(cases_address, timeout=5).check(f"calls/{case.get('method', 'Check')}/{user}").response
     assert seen.current_count == case.get("calls", seen.current_count)

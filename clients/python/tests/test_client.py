@@ -48,6 +48,9 @@ class CoroutineFunction:
         {"certificate": b"pem"},
         {"token": "a\nb"},
         {"retries": 6},
+        {"timeout": "50ms"},
+        {"timeout": 0},
+        {"on_overload": "fail"},
         {"on_no_answer": "fail"},
         {"on_no_answer": coroutine_function},
         {"on_no_answer": CoroutineFunction()},
@@ -59,6 +62,11 @@ class CoroutineFunction:
 def test_invalid_setting_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must"):
         Client(**settings)
+
+
+def test_timeout_with_a_unit_says_what_it_must_be() -> None:
+    with pytest.raises(ValueError, match=r"timeout must be a number of seconds above 0, such as 0\.25, not '50ms'"):
+        Client(timeout="50ms")  # type: ignore[arg-type]
 
 
 def test_refusals_count_down_and_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +201,7 @@ def test_client_may_be_created_before_a_fork(address: str) -> None:
     program = f"""if True:
         import os, rlaas_client
         client = rlaas_client.Client({address!r}, timeout=5)
+        client._queue._free = 0  # As if threads made calls, which are not in the new process.
         for _ in range(2):
             if os.fork() == 0:
                 os._exit(client.check("fork").answered_by != "server")

@@ -14,6 +14,7 @@ import pytest
 from conftest import CLOSED, Answering
 
 from rlaas_client import AsyncClient, CheckResponse, Client, Error, Verdict
+from rlaas_client._base import Call
 from rlaas_client._channel import Endpoint
 from rlaas_client._proto.reservation_pb2 import ReserveResponse
 
@@ -27,7 +28,8 @@ def test_checks_are_not_repeated_while_most_fail() -> None:
         for _ in range(20):
             client.check("alice")
         assert len(server.calls) == 24
-        assert next(client._check(client._request("alice", "", None, 1))).timeout > 4
+        call = next(client._check(client._request("alice", "", None, 1)))
+        assert isinstance(call, Call) and call.timeout > 4
         del server.answers["Check"]
         for _ in range(62):
             client.check("alice")

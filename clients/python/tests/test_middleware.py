@@ -1,21 +1,24 @@
 """The middleware in applications of FastAPI (ASGI) and Flask (WSGI)."""
 
 import runpy
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx2
 import pytest
-from conftest import CLOSED, Answering
+from conftest import CLOSED, Answering, status
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from flask import Flask
 
 from rlaas_client import AsyncClient, CheckResponse, Client, asgi, keys, wsgi
+from rlaas_client._base import BaseClient
 from rlaas_client._http import Rejection, admit, outcome
 from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY
 from rlaas_client.verdict import from_response
@@ -52,7 +55,7 @@ def test_allowed_and_refused(build: Build, address: str) -> None:
     http, key = build(address, keys.header("X-API-Key")), {"x-api-key": f"key-{time.time_ns()}"}
     allowed = http.get("/", headers=key)
     assert (allowed.status_code, allowed.json()) == (200, {"hello": "world"})
-    assert allowed.headers["ratelimit-policy"] == '"default";q=2'
+    assert allowed.headers["ratelimit-policy"].startswith('"default";q=2')
     assert allowed.headers["ratelimit"].startswith('"default";r=1;t=')
     assert http.get("/", headers=key).status_code == 200
     # The second of these is answered by the cache.
@@ -87,10 +90,10 @@ def test_server_away(build: Build) -> None:
 
 def test_key_behind_a_proxy(build: Build, address: str) -> None:
     http, client = build(address, keys.address(proxies=1)), f"2001:db8:0:{time.time_ns() % 65536:x}"
-    for number, status in [(1, 200), (2, 200), (3, 429)]:
+    for number, expected in [(1, 200), (2, 200), (3, 429)]:
         # Each request claims another client, and comes from another address of the same site.
         headers = {"x-forwarded-for": f"203.0.113.{number}, {client}::{number}"}
-        assert http.get("/", headers=headers).status_code == status
+        assert http.get("/", headers=headers).status_code == expected
     assert http.get("/", headers={"x-forwarded-for": f"{client}::1, 2001:db8:1::1"}).status_code == 200
 
 
@@ -114,6 +117,48 @@ def test_peer_without_an_address_is_refused(proxies: int, caplog: pytest.LogCapt
             rejection = client._run(admit(client, keys.address(proxies), request))
             assert isinstance(rejection, Rejection) and rejection.status == 500
     assert len(caplog.records) == 1 and "the peer has no address" in caplog.text
+
+
+@contextmanager
+def no_grpc() -> Iterator[str]:
+    """A server of something else, which closes each connection."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                with server.accept()[0] as connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("serve", "text"),
+    [
+        (Answering(Check=grpc.StatusCode.UNAUTHENTICATED).serve, "{0} refuses token, api_key or certificate: no"),
+        (no_grpc, "{0} does not answer gRPC: address must be one of server.listen, https://{0} with ca if"),
+    ],
+)
+def test_wrong_setting_is_logged_once(
+    build: Build, serve: Callable[..., Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = list[str]()
+    monkeypatch.setattr(BaseClient, "_warn", lambda _, kind, message, *args: lines.append(message % args))
+    with serve() as address:
+        http = build(address)
+        assert [http.get("/").status_code for _ in range(3)] == [200] * 3
+    assert [text.format(address) in line for line in lines] == [True]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(14, "STORE_UNAVAILABLE"), (14, "NOT_READY"), (8, "OVERLOADED")])
+def test_server_that_cannot_decide_refuses(build: Build, code: int, reason: str) -> None:
+    with Answering(Check=status(code, reason)).serve() as address:
+        refused = build(address, on_no_answer="allow").get("/")
+    assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -155,12 +200,14 @@ def test_headers_have_the_rules_that_agree_with_the_verdict() -> None:
     response = CheckResponse(allowed=True)
     response.decisions.add(rule='a "b\\c" 100%\né', allowed=True, limit=5, remaining=-1).reset_after.FromSeconds(9)
     response.decisions.add(rule="slots", allowed=True, limit=3, remaining=2, algorithm=CONCURRENCY)
+    response.decisions[0].window.FromSeconds(60)
+    response.decisions[1].window.FromMilliseconds(1500)
     response.decisions.add(rule="trial", shadow=True)
     response.decisions.add(rule="ops", allowed=True, reason=CheckResponse.UNLIMITED)
     response.decisions.add(rule="blind", allowed=True, limit=7, reason=CheckResponse.STORE_UNAVAILABLE)
     name = r'"a \"b\\c\" 100%25%0A%C3%A9"'
     assert outcome(from_response(response)) == [
-        ("ratelimit-policy", f'{name};q=5, "slots";q=3;qu="concurrent-requests", "blind";q=7'),
+        ("ratelimit-policy", f'{name};q=5;w=60, "slots";q=3;qu="concurrent-requests", "blind";q=7'),
         ("ratelimit", f'{name};r=0;t=9, "slots";r=2'),
     ]
     banned = CheckResponse()

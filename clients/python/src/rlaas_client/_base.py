@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Generator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
-import grpc
-from google.rpc.error_details_pb2 import ErrorInfo
-from google.rpc.status_pb2 import Status
-
 from rlaas_client._channel import endpoint
-from rlaas_client._proto.ratelimit_pb2 import CheckRequest, CheckResponse, ReportRequest
+from rlaas_client._errors import explain, from_status
+from rlaas_client._proto.ratelimit_pb2 import CheckBatchRequest, CheckRequest, CheckResponse, ReportRequest
 from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest, ReserveRequest
+from rlaas_client._queue import CLOSED, Pending, Queue
 from rlaas_client._refusals import MAX_KEY, Refusals
 from rlaas_client._request import Costs, Error, check_costs, check_units, new_request
-from rlaas_client.verdict import Verdict, by_policy, from_response
+from rlaas_client.verdict import Verdict, after, from_response, without_response
 
 ADDRESS = "127.0.0.1:50051"
 # Time of the first call, which connects.
@@ -35,21 +36,24 @@ BACKOFF = 0.002
 # A call without an answer takes one, another returns a tenth. Checks are repeated while more than half are left.
 # Source: gRPC proposal A6, "Throttling Retry Attempts and Hedged RPCs".
 MAX_TOKENS = 10.0
+# Calls at once that reserve.
+MAX_RESERVING = 128
 
 _LOG = logging.getLogger("rlaas")
-_Code = grpc.StatusCode
 # A server that sheds load does not ask for more.
-_RETRYABLE = {_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code.UNKNOWN}
+_RETRYABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"}
 # The server answered, and would answer the same again.
 _REJECTIONS = {
-    _Code.INVALID_ARGUMENT,
-    _Code.UNAUTHENTICATED,
-    _Code.PERMISSION_DENIED,
-    _Code.UNIMPLEMENTED,
-    _Code.NOT_FOUND,
-    _Code.FAILED_PRECONDITION,
-    _Code.OUT_OF_RANGE,
+    "INVALID_ARGUMENT",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "UNIMPLEMENTED",
+    "NOT_FOUND",
+    "FAILED_PRECONDITION",
+    "OUT_OF_RANGE",
 }
+# A server, or a proxy, that does not take a batch may take its requests one by one.
+_NOT_IN_A_BATCH = {"INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"}
 
 
 class Call(NamedTuple):
@@ -65,8 +69,9 @@ class Call(NamedTuple):
 T = TypeVar("T")
 R = TypeVar("R")
 V = TypeVar("V")
-Steps = Generator[Call, Any, T]
-OnNoAnswer = Literal["allow", "deny"] | Callable[[CheckRequest, Error], bool]
+# Of a call it gets the response or an `Error`, of a check that waits the batch that it is to carry.
+Steps = Generator[Call | Pending, Any, T]
+Policy = Literal["allow", "deny"] | Callable[[CheckRequest, Error], bool]
 
 
 class More(TypedDict, total=False):
@@ -79,12 +84,18 @@ class More(TypedDict, total=False):
 class BaseClient:
     """The settings of a client. Times are in seconds, certificates and keys in PEM."""
 
+    # Creates the event by which a check waits.
+    _signal: Callable[[], Any]
+    # Has a batch sent whose callers wait.
+    _start: Callable[[list[Pending]], object]
+
     def __init__(
         self,
         address: str = ADDRESS,
         *,
-        timeout: float = 0.05,
-        on_no_answer: OnNoAnswer = "allow",
+        timeout: float = 0.25,
+        on_no_answer: Policy = "allow",
+        on_overload: Policy = "deny",
         retries: int = 0,
         max_age: float = 1.0,
         token: str | None = None,
@@ -94,135 +105,194 @@ class BaseClient:
         private_key: bytes | None = None,
     ) -> None:
         """Creates a client, which connects with its first call. The README explains the settings."""
-        if timeout <= 0 or not 0 <= retries <= MAX_RETRIES:
-            raise ValueError(f"timeout must be longer than zero, and retries 0 to {MAX_RETRIES}")
-        if not callable(on_no_answer) and on_no_answer not in ("allow", "deny"):
-            raise ValueError("on_no_answer must be allow, deny or a function")
-        if any(map(inspect.iscoroutinefunction, (on_no_answer, type(on_no_answer).__call__))):
-            raise ValueError("on_no_answer must not be a coroutine function")
+        if not isinstance(timeout, (int, float)) or timeout <= 0:
+            raise ValueError(f"timeout must be a number of seconds above 0, such as 0.25, not {timeout!r}")
+        if not 0 <= retries <= MAX_RETRIES:
+            raise ValueError(f"retries must be 0 to {MAX_RETRIES}")
+        for name, policy in (("on_no_answer", on_no_answer), ("on_overload", on_overload)):
+            if not callable(policy) and policy not in ("allow", "deny"):
+                raise ValueError(f"{name} must be allow, deny or a function")
+            if any(map(inspect.iscoroutinefunction, (policy, type(policy).__call__))):
+                raise ValueError(f"{name} must not be a coroutine function")
         if not all(secret.isascii() and secret.isprintable() for secret in (token or "", api_key or "")):
             raise ValueError("token and api_key must be one line of visible ASCII characters")
-        self._endpoint = endpoint(address, ca, certificate, private_key)
+        self._address, self._endpoint = address, endpoint(address, ca, certificate, private_key)
         credentials = (("authorization", token and f"Bearer {token}"), ("x-api-key", api_key))
         self._metadata = tuple((name, value) for name, value in credentials if value)
-        self._timeout, self._on_no_answer, self._retries = timeout, on_no_answer, retries
-        self._refusals = Refusals(max_age)
+        self._timeout, self._max_age = timeout, max_age
+        # Before each attempt of a check.
+        self._pauses = (0.0, *[BACKOFF] * retries)
+        self._on_no_answer, self._on_overload = on_no_answer, on_overload
         self._is_first = True
         self._tokens = MAX_TOKENS
-        self._lock = threading.Lock()
         self._unanswered = 0
         self._warned_at: dict[str, float] = {}
+        # A wrong setting was logged, and no call has succeeded since.
+        self._is_misconfigured = False
+        self._renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_renew, weakref.ref(self)))
+
+    def _renew(self) -> None:
+        # Also after a fork: a thread that has not survived it may hold a lock.
+        self._lock, self._reserving = threading.Lock(), threading.Semaphore(MAX_RESERVING)
+        self._refusals = Refusals(self._max_age)
+        self._queue = Queue(self._timeout, self._signal, self._start)
 
     @property
     def unanswered(self) -> int:
-        """Number of requests that the policy decided."""
+        """Number of requests that `on_no_answer` decided."""
         return self._unanswered
 
     _request = staticmethod(new_request)
 
     def _check(self, request: CheckRequest) -> Steps[Verdict]:
-        key = self._refusal_key(request)
-        if key is not None and (refusal := self._refusals.get(key)):
+        if own_id := request.request_id:
+            request.request_id = ""
+        key = request.SerializeToString(deterministic=True)
+        # A request with an id may be a retry whose units were taken. One that takes nothing reads the current state.
+        is_gated = not own_id and request.cost != 0 and len(key) <= MAX_KEY
+        if is_gated and (refusal := self._refusals.get(key)):
             return refusal
-        asked_at = time.monotonic()
-        if self._retries and not request.request_id:
-            request.request_id = uuid.uuid4().hex
-        try:
-            # A call that is not to be repeated has the whole timeout.
-            retries = self._retries if self._tokens > MAX_TOKENS / 2 else 0
-            response = yield from self._call("Check", request, retries, self._deadline())
-        except grpc.RpcError as error:
-            return self._verdict_without_response(request, error)
-        verdict = from_response(response)
-        if key is not None:
-            self._refusals.insert(key, asked_at, verdict)
+        if own_id or len(self._pauses) > 1:
+            request.request_id = own_id or uuid.uuid4().hex
+        for pause in self._pauses:
+            item = Pending(request, key + b"id" if own_id else key, is_gated, pause)
+            batch = self._queue.enter(item)
+            while item.outcome is None:
+                if batch is not None:
+                    yield from self._carry(batch)
+                else:
+                    batch = yield item
+            outcome = item.outcome
+            if not isinstance(outcome, Error) or outcome.code not in _RETRYABLE or self._tokens <= MAX_TOKENS / 2:
+                break
+        if isinstance(outcome, Error):
+            return self._verdict_without_response(request, outcome)
+        self._is_misconfigured = False
+        verdict = from_response(outcome)
+        if not item.sent_at:
+            return after(verdict, 0)
+        if is_gated:
+            self._refusals.insert(key, item.sent_at, verdict)
         return verdict
+
+    def _carry(self, batch: list[Pending]) -> Steps[None]:
+        queue = self._queue
+        outcomes: list[Any] = [CLOSED] * len(batch)
+        # A call that is not to be repeated has the whole timeout.
+        timeout = self._deadline() / (len(self._pauses) if self._tokens > MAX_TOKENS / 2 else 1)
+        try:
+            if len(batch) == 1:
+                outcomes = [(yield from self._call("Check", batch[0].request, timeout, batch[0].pause))]
+                return
+            requests = CheckBatchRequest(requests=[item.request for item in batch])
+            response = yield from self._call("CheckBatch", requests, timeout, batch[0].pause)
+            if not isinstance(response, Error):
+                results = [
+                    one.response if one.HasField("response") else from_status(one.error) for one in response.results
+                ]
+                # Should the server answer fewer, nobody waits for ever.
+                outcomes[: len(results)] = results
+            elif response.code not in _NOT_IN_A_BATCH or response.reason:
+                outcomes = [response] * len(batch)
+            else:
+                queue.max_batch = 1 if response.code == "UNIMPLEMENTED" else queue.max_batch
+                for number, item in enumerate(batch):
+                    outcomes[number] = queue.no_answer or (yield from self._call("Check", item.request, timeout))
+        finally:
+            queue.leave(batch, outcomes)
 
     def _report(self, request: CheckRequest) -> Steps[Verdict]:
         request.request_id = request.request_id or uuid.uuid4().hex
-        try:
-            response = yield from self._call_twice("Report", ReportRequest(request=request))
-        except grpc.RpcError as error:
-            return self._verdict_without_response(request, error)
+        response = yield from self._call_twice("Report", ReportRequest(request=request))
+        if isinstance(response, Error):
+            return self._verdict_without_response(request, response)
         return from_response(response.verdict)
 
     def _reserve(self, request: CheckRequest, hold: float | None) -> Steps[tuple[Verdict, str]]:
         message = ReserveRequest(request=request, ttl=None if hold is None else timedelta(seconds=hold))
-        try:
-            response = yield from self._call("Reserve", message, 0, self._deadline())
-        except grpc.RpcError as error:
+        if not self._reserving.acquire(blocking=False):
+            error = self._queue.no_answer or Error("OVERLOADED", "too many calls reserve at once")
             return self._verdict_without_response(request, error), ""
+        try:
+            response = yield from self._call("Reserve", message, self._deadline())
+        finally:
+            self._reserving.release()
+        if isinstance(response, Error):
+            return self._verdict_without_response(request, response), ""
         return from_response(response.verdict), response.reservation_id
 
     def _extend(self, request: ExtendRequest) -> Steps[Verdict]:
-        try:
-            response = yield from self._call("Extend", request, 0, self._deadline())
-        except grpc.RpcError as error:
-            raise _to_error(error) from error
+        response = yield from self._call("Extend", request, self._deadline())
+        if isinstance(response, Error):
+            raise response
         return from_response(response.verdict)
 
     def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
-        try:
-            yield from self._call_twice(method, request)
-        except grpc.RpcError as error:
-            self._warn("settle", "reservation not settled: %s", _to_error(error))
-            if error.code() in _REJECTIONS:
-                raise _to_error(error) from error
-            return False
-        return True
+        response = yield from self._call_twice(method, request)
+        if not isinstance(response, Error):
+            return True
+        self._warn("settle", "reservation not settled: %s", response)
+        if response.code in _REJECTIONS:
+            raise response
+        return False
 
     def _call_twice(self, method: str, request: Any) -> Steps[Any]:
         """Makes a call, and again without an answer, each time within the whole deadline."""
-        return self._call(method, request, 1, 2 * self._deadline())
+        deadline = self._deadline()
+        response = yield from self._call(method, request, deadline)
+        if isinstance(response, Error) and response.code in _RETRYABLE:
+            response = yield from self._call(method, request, deadline, BACKOFF)
+        return response
 
-    def _call(self, method: str, request: Any, retries: int, deadline: float) -> Steps[Any]:
-        """Makes a call, and again without an answer. Each attempt has an equal part of the time left."""
-        until = time.monotonic() + deadline
-        pause = 0.0
-        for left in range(retries, -1, -1):
-            gained = 0.0
-            try:
-                response = yield Call(method, request, (until - time.monotonic() - pause) / (1 + left), pause)
-                gained = 0.1
-                return response
-            except grpc.RpcError as error:
-                code = error.code()
-                gained = 0.1 if code in _REJECTIONS else -1.0
-                is_throttled = method == "Check" and self._tokens + gained <= MAX_TOKENS / 2
-                if left == 0 or code not in _RETRYABLE or is_throttled:
-                    raise
-            finally:
-                pause = BACKOFF
-                self._is_first = False
-                self._tokens = min(max(self._tokens + gained, 0.0), MAX_TOKENS)
+    def _call(self, method: str, request: Any, timeout: float, pause: float = 0.0) -> Steps[Any]:
+        """Makes a call, and records how it ends. Returns the response, or an `Error`."""
+        until, gained = time.monotonic() + pause + timeout, 0.1
+        response = yield Call(method, request, timeout, pause)
+        if not isinstance(response, Error):
+            self._queue.record(None)
+        else:
+            is_late = response.code == "DEADLINE_EXCEEDED" and time.monotonic() - until > timeout / 2
+            if is_late and method in ("Check", "CheckBatch", "Reserve"):
+                return Error("OVERLOADED", "the program was too busy to look at an answer")
+            self._queue.record(response if response.code in _RETRYABLE and not response.reason else None)
+            gained = 0.1 if response.code in _REJECTIONS else -1.0
+        self._is_first = False
+        self._tokens = min(max(self._tokens + gained, 0.0), MAX_TOKENS)
+        return response
 
     def _deadline(self) -> float:
         return max(self._timeout, FIRST_TIMEOUT) if self._is_first else self._timeout
 
-    def _refusal_key(self, request: CheckRequest) -> bytes | None:
-        """Returns the key of a request in the cache; None if a refusal must not answer it."""
-        # A request with an id may be a retry whose units were taken. One that takes nothing reads the current state.
-        if request.request_id or request.cost == 0 or self._refusals.max_age <= 0:
-            return None
-        key = request.SerializeToString(deterministic=True)
-        return key if len(key) <= MAX_KEY else None
-
-    def _verdict_without_response(self, request: CheckRequest, error: grpc.RpcError) -> Verdict:
-        """Returns the verdict of the policy, or raises the error of a call that the server rejected."""
-        if error.code() == _Code.PERMISSION_DENIED and _is_no_rule(error):
+    def _verdict_without_response(self, request: CheckRequest, error: Error) -> Verdict:
+        """Returns what the error says, or a policy, or raises the error of a call that the server rejected."""
+        if error.reason == "NO_RULE":
             return from_response(CheckResponse(reason=CheckResponse.NO_RULE))
-        if error.code() in _REJECTIONS:
-            raise _to_error(error) from error
-        return self._by_policy(request, _to_error(error))
+        if error.code in _REJECTIONS:
+            # Callers in other threads may have the same one.
+            raise Error(error.code, error.message, error.reason) from error
+        if error.reason in ("STORE_UNAVAILABLE", "NOT_READY"):
+            self._warn("refused", "check refused by the server: %s", error)
+            return without_response(error.reason, "server", allowed=False)
+        return self._by_policy(request, error)
 
     def _by_policy(self, request: CheckRequest, error: Error) -> Verdict:
-        with self._lock:
-            self._unanswered += 1
-        policy = self._on_no_answer
+        is_overload = "OVERLOADED" in (error.code, error.reason)
+        policy = self._on_overload if is_overload else self._on_no_answer
         allowed = bool(policy(request, error)) if callable(policy) else policy == "allow"
         outcome = "allowed" if allowed else "denied"
-        self._warn("check", "check failed, request %s (%d so far): %s", outcome, self._unanswered, error)
-        return by_policy(allowed=allowed)
+        if is_overload:
+            self._warn("overload", "check overloaded, request %s: %s", outcome, error)
+            is_of_server = error.reason and not allowed
+            return without_response("OVERLOADED", "server" if is_of_server else "policy", allowed=allowed)
+        with self._lock:
+            self._unanswered += 1
+        if not self._is_misconfigured:
+            text, self._is_misconfigured = explain(error, self._address)
+            kind = "setting" if self._is_misconfigured else "check"
+            self._warn(kind, "check failed, request %s (%d so far): %s", outcome, self._unanswered, text)
+        return without_response("NO_ANSWER", "policy", allowed=allowed)
 
     def _warn(self, kind: str, message: str, *args: object) -> None:
         """Logs a warning, of each kind at most one a second."""
@@ -299,17 +369,6 @@ class Held(Generic[R, V]):
             raise
 
 
-def _to_error(error: grpc.RpcError) -> Error:
-    return Error(error.code().name, error.details() or "")
-
-
-def _is_no_rule(error: grpc.RpcError) -> bool:
-    """Returns True if the call failed because no rule matches, which is a verdict."""
-    # The type differs between the two clients, and from its stub.
-    metadata: Any = error.trailing_metadata()
-    details = next((value for name, value in metadata or () if name == "grpc-status-details-bin"), b"")
-    for detail in Status.FromString(details).details:
-        info = ErrorInfo()
-        if detail.Unpack(info):
-            return info.domain == "rlaas" and info.reason == "NO_RULE"
-    return False
+def _renew(reference: weakref.ref[BaseClient]) -> None:
+    if client := reference():
+        client._renew()

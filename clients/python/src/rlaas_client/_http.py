@@ -58,7 +58,8 @@ def outcome(verdict: Verdict) -> Headers | Rejection:
     """Returns the headers to add to the response of the application, or a rejection."""
     if verdict.allowed:
         return _limit_headers(verdict)
-    if verdict.answered_by == "policy":
+    # A rule that denies while its store is away has a name, and limits as others do.
+    if not verdict.rule and verdict.reason in ("NO_ANSWER", "OVERLOADED", "STORE_UNAVAILABLE", "NOT_READY"):
         return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "rate limiter unavailable", [("retry-after", "1")])
     if verdict.reason == "NO_RULE":
         return _problem(HTTPStatus.FORBIDDEN, "no rule matches", reason="NO_RULE")
@@ -104,8 +105,11 @@ def _limit_headers(verdict: Verdict) -> Headers:
     policies, limits = [], []
     for decision in _rules(verdict):
         escaped = _policy_name(decision.rule).replace("\\", "\\\\").replace('"', '\\"')
+        # The draft has no fractions of seconds.
+        has_window = decision.HasField("window") and not decision.window.nanos
+        window = f";w={decision.window.seconds}" if has_window else ""
         slots = ';qu="concurrent-requests"' if decision.algorithm == CONCURRENCY else ""
-        policies.append(f'"{escaped}";q={max(decision.limit, 0)}{slots}')
+        policies.append(f'"{escaped}";q={max(decision.limit, 0)}{window}{slots}')
         is_counted = not (decision.allowed and decision.reason == CheckResponse.STORE_UNAVAILABLE)
         if is_counted and decision.allowed == verdict.allowed:
             limits.append(f'"{escaped}";r={max(decision.remaining, 0)}{_reset(decision)}')

@@ -18,9 +18,10 @@ Costs = Mapping[str, int] | None
 class Error(Exception):
     """A call is not valid, or the server rejected it; or, as an argument of a policy, did not answer it."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code, message)
-        self.code, self.message = code, message
+    def __init__(self, code: str, message: str, reason: str = "") -> None:
+        super().__init__(code, message, reason)
+        # The reason is that of the server's ErrorInfo. The code OVERLOADED is of the client itself.
+        self.code, self.message, self.reason = code, message, reason
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from rlaas_client._base import BaseClient, Held, More, Steps, T
+from rlaas_client._base import BaseClient, Call, Held, More, Steps, T
 from rlaas_client._channel import Channel, open_channel
+from rlaas_client._errors import from_grpc
+from rlaas_client._queue import CLOSED, MAX_WAIT, NO_TURN, Pending
 from rlaas_client._request import Attributes, Error
 from rlaas_client.verdict import Verdict
 
@@ -24,6 +27,7 @@ class Client(BaseClient):
     gRPC does not survive a fork once it has started: create a client before a fork, but call it only after.
     """
 
+    _signal = threading.Event
     _channel: Channel | None = None
 
     def check(
@@ -64,9 +68,10 @@ class Client(BaseClient):
                 settle()
 
     def close(self) -> None:
-        """Closes the connection. A later call opens another."""
+        """Closes the connection; `on_no_answer` decides the checks that wait. A later call opens another."""
         with self._lock:
             opened, self._channel = self._channel, None
+        self._queue.end_all(CLOSED)
         if opened is not None:
             opened.channel.close()
 
@@ -81,20 +86,43 @@ class Client(BaseClient):
             self._channel = self._channel or open_channel(grpc, self._endpoint)
             return self._channel
 
+    def _start(self, batch: list[Pending]) -> None:
+        # There is no thread but those of the callers.
+        batch[0].batch = batch
+        batch[0].signal.set()
+
     def _run(self, steps: Steps[T]) -> T:
         """Makes the calls of `steps`."""
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
-                if call.pause:
-                    time.sleep(call.pause)
-                method = (self._channel or self._open()).methods[call.method]
-                try:
-                    response = method(call.request, timeout=call.timeout, metadata=self._metadata)
-                except grpc.RpcError as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(response)
+                step = steps.send(self._wait(step) if isinstance(step, Pending) else self._make(step))
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            steps.close()
+
+    def _make(self, call: Call) -> Any:
+        if call.pause:
+            time.sleep(call.pause)
+        method = (self._channel or self._open()).methods[call.method]
+        try:
+            return method(call.request, timeout=call.timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            return from_grpc(error)
+
+    def _wait(self, item: Pending) -> list[Pending] | None:
+        """Waits until a check has its outcome, or its thread a batch to carry, which it returns."""
+        try:
+            if not item.signal.wait(MAX_WAIT):
+                self._queue.withdraw(item, NO_TURN)
+                item.signal.wait()
+            item.signal.clear()
+        except BaseException:
+            # A signal, such as that of Ctrl-C.
+            self._queue.withdraw(item, CLOSED)
+            if item.batch is not None:
+                self._queue.leave(item.batch, [CLOSED] * len(item.batch))
+            raise
+        return item.batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from google.protobuf.duration_pb2 import Duration
@@ -24,7 +24,7 @@ class Verdict:
     remaining: int  # Below 0 is debt.
     retry_after: float | None  # None if the request is allowed or waiting does not help.
     reset_after: float | None
-    reason: str  # Such as OVER_LIMIT.
+    reason: str  # Such as OVER_LIMIT; NO_ANSWER and OVERLOADED are not of the server's rules.
     answered_by: AnsweredBy
     response: CheckResponse = field(repr=False, compare=False)  # It has the decision of each rule.
 
@@ -45,13 +45,13 @@ def from_response(response: CheckResponse, answered_by: AnsweredBy = "server") -
     )
 
 
-def by_policy(*, allowed: bool) -> Verdict:
-    """Returns the verdict on a request without an answer: the one of a server whose store has failed."""
+def without_response(reason: str, answered_by: AnsweredBy, *, allowed: bool) -> Verdict:
+    """Returns a verdict that no rule has made, with the response of a server whose store has failed."""
     source = CheckResponse.FAIL_OPEN if allowed else CheckResponse.FAIL_CLOSED
     response = CheckResponse(allowed=allowed, source=source, reason=CheckResponse.STORE_UNAVAILABLE)
     if not allowed:
         response.retry_after.FromSeconds(1)
-    return from_response(response, "policy")
+    return replace(from_response(response, answered_by), reason=reason)
 
 
 def after(refusal: Verdict, elapsed: float) -> Verdict:
