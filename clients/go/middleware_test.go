@@ -64,7 +64,7 @@ func TestHTTPRequestsAreLimited(t *testing.T) {
 		if refused.StatusCode != 429 || !reflect.DeepEqual(document, want) {
 			t.Errorf("%d %v", refused.StatusCode, document)
 		}
-		want429 := `"default";q=2 "default";r=0;t=` + wait + " application/problem+json"
+		want429 := `"default";q=2;w=60 "default";r=0;t=` + wait + " application/problem+json"
 		got := []string{refused.Header.Get("RateLimit-Policy"), refused.Header.Get("RateLimit"), refused.Header.Get("Content-Type")}
 		if strings.Join(got, " ") != want429 {
 			t.Errorf("%v, not %s", got, want429)

@@ -53,14 +53,14 @@ for (const [name, start] of Object.entries(frameworks)) {
     for (const left of [1, 0]) {
       const response = await fetch(`${url}?a=1`, { headers });
       assert.deepEqual([response.status, await response.text()], [200, "paid"]);
-      assert.match(response.headers.get("ratelimit-policy")!, /^"own";q=1, "default";q=2(;w=60)?$/);
+      assert.match(response.headers.get("ratelimit-policy")!, /^"own";q=1, "default";q=2;w=60$/);
       assert.match(response.headers.get("ratelimit")!, new RegExp(`^"default";r=${left};t=[1-6]\\d$`));
     }
     for (const origin of ["server", "cache"]) {
       const response = await fetch(url, { headers });
       assert.equal(response.status, 429, origin);
       assert.equal(response.headers.get("content-type"), "application/problem+json");
-      assert.match(response.headers.get("ratelimit-policy")!, /^"own";q=1, "default";q=2(;w=60)?$/);
+      assert.match(response.headers.get("ratelimit-policy")!, /^"own";q=1, "default";q=2;w=60$/);
       const wait = response.headers.get("retry-after");
       assert.ok(Number(wait) > 0 && Number(wait) <= 30, `${wait}`);
       assert.equal(response.headers.get("ratelimit"), `"default";r=0;t=${wait}`);

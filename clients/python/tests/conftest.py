@@ -87,10 +87,10 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
         command = [binary, "serve", "--config", str(rules), *(f"--set={setting}" for setting in listen)]
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
-            line = server.stderr.readline()
             try:
-                found = re.search(r"grpc=(\S+)", line)
-                assert found is not None, line
+                lines = (re.search(r"grpc=(\S+)", line) for line in server.stderr)
+                found = next((line for line in lines if line is not None), None)
+                assert found is not None, "the server must start"
                 yield found[1]
             finally:
                 server.terminate()

@@ -194,7 +194,7 @@ impl Client {
             let left = until.remaining() / (1 + max - attempt);
             let call = with_timeout(message(request, request_id.clone()), left);
             let mut service = RateLimitServiceClient::new(self.channel.clone());
-            let result = answer_within(left, service.check(call)).await?;
+            let result = answer_within(left, *timeout / 2, service.check(call)).await?;
             let may_retry = retries.record(result.as_ref().err()) && attempt < max;
             if !may_retry || !retries.wait(attempt, until).await {
                 return Some(result);
@@ -267,7 +267,9 @@ impl Client {
     fn overloaded(&self, refused_by: AnsweredBy) -> Verdict {
         match self.shared.on_overload {
             OnNoAnswer::Deny => Verdict::undecided(OVERLOADED, OnNoAnswer::Deny, refused_by),
-            policy => Verdict::undecided(OVERLOADED, policy, AnsweredBy::Policy),
+            policy @ OnNoAnswer::Allow => {
+                Verdict::undecided(OVERLOADED, policy, AnsweredBy::Policy)
+            }
         }
     }
 }
@@ -288,12 +290,13 @@ async fn within<T>(
 }
 
 /// Waits for the answer to a call that was sent. `None` if there is none and this program was late: its timer ran
-/// more than half of the time behind. An answer that has arrived by then is taken.
+/// more than `slack` behind. An answer that has arrived by then is taken.
 async fn answer_within<T>(
     left: Duration,
+    slack: Duration,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Option<Result<T, Status>> {
-    let late = Deadline::within(left.saturating_add(left / 2));
+    let late = Deadline::within(left.saturating_add(slack));
     let result = within(left, call).await;
     let is_late = result.as_ref().is_err_and(|status| !is_answer(status)) && late.has_passed();
     (!is_late).then_some(result)

@@ -30,7 +30,7 @@ use proto::check_response::{Reason, Source};
 use proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 
 /// Timeout of a call. The time of the client stands still, but that of the server does not.
-const TIMEOUT: Duration = Duration::from_hours(1);
+const TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Units of each user.
 const LIMIT: usize = 3;
 
@@ -38,7 +38,7 @@ const LIMIT: usize = 3;
 /// and sheds the calls of `shed`.
 #[derive(Clone)]
 struct Counter {
-    users: Arc<Mutex<HashMap<String, Calls>>>,
+    users: Arc<Mutex<HashMap<String, OfUser>>>,
     awake: watch::Sender<bool>,
     delay: Duration,
 }
@@ -63,7 +63,7 @@ impl Drop for FrozenTime {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Calls {
+struct OfUser {
     count: usize,
     in_flight: usize,
     /// Most of them in flight at once.
@@ -95,12 +95,12 @@ impl Counter {
         (counter, client, FrozenTime::new())
     }
 
-    fn calls<T>(&self, user: &str, change: impl FnOnce(&mut Calls) -> T) -> T {
+    fn calls<T>(&self, user: &str, change: impl FnOnce(&mut OfUser) -> T) -> T {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         change(users.entry(user.to_owned()).or_default())
     }
 
-    fn seen(&self, user: &str) -> Calls {
+    fn seen(&self, user: &str) -> OfUser {
         self.calls(user, |calls| *calls)
     }
 }

@@ -63,7 +63,8 @@ mod tests {
     use super::*;
 
     /// Beginnings of the names of RPCs that change nothing.
-    const READS: [&str; 7] = ["Get", "List", "Explain", "Inspect", "TopKeys", "Watch", "Validate"];
+    const READS: [&str; 8] =
+        ["Get", "List", "Explain", "Inspect", "LookUp", "TopKeys", "Watch", "Validate"];
 
     #[test]
     fn every_rpc_of_the_audit_has_words() {

@@ -331,7 +331,8 @@ impl AdminService for Service {
         request: Request<proto::BanKeyRequest>,
     ) -> Result<Response<proto::BanKeyResponse>, Status> {
         let projects = self.projects_of(caller(&request)?, &request.get_ref().project_id, ADMIN)?;
-        Ok(self.overridden(self.administrator.ban_key(&request, projects).await?))
+        let changed = self.administrator.ban_key(&request, projects).await?;
+        Ok(if request.get_ref().end { self.changed(changed) } else { self.overridden(changed) })
     }
 
     async fn look_up(

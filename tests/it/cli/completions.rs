@@ -128,7 +128,8 @@ fn entries(help: &str) -> Vec<Entry> {
             && let Some((_, help)) = entries.last_mut()
         {
             let space = if help.is_empty() { "" } else { " " };
-            *help += &format!("{space}{text}");
+            help.push_str(space);
+            help.push_str(text);
         }
     }
     entries.retain(|(name, _)| name != "-h, --help");

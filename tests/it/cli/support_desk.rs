@@ -109,8 +109,8 @@ fn five_tasks_are_done_by_copying_what_the_command_before_printed() {
     let shown = desk.prints("rlaas explain alice");
     assert_begins(
         &shown,
-        "alice is refused by checkout until TIME, by exports until TIME and by invoices until TIME; 2 \
-         rules let alice pass; 1 in shadow",
+        "alice is refused by checkout( until TIME, by| and) exports until TIME and by invoices until \
+         TIME; 2 rules let alice pass; 1 in shadow",
     );
     assert!(shown.contains("0 of 2 per year (Europe/Berlin) left, wait "), "{shown}");
     let more = copied(&shown, "  exports ");

@@ -133,9 +133,11 @@ async fn store_failure_policies_set_outcome_source_and_metrics() {
 
 #[tokio::test]
 async fn failures_have_their_reason_in_every_call() {
-    let (_dir, server) = start(RULES, &nowhere());
+    let rules = "rules:\n  - {name: bill, endpoint: /bill, algorithm: fixed-window, limit: 3, \
+                 window: 1h, reservable: true, on-store-failure: error}\n";
+    let (_dir, server) = start(rules, &nowhere());
     let (mut client, expected) = (server.client().await, "rlaas STORE_UNAVAILABLE");
-    let request = || request_for("/error", "alice");
+    let request = || request_for("/bill", "alice");
     let batch = CheckBatchRequest { requests: vec![request(); 2], ..Default::default() };
     let batch = client.check_batch(batch).await.expect("items").into_inner().results;
     let stream = client.check_stream(tokio_stream::iter([request()])).await.expect("a stream");

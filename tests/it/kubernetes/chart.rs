@@ -262,7 +262,7 @@ fn here(folder: &TempDir, text: &str) -> String {
         .fold(text.to_owned(), |text, one| text.replace(&format!("/etc/rlaas/{one}/"), &here))
 }
 
-/// Writes a file of a ConfigMap, and returns its path.
+/// Writes a file of a `ConfigMap`, and returns its path.
 fn write_settings(folder: &TempDir, manifests: &Manifests, map: &str, name: &str) -> PathBuf {
     let settings = text(&manifests[&named("ConfigMap", map)]["data"][name]).expect("a text");
     folder.write(name, &here(folder, &settings))

@@ -116,9 +116,9 @@ async fn keys_of_a_value_are_those_of_the_projects_of_the_caller() {
     let args = ["explain", "alice", "--addr", shops.server.grpc(), "--token", ROOT];
     let (code, shown, error) = run(&args);
     assert_eq!(code, 0, "{error}");
-    assert!(shown.contains("of a request without resource"), "{shown}");
+    assert!(shown.starts_with("alice is refused by pay (blog) and pay (shop) until "), "{shown}");
     assert!(
-        shown.contains("\nshop     pay         2           0  user_id=alice  0 of 3 left, wait"),
+        shown.contains("\nshop     pay         2  user_id=alice  0 of 3 left, wait"),
         "{shown}"
     );
     assert!(shown.contains("\nblog     pay"), "{shown}");

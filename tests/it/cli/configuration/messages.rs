@@ -34,7 +34,7 @@ fn problems_say_what_to_write() {
             "unmatched: must be default, allow or deny, did you mean deny? (line 1: found dney)".to_owned(),
         ),
         (
-            "auth: {api-keys: acepted}".to_owned(),
+            "auth: {api-keys: accepteds}".to_owned(),
             "auth.api-keys: must be off, accepted or required, did you mean accepted? (line 1)".to_owned(),
         ),
         ("strategy: token_bucket".to_owned(), format!("strategy: {flat}")),
