@@ -89,7 +89,7 @@ fn command(key: &UserKey) -> Option<String> {
         [part] if part.name == "user_id" => part.value.as_deref(),
         _ => None,
     };
-    let user = user.filter(|user| !user.starts_with('-')).and_then(quoted);
+    let user = user.filter(|user| !user.starts_with(['-', '#'])).and_then(quoted);
     let whose = user.or_else(|| Some(format!("--id={}", quoted(&of.id)?)))?;
     let (rule, project) = (quoted(&state.rule)?, &key.project_id);
     let project = if project.is_empty() { String::new() } else { format!(" --project {project}") };

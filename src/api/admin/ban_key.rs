@@ -49,6 +49,8 @@ impl Administrator {
         }
         let is_every = message.project_id == EVERY_PROJECT;
         let mut response = proto::BanKeyResponse::default();
+        // One project does not keep the others from being changed.
+        let mut refused = None;
         for project in projects {
             let holder = caller(request)?.holder(project.as_str());
             let (call, keys, change) = (call.clone(), Vec::new(), change.clone());
@@ -58,10 +60,10 @@ impl Administrator {
                 Ok(made) => add(&mut response, made, &prefix),
                 // It was deleted meanwhile.
                 Err(gone) if is_every && gone.code() == Code::NotFound => {}
-                Err(refused) => return Err(refused),
+                Err(status) => refused = refused.or(Some(status)),
             }
         }
-        Ok(response)
+        refused.map_or(Ok(response), Err)
     }
 
     /// Makes the bans of a project.

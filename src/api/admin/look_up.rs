@@ -12,7 +12,7 @@ use prost_types::Duration;
 use rlaas_limiter::KeyState;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Status};
 
 use self::sentence::{Effect, sentence};
 use super::messages::key_state;
@@ -37,9 +37,16 @@ const PAGE_SIZE: usize = 1_000;
 const HOUR: Duration = Duration { seconds: 3_600, nanos: 0 };
 const MAX_COUNTED: i32 = 128;
 
-/// Keys of a user, and how often each was refused.
+/// Keys of a user.
 #[derive(Default)]
-struct UserKeys(HashMap<Key, (SelectedKey, u64)>);
+struct UserKeys(HashMap<Key, KnownKey>);
+
+/// A key of a user, and how often it was refused.
+struct KnownKey {
+    key: SelectedKey,
+    refused: u64,
+    is_overridden: bool,
+}
 
 impl Service {
     /// Answers `LookUp`.
@@ -55,25 +62,29 @@ impl Service {
             let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
             let keys = snapshot.map(|snapshot| snapshot.rules.select_user(user_id)).transpose();
             let keys = keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?;
-            keys.into_iter().flatten().for_each(|key| found.add(key, 0));
+            keys.into_iter().flatten().for_each(|key| found.add(key, 0, false));
         }
         // Half of the time is for the states.
         let until = Deadline::within(deadline.remaining() / 2);
         let is_complete = self.add_overridden(&mut found, user_id, &projects, until).await;
-        let counted = self.refusals(request).await;
+        let (counted, are_counts_complete) = self.refusals(request).await;
         for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
             let id = key.unwrap_or_default().id;
             if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
-                found.add(key, count);
+                found.add(key, count, false);
             }
         }
         let left_out = found.0.len().saturating_sub(MAX_KEYS);
+        let incomplete = !is_complete || !are_counts_complete || left_out > 0;
         let mut keys = self.with_states(found, deadline).await?;
         keys.sort_by_cached_key(|key| {
             let rule = key.state.as_ref().map(|state| state.rule.clone());
             (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
         });
-        let answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
+        let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
+        if incomplete {
+            answer.push_str("; not all keys were looked at");
+        }
         let left_out = left_out + keys.len().saturating_sub(MAX_SHOWN);
         keys.truncate(MAX_SHOWN);
         Ok(proto::LookUpResponse {
@@ -83,7 +94,7 @@ impl Service {
             keyed_otherwise: counted.keyed_otherwise,
             keyed_otherwise_left_out: counted.keyed_otherwise_left_out,
             coverage: counted.coverage,
-            incomplete: !is_complete,
+            incomplete,
         })
     }
 
@@ -121,7 +132,7 @@ impl Service {
                 let rule = rule.filter(|_| is_found);
                 let key = rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id()));
                 if let Some(key) = key {
-                    found.add(key, 0);
+                    found.add(key, 0, true);
                 }
             }
             match page.next {
@@ -132,8 +143,12 @@ impl Service {
         false
     }
 
-    /// Returns the keys of the user that were refused in the last hour; none if they are not counted.
-    async fn refusals(&self, request: &Request<proto::LookUpRequest>) -> proto::TopKeysResponse {
+    /// Returns the keys of the user that were refused in the last hour, none if they are not counted; and `false`
+    /// if they could not be read.
+    async fn refusals(
+        &self,
+        request: &Request<proto::LookUpRequest>,
+    ) -> (proto::TopKeysResponse, bool) {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref().clone();
         let counts = proto::TopKeysRequest {
             project_id,
@@ -145,7 +160,15 @@ impl Service {
         };
         let (metadata, extensions) = (request.metadata(), request.extensions());
         let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
-        self.highest_counts(&counts).await.map(Response::into_inner).unwrap_or_default()
+        match self.highest_counts(&counts).await {
+            Ok(counted) => (counted.into_inner(), true),
+            Err(status) => {
+                // They are not counted, or the user id is longer than those that are found there.
+                let is_known =
+                    matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument);
+                (proto::TopKeysResponse::default(), is_known)
+            }
+        }
     }
 
     /// Reads the states of keys. Returns those that were used, refused, banned or granted something else.
@@ -154,14 +177,16 @@ impl Service {
         found: UserKeys,
         deadline: Deadline,
     ) -> Result<Vec<proto::UserKey>, Status> {
-        let found: Vec<_> = found.0.into_values().take(MAX_KEYS).collect();
-        let keys: Vec<SelectedKey> = found.iter().map(|(key, _)| key.clone()).collect();
+        let mut found: Vec<_> = found.0.into_values().collect();
+        found.sort_by_key(|one| Reverse((one.is_overridden, one.refused)));
+        found.truncate(MAX_KEYS);
+        let keys: Vec<SelectedKey> = found.iter().map(|one| one.key.clone()).collect();
         let mut states = Vec::new();
         for chunk in keys.chunks(Selector::MAX_KEYS) {
             let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline)).await;
             states.extend(read.map_err(|error| refusals::store(&error))?);
         }
-        let user_key = |((key, refused), state): ((SelectedKey, u64), KeyState)| {
+        let user_key = |(KnownKey { key, refused, .. }, state): (KnownKey, KeyState)| {
             let state = key_state(state);
             let is_used = state.used > 0 || refused > 0 || state.limit == 0;
             let is_shown = is_used || !state.overrides.is_empty();
@@ -178,8 +203,10 @@ impl Service {
 }
 
 impl UserKeys {
-    fn add(&mut self, key: SelectedKey, refused: u64) {
-        let (_, counted) = self.0.entry(key.hit.key.clone()).or_insert((key, 0));
-        *counted += refused;
+    fn add(&mut self, key: SelectedKey, refused: u64, is_overridden: bool) {
+        let unknown = |key| KnownKey { key, refused: 0, is_overridden: false };
+        let found = self.0.entry(key.hit.key.clone()).or_insert_with(|| unknown(key));
+        found.refused += refused;
+        found.is_overridden |= is_overridden;
     }
 }
