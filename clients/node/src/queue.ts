@@ -86,7 +86,7 @@ export class CheckQueue {
     const outcomes = await this.send(items.map(({ message }) => message));
     this.#inFlight -= 1;
     this.#batches.delete(items);
-    this.#note(outcomes, sentAt);
+    this.#note(outcomes);
     const isRejected = items.length > 1 && outcomes.every((outcome) => outcome === outcomes[0]);
     items.forEach((item, index) => {
       const outcome = outcomes[index]!;
@@ -107,9 +107,9 @@ export class CheckQueue {
   }
 
   // Notes whether the server answers. If it answers neither this call nor others, nobody waits for it.
-  #note(outcomes: Outcome[], sentAt: number): void {
+  #note(outcomes: Outcome[]): void {
     const [first] = outcomes;
-    const isSilent = this.#answeredAt <= Math.max(sentAt, performance.now() - this.timeoutMs);
+    const isSilent = this.#answeredAt <= performance.now() - this.timeoutMs;
     if (outcomes.some((outcome) => !(outcome instanceof Error) || isAnswer(outcome))) {
       this.#answeredAt = performance.now();
       this.#outage = undefined;
@@ -134,9 +134,11 @@ export class CheckQueue {
   #enqueue(item: Item): void {
     this.#waiting.set(item.key, (this.#waiting.get(item.key) ?? new Set()).add(item));
     this.#waitingCount += 1;
-    const expire = () => this.#remove(item) && item.reject(overloaded(`the check has waited for ${MAX_WAIT_MS} ms`));
+    // A call without an answer ends first. The first one of a client has a second, to connect.
+    const wait = Math.max(this.#answeredAt > 0 ? MAX_WAIT_MS : 2 * MAX_WAIT_MS, 1.5 * this.timeoutMs);
+    const expire = () => this.#remove(item) && item.reject(overloaded(`the check has waited for ${wait} ms`));
     // Answers that have arrived by then are read first.
-    item.timer = setTimeout(() => setImmediate(expire), MAX_WAIT_MS);
+    item.timer = setTimeout(() => setImmediate(expire), wait);
   }
 
   // Returns false if the request does not wait. Others of its key wait until all keys had their turn.

@@ -156,8 +156,10 @@ class BaseClient:
             return refusal
         if own_id or len(self._pauses) > 1:
             request.request_id = own_id or uuid.uuid4().hex
-        for pause in self._pauses:
-            item = Pending(request, key + b"id" if own_id else key, is_gated, pause)
+        for attempt, pause in enumerate(self._pauses):
+            # The units of a check that is repeated may have been taken: no other one answers it.
+            has_id = own_id or attempt > 0
+            item = Pending(request, key + b"id" if has_id else key, is_gated and not has_id, pause)
             batch = self._queue.enter(item)
             while item.outcome is None:
                 if batch is not None:
@@ -166,6 +168,8 @@ class BaseClient:
                     batch = yield item
             outcome = item.outcome
             if not isinstance(outcome, Error) or outcome.code not in _RETRYABLE or self._tokens <= MAX_TOKENS / 2:
+                break
+            if outcome is CLOSED:
                 break
         if isinstance(outcome, Error):
             return self._verdict_without_response(request, outcome)
@@ -264,6 +268,10 @@ class BaseClient:
 
     def _deadline(self) -> float:
         return max(self._timeout, FIRST_TIMEOUT) if self._is_first else self._timeout
+
+    def _longest_wait(self, most: float) -> float:
+        """Returns how long a check may wait: a call without an answer ends first."""
+        return max(most + self._deadline() - self._timeout, 1.5 * self._timeout)
 
     def _verdict_without_response(self, request: CheckRequest, error: Error) -> Verdict:
         """Returns what the error says, or a policy, or raises the error of a call that the server rejected."""

@@ -113,11 +113,12 @@ class Queue:
     def record(self, no_answer: Error | None) -> None:
         """Records that a call was answered, or was not: if none was within a timeout, no check waits any longer."""
         now = time.monotonic()
-        if no_answer is None:
-            self._answered_at, self.no_answer = now, None
-        elif now - self._answered_at > self._timeout:
-            self.no_answer = no_answer
-            self.end_all(no_answer)
+        with self._lock:
+            if no_answer is None:
+                self._answered_at, self.no_answer = now, None
+            elif now - self._answered_at > self._timeout:
+                self.no_answer = no_answer
+                self.end_all(no_answer)
 
     def end_all(self, outcome: Error) -> None:
         """Gives all checks that wait the same outcome."""

@@ -186,7 +186,8 @@ class AsyncClient(BaseClient):
 
     async def _wait(self, item: Pending) -> None:
         """Waits until a check has its outcome."""
-        timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._queue.withdraw, item, NO_TURN)
+        wait = self._longest_wait(MAX_WAIT)
+        timer = asyncio.get_running_loop().call_later(wait, self._queue.withdraw, item, NO_TURN)
         try:
             await item.signal.wait()
         finally:

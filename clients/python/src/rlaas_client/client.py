@@ -115,7 +115,7 @@ class Client(BaseClient):
     def _wait(self, item: Pending) -> list[Pending] | None:
         """Waits until a check has its outcome, or its thread a batch to carry, which it returns."""
         try:
-            if not item.signal.wait(MAX_WAIT):
+            if not item.signal.wait(self._longest_wait(MAX_WAIT)):
                 self._queue.withdraw(item, NO_TURN)
                 item.signal.wait()
             item.signal.clear()
