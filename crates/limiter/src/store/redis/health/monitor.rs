@@ -37,9 +37,16 @@ pub(crate) async fn run(
                 connection = Some(opened);
                 health.record_connected(&info);
             }
-            // With `maxclients` reached, the server may still respond on the open connection.
-            Err(error) if connection.is_none() => health.record_disconnected(&error),
-            Err(_) => {}
+            Err(error) => {
+                if matches!(error, ConnectError::Replica) {
+                    // Calls may have connections that were opened before it became one.
+                    connector.discard_current();
+                }
+                // With `maxclients` reached, the server may still respond on the open connection.
+                if connection.is_none() {
+                    health.record_disconnected(&error);
+                }
+            }
         }
         if let Some(probed) = &mut connection
             && let Err(error) = probe_until_failure(connector, probed).await
