@@ -107,6 +107,7 @@ impl Verdict {
     }
 
     /// Returns the reason if there is no decision.
+    #[cfg(feature = "tower")]
     pub(crate) fn no_decision(&self) -> Option<&'static str> {
         self.undecided
     }
