@@ -188,7 +188,16 @@ impl Connector {
     pub(crate) async fn probe(&self, managed: &mut ManagedConnection) -> Result<(), ConnectError> {
         let (info, time) = ServerInfo::query(&mut managed.connection, "replication").await?;
         self.clock.observe(time);
-        if info.is_replica { Err(ConnectError::Replica) } else { Ok(()) }
+        self.require_master(&info)
+    }
+
+    /// Discards all connections if the server is a replica: calls may have some from before it became one.
+    fn require_master(&self, info: &ServerInfo) -> Result<(), ConnectError> {
+        if info.is_replica {
+            self.discard_current();
+            return Err(ConnectError::Replica);
+        }
+        Ok(())
     }
 
     /// Compares the connection with the master that the sentinels report: a replaced master may not
@@ -223,7 +232,7 @@ impl Connector {
     }
 
     /// Discards all connections.
-    pub(crate) fn discard_current(&self) {
+    fn discard_current(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -263,9 +272,7 @@ impl Connector {
         let generation = self.generation.load(Ordering::SeqCst);
         let mut connection = self.options.load_full().connect(&address).await?;
         let (info, time) = ServerInfo::query(&mut connection, "default").await?;
-        if info.is_replica {
-            return Err(ConnectError::Replica);
-        }
+        self.require_master(&info)?;
         if info.is_loading {
             return Err(ConnectError::Loading);
         }

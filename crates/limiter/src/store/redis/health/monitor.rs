@@ -37,25 +37,14 @@ pub(crate) async fn run(
                 connection = Some(opened);
                 health.record_connected(&info);
             }
-            Err(error) => {
-                if matches!(error, ConnectError::Replica) {
-                    // Calls may have connections that were opened before it became one.
-                    connector.discard_current();
-                }
-                // With `maxclients` reached, the server may still respond on the open connection.
-                if connection.is_none() {
-                    health.record_disconnected(&error);
-                }
-            }
+            // With `maxclients` reached, the server may still respond on the open connection.
+            Err(error) if connection.is_none() => health.record_disconnected(&error),
+            Err(_) => {}
         }
         if let Some(probed) = &mut connection
-            && let Err(error) = probe_until_failure(connector, probed).await
+            && probe_until_failure(connector, probed).await.is_err()
         {
             connector.discard(probed.generation);
-            if matches!(error, ConnectError::Replica) {
-                // Calls may have replaced their connections since, by others to the same server.
-                connector.discard_current();
-            }
             connection = None;
             connected.send_replace(None);
         }
