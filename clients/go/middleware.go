@@ -115,7 +115,7 @@ func (c *Client) admit(ctx context.Context, request *Request, keyErr error) ([]h
 		return limitHeaders(verdict), nil
 	case verdict.Reason == pb.CheckResponse_NO_RULE.String():
 		return nil, &rejection{kind: noRule, detail: "no rule matches"}
-	case verdict.Rule == "" && verdict.Response.GetSource() == pb.CheckResponse_FAIL_CLOSED:
+	case verdict.isUndecided():
 		return nil, &rejection{kind: noAnswer, detail: "rate limiter unavailable", retryAfter: verdict.Response.GetRetryAfter()}
 	}
 	return overLimit(verdict)

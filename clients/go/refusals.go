@@ -54,8 +54,7 @@ func (r *refusals) read(found refusal) Verdict {
 // insert remembers a refusal, and returns it; nil of an allowed request. Units that are held may be free at any time:
 // HELD is not remembered, nor is a server without a decision. Only a refusal by a limit holds for calls after it.
 func (r *refusals) insert(key string, askedAt time.Time, verdict Verdict) *refusal {
-	isUndecided := verdict.Rule == "" && verdict.Response.GetSource() == pb.CheckResponse_FAIL_CLOSED
-	if verdict.Allowed || isUndecided || verdict.Reason == pb.CheckResponse_HELD.String() {
+	if verdict.Allowed || verdict.isUndecided() || verdict.Reason == pb.CheckResponse_HELD.String() {
 		return nil
 	}
 	made := refusal{askedAt: askedAt, verdict: verdict}

@@ -79,3 +79,8 @@ func undecided(allowed bool, reason string, answeredBy AnsweredBy) Verdict {
 	verdict.Reason = reason
 	return verdict
 }
+
+// isUndecided reports whether the request is refused although no rule has decided it.
+func (v Verdict) isUndecided() bool {
+	return v.Rule == "" && v.Response.GetSource() == pb.CheckResponse_FAIL_CLOSED
+}

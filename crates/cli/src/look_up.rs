@@ -3,8 +3,7 @@
 
 use std::fmt::Write;
 
-use rlaas_proto::ratelimit::admin::v1::{KeyOverride, KeyState, LookUpRequest, RuleRef, UserKey};
-use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, UserKey};
 use rlaas_proto::ratelimit::v1::{CalendarWindow, RuleMode};
 use tonic::Status;
 
@@ -36,7 +35,8 @@ pub(crate) async fn of_user(
         Some(coverage) => lines += &text::coverage(coverage),
         None => lines += "refusals are not counted: telemetry.top-keys is off\n",
     }
-    let others: Vec<_> = found.keyed_otherwise.iter().map(rule).collect();
+    let others = found.keyed_otherwise.iter();
+    let others: Vec<_> = others.map(|other| text::rule(&other.project_id, &other.rule)).collect();
     if !others.is_empty() {
         let more = found.keyed_otherwise_left_out;
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -51,7 +51,7 @@ pub(crate) fn state(key: &UserKey) -> String {
     if let RuleMode::Shadow | RuleMode::Off = state.mode() {
         return "in shadow".to_owned();
     }
-    if let Some(ban) = ban(&state) {
+    if let Some(ban) = state.ban() {
         let (until, by) = (text::time(ban.expires_at.as_ref()), text::value(&ban.actor));
         return format!("banned until {until}, by {by}: {}", text::words(&ban.reason));
     }
@@ -76,7 +76,7 @@ pub(crate) fn change(key: &UserKey) -> String {
 fn command(key: &UserKey) -> Option<String> {
     let state = key.state.clone()?;
     let (verb, options) = match state.limit {
-        _ if ban(&state).is_some() => ("unban", String::new()),
+        _ if state.ban().is_some() => ("unban", String::new()),
         _ if !state.overrides.is_empty() => ("override clear", String::new()),
         0 | i64::MAX => return None,
         limit if key.overridable => {
@@ -96,13 +96,6 @@ fn command(key: &UserKey) -> Option<String> {
     Some(format!("rlaas {verb} {whose} --rule {rule}{project}{options} --reason support"))
 }
 
-fn ban(state: &KeyState) -> Option<&KeyOverride> {
-    let is_ban = |one: &&KeyOverride| {
-        matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
-    };
-    state.overrides.iter().find(is_ban)
-}
-
 /// Returns a text as a shell takes it for one word; `None` if it has characters that nobody sees.
 fn quoted(text: &str) -> Option<String> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@+%,".contains(char);
@@ -112,15 +105,9 @@ fn quoted(text: &str) -> Option<String> {
     (text::printable(text) == text).then(|| format!("'{}'", text.replace('\'', r"'\''")))
 }
 
-fn rule(of: &RuleRef) -> String {
-    let place =
-        if of.project_id.is_empty() { String::new() } else { format!("{}/", of.project_id) };
-    text::value(&format!("{place}{}", of.rule))
-}
-
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef};
+    use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef, KeyState};
 
     use super::*;
 

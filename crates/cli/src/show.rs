@@ -170,8 +170,7 @@ fn matchers(value: &Value) -> String {
 /// The rule of an override, with its project if that has an id.
 fn rule_of_override(value: &Value) -> String {
     let KeyOverride { project_id, rule, .. } = message(value).unwrap_or_default();
-    let place = if project_id.is_empty() { String::new() } else { format!("{project_id}/") };
-    text::value(&format!("{place}{rule}"))
+    text::rule(&project_id, &rule)
 }
 
 /// The limits of the keys of a change before and after it, or else what they had used; of a change of rules

@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::{InspectRequest, KeyRef, KeyState, Select
 
 use super::calls::{TOP_KEYS_TIME, field_of, within};
 use super::fields::Link;
-use super::rule_words::{is_ban, key_text, refuses_nothing};
+use super::rule_words::{key_text, refuses_nothing};
 use super::text::{number, time, wait};
 use super::visit::Visitor;
 
@@ -48,7 +48,7 @@ pub(super) fn linked_key(link: Option<&Link>, top: &TopKey) -> Markup {
 /// Shows what a request of a key would get.
 pub(super) fn now((_, state): &StateOfKey) -> Markup {
     let Some(state) = state else { return html! { span.muted { "not known" } } };
-    let ban = state.overrides.iter().find(|one| is_ban(one));
+    let ban = state.ban();
     let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
     html! {
         @if let Some(why) = refuses_nothing(state.mode()) { span.warn { (why) } }

@@ -1,7 +1,7 @@
 //! Rules and keys in words.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{KeyOverride, KeyPart, KeyRef, Mismatch};
+use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef, Mismatch};
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{
     Algorithm, CalendarWindow, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy,
@@ -149,11 +149,6 @@ pub(super) fn key_parts(parts: &[KeyPart]) -> Markup {
 /// Shows a key by its parts, or by its id where that is all that is known, as of a long one.
 pub(super) fn key_text(key: &KeyRef) -> Markup {
     html! { @if key.parts.is_empty() { (foreign(&key.id)) } @else { (key_parts(&key.parts)) } }
-}
-
-/// Returns `true` for a ban, and `false` for another limit.
-pub(super) fn is_ban(one: &KeyOverride) -> bool {
-    matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
 }
 
 /// Says which part of a request does not fit a rule.

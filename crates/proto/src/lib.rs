@@ -32,6 +32,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod bans;
 mod calendar;
 pub mod csv;
 #[cfg(feature = "json")]

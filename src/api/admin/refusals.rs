@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 use crate::api::status::{invalid_field, violation, with_reason};
 use crate::plan::SelectError;
 use crate::store::StoreError;
+use rlaas_proto::{OVERLOADED, STORE_UNAVAILABLE};
 
 /// Returns the status of a project that does not exist, where a field names it.
 pub(in crate::api) fn unknown_project(field: &str) -> Status {
@@ -92,11 +93,11 @@ pub(in crate::api) fn store(error: &StoreError) -> Status {
         }
         StoreError::Overloaded => {
             let text = "overloaded: nothing was changed (store.redis.max-in-flight)";
-            with_reason(Code::ResourceExhausted, "OVERLOADED", text.to_owned())
+            with_reason(Code::ResourceExhausted, OVERLOADED, text.to_owned())
         }
         error => {
             let text = format!("store unavailable{}", permission(error));
-            with_reason(store_code(error), "STORE_UNAVAILABLE", text)
+            with_reason(store_code(error), STORE_UNAVAILABLE, text)
         }
     }
 }
@@ -113,7 +114,7 @@ pub(super) fn audit(error: &StoreError) -> Status {
 /// Returns the status of a change to which the store did not answer. It may have been made.
 pub(super) fn perhaps_changed(error: &StoreError) -> Status {
     let text = "store unavailable: the change may have been made";
-    with_reason(store_code(error), "STORE_UNAVAILABLE", text.to_owned())
+    with_reason(store_code(error), STORE_UNAVAILABLE, text.to_owned())
 }
 
 pub(super) fn invalid_page_token() -> Status {

@@ -167,9 +167,8 @@ class BaseClient:
                 else:
                     batch = yield item
             outcome = item.outcome
-            if not isinstance(outcome, Error) or outcome.code not in _RETRYABLE or self._tokens <= MAX_TOKENS / 2:
-                break
-            if outcome is CLOSED:
+            is_final = not isinstance(outcome, Error) or outcome is CLOSED or outcome.code not in _RETRYABLE
+            if is_final or self._tokens <= MAX_TOKENS / 2:
                 break
         if isinstance(outcome, Error):
             return self._verdict_without_response(request, outcome)

@@ -19,7 +19,7 @@ use crate::fields::{FormFields, Link};
 use crate::form::{Field, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::{is_ban, key_text, project_name, rule_link};
+use crate::rule_words::{key_text, project_name, rule_link};
 use crate::table::Table;
 use crate::text::{folded, foreign, grouped, number, time};
 use crate::visit::{Visit, Visitor};
@@ -140,8 +140,8 @@ fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
     let mut exceptions = BTreeMap::<_, Exception>::new();
     for one in found {
         let parts = parts(&one);
-        let is_alone = !is_ban(&one) || parts.is_empty();
-        let alone = is_alone.then(|| (one.rule.clone(), id(&one).to_owned(), is_ban(&one)));
+        let is_alone = !one.is_ban() || parts.is_empty();
+        let alone = is_alone.then(|| (one.rule.clone(), id(&one).to_owned(), one.is_ban()));
         exceptions.entry((one.project_id.clone(), parts, alone)).or_default().push(one);
     }
     for bans in exceptions.values_mut() {
@@ -316,7 +316,7 @@ fn what(one: &KeyOverride) -> Markup {
 
 fn end_button(of: &Exception) -> Markup {
     let (one, is_group) = (&of[0], of.len() > 1);
-    let kind = if is_ban(one) { BAN } else { GRANT };
+    let kind = if one.is_ban() { BAN } else { GRANT };
     let value = Link::to("").with("project", field_of(&one.project_id)).with("rule", &one.rule);
     let value = value.with("id", id(one)).with("kind", kind);
     let value = value.with("all", if is_group { "1" } else { "" });

@@ -3,7 +3,6 @@
 use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
-use rlaas_proto::ratelimit::v1::grant::Kind;
 
 /// Longest wait in seconds that is said as such; of a longer one its end is.
 const MAX_WAIT: i64 = 60;
@@ -101,10 +100,7 @@ fn end(state: &proto::KeyState, now: Timestamp) -> String {
 }
 
 fn end_of_ban(state: &proto::KeyState) -> Option<i64> {
-    let is_ban = |one: &&proto::KeyOverride| {
-        matches!(one.grant.and_then(|grant| grant.kind), Some(Kind::Banned(_)))
-    };
-    Some(state.overrides.iter().find(is_ban)?.expires_at?.seconds)
+    Some(state.ban()?.expires_at?.seconds)
 }
 
 /// Returns `a, b and c`: of many the first, and the number of the others.
@@ -124,6 +120,7 @@ fn listed(texts: &[String]) -> String {
 mod tests {
     use prost_types::Duration;
     use rlaas_proto::ratelimit::v1::Grant;
+    use rlaas_proto::ratelimit::v1::grant::Kind;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rlaas_proto::ERROR_DOMAIN;
+use rlaas_proto::{ERROR_DOMAIN, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
@@ -163,7 +163,7 @@ pub(super) fn unavailable(error: &StoreError) -> Status {
         StoreError::Expired => Code::DeadlineExceeded,
         _ => Code::Unavailable,
     };
-    with_reason(code, "STORE_UNAVAILABLE", "store unavailable".to_owned())
+    with_reason(code, STORE_UNAVAILABLE, "store unavailable".to_owned())
 }
 
 /// Returns the status of a catalogue that was not restored.
@@ -174,7 +174,7 @@ pub(super) fn restore(error: &RestoreError) -> Status {
         }
         RestoreError::Unreadable => (Code::FailedPrecondition, "LATER_RELEASE"),
         RestoreError::Store(error) => return unavailable(error),
-        RestoreError::Changed => (Code::Unavailable, "STORE_UNAVAILABLE"),
+        RestoreError::Changed => (Code::Unavailable, STORE_UNAVAILABLE),
         RestoreError::Stale { .. } => (Code::Aborted, "STALE"),
     };
     with_reason(code, reason, error.to_string())

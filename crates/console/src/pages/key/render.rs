@@ -252,7 +252,7 @@ fn meter(used: u64, left: u64) -> Markup {
 /// Shows a ban, or another limit, with its end.
 fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
     let grant = one.grant.unwrap_or_default();
-    let is_ban = rule_words::is_ban(one);
+    let is_ban = one.is_ban();
     html! {
         dt { @if is_ban { "Ban" } @else { "Other limit" } }
         dd {
