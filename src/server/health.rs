@@ -58,7 +58,7 @@ impl HealthReports {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
         let reports = Self { reporter, ready: Arc::new(watch::Sender::new(None)) };
-        reports.drain().await;
+        reports.refuse("the server is starting").await;
         (reports, service)
     }
 
@@ -83,7 +83,11 @@ impl HealthReports {
 
     /// Reports `NOT_SERVING` for every service. No status may be reported after this.
     pub(super) async fn drain(&self) {
-        self.ready.send_replace(Some("shutting down"));
+        self.refuse("shutting down").await;
+    }
+
+    async fn refuse(&self, reason: &'static str) {
+        self.ready.send_replace(Some(reason));
         for service in ALL {
             self.report(service, ServingStatus::NotServing).await;
         }
