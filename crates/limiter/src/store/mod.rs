@@ -37,8 +37,7 @@ pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
 };
 pub use crate::rules::Coupling;
-use crate::rules::descriptors::DescriptorRule;
-use crate::rules::{Key, Rule, RuleSet};
+use crate::rules::{Key, RuleSet};
 
 /// A store of state. Clones share the state.
 #[derive(Clone, Debug)]
@@ -135,15 +134,12 @@ impl Store {
 
     /// Prepares for rules that are put in force. Redis loads the scripts that they can need ahead of the first
     /// request.
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables))]
     pub(crate) fn prepare(&self, rules: &RuleSet) {
         match self {
             Self::Memory(_) | Self::Custom(_) => {}
             #[cfg(feature = "redis")]
-            Self::Redis(store) => {
-                let flat = rules.iter().map(Rule::info);
-                let all = flat.chain(rules.descriptors().every().map(DescriptorRule::info));
-                store.prepare(all.map(|rule| (rule.algorithm, rule.overridable)));
-            }
+            Self::Redis(store) => store.prepare(rules),
         }
     }
 

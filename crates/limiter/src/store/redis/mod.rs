@@ -57,11 +57,11 @@ use self::codec::scripts::ScriptSet;
 use self::retry::RetryingCall;
 use self::topology::Topology;
 use super::{Health, NodeStatus, StoreError};
-use crate::algorithm::Algorithm;
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Reply, Shard, StoreRequest};
-use crate::rules::Key;
+use crate::rules::descriptors::DescriptorRule;
+use crate::rules::{Key, Rule, RuleSet};
 
 /// State in Redis, shared by any number of instances. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -126,10 +126,13 @@ impl RedisStore {
         reply
     }
 
-    /// Loads the scripts that requests can need by rules with these algorithms, each with whether the rule
-    /// is overridable, ahead of the first request. See [`super::Store::prepare`].
-    pub(crate) fn prepare(&self, rules: impl Iterator<Item = (Algorithm, bool)>) {
-        let ScriptSet(more) = ScriptSet::for_rules(rules);
+    /// Loads the scripts that requests can need by these rules, ahead of the first request. See
+    /// [`super::Store::prepare`].
+    pub(crate) fn prepare(&self, rules: &RuleSet) {
+        let flat = rules.iter().map(Rule::info);
+        let all = flat.chain(rules.descriptors().every().map(DescriptorRule::info));
+        let ScriptSet(more) =
+            ScriptSet::for_rules(all.map(|rule| (rule.algorithm, rule.overridable)));
         self.topology.scripts().send_if_modified(|ScriptSet(needed)| {
             let before = *needed;
             *needed |= more;
