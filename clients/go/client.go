@@ -99,16 +99,9 @@ func (c *Client) Report(ctx context.Context, request Request) (Verdict, error) {
 	if message.RequestId == "" {
 		message.RequestId = rand.Text()
 	}
-	var response *pb.ReportResponse
-	err = c.callTwice(ctx, func(ctx context.Context) (err error) {
-		response, err = c.limits.Report(ctx, &pb.ReportRequest{Request: message})
-		return err
-	})
-	if err != nil {
-		verdict, err := withoutResponse(err)
-		return c.orPolicy(ctx, request, verdict, err)
-	}
-	return newVerdict(response.GetVerdict(), Server), nil
+	response, err := ask(ctx, c, c.twice(), c.limits.Report, &pb.ReportRequest{Request: message})
+	verdict, err := toVerdict(response.GetVerdict(), err)
+	return c.orPolicy(ctx, request, verdict, err)
 }
 
 // Unanswered returns the number of requests that the policy decided for want of an answer, for a metric: an [Allow]
@@ -144,35 +137,26 @@ func (c *Client) check(ctx context.Context, request Request) (Verdict, error) {
 		return Verdict{}, made.err
 	case made.refused != nil:
 		return c.refusals.read(*made.refused), nil
-	case !made.isAlone:
-		c.yield()
 	}
+	c.yield()
 	askedAt := c.refusals.now()
 	verdict, err := c.send(ctx, message)
-	result := decision{err: err}
+	var refused *refusal
 	if err == nil && remembers {
-		result.refused = c.refusals.insert(key, askedAt, verdict)
+		refused = c.refusals.insert(key, askedAt, verdict)
 	}
-	c.queue.leave(key, made, result)
+	c.queue.leave(key, made.isProbe, refused)
 	return verdict, err
 }
 
 // send calls Check.
 func (c *Client) send(ctx context.Context, message *pb.CheckRequest) (Verdict, error) {
-	var response *pb.CheckResponse
-	may := attempts{timeout: c.deadline(), mayRepeat: c.throttle.mayRepeat, mayRefuse: true}
+	may := attempts{timeout: c.deadline(), isRequest: true}
 	// A call that is not to be repeated has the whole timeout.
 	if c.throttle.hasTokens() {
 		may.retries = c.retries
 	}
-	err := c.call(ctx, may, func(ctx context.Context) (err error) {
-		response, err = c.limits.Check(ctx, message)
-		return err
-	})
-	if err != nil {
-		return withoutResponse(err)
-	}
-	return newVerdict(response, Server), nil
+	return toVerdict(ask(ctx, c, may, c.limits.Check, message))
 }
 
 // encode returns the message of a request, and its bytes, which are the same for the same request whatever its id.
@@ -252,8 +236,11 @@ func (c *Client) byPolicy(ctx context.Context, request Request, err error) Verdi
 	return undecided(allowed, reason, answeredBy)
 }
 
-// withoutResponse returns the verdict or the error of a call that failed.
-func withoutResponse(err error) (Verdict, error) {
+// toVerdict returns the verdict that a call has, or its error.
+func toVerdict(response *pb.CheckResponse, err error) (Verdict, error) {
+	if err == nil {
+		return newVerdict(response, Server), nil
+	}
 	switch reason := reasonOf(err); reason {
 	case "NO_RULE":
 		return newVerdict(&pb.CheckResponse{Reason: pb.CheckResponse_NO_RULE}, Server), nil

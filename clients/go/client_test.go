@@ -370,14 +370,14 @@ func TestRetriesStopWhenMostCallsFail(t *testing.T) {
 	var calls throttle
 	failure, repeats := status.Error(codes.Unavailable, ""), 0
 	for range 20 {
-		if calls.record(failure); calls.mayRepeat(failure) {
+		if calls.record(failure); calls.hasTokens() {
 			repeats++
 		}
 	}
 	for range 100 {
 		calls.record(nil)
 	}
-	if repeats != 4 || !calls.mayRepeat(failure) || calls.mayRepeat(status.Error(codes.ResourceExhausted, "")) {
+	if repeats != 4 || !calls.hasTokens() {
 		t.Errorf("%d repeats", repeats)
 	}
 }

@@ -116,7 +116,7 @@ func New(address string, options ...Option) (*Client, error) {
 		reservations: pb.NewReservationServiceClient(conn),
 		credentials:  sent,
 		refusals:     &refusals{maxAge: s.maxAge, now: time.Now},
-		queue:        queue{timeout: s.timeout, longest: maxWait, flows: make(map[string]*flow)},
+		queue:        queue{timeout: s.timeout, longest: maxWait, full: errOverload, flows: make(map[string]*flow)},
 	}, nil
 }
 

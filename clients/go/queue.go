@@ -30,8 +30,8 @@ type queue struct {
 	flows map[string]*flow
 	// Flows whose next call waits for its turn: those without a probe.
 	turns []*flow
-	// Error of the call that showed that the server does not answer; nil from the next answer on.
-	outage     error
+	// Error of a call that finds no room: errOverload, or why the server does not answer, until the next answer.
+	full       error
 	lastAnswer time.Time
 }
 
@@ -48,8 +48,6 @@ type decision struct {
 	refused *refusal
 	err     error
 	isProbe bool
-	// No other call was in flight when it was sent.
-	isAlone bool
 }
 
 // enter waits until a call may be sent, or is decided. One that is sent must leave. The first call has more time, and
@@ -90,10 +88,8 @@ func (q *queue) sendOrQueue(key string, refusedAt time.Time, decided chan decisi
 	switch {
 	case q.inFlight < maxInFlight && !isKnown:
 		q.send(f, decided)
-	case q.outage != nil:
-		decided <- decision{err: q.outage}
-	case q.waiting == maxWaiting || len(f.waiting) == maxWaiting/4:
-		decided <- decision{err: errOverload}
+	case q.full != errOverload || q.waiting == maxWaiting || len(f.waiting) == maxWaiting/4:
+		decided <- decision{err: q.full}
 	default:
 		if !isKnown {
 			q.flows[key] = f
@@ -106,32 +102,20 @@ func (q *queue) sendOrQueue(key string, refusedAt time.Time, decided chan decisi
 	return nil
 }
 
-// leave ends a call that was sent. Its refusal decides those that wait with the same key, and so does an outage those
-// of all keys: without an answer within the timeout before there is nothing to wait for.
-func (q *queue) leave(key string, sent decision, result decision) {
+// leave ends a call that was sent. Its refusal decides those that wait with the same key.
+func (q *queue) leave(key string, isProbe bool, refused *refusal) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	q.inFlight--
 	if f := q.flows[key]; f != nil {
-		if sent.isProbe {
+		if isProbe {
 			f.hasProbe = false
 			q.turns = append(q.turns, f)
 		}
-		if result.refused != nil {
-			q.decide(f, result)
+		if refused != nil {
+			q.decide(f, decision{refused: refused})
 		}
 		q.removeIdle(f)
-	}
-	switch {
-	// Neither shows anything about the server.
-	case result.err == errImpatient || result.err == errOverload:
-	case isAnswer(result.err):
-		q.outage, q.lastAnswer = nil, time.Now()
-	case time.Since(q.lastAnswer) > q.timeout:
-		q.outage = result.err
-		for _, f := range q.flows {
-			q.decide(f, result)
-		}
 	}
 	for q.inFlight < maxInFlight && len(q.turns) > 0 {
 		f := q.turns[0]
@@ -148,13 +132,37 @@ func (q *queue) leave(key string, sent decision, result decision) {
 	}
 }
 
+// record records the result of any call. Without an answer within the timeout before there is nothing to wait for.
+func (q *queue) record(err error) {
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	switch {
+	// Neither shows anything about the server.
+	case err == errImpatient || err == errOverload:
+	case isAnswer(err):
+		q.full, q.lastAnswer = errOverload, time.Now()
+	case time.Since(q.lastAnswer) > q.timeout:
+		q.full = err
+		for _, f := range q.flows {
+			q.decide(f, decision{err: err})
+		}
+	}
+}
+
+// noRoom returns the error of a call that finds no room.
+func (q *queue) noRoom() error {
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	return q.full
+}
+
 // send lets a call of a flow go. It is a probe if its key was refused recently.
 func (q *queue) send(f *flow, decided chan decision) {
 	q.inFlight++
 	if f.hasProbe = !f.refusedAt.IsZero() && time.Since(f.refusedAt) < recently; f.hasProbe {
 		q.flows[f.key] = f
 	}
-	decided <- decision{isProbe: f.hasProbe, isAlone: q.inFlight == 1}
+	decided <- decision{isProbe: f.hasProbe}
 }
 
 // decide ends the wait of all calls of a flow.

@@ -22,7 +22,7 @@ import (
 )
 
 func newQueue() *queue {
-	return &queue{timeout: time.Minute, longest: maxWait, flows: make(map[string]*flow)}
+	return &queue{timeout: time.Minute, longest: maxWait, full: errOverload, flows: make(map[string]*flow)}
 }
 
 // fill takes all slots.
@@ -50,8 +50,8 @@ func TestKeysAreServedInTurn(t *testing.T) {
 		t.Errorf("%d calls of one key wait", q.waiting)
 	}
 	other := q.join("other", time.Time{})
-	q.leave("slot0", decision{}, decision{})
-	q.leave("slot1", decision{}, decision{})
+	q.leave("slot0", false, nil)
+	q.leave("slot1", false, nil)
 	if len(flood[0]) != 1 || len(flood[1]) != 0 || len(other) != 1 {
 		t.Error("the second slot must be that of the other key")
 	}
@@ -72,12 +72,12 @@ func TestRefusalDecidesAllThatWaitForIt(t *testing.T) {
 		t.Fatal("one call of a refused key must be in flight")
 	}
 	// One that is allowed lets the next go.
-	q.leave("alice", probe, decision{})
+	q.leave("alice", true, nil)
 	if sent := <-second; !sent.isProbe || sent.refused != nil || len(third) != 0 {
 		t.Errorf("%+v", sent)
 	}
 	fourth := q.join("alice", lately)
-	q.leave("alice", probe, decision{refused: refused})
+	q.leave("alice", true, refused)
 	if (<-third).refused != refused || (<-fourth).refused != refused {
 		t.Error("the refusal must decide those that wait")
 	}
@@ -94,20 +94,23 @@ func TestNobodyWaitsForAServerThatIsAway(t *testing.T) {
 	q.fill()
 	waits := q.join("alice", time.Time{})
 	q.lastAnswer = time.Now()
-	q.leave("slot0", decision{}, decision{err: away})
+	q.record(away)
+	q.leave("slot0", false, nil)
 	if made := <-waits; made.err != nil {
 		t.Fatalf("another call was answered: %v", made.err)
 	}
 	waits = q.join("alice", time.Time{})
 	q.lastAnswer = time.Now().Add(-2 * q.timeout)
 	for _, neutral := range []error{errOverload, errImpatient} {
-		q.leave("slot1", decision{}, decision{err: neutral})
+		q.record(neutral)
+		q.leave("slot1", false, nil)
 		if made := <-waits; made.err != nil {
 			t.Fatal("it shows nothing about the server")
 		}
 		waits = q.join("alice", time.Time{})
 	}
-	q.leave("slot2", decision{}, decision{err: away})
+	q.record(away)
+	q.leave("slot2", false, nil)
 	if made := <-waits; made.err != away {
 		t.Errorf("%v", made.err)
 	}
@@ -117,7 +120,8 @@ func TestNobodyWaitsForAServerThatIsAway(t *testing.T) {
 	if made := <-q.join("alice", time.Time{}); made.err != away {
 		t.Errorf("%v", made.err)
 	}
-	q.leave("slot3", decision{}, decision{err: status.Error(codes.ResourceExhausted, "")})
+	q.record(status.Error(codes.ResourceExhausted, ""))
+	q.leave("slot3", false, nil)
 	q.join("alice", time.Time{})
 	if waits = q.join("alice", time.Time{}); len(waits) != 0 {
 		t.Error("the server has answered")
@@ -136,7 +140,7 @@ func TestCallerWhoLeavesTheQueueCountsNothing(t *testing.T) {
 		t.Errorf("%+v, %+v", made, q)
 	}
 	// The slot is not that of one who has left.
-	q.leave("slot0", decision{}, decision{})
+	q.leave("slot0", false, nil)
 	if made := q.enter(t.Context(), "bob", time.Time{}, 0); made.err != nil {
 		t.Errorf("%+v", made)
 	}
@@ -248,7 +252,7 @@ func TestStoreIsAskedAgainAndAnOverloadedServerIsNot(t *testing.T) {
 		said := status.New(map[string]codes.Code{"OVERLOADED": codes.ResourceExhausted, "STORE_UNAVAILABLE": codes.Unavailable}[reason], "")
 		said, err := said.WithDetails(&errdetails.ErrorInfo{Domain: "rlaas", Reason: reason})
 		check(t, err)
-		may := attempts{timeout: longTimeout, retries: 2, mayRepeat: client.throttle.mayRepeat}
+		may := attempts{timeout: longTimeout, retries: 2, isRequest: true}
 		_ = client.call(t.Context(), may, func(context.Context) error { calls++; return said.Err() })
 		if calls != want {
 			t.Errorf("%s: %d calls", reason, calls)
@@ -263,7 +267,7 @@ func TestLateProgramIsOverloaded(t *testing.T) {
 		client.wasLate.Store(time.Now().UnixNano())
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	if err := client.attempt(t.Context(), attempts{mayRefuse: true}, time.Millisecond, busy); err != errOverload {
+	if err := client.attempt(t.Context(), attempts{isRequest: true}, time.Millisecond, busy); err != errOverload {
 		t.Error(err)
 	}
 	// Settlements are never refused.
@@ -274,10 +278,21 @@ func TestLateProgramIsOverloaded(t *testing.T) {
 
 func TestReservationsHaveABoundOfTheirOwn(t *testing.T) {
 	client := connect(t, nobody)
+	work := func(context.Context, *Held) error { return nil }
 	client.reserving.Store(maxInFlight)
-	verdict, err := client.Reserve(t.Context(), Request{UserID: "alice"}, func(context.Context, *Held) error { return nil })
+	verdict, err := client.Reserve(t.Context(), Request{UserID: "alice"}, work)
 	check(t, err)
 	if verdict.Allowed || verdict.Reason != "OVERLOADED" || verdict.AnsweredBy != ByPolicy || client.reserving.Load() != maxInFlight {
+		t.Errorf("%+v", verdict)
+	}
+	// While the server is away there is no overload. Reservations show it, too.
+	client.reserving.Store(0)
+	_, err = client.Reserve(t.Context(), Request{UserID: "alice"}, work)
+	check(t, err)
+	client.reserving.Store(maxInFlight)
+	verdict, err = client.Reserve(t.Context(), Request{UserID: "alice"}, work)
+	check(t, err)
+	if !verdict.Allowed || verdict.Reason != "NO_ANSWER" {
 		t.Errorf("%+v", verdict)
 	}
 }

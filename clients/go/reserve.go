@@ -60,22 +60,19 @@ func (c *Client) reserve(ctx context.Context, request Request) (*Held, error) {
 		reserve.Ttl = durationpb.New(request.Hold)
 	}
 	var response *pb.ReserveResponse
-	if err = errOverload; c.reserving.Add(1) <= maxInFlight {
-		err = c.call(ctx, attempts{timeout: c.deadline(), mayRefuse: true}, func(ctx context.Context) (err error) {
-			response, err = c.reservations.Reserve(ctx, reserve)
-			return err
-		})
+	if c.reserving.Add(1) <= maxInFlight {
+		response, err = ask(ctx, c, attempts{timeout: c.deadline(), isRequest: true}, c.reservations.Reserve, reserve)
+	} else {
+		err = c.queue.noRoom()
 	}
 	c.reserving.Add(-1)
 	held := &Held{client: c, request: message}
-	if err != nil {
-		verdict, err := withoutResponse(err)
-		held.Verdict, err = c.orPolicy(ctx, request, verdict, err)
-		return held, err
+	if err == nil {
+		held.ID, held.ExpiresAt = response.GetReservationId(), response.GetExpiresAt().AsTime()
 	}
-	held.Verdict = newVerdict(response.GetVerdict(), Server)
-	held.ID, held.ExpiresAt = response.GetReservationId(), response.GetExpiresAt().AsTime()
-	return held, nil
+	verdict, err := toVerdict(response.GetVerdict(), err)
+	held.Verdict, err = c.orPolicy(ctx, request, verdict, err)
+	return held, err
 }
 
 // Commit charges the actual cost and returns the rest. If nothing is held, or it was settled, nothing is sent, and
@@ -96,11 +93,7 @@ func (h *Held) Extend(ctx context.Context, cost uint64, hold time.Duration) (Ver
 	if hold > 0 {
 		extend.Ttl = durationpb.New(hold)
 	}
-	var response *pb.ExtendResponse
-	err := h.client.call(ctx, attempts{timeout: h.client.deadline()}, func(ctx context.Context) (err error) {
-		response, err = h.client.reservations.Extend(ctx, extend)
-		return err
-	})
+	response, err := ask(ctx, h.client, attempts{timeout: h.client.deadline()}, h.client.reservations.Extend, extend)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -131,7 +124,7 @@ func (h *Held) settle(ctx context.Context, do func(context.Context) error) error
 		return nil
 	}
 	// A caller that has gone does not keep its hold.
-	err := h.client.callTwice(context.WithoutCancel(ctx), do)
+	err := h.client.call(context.WithoutCancel(ctx), h.client.twice(), do)
 	if err == nil {
 		return nil
 	}

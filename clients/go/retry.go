@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -22,11 +23,24 @@ func (c *Client) deadline() time.Duration {
 
 // attempts are the calls that a request may cause. They share the timeout equally.
 type attempts struct {
-	timeout   time.Duration
-	retries   int
-	mayRepeat func(error) bool
-	// Set for calls that this program may refuse because it is late itself.
-	mayRefuse bool
+	timeout time.Duration
+	retries int
+	// Set for Check and Reserve: this program may refuse them because it is late itself, and repeats none while many fail.
+	isRequest bool
+}
+
+// twice are the attempts with the whole timeout, and once more without an answer.
+func (c *Client) twice() attempts { return attempts{timeout: 2 * c.deadline(), retries: 1} }
+
+// ask calls a method of the server, and again if the attempts allow it.
+func ask[Q, R any](
+	ctx context.Context, c *Client, may attempts, method func(context.Context, Q, ...grpc.CallOption) (R, error), message Q,
+) (response R, err error) {
+	err = c.call(ctx, may, func(ctx context.Context) (err error) {
+		response, err = method(ctx, message)
+		return err
+	})
+	return response, err
 }
 
 // call calls the server, and again if the attempts allow it.
@@ -41,16 +55,13 @@ func (c *Client) call(ctx context.Context, may attempts, do func(context.Context
 			return err
 		}
 		c.throttle.record(err)
-		if err == nil || attempt == may.retries || ctx.Err() != nil || !may.mayRepeat(err) {
+		c.queue.record(err)
+		// A server that sheds load asks for no more.
+		isFinal := err == nil || isRejection(err) || status.Code(err) == codes.ResourceExhausted
+		if isFinal || attempt == may.retries || ctx.Err() != nil || may.isRequest && !c.throttle.hasTokens() {
 			return err
 		}
 	}
-}
-
-// callTwice calls with the whole timeout, and once more without an answer. A server that sheds load asks for no more.
-func (c *Client) callTwice(ctx context.Context, do func(context.Context) error) error {
-	isUnanswered := func(err error) bool { return !isRejection(err) && status.Code(err) != codes.ResourceExhausted }
-	return c.call(ctx, attempts{timeout: 2 * c.deadline(), retries: 1, mayRepeat: isUnanswered}, do)
 }
 
 // attempt calls once. Where this program is so busy that it is late itself, an answer may be there that nobody has read
@@ -71,7 +82,7 @@ func (c *Client) attempt(parent context.Context, may attempts, timeout time.Dura
 	case isAnswer(err):
 	case parent.Err() != nil || hasDeadline && deadline.Before(due):
 		return errImpatient
-	case may.mayRefuse && (late > timeout/2 || c.wasLate.Load() > sent):
+	case may.isRequest && (late > timeout/2 || c.wasLate.Load() > sent):
 		return errOverload
 	case late >= 0:
 		return status.Errorf(codes.DeadlineExceeded, "no response within %v (WithTimeout)", timeout.Round(time.Millisecond))
@@ -111,15 +122,6 @@ func (t *throttle) record(err error) {
 	} else if missing > 0 {
 		t.missing.Store(max(missing-successGain, 0))
 	}
-}
-
-// mayRepeat returns true if a call that failed may have a better result. A server that sheds load asks for no more.
-func (t *throttle) mayRepeat(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
-		return t.hasTokens()
-	}
-	return false
 }
 
 // hasTokens returns true if more than half are left.

@@ -65,15 +65,12 @@ func newVerdict(response *pb.CheckResponse, answeredBy AnsweredBy) Verdict {
 	}
 }
 
-// retryAfterNoAnswer is the same as that of a server without its store.
-const retryAfterNoAnswer = time.Second
-
 // undecided returns the verdict on a request that no rule has decided, as a server without its store would give it.
 func undecided(allowed bool, reason string, answeredBy AnsweredBy) Verdict {
 	response := &pb.CheckResponse{Allowed: allowed, Reason: pb.CheckResponse_STORE_UNAVAILABLE, Source: pb.CheckResponse_FAIL_OPEN}
 	if !allowed {
 		response.Source = pb.CheckResponse_FAIL_CLOSED
-		response.RetryAfter = durationpb.New(retryAfterNoAnswer)
+		response.RetryAfter = durationpb.New(time.Second)
 	}
 	verdict := newVerdict(response, answeredBy)
 	verdict.Reason = reason
