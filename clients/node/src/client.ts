@@ -98,7 +98,7 @@ export class Client {
   /** Decides a request. Rejects with a `RlaasError` for a mistake of the program, whatever the policy is. */
   async check(request: CheckRequest): Promise<Verdict> {
     const message = toMessage(request);
-    const question = toQuestion(message);
+    let question = toQuestion(message);
     const refusal = question.isRepeatable && this.#refusals.get(question.key);
     if (refusal) {
       return refusal;
@@ -114,6 +114,8 @@ export class Client {
         if (!isRetryable || left === 0 || this.#retriesLeft() === 0) {
           return this.#withoutDecision(message, error);
         }
+        // The units may have been taken: by its id it is a question of its own, which no other refusal answers.
+        question = toQuestion(message);
       }
     }
   }
@@ -188,19 +190,20 @@ export class Client {
       this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields);
     const send = (method: string, fields: object) =>
       this.#once<{ verdict: VerdictMessage; reservationId: string }>(method, fields, this.#deadlineMs());
-    let reservationId = "";
-    const extend = async ({ cost, holdMs }: Extension) =>
+    const extend = async (reservationId: string, { cost, holdMs }: Extension) =>
       fromMessage((await send("Extend", { reservationId, cost, ttl: duration(holdMs) })).verdict);
     try {
       if (this.#reserving >= MAX_RESERVING) {
-        throw overloaded("too many reservations wait for the server");
+        throw this.#queue.outage ?? overloaded("too many reservations wait for the server");
       }
       this.#reserving += 1;
       const reserved = send("Reserve", { request: message, ttl: duration(holdMs) });
       const response = await reserved.finally(() => (this.#reserving -= 1));
-      reservationId = response.reservationId;
-      return new Held(fromMessage(response.verdict), reservationId, settle, extend);
+      const verdict = fromMessage(response.verdict);
+      this.#queue.note([verdict]);
+      return new Held(verdict, response.reservationId, settle, extend);
     } catch (error) {
+      this.#queue.note([error as RlaasError]);
       return new Held(await this.#withoutDecision(message, error), "", settle, extend);
     }
   }

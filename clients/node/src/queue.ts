@@ -31,7 +31,7 @@ export class CheckQueue {
   #waitingCount = 0;
   #maxBatch = MAX_BATCH;
   // Why no call is answered at present, and when one was last.
-  #outage: RlaasError | undefined;
+  outage: RlaasError | undefined;
   #answeredAt = -Infinity;
   // The requests that wait. The first key is the next.
   readonly #waiting = new Map<string, Set<Item>>();
@@ -54,8 +54,8 @@ export class CheckQueue {
       const { size = 0 } = this.#waiting.get(item.key) ?? {};
       if (this.#inFlight < MAX_IN_FLIGHT && this.#mayAsk(item.key)) {
         void this.#ask([item]);
-      } else if (this.#outage) {
-        reject(this.#outage);
+      } else if (this.outage) {
+        reject(this.outage);
       } else if (this.#waitingCount >= MAX_WAITING || size >= MAX_WAITING_OF_KEY) {
         reject(overloaded("too many checks wait for the server"));
       } else {
@@ -86,7 +86,7 @@ export class CheckQueue {
     const outcomes = await this.send(items.map(({ message }) => message));
     this.#inFlight -= 1;
     this.#batches.delete(items);
-    this.#note(outcomes);
+    this.note(outcomes);
     const isRejected = items.length > 1 && outcomes.every((outcome) => outcome === outcomes[0]);
     items.forEach((item, index) => {
       const outcome = outcomes[index]!;
@@ -106,15 +106,15 @@ export class CheckQueue {
     }
   }
 
-  // Notes whether the server answers. If it answers neither this call nor others, nobody waits for it.
-  #note(outcomes: Outcome[]): void {
+  // Notes whether the server answers a call. If it answers neither this one nor others, nobody waits for it.
+  note(outcomes: Outcome[]): void {
     const [first] = outcomes;
     const isSilent = this.#answeredAt <= performance.now() - this.timeoutMs;
     if (outcomes.some((outcome) => !(outcome instanceof Error) || isAnswer(outcome))) {
       this.#answeredAt = performance.now();
-      this.#outage = undefined;
+      this.outage = undefined;
     } else if (isSilent && first instanceof Error && !isOverload(first)) {
-      this.#outage = first;
+      this.outage = first;
       this.fail(first);
     }
   }

@@ -29,7 +29,7 @@ export class Held {
     /** The id of the reservation. Empty if nothing is held: no rule holds, or the policy decided. */
     readonly id: string,
     private readonly settle: Settle,
-    private readonly sendExtension: (extension: Extension) => Promise<Verdict>,
+    private readonly sendExtension: (id: string, extension: Extension) => Promise<Verdict>,
   ) {}
 
   /**
@@ -49,7 +49,7 @@ export class Held {
   async extend(extension: Extension): Promise<Verdict> {
     checkUnits(extension.cost);
     checkUnits(extension.holdMs);
-    return this.id ? this.sendExtension(extension) : this.verdict;
+    return this.id ? this.sendExtension(this.id, extension) : this.verdict;
   }
 
   /** Returns all that is held. The result is that of `commit`. */

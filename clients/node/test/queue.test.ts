@@ -221,6 +221,22 @@ test("those of a batch without an answer are sent again with the same ids", asyn
   assert.deepEqual([ids.length, new Set(ids).size], [IN_FLIGHT + 10 + 5, IN_FLIGHT + 10]);
 });
 
+test("a check that is repeated is not answered by the refusal of another", async () => {
+  const { client, calls } = await start((call, index) => index === 3 && answerAll(call), { retries: 1 });
+  const [repeated, other] = ask(client, 2);
+  await until(() => calls.length === 2);
+  answerAll(calls[1]!, refused("BANNED"));
+  await other;
+  const probe = client.check("alice");
+  await until(() => calls.length === 3);
+  calls[0]!.answer(status(14));
+  const { allowed, answeredBy } = await repeated!;
+  assert.deepEqual([allowed, answeredBy, calls.length], [true, "server", 4]);
+  assert.equal(calls[3]!.requests[0]!["requestId"], calls[0]!.requests[0]!["requestId"]);
+  answerAll(calls[2]!, refused("BANNED"));
+  await probe;
+});
+
 test("128 reservations wait for the server", async () => {
   const { client, calls } = await start(() => {});
   const held = Array.from({ length: 128 }, () => client.reserve("alice", () => {}));
@@ -229,4 +245,15 @@ test("128 reservations wait for the server", async () => {
   await until(() => calls.length === 128);
   calls.forEach((call) => answerAll(call));
   assert.ok((await Promise.all(held)).every(({ allowed }) => allowed));
+});
+
+test("while the server does not answer the policy decides further reservations", async () => {
+  const { client, calls } = await start((call, index) => index === 0 && call.answer(status(14)));
+  await client.reserve("alice", () => {});
+  const held = Array.from({ length: 128 }, () => client.reserve("alice", () => {}));
+  const { allowed, verdict } = await client.reserve("alice", () => {});
+  assert.deepEqual([allowed, verdict.reason], [true, "NO_ANSWER"]);
+  await until(() => calls.length === 129);
+  calls.slice(1).forEach((call) => answerAll(call));
+  await Promise.all(held);
 });
