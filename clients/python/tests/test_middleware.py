@@ -114,7 +114,7 @@ def test_peer_without_an_address_is_refused(proxies: int, caplog: pytest.LogCapt
     request = keys.Request("GET", "/", None, lambda _: [], {})
     with Client(CLOSED) as client:
         for _ in range(2):
-            rejection = client._run(admit(client, keys.address(proxies), request))
+            rejection = client._run(lambda: admit(client, keys.address(proxies), request))
             assert isinstance(rejection, Rejection) and rejection.status == 500
     assert len(caplog.records) == 1 and "the peer has no address" in caplog.text
 

@@ -264,6 +264,29 @@ def test_batch_that_is_not_taken_is_sent_one_by_one(code: Code) -> None:
     assert server.calls.count("CheckBatch") == (1 if code is Code.UNIMPLEMENTED else 2)
 
 
+def test_requests_of_a_rejected_batch_go_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> list[Verdict]:
+        all_there, calls = asyncio.Event(), 0
+
+        async def make(method: str, *_: object) -> CheckResponse | Error:
+            nonlocal calls
+            if method == "CheckBatch":
+                return Error("INVALID_ARGUMENT", "no")
+            calls += 1
+            if calls == 30:
+                all_there.set()
+            # The others wait for the first calls, and these for nothing.
+            await (asyncio.wait_for(all_there.wait(), 20) if calls > MAX_IN_FLIGHT else asyncio.sleep(0))
+            return ALLOWED
+
+        client = AsyncClient()
+        monkeypatch.setattr(client, "_make", make)
+        monkeypatch.setattr("rlaas_client.async_client.MAX_WAIT", 60.0)
+        return await asyncio.gather(*(client.check(f"user-{number}") for number in range(30)))
+
+    assert all(verdict.allowed for verdict in asyncio.run(run()))
+
+
 def test_unanswered_requests_of_a_batch_are_repeated() -> None:
     seen = list[CheckRequest]()
 
@@ -332,7 +355,7 @@ def test_caller_that_gives_up_is_cancelled(silent: str) -> None:
                 if check.cancel():
                     with pytest.raises(asyncio.CancelledError):
                         await check
-            assert (await client.check("alice")).reason == "NO_ANSWER" and not client._due
+            assert (await client.check("alice")).reason == "NO_ANSWER"
 
     asyncio.run(run())
 

@@ -1,6 +1,6 @@
 """What both clients do alike: requests, retries, reservations, and what happens without an answer.
 
-The work is written as generators. They yield the calls to make, and get the responses; the clients run them.
+The work is written as coroutines. Those of the client for threads block where those of asyncio wait.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from rlaas_client._channel import endpoint
-from rlaas_client._errors import explain, from_status
+from rlaas_client._errors import explain, from_result
 from rlaas_client._proto.ratelimit_pb2 import CheckBatchRequest, CheckRequest, CheckResponse, ReportRequest
 from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest, ReserveRequest
-from rlaas_client._queue import CLOSED, Pending, Queue
+from rlaas_client._queue import ALONE, CLOSED, Pending, Queue
 from rlaas_client._refusals import MAX_KEY, Refusals
-from rlaas_client._request import Costs, Error, check_costs, check_units, new_request
+from rlaas_client._request import Attributes, Costs, Error, check_costs, check_units, new_request
 from rlaas_client.verdict import Verdict, after, from_response, without_response
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ADDRESS = "127.0.0.1:50051"
 # Time of the first call, which connects.
@@ -42,35 +45,18 @@ MAX_RESERVING = 128
 _LOG = logging.getLogger("rlaas")
 # A server that sheds load does not ask for more.
 _RETRYABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"}
+_INVALID = {"INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE"}
 # The server answered, and would answer the same again.
-_REJECTIONS = {
-    "INVALID_ARGUMENT",
-    "UNAUTHENTICATED",
-    "PERMISSION_DENIED",
-    "UNIMPLEMENTED",
-    "NOT_FOUND",
-    "FAILED_PRECONDITION",
-    "OUT_OF_RANGE",
-}
+_REJECTIONS = _INVALID | {"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "FAILED_PRECONDITION"}
 # A server, or a proxy, that does not take a batch may take its requests one by one.
-_NOT_IN_A_BATCH = {"INVALID_ARGUMENT", "UNIMPLEMENTED", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED"}
-
-
-class Call(NamedTuple):
-    """A call to make."""
-
-    method: str
-    request: Any
-    timeout: float
-    # Time to wait before it.
-    pause: float
-
+_NOT_IN_A_BATCH = _INVALID | {"RESOURCE_EXHAUSTED"}
 
 T = TypeVar("T")
 R = TypeVar("R")
 V = TypeVar("V")
-# Of a call it gets the response or an `Error`, of a check that waits the batch that it is to carry.
-Steps = Generator[Call | Pending, Any, T]
+# What reserves for the time of a block.
+B = TypeVar("B")
+Steps = Coroutine[Any, Any, T]
 Policy = Literal["allow", "deny"] | Callable[[CheckRequest, Error], bool]
 
 
@@ -81,9 +67,15 @@ class More(TypedDict, total=False):
     request_id: str
 
 
-class BaseClient:
+class BaseClient(Generic[V, B]):
     """The settings of a client. Times are in seconds, certificates and keys in PEM."""
 
+    _run: Callable[[Callable[[], Steps[Verdict]]], V]
+    _hold: Callable[[CheckRequest, float | None], B]
+    # Makes a call of a method, with a request, a timeout, and a pause before. Returns the response, or an `Error`.
+    _make: Callable[[str, Any, float, float], Steps[Any]]
+    # Waits until a check has its outcome, or a batch to carry, which it returns.
+    _wait: Callable[[Pending], Steps[list[Pending] | None]]
     # Creates the event by which a check waits.
     _signal: Callable[[], Any]
     # Has a batch sent whose callers wait.
@@ -125,7 +117,8 @@ class BaseClient:
         self._on_no_answer, self._on_overload = on_no_answer, on_overload
         self._is_first = True
         self._tokens = MAX_TOKENS
-        self._unanswered = 0
+        # Number of requests that `on_no_answer` decided.
+        self.unanswered = 0
         self._warned_at: dict[str, float] = {}
         # A wrong setting was logged, and no call has succeeded since.
         self._is_misconfigured = False
@@ -139,14 +132,34 @@ class BaseClient:
         self._refusals = Refusals(self._max_age)
         self._queue = Queue(self._timeout, self._signal, self._start)
 
-    @property
-    def unanswered(self) -> int:
-        """Number of requests that `on_no_answer` decided."""
-        return self._unanswered
+    def check(
+        self, user_id: str, resource: str = "", attributes: Attributes = None, cost: int = 1, **more: Unpack[More]
+    ) -> V:
+        """Decides one request. Raises `Error` if the server rejects it as invalid or without permission."""
+        return self._run(lambda: self._check(new_request(user_id, resource, attributes, cost, **more)))
 
-    _request = staticmethod(new_request)
+    def report(
+        self, user_id: str, resource: str = "", attributes: Attributes = None, cost: int = 1, **more: Unpack[More]
+    ) -> V:
+        """Counts a cost that has arisen, whatever is left, in rules that have `post_paid` or `reservable`."""
+        return self._run(lambda: self._report(new_request(user_id, resource, attributes, cost, **more)))
 
-    def _check(self, request: CheckRequest) -> Steps[Verdict]:
+    def reserve(
+        self,
+        user_id: str,
+        resource: str = "",
+        attributes: Attributes = None,
+        cost: int = 1,
+        hold: float | None = None,
+        **more: Unpack[More],
+    ) -> B:
+        """Holds a cost during the work, for `hold` seconds at most. Look at `allowed`: a refusal raises nothing.
+
+        The end of the block commits what is held, an exception cancels it, unless it was settled before.
+        """
+        return self._hold(new_request(user_id, resource, attributes, cost, **more), hold)
+
+    async def _check(self, request: CheckRequest) -> Verdict:
         if own_id := request.request_id:
             request.request_id = ""
         key = request.SerializeToString(deterministic=True)
@@ -163,100 +176,78 @@ class BaseClient:
             batch = self._queue.enter(item)
             while item.outcome is None:
                 if batch is not None:
-                    yield from self._carry(batch)
+                    await self._carry(batch)
                 else:
-                    batch = yield item
+                    batch = await self._wait(item)
             outcome = item.outcome
+            if outcome is ALONE:
+                outcome = await self._call("Check", request, self._deadline())
             is_final = not isinstance(outcome, Error) or outcome is CLOSED or outcome.code not in _RETRYABLE
             if is_final or self._tokens <= MAX_TOKENS / 2:
                 break
-        if isinstance(outcome, Error):
-            return self._verdict_without_response(request, outcome)
-        self._is_misconfigured = False
-        verdict = from_response(outcome)
-        if not item.sent_at:
+        verdict = self._verdict(request, outcome)
+        if isinstance(outcome, CheckResponse) and not item.sent_at:
             return after(verdict, 0)
         if is_gated:
             self._refusals.insert(key, item.sent_at, verdict)
         return verdict
 
-    def _carry(self, batch: list[Pending]) -> Steps[None]:
+    async def _carry(self, batch: list[Pending]) -> None:
         queue = self._queue
         outcomes: list[Any] = [CLOSED] * len(batch)
         # A call that is not to be repeated has the whole timeout.
         timeout = self._deadline() / (len(self._pauses) if self._tokens > MAX_TOKENS / 2 else 1)
         try:
             if len(batch) == 1:
-                outcomes = [(yield from self._call("Check", batch[0].request, timeout, batch[0].pause))]
-                return
-            requests = CheckBatchRequest(requests=[item.request for item in batch])
-            response = yield from self._call("CheckBatch", requests, timeout, batch[0].pause)
-            if not isinstance(response, Error):
-                results = [
-                    one.response if one.HasField("response") else from_status(one.error) for one in response.results
-                ]
-                # Should the server answer fewer, nobody waits for ever.
-                outcomes[: len(results)] = results
-            elif response.code not in _NOT_IN_A_BATCH or response.reason:
-                outcomes = [response] * len(batch)
+                response = await self._call("Check", batch[0].request, timeout, batch[0].pause)
             else:
+                requests = CheckBatchRequest(requests=[item.request for item in batch])
+                response = await self._call("CheckBatch", requests, timeout, batch[0].pause)
+            if len(batch) > 1 and not isinstance(response, Error):
+                # Should the server answer fewer, nobody waits for ever.
+                outcomes[: len(response.results)] = map(from_result, response.results)
+            elif len(batch) > 1 and response.code in _NOT_IN_A_BATCH and not response.reason:
                 queue.max_batch = 1 if response.code == "UNIMPLEMENTED" else queue.max_batch
-                for number, item in enumerate(batch):
-                    outcomes[number] = queue.no_answer or (yield from self._call("Check", item.request, timeout))
+                outcomes = [ALONE] * len(batch)
+            else:
+                outcomes = [response] * len(batch)
         finally:
             queue.leave(batch, outcomes)
 
-    def _report(self, request: CheckRequest) -> Steps[Verdict]:
+    async def _report(self, request: CheckRequest) -> Verdict:
         request.request_id = request.request_id or uuid.uuid4().hex
-        response = yield from self._call_twice("Report", ReportRequest(request=request))
-        if isinstance(response, Error):
-            return self._verdict_without_response(request, response)
-        return from_response(response.verdict)
+        response = await self._call_twice("Report", ReportRequest(request=request))
+        return self._verdict(request, response if isinstance(response, Error) else response.verdict)
 
-    def _reserve(self, request: CheckRequest, hold: float | None) -> Steps[tuple[Verdict, str]]:
+    async def _reserve(self, request: CheckRequest, hold: float | None) -> tuple[Verdict, str]:
         message = ReserveRequest(request=request, ttl=None if hold is None else timedelta(seconds=hold))
-        if not self._reserving.acquire(blocking=False):
-            error = self._queue.no_answer or Error("OVERLOADED", "too many calls reserve at once")
-            return self._verdict_without_response(request, error), ""
-        try:
-            response = yield from self._call("Reserve", message, self._deadline())
-        finally:
-            self._reserving.release()
+        response: Any = self._queue.no_answer or Error("OVERLOADED", "too many calls reserve at once")
+        if self._reserving.acquire(blocking=False):
+            try:
+                response = await self._call("Reserve", message, self._deadline())
+            finally:
+                self._reserving.release()
         if isinstance(response, Error):
-            return self._verdict_without_response(request, response), ""
+            return self._verdict(request, response), ""
         return from_response(response.verdict), response.reservation_id
 
-    def _extend(self, request: ExtendRequest) -> Steps[Verdict]:
-        response = yield from self._call("Extend", request, self._deadline())
-        if isinstance(response, Error):
-            raise response
-        return from_response(response.verdict)
-
-    def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
-        response = yield from self._call_twice(method, request)
-        if not isinstance(response, Error):
-            return True
-        self._warn("settle", "reservation not settled: %s", response)
-        if response.code in _REJECTIONS:
-            raise response
-        return False
-
-    def _call_twice(self, method: str, request: Any) -> Steps[Any]:
+    async def _call_twice(self, method: str, request: Any) -> Any:
         """Makes a call, and again without an answer, each time within the whole deadline."""
         deadline = self._deadline()
-        response = yield from self._call(method, request, deadline)
+        response = await self._call(method, request, deadline)
         if isinstance(response, Error) and response.code in _RETRYABLE:
-            response = yield from self._call(method, request, deadline, BACKOFF)
+            response = await self._call(method, request, deadline, BACKOFF)
         return response
 
-    def _call(self, method: str, request: Any, timeout: float, pause: float = 0.0) -> Steps[Any]:
+    async def _call(self, method: str, request: Any, seconds: float, pause: float = 0.0) -> Any:
         """Makes a call, and records how it ends. Returns the response, or an `Error`."""
-        until, gained = time.monotonic() + pause + timeout, 0.1
-        response = yield Call(method, request, timeout, pause)
+        until, gained = time.monotonic() + pause + seconds, 0.1
+        response = await self._make(method, request, seconds, pause)
         if not isinstance(response, Error):
             self._queue.record(None)
+            self._is_misconfigured = False
         else:
-            is_late = response.code == "DEADLINE_EXCEEDED" and time.monotonic() - until > timeout / 2
+            is_late = response.code == "DEADLINE_EXCEEDED" and time.monotonic() - until > seconds / 2
             if is_late and method in ("Check", "CheckBatch", "Reserve"):
                 return Error("OVERLOADED", "the program was too busy to look at an answer")
             self._queue.record(response if response.code in _RETRYABLE and not response.reason else None)
@@ -272,8 +263,10 @@ class BaseClient:
         """Returns how long a check may wait: a call without an answer ends first."""
         return max(most + self._deadline() - self._timeout, 1.5 * self._timeout)
 
-    def _verdict_without_response(self, request: CheckRequest, error: Error) -> Verdict:
-        """Returns what the error says, or a policy, or raises the error of a call that the server rejected."""
+    def _verdict(self, request: CheckRequest, error: CheckResponse | Error) -> Verdict:
+        """Returns what the server says, or a policy, or raises the error of a call that the server rejected."""
+        if not isinstance(error, Error):
+            return from_response(error)
         if error.reason == "NO_RULE":
             return from_response(CheckResponse(reason=CheckResponse.NO_RULE))
         if error.code in _REJECTIONS:
@@ -294,11 +287,11 @@ class BaseClient:
             is_of_server = error.reason and not allowed
             return without_response("OVERLOADED", "server" if is_of_server else "policy", allowed=allowed)
         with self._lock:
-            self._unanswered += 1
+            self.unanswered += 1
         if not self._is_misconfigured:
             text, self._is_misconfigured = explain(error, self._address)
             kind = "setting" if self._is_misconfigured else "check"
-            self._warn(kind, "check failed, request %s (%d so far): %s", outcome, self._unanswered, text)
+            self._warn(kind, "check failed, request %s (%d so far): %s", outcome, self.unanswered, text)
         return without_response("NO_ANSWER", "policy", allowed=allowed)
 
     def _warn(self, kind: str, message: str, *args: object) -> None:
@@ -314,17 +307,15 @@ class Held(Generic[R, V]):
 
     def __init__(
         self,
-        client: BaseClient,
-        run: Callable[[Steps[bool]], R],
-        run_extension: Callable[[Steps[Verdict]], V],
+        client: BaseClient[V, Any],
+        run: Callable[[Callable[[], Steps[bool]]], R],
         reserved: tuple[Verdict, str],
         request: CheckRequest,
     ) -> None:
         # The id is empty if nothing is held: refused, decided by the policy, or no rule that holds.
         self.verdict, self.reservation_id = reserved
         self.allowed = self.verdict.allowed
-        self._client, self._request = client, request
-        self._run, self._run_extension = run, run_extension
+        self._client, self._request, self._run = client, request, run
         # True until a settlement is sent.
         self.is_open = bool(self.reservation_id)
 
@@ -341,7 +332,7 @@ class Held(Generic[R, V]):
         request = CommitRequest(
             reservation_id=self.reservation_id, actual=actual, actuals=actuals, request=self._request
         )
-        return self._run(self._settle("Commit", request))
+        return self._run(lambda: self._settle("Commit", request))
 
     def extend(self, cost: int = 0, hold: float | None = None, costs: Costs = None) -> V:
         """Holds more units, or for `hold` seconds from now on, or both. A refusal leaves what is held as it was.
@@ -353,29 +344,35 @@ class Held(Generic[R, V]):
         check_costs("costs", costs)
         ttl = None if hold is None else timedelta(seconds=hold)
         request = ExtendRequest(reservation_id=self.reservation_id, cost=cost, costs=costs, ttl=ttl)
-        return self._run_extension(self._extend(request))
+        return self._client._run(lambda: self._extend(request))
 
     def cancel(self) -> R:
         """Returns all that is held. The result is that of `commit`."""
-        return self._run(self._settle("Cancel", CancelRequest(reservation_id=self.reservation_id)))
+        return self._run(lambda: self._settle("Cancel", CancelRequest(reservation_id=self.reservation_id)))
 
-    def _extend(self, request: ExtendRequest) -> Steps[Verdict]:
+    async def _extend(self, request: ExtendRequest) -> Verdict:
         if not self.reservation_id:
             return self.verdict
-        return (yield from self._client._extend(request))
+        response = await self._client._call("Extend", request, self._client._deadline())
+        if isinstance(response, Error):
+            raise response
+        return from_response(response.verdict)
 
-    def _settle(self, method: str, request: CommitRequest | CancelRequest) -> Steps[bool]:
+    async def _settle(self, method: str, request: CommitRequest | CancelRequest) -> bool:
         if not self.is_open:
             return False
         self.is_open = False
-        try:
-            return (yield from self._client._settle(method, request))
-        except Error as error:
-            # Nothing was charged.
-            self.is_open = error.code == "INVALID_ARGUMENT"
-            raise
+        response = await self._client._call_twice(method, request)
+        if not isinstance(response, Error):
+            return True
+        self._client._warn("settle", "reservation not settled: %s", response)
+        # Nothing was charged.
+        self.is_open = response.code == "INVALID_ARGUMENT"
+        if response.code in _REJECTIONS:
+            raise response
+        return False
 
 
-def _renew(reference: weakref.ref[BaseClient]) -> None:
+def _renew(reference: weakref.ref[BaseClient[Any, Any]]) -> None:
     if client := reference():
         client._renew()

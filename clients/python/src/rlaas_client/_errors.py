@@ -9,6 +9,7 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
+from rlaas_client._proto.ratelimit_pb2 import CheckResponse, CheckResult
 from rlaas_client._request import Error
 
 _CODES: dict[int, str] = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -35,8 +36,11 @@ def from_grpc(error: grpc.RpcError) -> Error:
     return Error(error.code().name, error.details() or "", _reason(Status.FromString(details)))
 
 
-def from_status(status: Status) -> Error:
-    """Converts the error of a request in a batch."""
+def from_result(result: CheckResult) -> CheckResponse | Error:
+    """Returns the response to a request of a batch, or converts its error."""
+    status = result.error
+    if result.HasField("response"):
+        return result.response
     return Error(_CODES.get(status.code, "UNKNOWN"), status.message, _reason(status))
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from rlaas_client._base import BaseClient, Steps
+from rlaas_client._base import BaseClient
 from rlaas_client._proto.ratelimit_pb2 import CONCURRENCY, CheckResponse, RuleDecision
-from rlaas_client._request import Error
+from rlaas_client._request import Error, new_request
 from rlaas_client.keys import Key, KeyFunction, NoKey, NoPeer, Request
 from rlaas_client.verdict import Verdict, seconds
 
@@ -28,7 +28,7 @@ class Rejection(NamedTuple):
     body: bytes
 
 
-def admit(client: BaseClient, key_function: KeyFunction, request: Request) -> Steps[Headers | Rejection]:
+async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request: Request) -> Headers | Rejection:
     """Decides a request. Returns the headers to add to the response of the application, or a rejection."""
     try:
         key = key_function(request)
@@ -42,8 +42,8 @@ def admit(client: BaseClient, key_function: KeyFunction, request: Request) -> St
     key = key if isinstance(key, Key) else Key(key)
     resource = request.path if key.resource is None else key.resource
     try:
-        message = client._request(key.user_id, resource, key.attributes, key.cost)
-        verdict = yield from client._check(message)
+        message = new_request(key.user_id, resource, key.attributes, key.cost)
+        verdict = await client._check(message)
     except Error as error:
         # What no server would decide is refused: an allowing policy would be a way past every limit. For a mistake
         # of the program, such as a wrong token, the policy decides.

@@ -28,6 +28,8 @@ REFUSED_FOR = 1.0
 MAX_REFUSED = 10_000
 
 CLOSED = Error("CANCELLED", "the client was closed, or the call given up")
+# Of the requests of a batch that was not taken.
+ALONE = Error("CANCELLED", "each is to be sent alone")
 FULL = Error("OVERLOADED", "too many checks wait for their turn")
 NO_TURN = Error("OVERLOADED", f"the turn of a check did not come within {MAX_WAIT:g} s")
 
@@ -91,7 +93,9 @@ class Queue:
                     item.signal.set()
                 if item.is_probe:
                     self._probed.discard(item.key)
-                if item.is_gated and _is_refusal(outcome):
+                is_refused = isinstance(outcome, CheckResponse) and not outcome.allowed
+                # Units that are held may be free at any time.
+                if item.is_gated and is_refused and outcome.reason != CheckResponse.HELD:
                     if len(self._refused_at) >= MAX_REFUSED:
                         self._refused_at.clear()
                     self._refused_at[item.key] = time.monotonic()
@@ -160,8 +164,3 @@ class Queue:
                     keys.append(key)
         self._count -= len(batch)
         return batch
-
-
-def _is_refusal(outcome: CheckResponse | Error) -> bool:
-    # Units that are held may be free at any time.
-    return not isinstance(outcome, Error) and not outcome.allowed and outcome.reason != CheckResponse.HELD

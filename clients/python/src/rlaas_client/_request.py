@@ -47,7 +47,7 @@ def new_request(
 def check_units(field: str, units: int) -> None:
     """Raises `Error` if a number of units is out of its bounds."""
     if not isinstance(units, Integral) or isinstance(units, bool) or not 0 <= units < 2**32:
-        raise _invalid(f"{field} must be a whole number from 0 to {2**32 - 1}")
+        raise Error("INVALID_ARGUMENT", f"{field} must be a whole number from 0 to {2**32 - 1}")
 
 
 def check_costs(field: str, costs: Costs) -> None:
@@ -63,16 +63,12 @@ def _check_text(field: str, text: str, least: int, most: int) -> None:
     except (AttributeError, UnicodeEncodeError):
         size = -1
     if not least <= size <= most:
-        raise _invalid(f"{field} must be text of {least} to {most} bytes of UTF-8")
+        raise Error("INVALID_ARGUMENT", f"{field} must be text of {least} to {most} bytes of UTF-8")
 
 
 def _entries(field: str, entries: Mapping[str, Any] | None, most: int) -> Iterable[tuple[str, Any]]:
     if entries is None:
         return ()
     if not isinstance(entries, Mapping) or len(entries) > most:
-        raise _invalid(f"{field} must be a mapping of at most {most} entries")
+        raise Error("INVALID_ARGUMENT", f"{field} must be a mapping of at most {most} entries")
     return entries.items()
-
-
-def _invalid(message: str) -> Error:
-    return Error("INVALID_ARGUMENT", message)

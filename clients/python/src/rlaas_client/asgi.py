@@ -43,7 +43,7 @@ class RateLimit:
             if scope["type"] == "lifespan" and self._is_own:
                 await self._client.close()
             return
-        admitted = await self._client._run(admit(self._client, self._key, _request(scope)))
+        admitted = await self._client._run(lambda: admit(self._client, self._key, _request(scope)))
         if isinstance(admitted, Rejection):
             start = {"type": "http.response.start", "status": admitted.status.value}
             await send({**start, "headers": _encoded(admitted.headers)})

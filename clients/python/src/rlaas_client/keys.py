@@ -94,6 +94,5 @@ def _ip(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _network(client: IPv4Address | IPv6Address) -> str:
-    if isinstance(client, IPv4Address) or client.ipv4_mapped is not None:
-        return str(client if isinstance(client, IPv4Address) else client.ipv4_mapped)
-    return f"{IPv6Address(int(client) >> 64 << 64)}/64"
+    of_version_4 = client if isinstance(client, IPv4Address) else client.ipv4_mapped
+    return f"{IPv6Address(int(client) >> 64 << 64)}/64" if of_version_4 is None else str(of_version_4)

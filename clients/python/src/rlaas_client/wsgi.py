@@ -32,7 +32,7 @@ class RateLimit:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serves a request."""
-        admitted = self._client._run(admit(self._client, self._key, _request(environ)))
+        admitted = self._client._run(lambda: admit(self._client, self._key, _request(environ)))
         if isinstance(admitted, Rejection):
             start_response(f"{admitted.status.value} {admitted.status.phrase}", admitted.headers)
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [admitted.body]
