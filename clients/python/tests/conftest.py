@@ -59,9 +59,9 @@ class Answering(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
     @contextmanager
-    def serve(self) -> Iterator[str]:
+    def serve(self, address: str = "127.0.0.1:0") -> Iterator[str]:
         server = grpc.server(ThreadPoolExecutor(1), [self])
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(address)
         server.start()
         yield f"127.0.0.1:{port}"
         server.stop(None).wait()

@@ -47,6 +47,15 @@ def test_checks_are_not_repeated_while_most_fail(monkeypatch: pytest.MonkeyPatch
         assert len(server.calls) == 2
 
 
+def test_new_client_does_not_wait_until_another_connects_again() -> None:
+    with Answering().serve() as address:
+        waiting = Client(address)
+        waiting.check("alice")
+    waiting.check("alice")
+    with Answering().serve(address), Client(address) as client:
+        assert client.check("alice").answered_by == "server"
+
+
 @pytest.mark.parametrize(("code", "calls"), [(Code.UNAVAILABLE, 2), (Code.RESOURCE_EXHAUSTED, 1)])
 def test_settlements_and_reports_are_repeated_once(code: Code, calls: int) -> None:
     server = Answering(Reserve=HELD, Commit=code, Cancel=code, Report=code)

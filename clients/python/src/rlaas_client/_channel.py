@@ -24,6 +24,8 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A client has connections of its own, not those of another one that waits before it connects again.
+    ("grpc.use_local_subchannel_pool", 1),
     # The connection stays without calls: the next one has no time to connect.
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
 ]
