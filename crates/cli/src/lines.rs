@@ -80,9 +80,11 @@ fn banned(exchange: &Exchange) -> Lines {
     let mut lines =
         project + &named("banned on", &banned) + &named("banned before on", &banned_before);
     lines += &named("not banned, because not overridable, on", &not_overridable);
-    let found_nothing = [&banned, &banned_before, &not_overridable].iter().all(|of| of.is_empty());
-    if found_nothing {
+    let found_nothing = banned.is_empty() && banned_before.is_empty();
+    if found_nothing && not_overridable.is_empty() {
         lines += "nothing was changed: no rule has keys of these parts\n";
+    } else if found_nothing {
+        lines += "nothing was changed: add `overridable: true` to a rule\n";
     }
     if !keyed_otherwise.is_empty() {
         let count = text::count(keyed_otherwise.len() as u64, "rule");

@@ -205,6 +205,16 @@ fn what_finds_nothing_exits_1_unless_that_is_ok() {
     }
 }
 
+#[test]
+fn a_ban_that_bans_nobody_exits_1() {
+    let server = Rlaas::start(&[]);
+    let ban = ["ban", "eve", "--all-rules", "--for", "1h", "--reason", "flood"];
+    let (code, shown, _) = run(&[&ban[..], &["--addr", server.grpc()]].concat());
+    let why = "not banned, because not overridable, on 1 rule: default\n\
+        nothing was changed: add `overridable: true` to a rule\n";
+    assert!(code == 1 && shown.contains(why), "{code}: {shown}");
+}
+
 #[tokio::test]
 async fn a_long_key_is_banned_by_the_hash_under_which_it_is_shown() {
     let desk = Desk::open(&["telemetry.top-keys=true"]);
