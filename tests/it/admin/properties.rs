@@ -203,7 +203,7 @@ macro_rules! properties {
     };
 }
 
-properties! {
-    [fixed_window sliding_window_log sliding_window_counter token_bucket leaky_bucket gcra]:
-    inspect_equals_a_look reset_equals_a_twin refund_is_never_above_full
+rlaas_limiter::with_algorithms! {
+    all [properties] []
+    [: inspect_equals_a_look reset_equals_a_twin refund_is_never_above_full]
 }

@@ -54,13 +54,13 @@ use rlaas_testkit::service::Service;
 /// Any store other than `memory` and `redis` is a function from rules to a service.
 macro_rules! cases {
     (all $($rest:tt)*) => {
-        $crate::conformance::cases! {
-            fixed_window sliding_window_log sliding_window_counter token_bucket leaky_bucket gcra
-            $($rest)*
-        }
+        rlaas_limiter::with_algorithms! { all [$crate::conformance::cases] [] [$($rest)*] }
     };
     (buckets $($rest:tt)*) => {
-        $crate::conformance::cases! { token_bucket leaky_bucket gcra $($rest)* }
+        rlaas_limiter::with_algorithms! { buckets [$crate::conformance::cases] [] [$($rest)*] }
+    };
+    ([$($algorithm:ident)+] $($rest:tt)*) => {
+        $crate::conformance::cases! { $($algorithm)+ $($rest)* }
     };
     ($($algorithm:ident)+ @names) => { [$(stringify!($algorithm)),+] };
     ($($algorithm:ident)+; $($cases:tt)*) => {

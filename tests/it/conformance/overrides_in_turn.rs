@@ -165,11 +165,10 @@ fn check(algorithm: Algorithm, grants: [ResourceLimit; 2], passed: &[(Timestamp,
                 }
                 Algorithm::SlidingWindowLog if span < MINUTE => units,
                 Algorithm::SlidingWindowCounter if span < MINUTE => 2 * units,
-                Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter => break,
-                Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+                bucket if bucket.has_burst() => {
                     burst + units * span.as_micros() / MINUTE.as_micros()
                 }
-                Algorithm::Concurrency => unreachable!("no rate"),
+                _ => break,
             };
             assert!(sum <= most, "{sum} of {most} by {grants:?} from {start:?} to {end:?}");
         }

@@ -157,36 +157,6 @@ fn run_changes(algorithm: Algorithm) {
 }
 
 #[test]
-fn changed_fixed_window_has_the_units_of_the_policy() {
-    run_changes(Algorithm::FixedWindow);
-}
-
-#[test]
-fn changed_sliding_window_log_has_the_units_of_the_policy() {
-    run_changes(Algorithm::SlidingWindowLog);
-}
-
-#[test]
-fn changed_sliding_window_counter_has_the_units_of_the_policy() {
-    run_changes(Algorithm::SlidingWindowCounter);
-}
-
-#[test]
-fn changed_token_bucket_has_the_units_of_the_policy() {
-    run_changes(Algorithm::TokenBucket);
-}
-
-#[test]
-fn changed_leaky_bucket_has_the_units_of_the_policy() {
-    run_changes(Algorithm::LeakyBucket);
-}
-
-#[test]
-fn changed_gcra_has_the_units_of_the_policy() {
-    run_changes(Algorithm::Gcra);
-}
-
-#[test]
 fn two_instances_pass_no_more_than_the_larger_limit() {
     let requests = Cell::new(0);
     run_cases(
@@ -212,32 +182,26 @@ fn run_candidates(algorithm: Algorithm) {
     assert_decided(requests.get(), 500);
 }
 
-#[test]
-fn candidate_with_fixed_window_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::FixedWindow);
+macro_rules! of_each_algorithm {
+    ([$($algorithm:ident)+]) => {
+        mod changed_limit_has_the_units_of_the_policy {
+            $(#[test]
+            fn $algorithm() {
+                super::run_changes(super::algorithm(stringify!($algorithm)));
+            })+
+        }
+
+        mod candidate_refuses_what_its_twin_refuses {
+            $(#[test]
+            fn $algorithm() {
+                super::run_candidates(super::algorithm(stringify!($algorithm)));
+            })+
+        }
+    };
 }
 
-#[test]
-fn candidate_with_sliding_window_log_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::SlidingWindowLog);
-}
+rlaas_limiter::with_algorithms! { all [of_each_algorithm] [] [] }
 
-#[test]
-fn candidate_with_sliding_window_counter_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::SlidingWindowCounter);
-}
-
-#[test]
-fn candidate_with_token_bucket_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::TokenBucket);
-}
-
-#[test]
-fn candidate_with_leaky_bucket_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::LeakyBucket);
-}
-
-#[test]
-fn candidate_with_gcra_refuses_what_its_twin_refuses() {
-    run_candidates(Algorithm::Gcra);
+fn algorithm(name: &str) -> Algorithm {
+    Algorithm::from_name(name).expect("an algorithm of the registry")
 }

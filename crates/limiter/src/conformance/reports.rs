@@ -210,10 +210,10 @@ pub(super) async fn a_lowered_debt_limit_forgives_the_excess(on: Subject) {
     assert_eq!(report(&on, "alice", 2).await.remaining, least);
     on.limiter.replace_rules(ten(on.algorithm()));
     // Counters keep all counted units. Buckets keep the debt of their last charge.
-    let left = match on.algorithm() {
-        Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => -8,
-        Algorithm::SlidingWindowLog | Algorithm::Concurrency => 0,
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => -3,
+    let left = match (has_debt(&on), on.algorithm().has_burst()) {
+        (false, _) => 0,
+        (true, false) => -8,
+        (true, true) => -3,
     };
     assert_eq!(peek(&on, "alice", 0).await.remaining, left);
     on.at(180.0);

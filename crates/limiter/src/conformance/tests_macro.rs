@@ -29,6 +29,21 @@ macro_rules! conformance_tests {
     };
 }
 
+/// Calls a macro with the names of the algorithms in brackets, between other tokens: `all` that count
+/// units over time, or those with a burst.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_algorithms {
+    (all [$($call:tt)+] [$($before:tt)*] [$($after:tt)*]) => {
+        $($call)+! { $($before)* [
+            fixed_window sliding_window_log sliding_window_counter token_bucket leaky_bucket gcra
+        ] $($after)* }
+    };
+    (buckets [$($call:tt)+] [$($before:tt)*] [$($after:tt)*]) => {
+        $($call)+! { $($before)* [token_bucket leaky_bucket gcra] $($after)* }
+    };
+}
+
 /// Makes the tests of the cases of a module, in a module.
 #[doc(hidden)]
 #[macro_export]
@@ -48,12 +63,14 @@ macro_rules! conformance_algorithms {
         $($crate::conformance_algorithms! { @named $stores $module $algorithms $cases })+
     };
     (@named $stores:tt $module:ident all $cases:tt) => {
-        $crate::conformance_algorithms! { @each $stores $module [
-            fixed_window sliding_window_log sliding_window_counter token_bucket leaky_bucket gcra
-        ] $cases }
+        $crate::with_algorithms! {
+            all [$crate::conformance_algorithms] [@each $stores $module] [$cases]
+        }
     };
     (@named $stores:tt $module:ident buckets $cases:tt) => {
-        $crate::conformance_algorithms! { @each $stores $module [token_bucket leaky_bucket gcra] $cases }
+        $crate::with_algorithms! {
+            buckets [$crate::conformance_algorithms] [@each $stores $module] [$cases]
+        }
     };
     (@named $stores:tt $module:ident $algorithm:ident $cases:tt) => {
         $crate::conformance_algorithms! { @each $stores $module [$algorithm] $cases }

@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use rlaas::algorithm::Algorithm;
+
 use super::problems;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{finish, rlaas, run};
@@ -9,6 +11,7 @@ use rlaas_testkit::process::{finish, rlaas, run};
 #[test]
 fn problems_say_what_to_write() {
     let rule = |fields: &str| format!("rules: [{{name: a, limit: 1, {fields}}}]");
+    let algorithms: Vec<&str> = Algorithm::ALL.iter().map(|of| of.name()).collect();
     let flat = "is no key of the service: write a list, one rule for each resource, such as rules: \
                 [{endpoint: /login, strategy: token_bucket, limit: 5, window: 60s}] (line 1)";
     for (text, expected) in [
@@ -24,10 +27,11 @@ fn problems_say_what_to_write() {
         ),
         (
             rule("window: 1s, algorithm: tokenbucket"),
-            "rules[0].algorithm: must be fixed-window, sliding-window-log, sliding-window-counter, \
-             token-bucket, leaky-bucket, gcra, concurrency, did you mean token-bucket? (line 1: found \
-             tokenbucket)"
-                .to_owned(),
+            format!(
+                "rules[0].algorithm: must be {}, did you mean token-bucket? (line 1: found \
+                 tokenbucket)",
+                algorithms.join(", ")
+            ),
         ),
         (
             "unmatched: dney".to_owned(),
