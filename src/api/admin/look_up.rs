@@ -37,17 +37,6 @@ const PAGE_SIZE: usize = 1_000;
 const HOUR: Duration = Duration { seconds: 3_600, nanos: 0 };
 const MAX_COUNTED: i32 = 128;
 
-/// Keys of a user.
-#[derive(Default)]
-struct UserKeys(HashMap<Key, KnownKey>);
-
-/// A key of a user, and how often it was refused.
-struct KnownKey {
-    key: SelectedKey,
-    refused: u64,
-    is_overridden: bool,
-}
-
 impl Service {
     /// Answers `LookUp`.
     pub(super) async fn looked_up(
@@ -57,26 +46,33 @@ impl Service {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
         let deadline = deadline(request.metadata()).or_within(MAX_TIME);
-        let mut found = UserKeys::default();
+        let mut own = Vec::new();
         for project in &projects {
             let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
             let keys = snapshot.map(|snapshot| snapshot.rules.select_user(user_id)).transpose();
             let keys = keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?;
-            keys.into_iter().flatten().for_each(|key| found.add(key, 0, false));
+            own.extend(keys.into_iter().flatten());
         }
         // Half of the time is for the states.
         let until = Deadline::within(deadline.remaining() / 2);
-        let is_complete = self.add_overridden(&mut found, user_id, &projects, until).await;
+        let (mut found, is_complete) = self.keys_with_overrides(user_id, &projects, until).await;
         let (counted, are_counts_complete) = self.refusals(request).await;
+        let mut refused = HashMap::new();
         for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
             let id = key.unwrap_or_default().id;
             if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
-                found.add(key, count, false);
+                refused.insert(key.hit.key.clone(), count);
+                found.push(key);
             }
         }
-        let left_out = found.0.len().saturating_sub(MAX_KEYS);
+        // Of too many, those with an override and those that were refused are looked at.
+        found.extend(own);
+        let mut known = HashSet::new();
+        found.retain(|key| known.insert(key.hit.key.clone()));
+        let left_out = found.len().saturating_sub(MAX_KEYS);
         let incomplete = !is_complete || !are_counts_complete || left_out > 0;
-        let mut keys = self.with_states(found, deadline).await?;
+        found.truncate(MAX_KEYS);
+        let mut keys = self.with_states(found, &refused, deadline).await?;
         keys.sort_by_cached_key(|key| {
             let rule = key.state.as_ref().map(|state| state.rule.clone());
             (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
@@ -104,43 +100,37 @@ impl Service {
         self.administrator.select(project, &selector).ok()?.pop()
     }
 
-    /// Adds the keys with overrides that have the user id as a part. Returns `false` if there was no time to
+    /// Returns the keys with overrides that have the user id as a part, and `false` if there was no time to
     /// look at all.
-    async fn add_overridden(
+    async fn keys_with_overrides(
         &self,
-        found: &mut UserKeys,
         user: &str,
         projects: &[ProjectId],
         until: Deadline,
-    ) -> bool {
+    ) -> (Vec<SelectedKey>, bool) {
         let limiter = self.administrator.limiter();
         let hashed = self.administrator.key_hasher().map(|hasher| hasher.shown(user));
         let is_user = |part: &KeyPart| {
             part.value.as_ref().is_some_and(|value| value == user || Some(value) == hashed.as_ref())
         };
         let own: HashSet<&str> = projects.iter().map(ProjectId::as_str).collect();
-        let mut token = String::new();
+        let (mut found, mut token) = (Vec::new(), String::new());
         for _ in 0..MAX_PAGES {
             // Of a store that is away the states say so.
             let page = limiter.store().list_overrides(&token, PAGE_SIZE, until).await;
-            let Ok(page) = page else { return false };
+            let Ok(page) = page else { break };
             for of in page.keys {
                 let Some(snapshot) = limiter.snapshot_of_key(&of.key) else { continue };
                 let (rule, parts) = snapshot.rules.describe(&of.key);
                 let project = of.key.project_name().unwrap_or_default();
                 let is_found = own.contains(&*project) && parts.iter().any(is_user);
                 let rule = rule.filter(|_| is_found);
-                let key = rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id()));
-                if let Some(key) = key {
-                    found.add(key, 0, true);
-                }
+                found.extend(rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id())));
             }
-            match page.next {
-                Some(next) => token = next,
-                None => return true,
-            }
+            let Some(next) = page.next else { return (found, true) };
+            token = next;
         }
-        false
+        (found, false)
     }
 
     /// Returns the keys of the user that were refused in the last hour, none if they are not counted; and `false`
@@ -160,34 +150,31 @@ impl Service {
         };
         let (metadata, extensions) = (request.metadata(), request.extensions());
         let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
-        match self.highest_counts(&counts).await {
+        match self.highest_counts(&counts).await.map_err(|status| status.code()) {
             Ok(counted) => (counted.into_inner(), true),
-            Err(status) => {
-                // They are not counted, or the user id is longer than those that are found there.
-                let is_known =
-                    matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument);
-                (proto::TopKeysResponse::default(), is_known)
+            // They are not counted, or the user id is longer than those that are found there.
+            Err(Code::FailedPrecondition | Code::InvalidArgument) => {
+                (proto::TopKeysResponse::default(), true)
             }
+            Err(_) => (proto::TopKeysResponse::default(), false),
         }
     }
 
     /// Reads the states of keys. Returns those that were used, refused, banned or granted something else.
     async fn with_states(
         &self,
-        found: UserKeys,
+        keys: Vec<SelectedKey>,
+        refused: &HashMap<Key, u64>,
         deadline: Deadline,
     ) -> Result<Vec<proto::UserKey>, Status> {
-        let mut found: Vec<_> = found.0.into_values().collect();
-        found.sort_by_key(|one| Reverse((one.is_overridden, one.refused)));
-        found.truncate(MAX_KEYS);
-        let keys: Vec<SelectedKey> = found.iter().map(|one| one.key.clone()).collect();
         let mut states = Vec::new();
         for chunk in keys.chunks(Selector::MAX_KEYS) {
             let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline)).await;
             states.extend(read.map_err(|error| refusals::store(&error))?);
         }
-        let user_key = |(KnownKey { key, refused, .. }, state): (KnownKey, KeyState)| {
+        let user_key = |(key, state): (SelectedKey, KeyState)| {
             let state = key_state(state);
+            let refused = refused.get(&key.hit.key).copied().unwrap_or_default();
             let is_used = state.used > 0 || refused > 0 || state.limit == 0;
             let is_shown = is_used || !state.overrides.is_empty();
             (is_shown && state.mode() != RuleMode::Off).then(|| proto::UserKey {
@@ -198,15 +185,6 @@ impl Service {
                 calendar: calendar_window(key.hit.window, None),
             })
         };
-        Ok(found.into_iter().zip(states).filter_map(user_key).collect())
-    }
-}
-
-impl UserKeys {
-    fn add(&mut self, key: SelectedKey, refused: u64, is_overridden: bool) {
-        let unknown = |key| KnownKey { key, refused: 0, is_overridden: false };
-        let found = self.0.entry(key.hit.key.clone()).or_insert_with(|| unknown(key));
-        found.refused += refused;
-        found.is_overridden |= is_overridden;
+        Ok(keys.into_iter().zip(states).filter_map(user_key).collect())
     }
 }
