@@ -31,6 +31,7 @@ pub(crate) use status::grpc as check_status;
 pub use status::{Interruption, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
+pub(crate) use v1::parse as parse_check;
 
 use std::sync::Arc;
 

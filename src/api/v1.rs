@@ -77,10 +77,11 @@ impl Service {
         project: &'a str,
         request: &'a CheckRequest,
     ) -> Result<rules::Request<'a>, Status> {
-        parse_in(project, request).map_err(|error| {
+        let parsed = parse(request).map_err(|error| {
             self.count_rejected(error.field(), error);
             invalid(error)
-        })
+        });
+        parsed.map(|request| request.in_project(project))
     }
 
     async fn decide(
@@ -155,9 +156,9 @@ impl Service {
         decided: &Result<Verdict, CheckError>,
     ) {
         if decision_events::are_wanted(&self.metrics)
-            && let Ok(request) = parse_in(project, request)
+            && let Ok(request) = parse(request)
         {
-            let origin = Origin { api: API, method };
+            let (request, origin) = (request.in_project(project), Origin { api: API, method });
             decision_events::decided(&self.metrics, &self.limiter, origin, &request, decided);
         }
     }
@@ -346,27 +347,11 @@ pub(super) fn set_tenant<'a>(tenant: Option<&'a Tenant>, request: &mut CheckRequ
     tenant.project()
 }
 
-/// Validates the fields of a request in a project.
-fn parse_in<'a>(
-    project: &'a str,
-    request: &'a CheckRequest,
-) -> Result<rules::Request<'a>, InvalidRequest> {
-    parse(request).map(|request| request.in_project(project))
-}
-
 /// Validates the fields of a request.
-pub(super) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
-    let parsed = rules::Request::new(rules::RequestFields {
-        user_id: &request.user_id,
-        resource: &request.resource,
-        attributes: &request.attributes,
-        cost: request.cost,
-        dry_run: request.dry_run,
-    })?;
-    let parsed =
-        if request.costs.is_empty() { parsed } else { parsed.with_costs(&request.costs)? };
-    if request.request_id.is_empty() {
-        return Ok(parsed);
-    }
-    parsed.with_request_id(&request.request_id)
+pub(crate) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
+    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = request;
+    let (cost, dry_run) = (*cost, *dry_run);
+    rules::Request::new(rules::RequestFields { user_id, resource, attributes, cost, dry_run })?
+        .with_costs(costs)?
+        .with_request_id(request_id)
 }

@@ -9,8 +9,8 @@ use axum::http::{Request, header};
 use super::oidc::{CodeFlow, has_form};
 use super::origin::is_own_origin;
 use super::{
-    Auth, AuthError, Caller, PeerLocality, Permission, Policy, RequestKind, Role, TokenHash,
-    WebError, certificate_names,
+    Auth, AuthError, Caller, PeerLocality, Permission, Policy, RequestKind, TokenHash, WebError,
+    certificate_names,
 };
 
 /// What every visitor must be permitted: one of the roles that the pages are for, in any project.
@@ -224,11 +224,6 @@ fn with_roles_of(caller: Caller, other: Option<Caller>) -> Caller {
 }
 
 impl Caller {
-    /// Returns `true` if the caller has the role for all projects or for some.
-    pub fn has_anywhere(&self, role: Role) -> bool {
-        self.grants().anywhere().contains(role)
-    }
-
     /// Returns `true` if the caller may make a call, as far as is known before its project is.
     pub fn meets(&self, permission: Permission) -> bool {
         permission.is_met_by(self.grants())

@@ -5,9 +5,8 @@ use rlaas_limiter::{CheckError, Limiter, RuleDecision, Verdict};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::request::{StepRequest, parse_check};
-use crate::api::envoy;
-use crate::api::{check_status, code_name};
+use super::request::StepRequest;
+use crate::api::{check_status, code_name, envoy, parse_check};
 use crate::clock::Deadline;
 
 /// A decided request.

@@ -15,8 +15,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::one_or::OneOr;
-use crate::api::envoy;
-use crate::rules::{InvalidRequest, Request, RequestFields};
+use crate::api::{envoy, parse_check};
 
 /// A request as the server would receive it.
 #[derive(Clone, Debug)]
@@ -128,15 +127,6 @@ impl StepRequest {
             }
         }
     }
-}
-
-/// Checks the fields of a request against their bounds.
-pub(super) fn parse_check(request: &CheckRequest) -> Result<Request<'_>, InvalidRequest> {
-    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = request;
-    let (cost, dry_run) = (*cost, *dry_run);
-    Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
-        .with_costs(costs)?
-        .with_request_id(request_id)
 }
 
 impl CheckFields {

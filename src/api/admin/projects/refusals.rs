@@ -7,13 +7,12 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use super::validations::ValidationError;
-use crate::api::admin::refusals::too_many_changes;
+use crate::api::admin::refusals::{store, too_many_changes};
 use crate::api::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::api::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::api::status::{invalid_field, with_reason};
 use crate::rule_messages::in_message;
 use crate::rules::spec::Problem;
-use crate::store::StoreError;
 
 /// Most problems in a status: it is sent in headers.
 const MAX_PROBLEMS: usize = 50;
@@ -120,7 +119,7 @@ pub(super) fn sync(error: SyncError) -> Status {
 /// Returns the status of a read that others overtake each time, or whose store did not answer.
 pub(super) fn read(error: &SyncError) -> Status {
     let (code, reason) = match error {
-        SyncError::Store(error) => return unavailable(error),
+        SyncError::Store(error) => return store(error),
         SyncError::Conflict => (Code::FailedPrecondition, "CATALOGUE_CONFLICT"),
         SyncError::Busy => (Code::ResourceExhausted, "TOO_MANY_CHANGES"),
     };
@@ -131,7 +130,7 @@ pub(super) fn read(error: &SyncError) -> Status {
 pub(super) fn written(error: ChangeError<Status>) -> Status {
     let (code, reason, text) = match error {
         ChangeError::Refused(status) => return status,
-        ChangeError::Unavailable(error) => return unavailable(&error),
+        ChangeError::Unavailable(error) => return store(&error),
         ChangeError::Raced => return too_many_changes(),
         ChangeError::Conflict => {
             let text = "the catalogue of the store conflicts with that of an instance: nothing was \
@@ -157,15 +156,6 @@ pub(super) fn written(error: ChangeError<Status>) -> Status {
     with_reason(code, reason, text)
 }
 
-/// Returns the status of a store that did not answer.
-pub(super) fn unavailable(error: &StoreError) -> Status {
-    let code = match error {
-        StoreError::Expired => Code::DeadlineExceeded,
-        _ => Code::Unavailable,
-    };
-    with_reason(code, STORE_UNAVAILABLE, "store unavailable".to_owned())
-}
-
 /// Returns the status of a catalogue that was not restored.
 pub(super) fn restore(error: &RestoreError) -> Status {
     let (code, reason) = match error {
@@ -173,7 +163,7 @@ pub(super) fn restore(error: &RestoreError) -> Status {
             (Code::FailedPrecondition, "NO_CONFLICT")
         }
         RestoreError::Unreadable => (Code::FailedPrecondition, "LATER_RELEASE"),
-        RestoreError::Store(error) => return unavailable(error),
+        RestoreError::Store(error) => return store(error),
         RestoreError::Changed => (Code::Unavailable, STORE_UNAVAILABLE),
         RestoreError::Stale { .. } => (Code::Aborted, "STALE"),
     };

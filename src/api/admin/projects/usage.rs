@@ -5,8 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
-use super::{OPERATE_OR_ADMIN, Projects, admitted, refusals};
-use crate::api::admin::refusals::invalid_page_token;
+use super::{OPERATE_OR_ADMIN, Projects, admitted};
+use crate::api::admin::refusals::{invalid_page_token, store};
 use crate::api::admin::{EVERY_PROJECT, MAX_TIME, caller, page_count};
 use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
@@ -27,7 +27,7 @@ impl Projects {
         let size = page_count(*page_size)?;
         let deadline = deadline(request.metadata()).or_within(MAX_TIME);
         let page = self.usage.list(projects, (by, range), after.as_ref(), size, deadline).await;
-        let page = page.map_err(|error| refusals::unavailable(&error))?;
+        let page = page.map_err(|error| store(&error))?;
         let next = page.next.as_ref().map(token);
         let usage = page.rows.into_iter().map(|row| row_message(by, row)).collect();
         Ok(proto::ListUsageResponse { usage, next_page_token: next.unwrap_or_default() })

@@ -13,11 +13,10 @@ use tonic::Status;
 use super::{
     FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, counters, rule_stats,
 };
-use crate::api::admin::decisions::refused;
-use crate::api::admin::projects::{OPERATE_OR_ADMIN, admitted};
-use crate::api::admin::refusals::no_project;
-use crate::api::admin::{Administrator, EVERY_PROJECT};
-use crate::api::auth::{Caller, Role, StreamAccess};
+use crate::api::admin::Administrator;
+use crate::api::admin::decisions::{WatchedProjects, refused};
+use crate::api::admin::projects::OPERATE_OR_ADMIN;
+use crate::api::auth::{Caller, StreamAccess};
 use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::{micros, timestamp};
@@ -116,17 +115,9 @@ pub(in crate::api::admin) fn selected(
 ) -> Result<SelectedRules, Status> {
     let proto::WatchStatsRequest { project_id, rule, .. } = request;
     let rule = Some(rule.clone()).filter(|rule| !rule.is_empty());
-    let projects = if project_id == EVERY_PROJECT {
-        let is_for_all = caller.has(Role::Operate) || caller.has(Role::Admin);
-        let own = caller.projects_with(OPERATE_OR_ADMIN).map(|id| id.as_str().to_owned());
-        (!is_for_all).then(|| own.collect())
-    } else {
-        let id = admitted(caller, project_id, OPERATE_OR_ADMIN)?;
-        if administrator.limiter().project_snapshot(id.as_str()).is_none() {
-            return Err(no_project());
-        }
-        Some([id.as_str().to_owned()].into())
-    };
+    let limiter = administrator.limiter();
+    let projects = WatchedProjects::new(limiter, caller, project_id, OPERATE_OR_ADMIN)?;
+    let projects = projects.ids().map(|ids| ids.iter().map(ToString::to_string).collect());
     let filter = StatsFilter { projects, rule };
     Ok(SelectedRules { project_id: project_id.clone(), filter })
 }
