@@ -17,7 +17,6 @@ use crate::clock::Clock;
 use crate::plan::{SelectedKey, Selector, SelectorTarget};
 use crate::rules::KeyHasher;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::top_keys::is_hash;
 
 /// What the services of administration share. Clones share everything.
 #[derive(Clone, Debug)]
@@ -168,11 +167,6 @@ impl Administrator {
         snapshot.rules.hashed_parts().map(|parts| parts.hasher().clone())
     }
 
-    /// Returns the id of the long key that top keys have counted by this hash.
-    fn long_key(&self, hash: &str) -> Option<String> {
-        self.shared.metrics.top_keys()?.long_key(hash)
-    }
-
     /// Returns the keys that a selector names, by the rules in force of a project.
     ///
     /// # Errors
@@ -183,16 +177,15 @@ impl Administrator {
         project: &str,
         selector: &Selector<'_>,
     ) -> Result<Vec<SelectedKey>, Status> {
-        let long = match selector.target {
-            SelectorTarget::Id(id) if is_hash(id) => self.long_key(id),
+        // Top keys show long keys by their hashes.
+        let long = match (selector.target, self.shared.metrics.top_keys()) {
+            (SelectorTarget::Id(id), Some(top_keys)) => top_keys.long_key(id),
             _ => None,
         };
-        let by_hash =
-            long.as_ref().map(|id| Selector { target: SelectorTarget::Id(id), ..*selector });
-        let selector = by_hash.as_ref().unwrap_or(selector);
+        let target = long.as_deref().map_or(selector.target, SelectorTarget::Id);
         let snapshot = self.limiter.project_snapshot(project);
         let unknown = || refusals::unknown_project("selector.project_id");
-        let keys = snapshot.ok_or_else(unknown)?.rules.select(selector);
+        let keys = snapshot.ok_or_else(unknown)?.rules.select(&Selector { target, ..*selector });
         keys.map_err(refusals::selector)
     }
 }

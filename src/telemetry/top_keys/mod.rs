@@ -127,7 +127,7 @@ impl TopKeys {
 
     /// Returns the key that is counted by this hash, if it is one of the last long ones of this process.
     pub fn long_key(&self, hash: &str) -> Option<String> {
-        lock(&self.queue.recorder).long_key(hash)
+        lock(&self.queue.recorder).long.get(hash).cloned()
     }
 
     /// Returns the counts of a rule in a window: what was decided up to a second ago. `None` if no

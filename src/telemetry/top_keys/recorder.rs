@@ -40,7 +40,7 @@ pub(super) struct Recorder {
     /// Decisions of each rule since it was made; halved after each round.
     activity: RuleMap<u64>,
     /// Long keys by their hashes: those that came last.
-    long: HashMap<String, String>,
+    pub(super) long: HashMap<String, String>,
     /// Hashes keys by a random key.
     pub(super) hasher: DefaultHashBuilder,
 }
@@ -83,21 +83,14 @@ impl Recorder {
         }
     }
 
-    /// Returns the long key with this hash.
-    pub(super) fn long_key(&self, hash: &str) -> Option<String> {
-        self.long.get(hash).cloned()
-    }
-
     /// Counts the decisions of a batch.
     pub(super) fn record(&mut self, batch: &Batch) {
         self.advance();
-        for (hash, key) in &batch.long {
-            // Those that are in use come again.
-            if self.long.len() >= MAX_LONG && !self.long.contains_key(hash) {
-                self.long.clear();
-            }
-            self.long.entry(hash.clone()).or_insert_with(|| key.clone());
+        // Those that are in use come again.
+        if self.long.len() + batch.long.len() > MAX_LONG {
+            self.long.clear();
         }
+        self.long.extend(batch.long.clone());
         let mut entries = batch.iter().peekable();
         while let Some((rule, key, usage)) = entries.next() {
             let mut decisions = 1;
