@@ -112,17 +112,15 @@ impl HealthReports {
             let decides = has_answered || limiter.decides_without_store();
             keys_changed.mark_unchanged();
             let has_rules = rules_known.as_mut().is_none_or(|known| *known.borrow_and_update());
-            let not_ready = if !decides {
-                Some("the store has not answered yet")
-            } else if !has_rules {
-                Some("the management server has sent no valid rules yet")
-            } else if !keys.are_ready() {
-                Some("the projects and API keys in force are not known: see the log")
-            } else if !up && store != StoreHealth::Reported {
-                Some("the store is unavailable, and health.require-store is true")
-            } else {
-                None
-            };
+            let is_up = up || store == StoreHealth::Reported;
+            let conditions = [
+                (decides, "the store has not answered yet"),
+                (has_rules, "the management server has sent no valid rules yet"),
+                (keys.are_ready(), "the projects and API keys in force are not known: see the log"),
+                (is_up, "the store is unavailable, and health.require-store is true"),
+            ];
+            let missing = conditions.into_iter().find(|(is_met, _)| !is_met);
+            let not_ready = missing.map(|(_, reason)| reason);
             let ready = not_ready.is_none();
             self.ready.send_replace(not_ready);
             self.report(STORE, serving(up)).await;

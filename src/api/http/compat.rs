@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use axum::Json;
 use axum::extract::{self, RawQuery, State};
-use axum::http::{Extensions, HeaderValue, StatusCode};
+use axum::http::{Extensions, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rlaas_limiter::headers::retry_after;
 use rlaas_proto::WARNING;
@@ -79,18 +79,14 @@ pub(super) async fn by_endpoint(
         None => None,
     };
     let warning = state.auth.as_ref().filter(|_| tenant.is_none() && key.is_some());
-    let warning = warning.map(|auth| auth.api_keys().unchecked_warning());
+    let warning = warning.map(|auth| [(WARNING, auth.api_keys().unchecked_warning())]);
     let verdict = fields.decide(&state, tenant.as_ref(), &[ENDPOINT, KEY, API_KEY]).await?;
     let response = if verdict.is_allowed() {
         Json(json!({ "allowed": true })).into_response()
     } else {
         (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded").into_response()
     };
-    let mut response = state.with_headers(&verdict, response);
-    if let Some(warning) = warning {
-        response.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
-    }
-    Ok(response)
+    Ok((warning, state.with_headers(&verdict, response)).into_response())
 }
 
 fn read(body: &[u8]) -> Result<LegacyCheck, Rejection> {

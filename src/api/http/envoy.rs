@@ -63,10 +63,9 @@ const UNIT: Field =
 pub(super) async fn healthcheck(
     State(ready): State<watch::Receiver<NotReady>>,
 ) -> (StatusCode, &'static str) {
-    if ready.borrow().is_none() {
-        (StatusCode::OK, "OK")
-    } else {
-        (StatusCode::INTERNAL_SERVER_ERROR, "")
+    match *ready.borrow() {
+        None => (StatusCode::OK, "OK"),
+        Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
     }
 }
 

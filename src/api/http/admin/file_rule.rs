@@ -40,8 +40,7 @@ pub(super) fn read(
         rule.name.clear();
     }
     // Both requests have the rule in the same field.
-    let rule = Some(rule);
-    let request = CreateRuleRequest { rule, ..CreateRuleRequest::default() };
+    let request = CreateRuleRequest { rule: Some(rule), ..CreateRuleRequest::default() };
     let read = DynamicMessage::decode(message.clone(), &request.encode_to_vec()[..]);
     Some(read.map_err(|_| rejected("body: not valid".to_owned())))
 }
