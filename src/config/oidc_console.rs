@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use figment::value::Value;
 
@@ -48,7 +48,7 @@ pub(super) fn read(oidc: &mut Section<'_>) -> (Option<ConsoleClient>, Option<Fil
         return (None, None);
     }
     let client_id = section.required(CLIENT_ID, values::text);
-    let file = section.optional(CLIENT_SECRET_FILE, path);
+    let file = section.optional(CLIENT_SECRET_FILE, values::path);
     let snapshot = file.as_deref().map(FileSnapshot::take);
     let client_secret = file.and_then(|file| {
         let secret = secret_in(&file);
@@ -64,13 +64,6 @@ pub(super) fn read(oidc: &mut Section<'_>) -> (Option<ConsoleClient>, Option<Fil
         scopes: scopes.unwrap_or_else(|| vec!["openid".to_owned()]),
     });
     (client, snapshot)
-}
-
-/// Reads a path. Rejects a secret in its place that has several lines.
-fn path(value: &Value) -> Read<PathBuf> {
-    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a file"))?;
-    Ok((path.into(), path.to_owned()))
 }
 
 /// Reads the secret in a file, without white space at its end.

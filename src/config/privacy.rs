@@ -1,8 +1,8 @@
 //! The section `privacy`: the parts of keys that are hashed, and the key of the hash.
 
 use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
+use std::path::Path;
 
 use figment::value::Value;
 
@@ -73,7 +73,7 @@ impl PrivacySettings {
 pub(super) fn read(root: &mut Section<'_>) -> (PrivacySettings, Option<FileSnapshot>) {
     let mut section = root.section(PRIVACY);
     let parts = section.read(HASH, "", parts);
-    let file = section.optional(KEY_FILE, path);
+    let file = section.optional(KEY_FILE, values::path);
     let snapshot = file.as_deref().map(FileSnapshot::take);
     let hasher = file.and_then(|file| {
         let key = key_in(&file).map_err(|invalid| section.refuse(KEY_FILE.key, invalid));
@@ -102,22 +102,13 @@ pub(super) fn parts(value: &Value) -> Read<Vec<Part>> {
     Ok((parts, format!("[{}]", texts.join(", "))))
 }
 
-/// Reads a path. Rejects a key in its place that has several lines.
-fn path(value: &Value) -> Read<PathBuf> {
-    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a file"))?;
-    Ok((path.into(), path.to_owned()))
-}
-
 /// Reads the key in a file, without white space at its end.
 fn key_in(file: &Path) -> Result<Vec<u8>, Invalid> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut key = Vec::new();
-        // One more than fits, to tell a key that is too long.
-        File::open(file)?.take(MAX_KEY as u64 + 1).read_to_end(&mut key)?;
-        Ok(key)
-    };
-    let key = read().map_err(|_| Invalid::new("must be the path of a file that can be read"))?;
+    let mut key = Vec::new();
+    // One more than fits, to tell a key that is too long.
+    let most = MAX_KEY as u64 + 1;
+    let read = File::open(file).and_then(|file| file.take(most).read_to_end(&mut key));
+    read.map_err(|_| Invalid::new("must be the path of a file that can be read"))?;
     let key = if key.len() <= MAX_KEY { key.trim_ascii_end() } else { &key };
     if (MIN_KEY..=MAX_KEY).contains(&key.len()) {
         Ok(key.to_owned())

@@ -1,7 +1,6 @@
 //! The section `telemetry.record`.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 
 use figment::value::Value;
 
@@ -58,7 +57,7 @@ pub(super) fn read(
     privacy: &PrivacySettings,
 ) -> Option<RecordSettings> {
     let mut section = telemetry.section(RECORD);
-    let path = section.optional(FILE, path);
+    let path = section.optional(FILE, values::path);
     let is_hashed = section.read(KEYS, "clear", keys);
     let sample = sample(&mut section);
     let rotation = rotation(&mut section);
@@ -108,12 +107,6 @@ fn rotation(record: &mut Section<'_>) -> Rotation {
     let keep = section.read(KEEP, "4", values::count(1_000));
     section.close();
     Rotation { size, keep }
-}
-
-fn path(value: &Value) -> Read<PathBuf> {
-    let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a file"))?;
-    Ok((path.into(), path.to_owned()))
 }
 
 fn share(value: &Value) -> Read<EnforcedShare> {

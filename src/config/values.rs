@@ -172,10 +172,20 @@ pub(super) fn duration(
     Ok((duration, show(duration)))
 }
 
-/// Reads a path. Rejects the contents of a PEM file in its place.
+/// Reads the path of a PEM file.
 pub(super) fn pem_path(value: &Value) -> Read<PathBuf> {
+    path_or(value, Invalid::new("must be the path of a PEM file"))
+}
+
+/// Reads the path of a file.
+pub(super) fn path(value: &Value) -> Read<PathBuf> {
+    path_or(value, Invalid::new("must be the path of a file"))
+}
+
+/// Reads a path. Rejects the contents of a file in its place, if they have several lines.
+fn path_or(value: &Value, invalid: Invalid) -> Read<PathBuf> {
     let path = value.as_str().filter(|path| !path.is_empty() && !path.contains(['\n', '\0']));
-    let path = path.ok_or(Invalid::new("must be the path of a PEM file"))?;
+    let path = path.ok_or(invalid)?;
     Ok((path.into(), path.to_owned()))
 }
 
