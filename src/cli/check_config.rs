@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -27,11 +26,10 @@ pub(super) struct CheckConfigArgs {
 
 /// Checks the files alone by default: the environment of a shell is not the server's.
 pub(super) fn run(args: CheckConfigArgs) -> ExitCode {
-    let sources = if args.environment {
-        Sources::with_environment(args.files, Vec::new())
-    } else {
-        Sources { files: args.files, ..Sources::default() }
-    };
+    let mut sources = Sources::with_environment(args.files, Vec::new());
+    if !args.environment {
+        sources.environment.clear();
+    }
     match Config::load(&sources) {
         Ok(config) => {
             warn(&config);
@@ -63,30 +61,22 @@ pub(super) fn warn(config: &Config) {
 /// Warns of what a server with this configuration could not use on this machine, now.
 fn warn_about_machine(config: &Config) {
     let server = &config.server;
-    let mut bound = Vec::new();
     for (setting, addresses) in [("server.listen", &server.listen), ("server.http", &server.http)] {
         for address in addresses {
-            let ListenAddress::Tcp(text) = address else { continue };
-            match TcpListener::bind(text) {
-                // Held, so that an address that is given twice is found.
-                Ok(listener) => bound.push(listener),
-                Err(error) => eprintln!("warning: {setting}: can't listen on {address}: {error}"),
+            if let ListenAddress::Tcp(text) = address
+                && let Err(error) = TcpListener::bind(text)
+            {
+                eprintln!("warning: {setting}: can't listen on {address}: {error}");
             }
         }
     }
-    if let Some(folder) = &config.state_dir
-        && let Err(error) = try_to_create(folder)
+    let Some(folder) = &config.state_dir else { return };
+    let missing = folder.ancestors().take_while(|of| !of.as_os_str().is_empty() && !of.exists());
+    // The first folder that would be created is, and is removed again.
+    if let Some(first) = missing.last()
+        && let Err(error) = fs::create_dir(first).and_then(|()| fs::remove_dir(first))
     {
         eprintln!("warning: state-dir: can't create {}: {error}", folder.display());
-    }
-}
-
-/// Creates the first folder of a path that does not exist, and removes it again.
-fn try_to_create(folder: &Path) -> io::Result<()> {
-    let is_missing = |of: &&Path| !of.as_os_str().is_empty() && !of.exists();
-    match folder.ancestors().take_while(is_missing).last() {
-        Some(missing) => fs::create_dir(missing).and_then(|()| fs::remove_dir(missing)),
-        None => Ok(()),
     }
 }
 

@@ -40,14 +40,10 @@ pub(super) fn read(server: &mut Section<'_>) -> (Option<Tls>, bool) {
     let client_ca = section.optional(CLIENT_CA, pem_path);
     let for_http = section.optional(HTTP, values::boolean).unwrap_or(true);
     let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
+    let refuse = |error: TlsError| section.refuse(error.setting, error);
     let tls = files.and_then(|files| {
-        let refuse = |error: TlsError| section.refuse(error.setting, error);
-        let problems = files.problems();
-        if problems.is_empty() {
-            return Tls::load(files).map_err(refuse).ok();
-        }
-        problems.into_iter().for_each(refuse);
-        None
+        files.problems().into_iter().for_each(refuse);
+        if section.is_valid() { Tls::load(files).map_err(refuse).ok() } else { None }
     });
     section.close();
     (tls, for_http)
