@@ -240,7 +240,7 @@ fn warn_about(config: &Config) {
     for warning in &config.notices {
         warn!(%warning, "configuration");
     }
-    if let Some(reason) = config.api_keys_default {
+    if let Some(reason) = config.api_keys.default {
         info!(mode = config.api_keys.mode.name(), reason, "auth.api-keys is not set");
     }
     warn_about_rules(config);

@@ -12,7 +12,7 @@ use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use super::{Effective, StoreSettings, oidc};
+use super::{StoreSettings, oidc};
 use crate::api::auth::{
     ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
 };
@@ -80,35 +80,26 @@ const VALID_AGE: &str = "must be a duration from 10s to 365d, such as 1h";
 const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the audit; operate is \
                           enough to read the configuration (and inspects, resets, refunds)";
 
-/// Decides about API keys if nobody has, and returns the reason. `store` and `spec` are those of the
-/// configuration, `started_with` is the mode in force if the server runs.
+/// Decides about API keys if nobody has. `store` and `spec` are those of the configuration, `started_with`
+/// is the mode in force if the server runs.
 pub(super) fn decide_api_keys(
-    mode: &mut ApiKeyMode,
+    root: &Section<'_>,
+    keys: &mut ApiKeySettings,
     (store, spec): (&StoreSettings, &RulesSpec),
     started_with: Option<ApiKeyMode>,
-) -> Option<&'static str> {
-    if *mode != ApiKeyMode::AcceptedByDefault {
-        return None;
+) {
+    if keys.mode != ApiKeyMode::AcceptedByDefault {
+        return;
     }
-    let (decided, reason) = match started_with {
-        Some(started_with) => (started_with, "decided at the start"),
-        None if matches!(store, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
-        None if !rules::api_key_problems_of(spec).is_empty() => {
-            (ApiKeyMode::Off, "a rule of a file uses api_key")
-        }
-        None => (*mode, "memory store, and no rule uses api_key"),
+    let uses_keys = !rules::api_key_problems_of(spec).is_empty();
+    let (decided, reason) = match (started_with, store) {
+        (Some(started_with), _) => (started_with, "decided at the start"),
+        (None, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
+        _ if uses_keys => (ApiKeyMode::Off, "a rule of a file uses api_key"),
+        _ => (keys.mode, "memory store, and no rule uses api_key"),
     };
-    *mode = decided;
-    Some(reason)
-}
-
-/// Completes the value in force that [`read`] has left open.
-pub(super) fn complete_api_keys(effective: &mut [Effective], mode: ApiKeyMode, reason: &str) {
-    if let Some(entry) = effective.iter_mut().find(|entry| entry.key == "auth.api-keys") {
-        mode.name().clone_into(&mut entry.value);
-        entry.origin = format!("default: {reason}");
-        entry.reads_back = true;
-    }
+    (keys.mode, keys.default) = (decided, Some(reason));
+    root.complete("auth.api-keys", decided.name(), reason);
 }
 
 /// Reads the section. Clients are identified by certificates, so it depends on `server.tls`. Also
@@ -135,6 +126,7 @@ pub(super) fn read(
     }
     let api_keys = ApiKeySettings {
         mode: mode.unwrap_or(ApiKeyMode::AcceptedByDefault),
+        default: None,
         max_age: section.optional(API_KEYS_MAX_AGE, |value| {
             let (age, shown) = values::duration(value, MAX_AGES, VALID_AGE)?;
             Ok((age.into(), shown))

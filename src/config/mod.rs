@@ -79,8 +79,6 @@ pub struct Config {
     pub auth: AuthSettings,
     /// API keys.
     pub api_keys: ApiKeySettings,
-    /// The reason for their mode; `None` if it is set.
-    pub api_keys_default: Option<&'static str>,
     /// Settings of the store.
     pub store: StoreSettings,
     /// Settings of the cache of denials in front of Redis; `None` if it is disabled.
@@ -128,12 +126,7 @@ impl Config {
         let (config, files) = Self::read(&mut root, sources);
         root.close();
         let config = Self { notices: tree.notices(), ..config };
-        let mut config = tree.finish().map(|mut effective| {
-            if let Some(reason) = config.api_keys_default {
-                auth::complete_api_keys(&mut effective, config.api_keys.mode, reason);
-            }
-            Self { effective, ..config }
-        });
+        let mut config = tree.finish().map(|effective| Self { effective, ..config });
         for project in projects {
             config = with_project(config, rules_file::configured(project));
         }
@@ -158,8 +151,7 @@ impl Config {
         let audit = audit::read(root);
         let telemetry = telemetry::read(root, &privacy, has_console);
         let spec = rules::read(root);
-        let mode = &mut api_keys.mode;
-        let api_keys_default = auth::decide_api_keys(mode, (&store, &spec), sources.api_keys);
+        auth::decide_api_keys(root, &mut api_keys, (&store, &spec), sources.api_keys);
         // Until a restart the mode in force stays, whatever is written now.
         let in_force = sources.api_keys.filter(|mode| *mode != ApiKeyMode::Off);
         let rules = rules::build(root, &spec, in_force.unwrap_or(api_keys.mode));
@@ -167,7 +159,6 @@ impl Config {
         let config = Self {
             auth,
             api_keys,
-            api_keys_default,
             server,
             envoy: envoy.settings,
             xds: envoy.xds,

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::sources::Texts;
+
 /// One problem.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Problem {
@@ -112,22 +114,16 @@ impl Problem {
             *line = line.or_else(|| line_of(origin, key));
         }
     }
-}
 
-impl Problem {
-    /// Shows a number as its line has it, such as `1.50`. `line_at` returns a line of a source.
-    pub(super) fn show_number_of<'t>(
-        &mut self,
-        line_at: impl FnOnce(&str, u64) -> Option<&'t str>,
-    ) {
-        if let Self::Invalid { origin, line: Some(line), found: Some(found), .. } = self
-            && let Ok(number) = found.parse::<f64>()
-            && let Some(line) = line_at(origin, *line)
-        {
-            let is_it = |word: &&str| word.replace('_', "").parse() == Ok(number);
-            if let Some(written) = line.split([' ', ',', ':', '}', ']']).find(is_it) {
-                written.clone_into(found);
-            }
+    /// Shows a number as its line has it, such as `1.50`.
+    pub(super) fn show_number_as_in(&mut self, texts: &Texts) {
+        let Self::Invalid { origin, line: Some(at), found: Some(found), .. } = self else { return };
+        let Ok(number) = found.parse::<f64>() else { return };
+        let text = texts.get(origin.as_str()).map_or("", String::as_str);
+        let line = text.lines().zip(1..).find_map(|(line, place)| (place == *at).then_some(line));
+        let mut words = line.unwrap_or_default().split([' ', ',', ':', '}', ']']);
+        if let Some(written) = words.find(|word| word.replace('_', "").parse() == Ok(number)) {
+            written.clone_into(found);
         }
     }
 }

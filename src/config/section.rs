@@ -10,12 +10,13 @@ use figment::value::{Dict, Empty, Tag, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::effective::Effective;
 use super::hints;
 use super::notice::Notice;
 use super::problem::Problem;
 use super::removed::{RemovedKind, instead_of};
 use super::setting::{Declared, Kind, Setting};
-use super::sources::without_urls;
+use super::sources::{join, without_urls};
 use super::tree::{Nulls, Tree};
 use super::values::{self, Invalid, Read};
 use super::yaml;
@@ -133,10 +134,21 @@ impl<'a> Section<'a> {
         self.tree.read_value(&self.join(key), given, read)
     }
 
-    /// Records a place among the values in force: the default of a setting depends on other sections.
+    /// Records a value in force that is to be completed: the default depends on other sections.
     pub(super) fn leave_open(&self, setting: Setting) {
         if self.tree.survey.is_none() {
-            self.tree.leave_open(self.join(setting.key));
+            let (key, value, origin) = (self.join(setting.key), String::new(), String::new());
+            let open = Effective { key, value, origin, reads_back: true };
+            self.tree.effective.borrow_mut().push(open);
+        }
+    }
+
+    /// Completes a value in force that was left open.
+    pub(super) fn complete(&self, key: &str, value: &str, reason: &str) {
+        let mut effective = self.tree.effective.borrow_mut();
+        if let Some(open) = effective.iter_mut().find(|open| open.key == key) {
+            value.clone_into(&mut open.value);
+            open.origin = format!("default: {reason}");
         }
     }
 
@@ -325,7 +337,7 @@ impl<'a> Section<'a> {
                 let nearest = hints::nearest(self.known.iter().copied(), last, hints::SIMILAR_KEY);
                 // As the file has it: in the joined list of rules the item may have another index.
                 let section = self.tree.spelling(&origin, &self.path);
-                let suggestion = nearest.map(|known| joined(&section, known));
+                let suggestion = nearest.map(|known| join(&section, known));
                 Problem::UnknownKey { origin, key: without_urls(&key), suggestion, line }
             };
             self.tree.add_problem(unknown);
@@ -333,12 +345,8 @@ impl<'a> Section<'a> {
     }
 
     fn join(&self, key: &str) -> String {
-        joined(&self.path, key)
+        join(&self.path, key)
     }
-}
-
-fn joined(section: &str, key: &str) -> String {
-    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
 }
 
 /// Returns the value at a path such as `overrides[1].limit`, and its tag. Without a value, the tag of the

@@ -13,7 +13,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_saphyr::UserMessageFormatter;
 
 use super::envoy::EnvoyResource;
-use super::joined_rules::JoinedRules;
+use super::joined_rules::{FileRule, JoinedRules};
 use super::notice::Notice;
 use super::problem::Problem;
 use super::ratelimit_environment::RatelimitEnvironment;
@@ -31,8 +31,6 @@ const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
 /// The key below which figment holds all values, so that one lookup returns them all.
 pub(super) const ROOT: &str = "root";
-/// The key below which figment holds the rules of the last file.
-const FILE_RULES: &str = "file-rules";
 
 /// The sources of the configuration.
 #[derive(Clone, Debug, Default)]
@@ -212,7 +210,7 @@ fn tab_problem(text: &str, error: &serde_saphyr::Error) -> Option<String> {
 
 #[derive(Default)]
 pub(super) struct Layers {
-    figment: Figment,
+    sources: Vec<Layer>,
     spellings: Spellings,
     texts: Texts,
     rules: JoinedRules,
@@ -230,23 +228,15 @@ impl Layers {
     fn add_source(&mut self, source: SourceFile) {
         let SourceFile { origin, file, text, mut dict } = source;
         self.texts.insert(origin.clone(), text);
-        let rules = match dict.remove(RULES.key) {
-            Some(Value::Array(_, rules)) => rules,
-            Some(Value::Empty(..)) | None => Vec::new(),
-            Some(other) => {
-                dict.insert(RULES.key.to_owned(), other);
-                Vec::new()
-            }
-        };
-        let places = self.rules.places(&origin, &rules, &mut self.problems);
-        let rules = rules.into_iter().enumerate().zip(&places).map(|((index, rule), place)| {
-            let (path, spelled) = (format!("rules[{place}]"), format!("rules[{index}]"));
-            self.canonical_item(&origin, &path, &spelled, rule)
-        });
-        let rules = rules.collect();
-        self.add_layer(origin.clone(), file.as_deref(), dict, rules);
-        let rules = self.figment.find_value(FILE_RULES).ok().and_then(Value::into_array);
-        self.rules.join(&origin, places.into_iter().zip(rules.unwrap_or_default()));
+        if let Some(Value::Array(..) | Value::Empty(..)) = dict.get(RULES.key) {
+            let rules = dict.remove(RULES.key).and_then(Value::into_array).unwrap_or_default();
+            let rules = rules.into_iter().enumerate().map(|(index, value)| {
+                let (origin, file) = (origin.clone(), file.clone());
+                FileRule { origin, file, index, value }
+            });
+            self.problems.extend(self.rules.join(rules));
+        }
+        self.add_layer(origin, file, dict);
     }
 
     /// Adds a value of the environment or the command line: a string, or a list or section in YAML.
@@ -264,22 +254,29 @@ impl Layers {
         }
     }
 
-    fn tree(self) -> Tree {
-        let rules = self.rules.into_value();
-        let tree = Tree::new(self.figment, rules, self.spellings, self.texts, self.problems);
+    fn tree(mut self) -> Tree {
+        let mut figment = Figment::new();
+        for (place, rule) in std::mem::take(&mut self.rules.0).into_iter().enumerate() {
+            let FileRule { origin, file, index, value } = rule;
+            let (path, spelled) = (format!("rules[{place}]"), format!("rules[{index}]"));
+            let rules = vec![self.canonical_item(&origin, &path, &spelled, value)];
+            let dict = nest(RULES.key, rules.into());
+            figment = figment.admerge(Layer { origin, file, dict });
+        }
+        // The list of the environment or the command line replaces that of files.
+        let figment = self.sources.into_iter().fold(figment, Figment::merge);
+        let tree = Tree::new(figment, self.spellings, self.texts, self.problems);
         tree.notices.borrow_mut().extend(self.notices);
         tree
     }
 
     pub(super) fn add(&mut self, origin: String, dict: Dict) {
-        self.add_layer(origin, None, dict, Vec::new());
+        self.add_layer(origin, None, dict);
     }
 
-    /// Adds a layer. Its rules have canonical keys already.
-    fn add_layer(&mut self, origin: String, file: Option<&Path>, dict: Dict, rules: Vec<Value>) {
+    fn add_layer(&mut self, origin: String, file: Option<PathBuf>, dict: Dict) {
         let dict = self.canonical(&origin, "", "", dict);
-        let layer = Layer { origin, file: file.map(Path::to_owned), dict, rules };
-        self.figment = std::mem::take(&mut self.figment).merge(layer);
+        self.sources.push(Layer { origin, file, dict });
     }
 
     /// Returns `dict` with canonical keys. `path` is its canonical key, `spelled` the original one.
@@ -349,7 +346,8 @@ fn is_metadata(path: &str) -> bool {
     path.starts_with("descriptors[") && path.split('.').any(is_key)
 }
 
-fn join(path: &str, key: &str) -> String {
+/// Returns the path of a key in a section.
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -365,7 +363,6 @@ struct Layer {
     /// The file, if the source is one.
     file: Option<PathBuf>,
     dict: Dict,
-    rules: Vec<Value>,
 }
 
 impl Provider for Layer {
@@ -378,8 +375,7 @@ impl Provider for Layer {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let root = (ROOT.to_owned(), self.dict.clone().into());
-        let rules = (FILE_RULES.to_owned(), self.rules.clone().into());
-        Ok(Profile::Default.collect(Dict::from([root, rules])))
+        let root = Dict::from([(ROOT.to_owned(), self.dict.clone().into())]);
+        Ok(Profile::Default.collect(root))
     }
 }

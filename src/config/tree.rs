@@ -13,7 +13,6 @@ use super::hints;
 use super::key_lines::KeyLines;
 use super::notice::Notice;
 use super::problem::{Problem, Problems};
-use super::rules::RULES;
 use super::secrets;
 use super::section::Section;
 use super::setting::Declared;
@@ -33,7 +32,7 @@ pub(super) struct Tree {
     spellings: Spellings,
     texts: Texts,
     pub(super) problems: RefCell<Vec<Problem>>,
-    effective: RefCell<Vec<Effective>>,
+    pub(super) effective: RefCell<Vec<Effective>>,
     pub(super) notices: RefCell<Vec<Notice>>,
     pub(super) nulls: Nulls,
     /// The tag of the last source, for problems that have no value of their own.
@@ -52,21 +51,15 @@ pub(super) enum Nulls {
 }
 
 impl Tree {
-    /// Creates a tree. `rules` are those of files.
     pub(super) fn new(
         figment: Figment,
-        rules: Option<Value>,
         spellings: Spellings,
         texts: Texts,
         problems: Vec<Problem>,
     ) -> Self {
         let root = figment.find_value(ROOT).ok();
         let tag = root.as_ref().map_or(Tag::Default, Value::tag);
-        let mut root = root.and_then(Value::into_dict).unwrap_or_default();
-        // Environment and command line replace the rules of files.
-        if let Some(rules) = rules {
-            root.entry(RULES.key.to_owned()).or_insert(rules);
-        }
+        let root = root.and_then(Value::into_dict).unwrap_or_default();
         Self {
             figment,
             root,
@@ -84,8 +77,7 @@ impl Tree {
     /// Creates a tree that records the settings read from it. Every list has one item, and every value is
     /// invalid, so each setting reports its valid values and then uses its default.
     pub(super) fn survey() -> Self {
-        let (figment, spellings) = (Figment::new(), Spellings::new());
-        let tree = Self::new(figment, None, spellings, Texts::new(), Vec::new());
+        let tree = Self::new(Figment::new(), Spellings::new(), Texts::new(), Vec::new());
         Self { survey: Some(RefCell::default()), ..tree }
     }
 
@@ -127,10 +119,7 @@ impl Tree {
             .collect();
         for problem in &mut problems {
             problem.locate(|origin, key| lines.get(origin)?.line_of(key));
-            problem.show_number_of(|origin, line| {
-                let index = usize::try_from(line.checked_sub(1)?).ok()?;
-                self.texts.get(origin)?.lines().nth(index)
-            });
+            problem.show_number_as_in(&self.texts);
         }
         // Sorted by line; problems of one line keep their order.
         problems.sort_by_cached_key(|problem| {
@@ -178,12 +167,6 @@ impl Tree {
         let reads_back = yaml::reads_back(&shown, value, read);
         self.effective.borrow_mut().push(Effective { key, value: shown, origin, reads_back });
         Ok(setting)
-    }
-
-    /// Records an effective value that is to be completed.
-    pub(super) fn leave_open(&self, key: String) {
-        let (value, origin) = (String::new(), String::new());
-        self.effective.borrow_mut().push(Effective { key, value, origin, reads_back: false });
     }
 
     /// Reads a value as a field of a specification, which reports its own problems when it is built.

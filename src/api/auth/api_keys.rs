@@ -59,6 +59,8 @@ impl ApiKeyMode {
 pub struct ApiKeySettings {
     /// Whether calls may or must show one.
     pub mode: ApiKeyMode,
+    /// The reason for the mode; `None` if it is set.
+    pub default: Option<&'static str>,
     /// How old the knowledge of the keys in force may be; `None`: any age.
     pub max_age: Option<Micros>,
 }
