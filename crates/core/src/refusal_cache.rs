@@ -80,14 +80,8 @@ impl<V: Summary> RefusalCache<V> {
         self.clock.now()
     }
 
-    /// Returns the key of a request; `None` if it must not be cached. Requests that take nothing
+    /// Returns `true` if the refusal of a request with this key may be cached. Requests that take nothing
     /// must not: they read the current state. Those with costs of single rules are rare.
-    pub fn key(&self, request: &Request<'_>) -> Option<RequestKey> {
-        let key = RequestKey::new(request);
-        self.caches(request, &key).then_some(key)
-    }
-
-    /// Returns `true` if the request with this key has one by [`RefusalCache::key`].
     pub fn caches(&self, request: &Request<'_>, key: &RequestKey) -> bool {
         let is_look = request.dry_run() || request.cost() == Cost::NONE;
         self.max_age != Micros::ZERO
@@ -156,7 +150,9 @@ mod tests {
     fn key(refusals: &RefusalCache<Verdict>, user: usize) -> RequestKey {
         let user = user.to_string();
         let request = Request::user(&user).build().expect("a valid request");
-        refusals.key(&request).expect("a short request")
+        let key = RequestKey::new(&request);
+        assert!(refusals.caches(&request, &key), "a short request");
+        key
     }
 
     fn verdict(outcome: Outcome, source: Source, mode: Mode) -> RuleDecision {

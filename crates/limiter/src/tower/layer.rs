@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use rlaas_core::decide::{Decide, NoVerdict, OnNoAnswer};
-use rlaas_core::refusal_cache::RefusalCache;
+use rlaas_core::refusal_cache::{RefusalCache, RequestKey};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -91,14 +91,11 @@ impl<D: Decide> Admission<D> {
             Err(NoVerdict::Invalid(error)) => Err(Rejection::invalid(&*error)),
             // The policy does not apply to a caller whose own deadline has passed.
             Err(NoVerdict::NoAnswer(_)) if caller.has_passed() => Err(Rejection::expired()),
-            Err(NoVerdict::NoAnswer(error)) => {
-                self.log_failure(&*error, *on_no_answer);
-                match on_no_answer {
-                    OnNoAnswer::Allow => Ok((Vec::new(), nothing)),
-                    OnNoAnswer::Deny => Err(Rejection::no_answer()),
-                }
+            Err(NoVerdict::NoAnswer(error)) if *on_no_answer == OnNoAnswer::Allow => {
+                self.log_failure(&*error, OnNoAnswer::Allow);
+                Ok((Vec::new(), nothing))
             }
-            Err(NoVerdict::Undecided(error)) => {
+            Err(NoVerdict::NoAnswer(error) | NoVerdict::Undecided(error)) => {
                 self.log_failure(&*error, OnNoAnswer::Deny);
                 Err(Rejection::no_answer())
             }
@@ -125,8 +122,9 @@ impl<D: Decide> Admission<D> {
             .attributes(&attributes[..])
             .build()
             .map_err(|error| Rejection::invalid(&error))?;
-        let cache_key = refusals.key(&request);
-        if let Some(denial) = cache_key.as_ref().and_then(|cache_key| refusals.get(cache_key)) {
+        let cache_key = RequestKey::new(&request);
+        let is_cached = refusals.caches(&request, &cache_key);
+        if let Some(denial) = is_cached.then(|| refusals.get(&cache_key)).flatten() {
             return Ok(Ok((denial, None)));
         }
         let requested_at = refusals.now();
@@ -141,7 +139,7 @@ impl<D: Decide> Admission<D> {
             if self.is_failing.swap(false, Ordering::Relaxed) {
                 tracing::info!("rate limit checks succeed again");
             }
-            if let Some(cache_key) = cache_key {
+            if is_cached {
                 refusals.insert(cache_key, requested_at, verdict);
             }
         }
