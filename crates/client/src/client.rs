@@ -148,7 +148,7 @@ impl Client {
         if let Some(refusal) = is_cached.then(|| refusals.get(&key)).flatten() {
             return Ok(refusal);
         }
-        let permit = match queue.enter(key.clone(), deadline).await {
+        let mut permit = match queue.enter(key.clone(), deadline).await {
             Admission::Send(permit) => permit,
             Admission::Refused(refusal) => return Ok(Verdict::clone(&refusal)),
             Admission::NoAnswer => return self.without_response(Status::unavailable("no answers")),
@@ -162,15 +162,19 @@ impl Client {
                 if is_cached {
                     refusals.insert(key, asked_at, &verdict);
                 }
-                let is_shared = is_new && !request.takes_nothing() && is_lasting(&verdict);
-                let refusal = is_shared.then(|| Arc::new(verdict.after(Micros::ZERO)));
-                permit.end(refusal.map_or(Outcome::Answered, Outcome::Refused));
+                // Units that are held may be free at any time.
+                let is_lasting = verdict.response().reason() != Reason::Held;
+                let is_shared = is_new && !request.takes_nothing() && is_lasting;
+                let is_refusal = is_shared && !verdict.is_allowed();
+                let refusal = is_refusal.then(|| Arc::new(verdict.after(Micros::ZERO)));
+                permit.outcome = refusal.map_or(Outcome::Answered, Outcome::Refused);
                 Ok(verdict)
             }
             Some(Err(status)) => {
-                let is_answer = is_answer(&status);
-                if is_answer || !deadline.has_passed() {
-                    permit.end(if is_answer { Outcome::Answered } else { Outcome::Unanswered });
+                if is_answer(&status) {
+                    permit.outcome = Outcome::Answered;
+                } else if !deadline.has_passed() {
+                    permit.outcome = Outcome::Unanswered;
                 } else if permit.has_waited {
                     // The time that the caller had was spent in the queue.
                     return Ok(self.overloaded(AnsweredBy::Policy));
@@ -194,7 +198,12 @@ impl Client {
             let left = until.remaining() / (1 + max - attempt);
             let call = with_timeout(message(request, request_id.clone()), left);
             let mut service = RateLimitServiceClient::new(self.channel.clone());
-            let result = answer_within(left, *timeout / 2, service.check(call)).await?;
+            let late = Deadline::within(left.saturating_add(*timeout / 2));
+            let result = within(left, service.check(call)).await;
+            // Its timer ran behind. An answer that has arrived by then is taken.
+            if late.has_passed() && result.as_ref().is_err_and(|status| !is_answer(status)) {
+                return None;
+            }
             let may_retry = retries.record(result.as_ref().err()) && attempt < max;
             if !may_retry || !retries.wait(attempt, until).await {
                 return Some(result);
@@ -265,12 +274,7 @@ impl Client {
 
     /// Returns the verdict on a request that an overloaded server or program does not decide.
     fn overloaded(&self, refused_by: AnsweredBy) -> Verdict {
-        match self.shared.on_overload {
-            OnNoAnswer::Deny => Verdict::undecided(OVERLOADED, OnNoAnswer::Deny, refused_by),
-            policy @ OnNoAnswer::Allow => {
-                Verdict::undecided(OVERLOADED, policy, AnsweredBy::Policy)
-            }
-        }
+        Verdict::undecided(OVERLOADED, self.shared.on_overload, refused_by)
     }
 }
 
@@ -289,27 +293,9 @@ async fn within<T>(
     result.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired")))
 }
 
-/// Waits for the answer to a call that was sent. `None` if there is none and this program was late: its timer ran
-/// more than `slack` behind. An answer that has arrived by then is taken.
-async fn answer_within<T>(
-    left: Duration,
-    slack: Duration,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Option<Result<T, Status>> {
-    let late = Deadline::within(left.saturating_add(slack));
-    let result = within(left, call).await;
-    let is_late = result.as_ref().is_err_and(|status| !is_answer(status)) && late.has_passed();
-    (!is_late).then_some(result)
-}
-
 /// Returns `true` if the server has answered with this status.
 fn is_answer(status: &Status) -> bool {
     !is_retryable(status.code()) || reason(status).is_some()
-}
-
-/// Returns `true` for a refusal that holds for others: units that are held may be free at any time.
-fn is_lasting(verdict: &Verdict) -> bool {
-    !verdict.is_allowed() && verdict.response().reason() != Reason::Held
 }
 
 /// Returns `true` if the server answered and would answer the same again.

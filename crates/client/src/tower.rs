@@ -89,7 +89,7 @@ fn no_verdict(error: CheckError) -> NoVerdict {
 
 /// Returns the verdict of a server.
 fn answered(verdict: Verdict) -> Result<Verdict, NoVerdict> {
-    match verdict.no_decision() {
+    match verdict.undecided {
         Some(NO_ANSWER) => Err(NoVerdict::NoAnswer(Box::new(Undecided(NO_ANSWER)))),
         Some(reason) if !verdict.is_allowed() => {
             Err(NoVerdict::Undecided(Box::new(Undecided(reason))))

@@ -44,7 +44,7 @@ const RETRY_AFTER_NO_ANSWER: Micros = Micros::from_secs(1);
 pub struct Verdict {
     response: CheckResponse,
     /// The reason if there is no decision.
-    undecided: Option<&'static str>,
+    pub(crate) undecided: Option<&'static str>,
     answered_by: AnsweredBy,
     warning: Option<String>,
 }
@@ -86,9 +86,10 @@ impl Verdict {
     pub(crate) fn undecided(
         reason: &'static str,
         policy: OnNoAnswer,
-        answered_by: AnsweredBy,
+        refused_by: AnsweredBy,
     ) -> Self {
         let allowed = policy == OnNoAnswer::Allow;
+        let answered_by = if allowed { AnsweredBy::Policy } else { refused_by };
         let source = if allowed { Source::FailOpen } else { Source::FailClosed };
         let response = CheckResponse {
             allowed,
@@ -104,12 +105,6 @@ impl Verdict {
     /// `STORE_UNAVAILABLE` or `NOT_READY` if there is no decision.
     pub fn reason(&self) -> &'static str {
         self.undecided.unwrap_or_else(|| self.response.reason().as_str_name())
-    }
-
-    /// Returns the reason if there is no decision.
-    #[cfg(feature = "tower")]
-    pub(crate) fn no_decision(&self) -> Option<&'static str> {
-        self.undecided
     }
 
     /// Returns `true` if the request may pass.

@@ -57,7 +57,7 @@ pub(super) struct Permit {
     pub(super) has_waited: bool,
     /// Whether it is the only call in flight of a refused key.
     is_only: bool,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
 }
 
 /// The end of a call in flight.
@@ -135,25 +135,6 @@ impl Queue {
         state.waiting += 1;
         state.queues.entry(key).or_default().push_back(waiter);
         Err(receiver)
-    }
-
-    /// Ends a call in flight, and lets others go on.
-    fn end(self: &Arc<Self>, permit: &mut Permit) {
-        let outcome = take(&mut permit.outcome);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let decided = state.end(permit, &outcome, self.timeout);
-        let next: Vec<_> = std::iter::from_fn(|| state.next()).collect();
-        // The permit of a call whose caller has gone is dropped, which locks the state again.
-        drop(state);
-        for waiter in decided {
-            let _has_gone = waiter.send(match &outcome {
-                Outcome::Refused(refusal) => Admission::Refused(Arc::clone(refusal)),
-                _ => Admission::NoAnswer,
-            });
-        }
-        for (key, waiter, is_only) in next {
-            let _has_gone = waiter.send(Admission::Send(self.permit(key, is_only, true)));
-        }
     }
 
     fn permit(self: &Arc<Self>, key: RequestKey, is_only: bool, has_waited: bool) -> Permit {
@@ -234,16 +215,24 @@ impl State {
     }
 }
 
-impl Permit {
-    /// Ends the call.
-    pub(super) fn end(mut self, outcome: Outcome) {
-        self.outcome = outcome;
-    }
-}
-
 impl Drop for Permit {
+    /// Ends the call, and lets others go on.
     fn drop(&mut self) {
-        Arc::clone(&self.queue).end(self);
+        let (queue, outcome) = (Arc::clone(&self.queue), take(&mut self.outcome));
+        let mut state = queue.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let decided = state.end(self, &outcome, queue.timeout);
+        let next: Vec<_> = std::iter::from_fn(|| state.next()).collect();
+        // The permit of a call whose caller has gone is dropped, which locks the state again.
+        drop(state);
+        for waiter in decided {
+            let _has_gone = waiter.send(match &outcome {
+                Outcome::Refused(refusal) => Admission::Refused(Arc::clone(refusal)),
+                _ => Admission::NoAnswer,
+            });
+        }
+        for (key, waiter, is_only) in next {
+            let _has_gone = waiter.send(Admission::Send(queue.permit(key, is_only, true)));
+        }
     }
 }
 
