@@ -44,11 +44,11 @@ pub struct CallArgs {
 pub struct CommandOutput {
     /// With a line break at the end, unless it is empty.
     json: String,
-    text: String,
+    pub(crate) text: String,
     /// Printed on standard error, unless the output is JSON, which has it as a member.
     warning: Option<String>,
     /// Nothing was found that could be changed.
-    found_nothing: bool,
+    pub(crate) found_nothing: bool,
 }
 
 /// Why a command has no answer.
@@ -107,22 +107,6 @@ impl CommandOutput {
     #[must_use]
     pub fn with_note(self, note: &str) -> Self {
         Self { text: self.text + note, ..self }
-    }
-
-    /// Returns the text.
-    pub(crate) fn into_text(self) -> String {
-        self.text
-    }
-
-    /// Puts lines before the text.
-    #[must_use]
-    pub(crate) fn after(self, lines: String) -> Self {
-        Self { text: lines + &self.text, ..self }
-    }
-
-    /// Says whether there was nothing that could be changed.
-    pub(crate) fn found_nothing(self, found_nothing: bool) -> Self {
-        Self { found_nothing, ..self }
     }
 }
 

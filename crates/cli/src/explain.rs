@@ -67,17 +67,21 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         Ok(match request {
             ExplainedRequest::Check(request) => {
                 let response = admin.explain(request.clone()).await?.into_inner();
-                let output = CommandOutput::of_check(&response, &request);
+                let mut output = CommandOutput::of_check(&response, &request);
                 let user = args.user.as_deref().filter(|_| args.is_user_alone());
                 let Some(user) = user else { return Ok(output) };
                 let project = args.project.as_deref().map_or_else(|| "-".to_owned(), project_id);
                 match look_up::of_user(admin, user, project).await {
-                    Ok(answer) => output.after(answer + "\nA request without resource:\n"),
+                    Ok(answer) => {
+                        output.text = answer + "\nA request without resource:\n" + &output.text;
+                    }
                     Err(status) => {
                         let why = text::printable(status.message());
-                        output.with_note(&format!("\nOther rules are not looked at: {why}\n"))
+                        let note = format!("\nOther rules are not looked at: {why}\n");
+                        output = output.with_note(&note);
                     }
                 }
+                output
             }
             ExplainedRequest::Descriptors(request) => {
                 let response = admin.explain_descriptors(request.clone()).await?.into_inner();

@@ -173,9 +173,9 @@ impl<'a> Invocation<'a> {
             Some(_) if is_csv => output::csv_of(&exchange.response).into(),
             _ => output::lines(self.spec, &exchange),
         };
-        let output = CommandOutput::new(&exchange.response, lines.text);
+        let mut output = CommandOutput::new(&exchange.response, lines.text);
         let may_miss = matches!(self.matches.try_get_one::<bool>("missing-ok"), Ok(Some(true)));
-        let output = output.found_nothing(lines.found_nothing && !may_miss);
+        output.found_nothing = lines.found_nothing && !may_miss;
         Ok(output.with_warning(lines.warning).with_warning_of(&metadata))
     }
 

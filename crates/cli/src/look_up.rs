@@ -28,19 +28,14 @@ pub(crate) async fn of_user(
         let more = found.keys_left_out;
         let _infallible = writeln!(lines, "… and {more} more: --project looks at one project");
     }
-    if found.incomplete {
-        lines += "bans of keys with other parts may be missing: rlaas override list\n";
-    }
     match found.coverage {
         Some(coverage) => lines += &text::coverage(coverage),
         None => lines += "refusals are not counted: telemetry.top-keys is off\n",
     }
-    let others = found.keyed_otherwise.iter();
-    let others: Vec<_> = others.map(|other| text::rule(&other.project_id, &other.rule)).collect();
-    if !others.is_empty() {
-        let more = found.keyed_otherwise_left_out;
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _infallible = writeln!(lines, "keyed otherwise: {}{more}", others.join(", "));
+    let others = found.keyed_otherwise.len() as u64 + u64::from(found.keyed_otherwise_left_out);
+    if others > 0 {
+        let others = text::count(others, "rule");
+        let _infallible = writeln!(lines, "not looked at, because keyed otherwise: {others}");
     }
     Ok(lines + "who changed what: rlaas audit\n")
 }

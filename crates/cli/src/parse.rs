@@ -30,7 +30,7 @@ const UNITS: &str = "must be a whole number from 1 to 999999999999999";
 /// If there is none: a test reads all names.
 pub(crate) fn by_name(name: &str) -> Parse {
     match name {
-        "project" => project,
+        "project" => |text| Ok(Input::Text(crate::text::project_id(text))),
         "pair" => pair,
         "part" => part,
         "id_of_secret" => id_of_secret,
@@ -45,7 +45,7 @@ pub(crate) fn by_name(name: &str) -> Parse {
         "algorithm" => algorithm,
         "enforced" => enforced,
         "share" => share,
-        "boolean" => boolean,
+        "boolean" => |text| read(text, "must be true or false").map(Input::Flag),
         "key_part" => key_part,
         "condition" => condition,
         other => panic!("no parser {other}"),
@@ -55,12 +55,6 @@ pub(crate) fn by_name(name: &str) -> Parse {
 #[expect(clippy::unnecessary_wraps, reason = "one of several parsers")]
 pub(crate) fn text(text: &str) -> Result<Input, String> {
     Ok(Input::Text(text.to_owned()))
-}
-
-/// The id of a project; `_` is that of requests without an API key.
-#[expect(clippy::unnecessary_wraps, reason = "one of several parsers")]
-fn project(text: &str) -> Result<Input, String> {
-    Ok(Input::Text(if text == "_" { String::new() } else { text.to_owned() }))
 }
 
 fn pair(text: &str) -> Result<Input, String> {
@@ -203,10 +197,6 @@ fn enforced(text: &str) -> Result<Input, String> {
 fn share(text: &str) -> Result<Input, String> {
     let share: Share = read(text, "must be a number above 0 and at most 1, such as 0.5")?;
     Ok(Input::Number(share.millionths().into()))
-}
-
-fn boolean(text: &str) -> Result<Input, String> {
-    read(text, "must be true or false").map(Input::Flag)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "one of several parsers")]

@@ -25,20 +25,23 @@ pub(crate) type Show = fn(&Value) -> String;
 pub(crate) fn by_name(name: &str) -> Show {
     match name {
         "value" => value,
-        "words" => words,
-        "project" => project,
+        // Of several words; `-` if it is empty.
+        "words" => |value| text::words(value.as_str().unwrap_or_default()),
+        // `_` is that of requests without an API key.
+        "project" => |value| text::project(value.as_str().unwrap_or_default()),
         "number" => number,
         "yes_or_no" => yes_or_no,
-        "limit" => limit,
-        "units" => units,
-        "time" => time,
-        "wait" => wait,
-        "latency" => latency,
-        "key" => key,
-        "grant" => grant,
+        "limit" => |value| text::limit(signed(value)),
+        "units" => |value| text::units(signed(value)),
+        "time" => |value| text::time(message::<Timestamp>(value).as_ref()),
+        "wait" => |value| text::wait(message::<Duration>(value).as_ref()),
+        "latency" => |value| text::latency(message::<Duration>(value).as_ref()),
+        "key" => |value| text::key(message::<KeyRef>(value).as_ref()),
+        "grant" => |value| text::grant(message::<Grant>(value).as_ref()),
         "name" => self::name,
         "phrase" => phrase,
-        "policy" => policy,
+        // For requests that no rule matches, in the words of options.
+        "policy" => |value| self::name(value).trim_end_matches("-rule").to_owned(),
         "origin" => origin,
         "matchers" => matchers,
         "rule_of_override" => rule_of_override,
@@ -66,16 +69,6 @@ fn value(value: &Value) -> String {
     text::value(value.as_str().unwrap_or_default())
 }
 
-/// A text of several words; `-` if it is empty.
-fn words(value: &Value) -> String {
-    text::words(value.as_str().unwrap_or_default())
-}
-
-/// An id of a project; `_` is that of requests without an API key.
-fn project(value: &Value) -> String {
-    text::project(value.as_str().unwrap_or_default())
-}
-
 pub(crate) fn number(value: &Value) -> String {
     match value {
         Value::U64(number) => number.to_string(),
@@ -92,36 +85,6 @@ fn yes_or_no(value: &Value) -> String {
     if value.as_bool() == Some(true) { "yes" } else { "no" }.to_owned()
 }
 
-/// Units per window.
-fn limit(value: &Value) -> String {
-    text::limit(signed(value))
-}
-
-/// Units left or in use.
-fn units(value: &Value) -> String {
-    text::units(signed(value))
-}
-
-fn time(value: &Value) -> String {
-    text::time(message::<Timestamp>(value).as_ref())
-}
-
-fn wait(value: &Value) -> String {
-    text::wait(message::<Duration>(value).as_ref())
-}
-
-fn latency(value: &Value) -> String {
-    text::latency(message::<Duration>(value).as_ref())
-}
-
-fn key(value: &Value) -> String {
-    text::key(message::<KeyRef>(value).as_ref())
-}
-
-fn grant(value: &Value) -> String {
-    text::grant(message::<Grant>(value).as_ref())
-}
-
 /// The name of a value of an enum, such as `sliding-window-log`; `-` if it is not set.
 fn name(value: &Value) -> String {
     phrase(value).replace(' ', "-")
@@ -133,11 +96,6 @@ fn phrase(value: &Value) -> String {
         "UNSPECIFIED" => "-".to_owned(),
         name => name.to_lowercase().replace('_', " "),
     }
-}
-
-/// The policy for requests that no rule matches, in the words of options.
-fn policy(value: &Value) -> String {
-    name(value).trim_end_matches("-rule").to_owned()
 }
 
 /// The source of a rule of a project.
@@ -170,7 +128,8 @@ fn matchers(value: &Value) -> String {
 /// The rule of an override, with its project if that has an id.
 fn rule_of_override(value: &Value) -> String {
     let KeyOverride { project_id, rule, .. } = message(value).unwrap_or_default();
-    text::rule(&project_id, &rule)
+    let place = if project_id.is_empty() { String::new() } else { format!("{project_id}/") };
+    text::value(&format!("{place}{rule}"))
 }
 
 /// The limits of the keys of a change before and after it, or else what they had used; of a change of rules

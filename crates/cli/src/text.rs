@@ -20,12 +20,6 @@ pub fn project_id(shown: &str) -> String {
     if shown == UNNAMED { String::new() } else { shown.to_owned() }
 }
 
-/// Returns the name of a rule after its project.
-pub(crate) fn rule(project: &str, name: &str) -> String {
-    let place = if project.is_empty() { String::new() } else { format!("{project}/") };
-    value(&format!("{place}{name}"))
-}
-
 /// Returns the id of a project as commands have it.
 pub fn project(id: &str) -> String {
     if id.is_empty() { UNNAMED.to_owned() } else { value(id) }

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use rlaas_proto::ratelimit::admin::v1::{
-    Outcome, RuleStats, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsRequest,
-    WatchStatsResponse,
+    Outcome, RuleStats, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsResponse,
 };
 use tokio::time::sleep;
 use tonic::{Code, Status, Streaming};
 
 use super::keyboard::Keyboard;
-use super::{TopArgs, lists};
+use super::{NEWEST, TopArgs, lists};
 use crate::call::{Admin, CommandError};
 use crate::signals::Signals;
 use crate::text::printable;
@@ -56,11 +55,7 @@ pub(super) fn has_terminal() -> bool {
 }
 
 /// Shows the live view until a signal, or until the server refuses it.
-pub(super) async fn run(
-    admin: &mut Admin,
-    request: WatchStatsRequest,
-    args: &TopArgs,
-) -> Result<(), CommandError> {
+pub(super) async fn run(admin: &mut Admin, args: &TopArgs) -> Result<(), CommandError> {
     let signals = Signals::listen().map_err(anyhow::Error::from)?;
     let _screen = Screen::take_over().map_err(anyhow::Error::from)?;
     let mut view = View {
@@ -74,7 +69,7 @@ pub(super) async fn run(
         keys: None,
     };
     tokio::select! {
-        refused = view.follow(admin, &request, args) => Err(refused.into()),
+        refused = view.follow(admin, args) => Err(refused.into()),
         () = signals.nth(1) => Ok(()),
     }
 }
@@ -82,14 +77,9 @@ pub(super) async fn run(
 impl View {
     /// Shows points and refusals. A stream that is lost is opened again; returns why another one is
     /// refused.
-    async fn follow(
-        &mut self,
-        admin: &mut Admin,
-        request: &WatchStatsRequest,
-        args: &TopArgs,
-    ) -> Status {
+    async fn follow(&mut self, admin: &mut Admin, args: &TopArgs) -> Status {
         loop {
-            let Err(lost) = self.show(admin, request, args).await else { continue };
+            let Err(lost) = self.show(admin, args).await else { continue };
             if !may_return(lost.code()) {
                 return lost;
             }
@@ -100,16 +90,12 @@ impl View {
     }
 
     /// Shows what the streams send until one of points ends.
-    async fn show(
-        &mut self,
-        admin: &mut Admin,
-        of: &WatchStatsRequest,
-        args: &TopArgs,
-    ) -> Result<(), Status> {
+    async fn show(&mut self, admin: &mut Admin, args: &TopArgs) -> Result<(), Status> {
+        let of = args.request(Some(NEWEST));
         let mut points = admin.watch_stats(of.clone()).await?.into_inner();
         let request = WatchDecisionsRequest {
-            project_id: of.project_id.clone(),
-            rule: of.rule.clone(),
+            project_id: of.project_id,
+            rule: of.rule,
             outcomes: vec![Outcome::Denied.into()],
             ..WatchDecisionsRequest::default()
         };
@@ -161,7 +147,7 @@ impl View {
         }
         let rule = args.rule.as_deref().unwrap_or_default();
         self.keys = Some(match lists::keys(admin, rule, args).await {
-            Ok(found) => found.into_text(),
+            Ok(found) => found.text,
             Err(CommandError::Status(status)) => printable(status.message()),
             Err(_) => "not known".to_owned(),
         });
@@ -202,18 +188,14 @@ impl View {
         let left_out = rules.len() - shown;
         let more = if left_out > 0 { format!("… and {left_out} more") } else { String::new() };
         lines.push(more);
-        let note = &self.note;
-        let (title, below) = match &self.keys {
-            Some(keys) => {
-                ("keys denied most".to_owned(), keys.lines().map(str::to_owned).collect())
-            }
-            None => {
-                (format!("refusals of this instance, newest first  {note}"), self.refusals.clone())
-            }
-        };
-        lines.push(title);
-        let left = height.saturating_sub(lines.len());
-        lines.extend(below.into_iter().take(left));
+        if let Some(keys) = &self.keys {
+            lines.push("keys denied most".to_owned());
+            lines.extend(keys.lines().map(str::to_owned));
+        } else {
+            lines.push(format!("refusals of this instance, newest first  {}", self.note));
+            lines.extend(self.refusals.iter().cloned());
+        }
+        lines.truncate(height);
         lines
     }
 }

@@ -99,7 +99,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
         if !live::has_terminal() {
             return lists::newest_point(admin, args.request(Some(NEWEST))).await;
         }
-        live::run(admin, args.request(Some(NEWEST)), args).await?;
+        live::run(admin, args).await?;
         Ok(CommandOutput::printed())
     })
 }
