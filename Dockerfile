@@ -15,6 +15,7 @@ COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 COPY crates/simulation/Cargo.toml crates/simulation/Cargo.toml
+COPY crates/telemetry/Cargo.toml crates/telemetry/Cargo.toml
 COPY crates/testkit/Cargo.toml crates/testkit/Cargo.toml
 RUN sed -i '/^\[\[\(bench\|example\)\]\]/,/^$/d' Cargo.toml crates/*/Cargo.toml \
  && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \

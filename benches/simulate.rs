@@ -22,9 +22,9 @@ use rlaas::operation::{Action, StoreHit};
 use rlaas::plan::Plan;
 use rlaas::rules::{Grant, Key, Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_simulation::simulation::{Simulation, SimulationSettings};
 use rlaas_simulation::{RecordedFields, RecordedRequest, TimedRequest};
+use rlaas_telemetry::metrics::Metrics;
 
 const RUNS: usize = 5;
 const DECISIONS: usize = 2_000_000;

@@ -16,9 +16,9 @@ use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, Micros};
 use rlaas::rules::{Request, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::top_keys::{CountQuery, TopKeys, TopKind, Window};
 use rlaas_limiter::{Limiter, StartedCheck};
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::top_keys::{CountQuery, TopKeys, TopKind, Window};
 
 const RUNS: usize = 11;
 const DECISIONS: usize = 1_000_000;

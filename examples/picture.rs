@@ -16,8 +16,8 @@ use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, RequestFields, Rule, RuleSet};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
+use rlaas_telemetry::metrics::Metrics;
 
 const SIX: [Algorithm; 6] = [
     Algorithm::FixedWindow,

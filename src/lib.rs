@@ -16,4 +16,3 @@ pub mod config;
 mod proto_values;
 mod rule_messages;
 pub mod server;
-pub mod telemetry;

@@ -15,7 +15,7 @@ use rlaas::clock::{Clock, ManualClock, Timestamp};
 use rlaas::config::{Config, Sources};
 use rlaas::rules::RuleSet;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
+use rlaas_telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use tokio::runtime::{Builder, Runtime};

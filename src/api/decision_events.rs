@@ -3,11 +3,12 @@
 //! The key of the rule that decided is resolved from the request again, and only for an event that
 //! somebody wants. While nobody watches, a decision costs one comparison.
 
+use rlaas_telemetry::decisions::{DecidedKey, DecisionEvent, Requester};
+use rlaas_telemetry::metrics::Metrics;
+
 use crate::plan::{RuleIndex, Selector, SelectorTarget};
 use crate::rules::Request;
 use crate::rules::descriptors::{DescriptorRequest, HitsAddend, RequestDescriptor};
-use crate::telemetry::decisions::{DecidedKey, DecisionEvent, Requester};
-use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::{CheckError, DescriptorVerdict, Limiter, RuleDecision, Verdict};
 
 /// The protocol and the RPC of a request.

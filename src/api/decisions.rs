@@ -14,6 +14,7 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::Ra
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_telemetry::metrics::Metrics;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec};
@@ -24,7 +25,6 @@ use tower::{BoxError, Service};
 use super::admin::Projects;
 use super::envoy::kuadrant::Kuadrant;
 use super::{ApiSettings, MAX_DESCRIPTORS_MESSAGE, MAX_MESSAGE, envoy, reservations, v1};
-use crate::telemetry::metrics::Metrics;
 
 /// Path of the method that is called most.
 const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";

@@ -43,6 +43,8 @@ use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer 
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::traces::Traces;
 use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
@@ -52,8 +54,6 @@ use self::admin::{AdminSettings, Administrator, Projects};
 use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
 use self::envoy::kuadrant::Kuadrant;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::traces::Traces;
 
 /// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";

@@ -10,6 +10,7 @@ use rlaas_proto::ratelimit::v1::{
     CancelRequest, CancelResponse, CheckRequest, CommitRequest, CommitResponse, ExtendRequest,
     ExtendResponse, ReserveRequest, ReserveResponse, Settlement,
 };
+use rlaas_telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
 use tonic::{Extensions, Request, Response, Status};
 
 use super::auth::Tenant;
@@ -23,7 +24,6 @@ use crate::algorithm::Cost;
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::{micros, timestamp};
 use crate::rules::{self, Costs, Key};
-use crate::telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
 use rlaas_limiter::reservation::Reservation;
 
 /// First byte of an id: the version of its form.

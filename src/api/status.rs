@@ -219,12 +219,13 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_telemetry::labels::REQUEST_FIELDS;
+
     use super::*;
     use crate::algorithm::LimitError;
     use crate::api::config::InvalidPage;
     use crate::rules::InvalidRequest;
     use crate::rules::descriptors::InvalidDescriptor;
-    use crate::telemetry::labels::REQUEST_FIELDS;
 
     #[test]
     fn calls_without_a_decision_have_a_reason() {

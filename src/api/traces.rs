@@ -6,9 +6,9 @@
 //! server) and for HTTP spans.
 
 use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode};
+use rlaas_telemetry::traces::{CallSpan, HttpRequest, TraceHeaders, Traces};
 use tonic::{Code, Status};
 
-use crate::telemetry::traces::{CallSpan, HttpRequest, TraceHeaders, Traces};
 use rlaas_limiter::{DescriptorVerdict, RuleDecision, Source, Verdict};
 
 /// The gRPC methods whose calls have spans.

@@ -12,6 +12,8 @@ use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse,
 };
+use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use rlaas_telemetry::sharded::ShardedHistogram;
 use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use super::auth::{Permission, StreamAccess, Tenant};
@@ -26,8 +28,6 @@ use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::api::admin::{Projects, unknown_project};
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
-use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::ShardedHistogram;
 use rlaas_console::CallProject;
 use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 

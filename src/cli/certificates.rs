@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_telemetry::metrics::{CertificateLabels, Metrics};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
@@ -16,7 +17,6 @@ use tracing::{error, info, warn};
 use crate::clock::Clock;
 use crate::config::Watch;
 use crate::server::{Tls, Validity};
-use crate::telemetry::metrics::{CertificateLabels, Metrics};
 
 /// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use clap::Args;
+use rlaas_telemetry::reference::{MetricReference, metrics as all_metrics};
 
 use crate::config::{Kind, SettingReference, envoy_file_reference, reference};
-use crate::telemetry::reference::{MetricReference, metrics as all_metrics};
 
 const SETTINGS: &str = "\
 # Settings

@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_telemetry::log::Logs;
+use rlaas_telemetry::metrics::Metrics;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -22,8 +24,6 @@ use crate::api::projects::FileRules;
 use crate::api::projects::registry::Registry;
 use crate::config::{Config, Effective, Notice, PrivacySettings, Sources, StoreSettings, Watch};
 use crate::store::Store;
-use crate::telemetry::log::Logs;
-use crate::telemetry::metrics::Metrics;
 
 /// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -25,6 +25,7 @@ use prost_types::{Struct, Value};
 use rlaas_proto::envoy::config::core::v3::Node;
 use rlaas_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use rlaas_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use rlaas_telemetry::metrics::{EventLabels, Metrics};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -36,7 +37,6 @@ use tracing::{error, info, warn};
 use crate::api::RulesKnown;
 use crate::clock::jittered;
 use crate::config::{Config, EnvoyResource, XdsSettings};
-use crate::telemetry::metrics::{EventLabels, Metrics};
 
 /// Longest response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;

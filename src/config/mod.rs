@@ -54,6 +54,8 @@ pub use watch::{FileSnapshot, Watch};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rlaas_telemetry::TelemetrySettings;
+
 use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
@@ -63,7 +65,6 @@ use crate::api::envoy::EnvoySettings;
 use crate::api::projects::{FileProjects, ProjectId};
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
-use crate::telemetry::TelemetrySettings;
 use rlaas_limiter::DenyCacheSettings;
 
 /// A whole, valid configuration.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use figment::value::Value;
+use rlaas_telemetry::record::{RecordSettings, Rotation, SampleSettings};
 
 use super::privacy::{self, PrivacySettings};
 use super::section::Section;
@@ -10,7 +11,6 @@ use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use crate::rules::spec::Field;
 use crate::rules::{EnforcedShare, Part};
-use crate::telemetry::record::{RecordSettings, Rotation, SampleSettings};
 
 const RECORD: Setting = Setting::new(
     "record",

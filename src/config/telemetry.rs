@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use figment::value::Value;
+use rlaas_telemetry::TelemetrySettings;
+use rlaas_telemetry::log::{LogFilter, LogFormat, LogSettings};
+use rlaas_telemetry::otlp::{
+    CollectorAuthorities, CollectorSettings, Endpoint, HeadersError, OtlpHeaders, OtlpSettings,
+};
+use rlaas_telemetry::traces::SampleRatio;
 
 use super::privacy::PrivacySettings;
 use super::record;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, PEM_FILE, Read, pem_path, read_pem};
-use crate::telemetry::TelemetrySettings;
-use crate::telemetry::log::{LogFilter, LogFormat, LogSettings};
-use crate::telemetry::otlp::{
-    CollectorAuthorities, CollectorSettings, Endpoint, HeadersError, OtlpHeaders, OtlpSettings,
-};
-use crate::telemetry::traces::SampleRatio;
 
 const TELEMETRY: Setting = Setting::new("telemetry", "Logs, traces and recordings.");
 const LOG: Setting = Setting::new(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rlaas_telemetry::metrics::{Metrics, ReasonLabels};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use super::listener::Listener;
 use super::protocol::Protocol;
 use super::socket::{self, ClientStream};
 use super::workers::{AcceptedConnection, WorkerQueues};
-use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// Maximum wait for the first byte of a new connection while the server drains.
 const DRAIN_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rlaas_telemetry::metrics::{ApiLabels, Metrics};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,6 @@ use super::tls::Tls;
 use crate::api::auth::{ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;
 use crate::clock::jittered;
-use crate::telemetry::metrics::{ApiLabels, Metrics};
 
 /// Maximum size of the headers of a request, in bytes.
 const MAX_HEADER_BYTES: u16 = 16 * 1024;
@@ -178,6 +178,7 @@ mod tests {
     use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
     use rlaas_proto::ratelimit::v1::CheckRequest;
     use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
+    use rlaas_telemetry::traces::{SampleRatio, Traces};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
@@ -186,7 +187,6 @@ mod tests {
 
     use super::*;
     use crate::api::auth::{Auth, HostNames};
-    use crate::telemetry::traces::{SampleRatio, Traces};
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,

@@ -128,8 +128,9 @@ fn client_network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_telemetry::labels::CONNECTION_REFUSALS;
+
     use super::*;
-    use crate::telemetry::labels::CONNECTION_REFUSALS;
 
     #[test]
     fn reject_reasons_equal_the_metric_labels() {

@@ -32,6 +32,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use rlaas_telemetry::metrics::Metrics;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -59,7 +60,6 @@ use crate::api::http::{HttpState, Scrapes};
 use crate::api::projects::registry::Registry;
 use crate::api::usage::UsageRecorder;
 use crate::api::{self, ApiSettings, Decisions};
-use crate::telemetry::metrics::Metrics;
 use rlaas_console::Console;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;

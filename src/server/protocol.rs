@@ -2,12 +2,12 @@
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, Response};
+use rlaas_telemetry::traces::Traces;
 use tonic::Status;
 
 use crate::api::auth::{AuthError, Permission, RequestKind};
 use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
-use crate::telemetry::traces::Traces;
 
 /// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::record::TrafficRecorder;
+use rlaas_telemetry::top_keys::TopKeys;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -19,9 +22,6 @@ use super::connection::ConnectionHandler;
 use super::connection_limit::ConnectionPermit;
 use super::protocol::Protocol;
 use super::socket::DetachedSocket;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::record::TrafficRecorder;
-use crate::telemetry::top_keys::TopKeys;
 use rlaas_limiter::Limiter;
 
 /// Maximum number of connections in the queue of a worker.

@@ -5,13 +5,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::rules::RuleSet;
-use rlaas::store::{MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store};
-use rlaas::telemetry::metrics::Metrics;
+use rlaas_core::clock::{Clock, ManualClock, Micros, Timestamp};
+use rlaas_core::rules::RuleSet;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::conformance::{Backend, Stored};
 pub use rlaas_limiter::conformance::{Subject, T0, span};
+use rlaas_limiter::store::{
+    MemorySettings, MemoryStore, RedisSettings, RedisStore, Servers, Store,
+};
+use rlaas_telemetry::metrics::Metrics;
 use tokio::task::AbortHandle;
 
 use crate::redis::RedisServer;

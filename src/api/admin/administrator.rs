@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::top_keys::is_hash;
 use tonic::Status;
 
 use super::fleet_top_keys::FleetTopKeys;
@@ -16,7 +18,6 @@ use super::{
 use crate::clock::Clock;
 use crate::plan::{SelectedKey, Selector, SelectorTarget};
 use crate::rules::KeyHasher;
-use crate::telemetry::metrics::Metrics;
 
 /// What the services of administration share. Clones share everything.
 #[derive(Clone, Debug)]

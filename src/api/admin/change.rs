@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tonic_types::Status as RpcStatus;
 use tracing::debug;
@@ -26,7 +27,6 @@ use crate::json_messages::POOL;
 use crate::plan::SelectedKey;
 use crate::rules::Key;
 use crate::store::StoreError;
-use crate::telemetry::holder::Holder;
 use rlaas_limiter::{ChangeError, KeyChange, KeysChanged};
 
 /// Longest time for telling other instances of a change.

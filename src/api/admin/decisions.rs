@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_telemetry::decisions::{
+    DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
+};
 use tokio::task::yield_now;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::{Code, Status};
@@ -18,9 +21,6 @@ use crate::api::projects::ProjectId;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
 use crate::proto_values::timestamp;
-use crate::telemetry::decisions::{
-    DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
-};
 use rlaas_limiter::Limiter;
 
 /// Pause between two responses while few events come.

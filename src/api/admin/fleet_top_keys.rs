@@ -14,6 +14,9 @@ use std::time::Duration;
 
 use prost::Message;
 use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
+use rlaas_telemetry::top_keys::{
+    BusiestKeys, CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
+};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::debug;
@@ -23,9 +26,6 @@ use super::{Instances, SharedHasher};
 use crate::clock::Deadline;
 use crate::rules::{HashedValue, Key, KeyHasher};
 use crate::store::StoreError;
-use crate::telemetry::top_keys::{
-    BusiestKeys, CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
-};
 
 /// Topic of the queries, and beginning of the names of the maps of answers.
 pub(super) const TOPIC: &str = "top";

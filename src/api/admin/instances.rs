@@ -12,6 +12,8 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Fleet, NamedValue};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::sharded::DurationCounts;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
@@ -20,8 +22,6 @@ use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
 use crate::proto_values::{duration, timestamp};
 use crate::store::{Health, NodeStatus, StoreError};
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::sharded::DurationCounts;
 
 /// Name of the map.
 const MAP: &str = "instances";

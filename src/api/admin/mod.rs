@@ -59,6 +59,7 @@ use std::time::Duration;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
+use rlaas_telemetry::metrics::Metrics;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
@@ -71,7 +72,6 @@ use super::deadline::deadline;
 use super::status::invalid_field;
 use crate::algorithm::Cost;
 use crate::api::projects::ProjectId;
-use crate::telemetry::metrics::Metrics;
 use rlaas_limiter::KeyChange;
 
 /// Longest time that an operation may take before it changes something, whatever deadline its caller has:

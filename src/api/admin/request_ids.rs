@@ -23,6 +23,7 @@
 use prost::Message;
 use ring::digest::{SHA256, digest};
 use rlaas_limiter::fleet::{Fleet, MAX_VALUE_LEN};
+use rlaas_telemetry::holder::Holder;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -32,7 +33,6 @@ use super::change::AdminCall;
 use super::refusals;
 use crate::clock::Deadline;
 use crate::store::StoreError;
-use crate::telemetry::holder::Holder;
 
 /// The map of claims by callers of all projects; those of others are in maps of their projects.
 const CLAIMS: &str = "changes";

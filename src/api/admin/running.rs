@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rlaas_telemetry::holder::Holder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -19,7 +20,6 @@ use super::refusals::too_many_changes;
 use crate::api::projects::registry::ChangeRank;
 use crate::api::status::with_reason;
 use crate::clock::Deadline;
-use crate::telemetry::holder::Holder;
 
 /// Most changes that run at the same time for callers of all projects, and most for all others.
 /// Revocations of API keys are counted apart.

@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_telemetry::top_keys::{
+    BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
+    Window, is_hash,
+};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
@@ -19,10 +23,6 @@ use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rule_messages::mode;
 use crate::rules::{Mode, Part, RuleSet, Unmatched};
-use crate::telemetry::top_keys::{
-    BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
-    Window, is_hash,
-};
 
 /// Keys of an answer to a request that does not say how many.
 const DEFAULT_KEYS: usize = 20;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::Extensions;
+use rlaas_telemetry::holder::Holder;
 
 use super::grants::Grants;
 use super::roles::{Role, Roles};
 use crate::api::projects::ProjectId;
 use crate::api::projects::registry::CallerScope;
-use crate::telemetry::holder::Holder;
 
 /// Stands for every project.
 pub const EVERY_PROJECT: &str = "-";

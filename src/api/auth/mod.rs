@@ -44,6 +44,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::http::Request;
+use rlaas_telemetry::metrics::{Metrics, ReasonLabels};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tracing::debug;
@@ -52,7 +53,6 @@ use self::listed::ListedCallers;
 use self::oidc::OidcVerifier;
 use self::refusal_log::RefusalLog;
 use crate::api::projects::ProjectId;
-use crate::telemetry::metrics::{Metrics, ReasonLabels};
 
 /// All known callers with their roles.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
+use rlaas_telemetry::labels::AUTH_REFUSALS;
+
 use super::*;
 use crate::api::projects::{KeyRefusal, MalformedApiKey, ProjectId};
-use crate::telemetry::labels::AUTH_REFUSALS;
 
 const REMOTE: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Remote);
 const LOOPBACK: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Loopback);

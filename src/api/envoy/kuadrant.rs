@@ -11,6 +11,7 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::Ra
 use rlaas_proto::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
+use rlaas_telemetry::metrics::EventLabels;
 use tonic::{Request, Response, Status};
 
 use super::{API, Service, log_decided, parse_descriptors};
@@ -20,7 +21,6 @@ use crate::api::reservations::{cost, decode, encode};
 use crate::clock::Micros;
 use crate::proto_values::micros;
 use crate::rules::descriptors::DescriptorRequest;
-use crate::telemetry::metrics::EventLabels;
 
 /// The service of Kuadrant beside Envoy's.
 #[derive(Clone, Debug)]

@@ -24,6 +24,9 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
+use rlaas_telemetry::log;
+use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use rlaas_telemetry::sharded::ShardedHistogram;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -42,9 +45,6 @@ use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
 };
 use crate::rules::{Grant, Mode};
-use crate::telemetry::log;
-use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::ShardedHistogram;
 use rlaas_limiter::{
     CheckError, DescriptorAnswer, DescriptorVerdict, Limiter, RuleDecision, Source, Verdict,
 };

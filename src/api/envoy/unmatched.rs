@@ -4,12 +4,12 @@
 //! denial here, and no error. All of it is counted, and logged with its domain.
 
 use rlaas_limiter::{CheckError, DescriptorVerdict};
+use rlaas_telemetry::log;
+use rlaas_telemetry::metrics::OutcomeLabels;
 use tonic::Status;
 
 use super::{MissingEntry, Service};
 use crate::rules::descriptors::{DescriptorRequest, InvalidDescriptor};
-use crate::telemetry::log;
-use crate::telemetry::metrics::OutcomeLabels;
 
 /// Stands for an empty id of a project. No project has this id.
 const NO_PROJECT: &str = "-";

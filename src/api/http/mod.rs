@@ -39,6 +39,9 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use rlaas_limiter::headers::LimitHeaders;
+use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
+use rlaas_telemetry::sharded::ShardedHistogram;
+use rlaas_telemetry::traces::Traces;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -56,9 +59,6 @@ use crate::api::admin::{Administrator, Projects};
 use crate::api::projects::KeyRefusal;
 use crate::clock::Deadline;
 use crate::rules;
-use crate::telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
-use crate::telemetry::sharded::ShardedHistogram;
-use crate::telemetry::traces::Traces;
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.

@@ -5,10 +5,10 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use rlaas_telemetry::exposition::Exposition;
 use tokio::sync::watch;
 
 use super::{HttpState, envoy};
-use crate::telemetry::exposition::Exposition;
 
 /// The reason why the server is not ready; `None` if it is.
 pub type NotReady = Option<&'static str>;
@@ -80,11 +80,11 @@ mod tests {
     use axum::http::Request;
     use futures_util::FutureExt;
     use rlaas_limiter::headers::LimitHeaders;
+    use rlaas_telemetry::metrics::Metrics;
     use tokio::runtime::Builder;
     use tonic::codegen::Service;
 
     use super::*;
-    use crate::telemetry::metrics::Metrics;
     use rlaas_limiter::Limiter;
 
     #[tokio::test]

@@ -11,12 +11,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use rlaas_telemetry::sharded::RequestCounters;
 use thiserror::Error;
 use tokio::sync::watch;
 
 use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
 use crate::clock::{Clock, Micros, Timestamp};
-use crate::telemetry::sharded::RequestCounters;
 
 /// Number of locks, so that workers which look up different keys do not meet.
 const SHARDS: usize = 64;

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{Fleet, Register};
+use rlaas_telemetry::metrics::Metrics;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
@@ -35,7 +36,6 @@ use self::totals::{Counters, Part, Totals, UnwrittenTotal};
 use crate::api::projects::Keyring;
 use crate::clock::{Clock, Deadline, Micros, jittered};
 use crate::store::StoreError;
-use crate::telemetry::metrics::Metrics;
 
 /// Days that usage is kept.
 pub const KEPT_DAYS: u32 = 40;

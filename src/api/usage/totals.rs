@@ -7,10 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rlaas_telemetry::rule_counters::RuleTotals;
+use rlaas_telemetry::sharded::{RequestCounters, RequestCounts};
+
 use super::{Day, UsageBy};
 use crate::api::projects::KeyRequests;
-use crate::telemetry::rule_counters::RuleTotals;
-use crate::telemetry::sharded::{RequestCounters, RequestCounts};
 
 /// Days that are kept while they can't be written. Older ones are lost.
 const MAX_DAYS: usize = 41;

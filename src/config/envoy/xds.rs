@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use figment::value::Value;
+use rlaas_telemetry::otlp::{Endpoint, OtlpHeaders};
 
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::telemetry::headers;
 use crate::config::values::{self, Invalid, Read, pem_path};
 use crate::config::yaml;
-use crate::telemetry::otlp::{Endpoint, OtlpHeaders};
 
 /// A management server, and what it is shown.
 #[derive(Clone, Debug)]

@@ -35,6 +35,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
 use rlaas_proto::WARNING;
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::traces::Traces;
 use tower::Service;
 use tracing::error;
 
@@ -50,8 +52,6 @@ use crate::api::auth::{
 };
 use crate::api::http::{Cors, OverTls};
 use crate::api::{Decisions, RequestTrace, Responding, Sampled};
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::traces::Traces;
 
 /// What a request requires of its caller, and where it comes from.
 type Requirement = (Permission, (RequestKind, PeerLocality));

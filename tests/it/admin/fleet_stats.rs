@@ -9,10 +9,10 @@ use rlaas::api::admin::{FleetStats, StatsScope};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::stats::{DecisionCounts, StatsFilter, StatsPoint};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::stats::{DecisionCounts, StatsFilter, StatsPoint};
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 

@@ -8,7 +8,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
 use rlaas::api::admin::FleetStats;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::telemetry::metrics::Metrics;
+use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, signal};
 use rlaas_testkit::redis::RedisServer;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rlaas::api::projects::registry::Registry;
 use rlaas::clock::{Clock, ManualClock, Micros};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::rules::Mode;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
+use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};

@@ -5,8 +5,8 @@ use rlaas::clock::{Deadline, Micros};
 use rlaas::control::{KeyGrant, OverrideChange};
 use rlaas::plan::{Selector, SelectorTarget};
 use rlaas::rules::{Candidate, Grant, Matcher, Override, Part, Pattern, Request, Rule, RuleSet};
-use rlaas::telemetry::exposition::Exposition;
 use rlaas_limiter::KeyChange;
+use rlaas_telemetry::exposition::Exposition;
 use rlaas_testkit::service::Service;
 
 use super::cases;

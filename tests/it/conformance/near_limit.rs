@@ -3,7 +3,7 @@
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Micros;
 use rlaas::rules::{Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleSet, Share};
-use rlaas::telemetry::exposition::Exposition;
+use rlaas_telemetry::exposition::Exposition;
 use rlaas_testkit::service::Service;
 
 use super::{cases, per};

@@ -12,9 +12,9 @@ use rlaas::clock::{Clock, Deadline, Timestamp};
 use rlaas::rules::Rule;
 use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use rlaas::store::{RedisSettings, RedisStore, Store};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 

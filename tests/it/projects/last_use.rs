@@ -7,8 +7,8 @@ use std::time::Duration;
 use rlaas::api::projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
 use rlaas::api::usage::UsageRecorder;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 

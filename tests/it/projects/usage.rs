@@ -13,9 +13,9 @@ use rlaas::api::usage::{
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::RedisServer;

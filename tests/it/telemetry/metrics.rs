@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Deadline, Micros};
 use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, TextPattern, Unmatched};
-use rlaas::telemetry::exposition::Exposition;
 use rlaas_limiter::CheckError;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest};
+use rlaas_telemetry::exposition::Exposition;
 
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::RedisServer;

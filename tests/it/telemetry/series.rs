@@ -7,8 +7,8 @@ use std::time::Duration;
 use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::Micros;
 use rlaas::rules::{OnStoreFailure, Rule, RuleSet};
-use rlaas::telemetry::exposition::Exposition;
-use rlaas::telemetry::labels::{REDIS_ERROR_KINDS, STORE_ERROR_KINDS};
+use rlaas_telemetry::exposition::Exposition;
+use rlaas_telemetry::labels::{REDIS_ERROR_KINDS, STORE_ERROR_KINDS};
 
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;

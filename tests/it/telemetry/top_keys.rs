@@ -8,11 +8,11 @@ use rlaas::algorithm::{Algorithm, Limit};
 use rlaas::clock::{Clock, Deadline, Micros};
 use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Share};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
-use rlaas::telemetry::metrics::Metrics;
-use rlaas::telemetry::top_keys::{
+use rlaas_limiter::{Limiter, StartedCheck};
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::top_keys::{
     CountQuery, MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
 };
-use rlaas_limiter::{Limiter, StartedCheck};
 
 const EXPONENT: f64 = 1.1;
 const THREADS: u64 = 2;

@@ -7,6 +7,7 @@ use prost::Message;
 use rlaas_limiter::fleet::MAX_VALUES;
 use rlaas_limiter::rules::{ModeSetting, ModeSettings};
 use rlaas_proto::ratelimit::admin::v1::{Coverage, SetModeRequest, SetModeResponse};
+use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tracing::warn;
 
@@ -21,7 +22,6 @@ use crate::api::status::with_reason;
 use crate::clock::{Deadline, Micros};
 use crate::proto_values::timestamp;
 use crate::store::StoreError;
-use crate::telemetry::holder::Holder;
 
 impl Administrator {
     /// Sets the mode of rules for a time. A change that has begun ends although the caller goes

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
+use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tonic_types::Status as RpcStatus;
 
@@ -18,7 +19,6 @@ use crate::api::projects::registry::{
 };
 use crate::api::status::invalid_field;
 use crate::clock::Deadline;
-use crate::telemetry::holder::Holder;
 
 /// Longest time of a restore. 10,000 projects with 10 rules each take some seconds.
 const MAX_RESTORE_TIME: Duration = Duration::from_mins(2);

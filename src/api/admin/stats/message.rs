@@ -5,11 +5,11 @@ use std::sync::Arc;
 use prost::Message;
 use rlaas_limiter::fleet::MAX_VALUE_LEN;
 use rlaas_proto::ratelimit::admin::v1::RuleStats;
-
-use crate::clock::Timestamp;
-use crate::telemetry::stats::{
+use rlaas_telemetry::stats::{
     DecisionCounts, MAX_POINTS, MAX_RULES, StatsKey, StatsPoint, StatsSum,
 };
+
+use crate::clock::Timestamp;
 
 /// Version of reports.
 const VERSION: u32 = 3;
@@ -141,8 +141,9 @@ fn counts(stats: &RuleStats) -> DecisionCounts {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_telemetry::stats::StatsFilter;
+
     use super::*;
-    use crate::telemetry::stats::StatsFilter;
 
     fn counts(allowed: u64) -> DecisionCounts {
         DecisionCounts { allowed, units: u64::MAX >> 8, ..DecisionCounts::default() }

@@ -13,6 +13,9 @@ mod watch;
 
 use message::{counters, rule_stats};
 pub use reading::StatsReading;
+use rlaas_telemetry::holder::Holder;
+use rlaas_telemetry::metrics::Metrics;
+use rlaas_telemetry::stats::{StatsCoverage, StatsHistory, StatsKey, StatsPoint, StatsSum};
 pub use watch::{MAX_STATS_WATCHERS, StatsWatch};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -27,9 +30,6 @@ use tracing::debug;
 
 use super::instances::GONE_AFTER;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
-use crate::telemetry::holder::Holder;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats::{StatsCoverage, StatsHistory, StatsKey, StatsPoint, StatsSum};
 
 /// Name of the map of reports.
 const MAP: &str = "fleet";

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlaas_telemetry::rule_counters::RuleTotals;
+use rlaas_telemetry::stats::{DecisionCounts, StatsKey, StatsSum};
 use tokio::task::spawn_blocking;
 
 use super::FleetStats;
 use crate::clock::{Micros, Timestamp};
-use crate::telemetry::rule_counters::RuleTotals;
-use crate::telemetry::stats::{DecisionCounts, StatsKey, StatsSum};
 
 /// Time for which a reading serves all who ask for one.
 const MAX_AGE: Micros = Micros::from_millis(250);

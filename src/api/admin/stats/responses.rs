@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_telemetry::decisions::WatchError;
+use rlaas_telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::Status;
 
@@ -20,8 +22,6 @@ use crate::api::auth::{Caller, StreamAccess};
 use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
 use crate::proto_values::{micros, timestamp};
-use crate::telemetry::decisions::WatchError;
-use crate::telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 
 /// Rules of a point if the request does not say how many, and the most.
 const DEFAULT_RULES: usize = 100;

@@ -2,9 +2,10 @@
 
 use std::sync::PoisonError;
 
+use rlaas_telemetry::decisions::WatchError;
+use rlaas_telemetry::holder::Holder;
+
 use super::FleetStats;
-use crate::telemetry::decisions::WatchError;
-use crate::telemetry::holder::Holder;
 
 /// Most watchers at a time.
 pub const MAX_STATS_WATCHERS: usize = 64;

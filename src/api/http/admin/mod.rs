@@ -40,6 +40,7 @@ use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer;
+use rlaas_telemetry::metrics::Metrics;
 use tonic::Status;
 
 use self::call::{GrpcService, InProcessCall, framed};
@@ -54,7 +55,6 @@ use crate::api::projects::registry::run_blocking;
 use crate::api::status::{http_of_code, is_bound};
 use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};
-use crate::telemetry::metrics::Metrics;
 
 /// Bytes above which messages are large: more than a page of any list needs.
 const LARGE: usize = 64 * 1024;

@@ -35,6 +35,7 @@ use arc_swap::ArcSwap;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
 use rlaas_limiter::journal::{Journal, JournalError};
+use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -52,7 +53,6 @@ use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::rules::spec::Problem;
 use crate::rules::{RuleSet, Unmatched};
 use crate::store::{Store, StoreError};
-use crate::telemetry::metrics::Metrics;
 
 /// The projects. Clones share them.
 #[derive(Clone, Debug)]

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use rlaas_core::rules::{HashedParts, KeyHasher, Part};
 use rlaas_simulation::recording::{
     HashedHeader, Header, KeySample, RecordedKeys, SampleHeader, key_fingerprint,
 };
-
-use crate::rules::{HashedParts, KeyHasher, Part};
 
 /// Purpose of the key that selects keys.
 const SAMPLE: &str = "recording: sample";

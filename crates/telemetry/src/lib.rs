@@ -1,4 +1,7 @@
 //! Telemetry for operators: metrics, logs and traces.
+//!
+//! The limiter tells of each decision by [`rlaas_limiter::observer`]; what the service has to tell beside
+//! that, it counts in [`metrics::Metrics`]. This crate knows no protocol of decisions and no configuration.
 
 pub mod decisions;
 mod envoy_names;
@@ -14,7 +17,7 @@ mod process;
 mod projects;
 pub mod record;
 pub mod reference;
-pub(crate) mod rule_counters;
+pub mod rule_counters;
 mod series;
 pub mod sharded;
 pub mod stats;

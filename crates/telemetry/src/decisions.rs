@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use rlaas_core::clock::{Clock, Timestamp};
+use rlaas_core::plan::KeyPart;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, Timestamp};
-use crate::plan::KeyPart;
-use crate::telemetry::holder::Holder;
+use crate::holder::Holder;
 use rlaas_limiter::{RuleDecision, Source, Verdict};
 
 /// Most watchers at a time.

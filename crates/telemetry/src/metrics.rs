@@ -357,22 +357,24 @@ impl Metrics {
 
     /// Returns the counters of the requests of each project; the empty one is that of requests
     /// without a project.
-    pub(crate) fn project_counters(&self) -> Vec<(Arc<str>, Arc<RequestCounters>)> {
+    pub fn project_counters(&self) -> Vec<(Arc<str>, Arc<RequestCounters>)> {
         self.by_project.counters()
     }
 
-    /// Returns what each rule has counted so far; see [`RuleTable::last_totals`].
-    pub(crate) fn last_rule_totals(&self) -> Vec<RuleTotals> {
+    /// Returns what each rule that has counted anything has counted so far. Rules that are in force no
+    /// more are in the totals for the last time.
+    pub fn last_rule_totals(&self) -> Vec<RuleTotals> {
         self.by_rule.table.last_totals()
     }
 
-    /// Returns what each rule has counted so far; see [`RuleTable::totals_and_dropped`].
-    pub(crate) fn all_rule_totals(&self) -> Vec<RuleTotals> {
+    /// Returns what each rule that has counted anything has counted so far, and for the last time that of
+    /// rules that are in the totals no more.
+    pub fn all_rule_totals(&self) -> Vec<RuleTotals> {
         self.by_rule.table.totals_and_dropped()
     }
 
     /// Returns what each rule has counted so far.
-    pub(crate) fn rule_totals(&self) -> Vec<RuleTotals> {
+    pub fn rule_totals(&self) -> Vec<RuleTotals> {
         self.by_rule.table.totals()
     }
 

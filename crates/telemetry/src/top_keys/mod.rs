@@ -36,10 +36,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use rlaas_limiter::observer::Decided;
+
 use self::batch::{Batch, Queue};
 use self::recorder::Recorder;
 use super::stats::StatsKey;
-use crate::observer::Decided;
 
 /// Batches that wait for the recorder: at most 4 MiB.
 const QUEUE_CAPACITY: usize = 64;

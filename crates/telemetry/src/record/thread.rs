@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use quanta::Instant;
+use rlaas_core::clock::Clock;
 
 use super::batch::{RecordBatch, RecordQueue};
 use super::file::RecordFile;
-use crate::clock::Clock;
 
 /// Pause between two looks at the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -12,14 +12,13 @@
 
 mod history;
 
-pub(crate) use history::MAX_POINTS;
-pub use history::StatsHistory;
+pub use history::{MAX_POINTS, StatsHistory};
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::clock::Timestamp;
-use crate::rules::Candidate;
+use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::Candidate;
 
 /// Most rules of a point.
 pub const MAX_RULES: usize = 1_000;
@@ -164,13 +163,13 @@ impl DecisionCounts {
 
 impl StatsFilter {
     /// Returns `true` if a rule is selected.
-    pub(crate) fn admits(&self, key: &StatsKey) -> bool {
+    pub fn admits(&self, key: &StatsKey) -> bool {
         self.rule.as_deref().is_none_or(|rule| *key.rule == *rule)
             && self.admits_project(&key.project)
     }
 
     /// Returns `true` if rules of a project are selected.
-    pub(crate) fn admits_project(&self, project: &str) -> bool {
+    pub fn admits_project(&self, project: &str) -> bool {
         self.projects.as_ref().is_none_or(|projects| projects.contains(project))
     }
 }

@@ -24,6 +24,7 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{
     self, LabelPair, MetricFamily, MetricType,
 };
+use rlaas_core::clock::{Clock, Timestamp};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tonic::metadata::MetadataMap;
@@ -33,7 +34,6 @@ use tracing::{info, warn};
 
 use super::metrics::Metrics;
 use super::otlp::{CollectorSettings, EXPORT_TIMEOUT, resource};
-use crate::clock::{Clock, Timestamp};
 
 /// Maximum time of the last push.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use rlaas_core::algorithm::Algorithm;
+use rlaas_limiter::observer::OTHER_RULES;
 
 use super::{CountedOutcome, CountedRule, Label, RuleTotals};
-use crate::algorithm::Algorithm;
-use crate::observer::OTHER_RULES;
-use crate::telemetry::labels::{CandidateLabels, DecisionLabels};
-use crate::telemetry::stats::StatsKey;
+use crate::labels::{CandidateLabels, DecisionLabels};
+use crate::stats::StatsKey;
 
 /// All rules that are counted. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::telemetry) struct RuleTable(Arc<Mutex<Rules>>);
+pub(crate) struct RuleTable(Arc<Mutex<Rules>>);
 
 #[derive(Debug, Default)]
 struct Rules {
@@ -38,11 +38,11 @@ type OtherSeries = (&'static str, &'static str, &'static str);
 
 /// The metric of decisions by rule.
 #[derive(Clone, Debug, Default)]
-pub(in crate::telemetry) struct DecisionSeries(RuleTable);
+pub(crate) struct DecisionSeries(RuleTable);
 
 /// The metric of decisions by candidate.
 #[derive(Clone, Debug, Default)]
-pub(in crate::telemetry) struct CandidateSeries(RuleTable);
+pub(crate) struct CandidateSeries(RuleTable);
 
 impl RuleTable {
     /// Most retired rules that are kept while nobody reads the totals.
@@ -51,7 +51,7 @@ impl RuleTable {
     const MAX_DROPPED: usize = 100_000;
 
     /// Returns the counters of a rule: those that it has, if it is in force.
-    pub(in crate::telemetry) fn rule(
+    pub(crate) fn rule(
         &self,
         key: StatsKey,
         algorithm: Algorithm,
@@ -70,7 +70,7 @@ impl RuleTable {
     }
 
     /// Removes the series of a rule that has some under its name.
-    pub(in crate::telemetry) fn forget(&self, name: &str, algorithm: Algorithm) {
+    pub(crate) fn forget(&self, name: &str, algorithm: Algorithm) {
         let mut rules = self.lock();
         let identity = (StatsKey::of_rule("", name), algorithm, Label::Named);
         if let Some(rule) = rules.by_identity.remove(&identity)
@@ -82,7 +82,7 @@ impl RuleTable {
 
     /// Returns what each rule that has counted anything has counted so far. Rules that are in force
     /// no more are in the totals for the last time.
-    pub(in crate::telemetry) fn last_totals(&self) -> Vec<RuleTotals> {
+    pub(crate) fn last_totals(&self) -> Vec<RuleTotals> {
         let mut rules = self.lock();
         let totals = rules.totals();
         let rules = &mut *rules;
@@ -117,7 +117,7 @@ impl RuleTable {
 
     /// Returns what each rule that has counted anything has counted so far, and for the last time that of
     /// rules that [`Self::last_totals`] has dropped.
-    pub(in crate::telemetry) fn totals_and_dropped(&self) -> Vec<RuleTotals> {
+    pub(crate) fn totals_and_dropped(&self) -> Vec<RuleTotals> {
         let mut rules = self.lock();
         let mut totals = std::mem::take(&mut rules.dropped);
         totals.extend(rules.totals());
@@ -125,19 +125,19 @@ impl RuleTable {
     }
 
     /// Returns what each rule that has counted anything has counted so far.
-    pub(in crate::telemetry) fn totals(&self) -> Vec<RuleTotals> {
+    pub(crate) fn totals(&self) -> Vec<RuleTotals> {
         self.lock().totals()
     }
 
     /// Returns what each rule that is shown under its name has counted so far.
-    pub(in crate::telemetry) fn named_totals(&self) -> Vec<RuleTotals> {
+    pub(crate) fn named_totals(&self) -> Vec<RuleTotals> {
         let mut totals = Vec::new();
         self.lock().labelled(Label::Named).for_each(|rule| rule.add_totals(&mut totals));
         totals
     }
 
     /// Returns the metrics of the table.
-    pub(in crate::telemetry) fn series(&self) -> (DecisionSeries, CandidateSeries) {
+    pub(crate) fn series(&self) -> (DecisionSeries, CandidateSeries) {
         (DecisionSeries(self.clone()), CandidateSeries(self.clone()))
     }
 
@@ -237,7 +237,7 @@ impl EncodeMetric for CandidateSeries {
 
 impl CountedRule {
     /// Shows every series, for the reference of metrics.
-    pub(in crate::telemetry) fn declare_everything(&self) {
+    pub(crate) fn declare_everything(&self) {
         for outcome in CountedOutcome::ALL {
             for source in super::SOURCES {
                 self.declare(outcome, source);
@@ -249,9 +249,10 @@ impl CountedRule {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_limiter::observer::{CandidateOutcome, Source};
+
     use super::*;
-    use crate::observer::{CandidateOutcome, Source};
-    use crate::telemetry::stats::DecisionCounts;
+    use crate::stats::DecisionCounts;
 
     fn counts(totals: &[RuleTotals], rule: &str) -> Vec<(u32, DecisionCounts)> {
         let of = totals.iter().filter(|one| &*one.key.rule == rule);

@@ -6,6 +6,12 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use rlaas_core::algorithm::Algorithm;
+use rlaas_core::rules::{Mode, OnStoreFailure, RuleInfo};
+use rlaas_limiter::observer::{
+    BreakerState, CandidateOutcome, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer,
+    Operation, ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
+};
 
 use super::labels::{
     DegradedLabels, KindLabels, OperationLabels, OutcomeLabels, POLICIES, REDIS_ERROR_KINDS,
@@ -16,12 +22,6 @@ use super::rule_counters::{CountedOutcome, CountedRule, Label, RuleTable};
 use super::sharded::ShardedHistogram;
 use super::stats::StatsKey;
 use super::top_keys::RuleTopKeys;
-use crate::algorithm::Algorithm;
-use crate::observer::{
-    BreakerState, CandidateOutcome, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer,
-    Operation, ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
-};
-use crate::rules::{Mode, OnStoreFailure, RuleInfo};
 
 impl Observer for Metrics {
     fn rule(&self, rule: RuleInfo<'_>) -> Arc<dyn RuleObserver> {
@@ -296,10 +296,11 @@ fn count(counted: &CountedRule, top_keys: Option<&RuleTopKeys>, decided: &Decide
 mod tests {
     use std::time::Duration;
 
+    use rlaas_core::rules::Share;
+    use rlaas_limiter::store::StoreError;
+
     use super::super::labels::SOURCES;
     use super::*;
-    use crate::rules::Share;
-    use crate::store::StoreError;
 
     #[test]
     fn labels_list_every_source_and_policy() {

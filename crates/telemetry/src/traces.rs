@@ -105,7 +105,7 @@ impl Traces {
     }
 
     /// Gives ended spans to `processor`.
-    pub(crate) fn with_processor(
+    pub fn with_processor(
         processor: impl SpanProcessor + 'static,
         sample_ratio: SampleRatio,
         instance: &str,

@@ -14,6 +14,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rlaas_core::clock::Deadline;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, warn};
@@ -22,7 +23,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt as subscriber_fmt, reload};
 
 use super::text_fields::TextFields;
-use crate::clock::Deadline;
 
 /// Settings of logs.
 #[derive(Clone, Debug)]
@@ -113,11 +113,11 @@ impl Logs {
 }
 
 impl LogFilter {
-    /// Compiles the filter. Targets of modules that have moved to the crate `rlaas-limiter` are
-    /// renamed.
+    /// Compiles the filter. Targets of modules that have moved to crates of their own are renamed.
     fn compile(&self) -> EnvFilter {
         let text = self.0.replace("rlaas::store", "rlaas_limiter::store");
         let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
+        let text = text.replace("rlaas::telemetry", "rlaas_telemetry");
         EnvFilter::builder().parse(text).expect("from_str has parsed it")
     }
 }
@@ -210,9 +210,14 @@ mod tests {
 
     #[test]
     fn a_filter_renames_targets_of_moved_modules() {
-        let filter = LogFilter("info,rlaas::store=debug,rlaas::limiter=trace".to_owned());
-        let compiled = filter.compile().to_string();
-        for directive in ["info", "rlaas_limiter::store=debug", "rlaas_limiter::limiter=trace"] {
+        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::record=debug";
+        let compiled = LogFilter(filter.to_owned()).compile().to_string();
+        for directive in [
+            "info",
+            "rlaas_limiter::store=debug",
+            "rlaas_limiter::limiter=trace",
+            "rlaas_telemetry::record=debug",
+        ] {
             assert!(compiled.split(',').any(|of| of == directive), "{directive}: {compiled}");
         }
     }

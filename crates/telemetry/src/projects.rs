@@ -9,10 +9,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use rlaas_limiter::observer::{DecidedRequest, ProjectObserver};
 
 use super::labels::ProjectLabels;
 use super::sharded::RequestCounters;
-use crate::observer::{DecidedRequest, ProjectObserver};
 
 /// Label of all projects without series of their own.
 const OTHER: &str = "other";

@@ -68,7 +68,7 @@ impl Atomic<u64> for CounterShards {
 
 /// Counts of whole requests, in shards. A request changes one cache line, as a counter does.
 #[derive(Debug, Default)]
-pub(crate) struct RequestCounters([RequestShard; SHARDS]);
+pub struct RequestCounters([RequestShard; SHARDS]);
 
 /// Counts of one thread, each of which only grows.
 #[derive(Debug, Default)]
@@ -85,10 +85,13 @@ struct RequestShard {
 
 /// Numbers of requests, and their units. They wrap around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestCounts {
-    pub(crate) allowed: u64,
-    pub(crate) denied: u64,
-    pub(crate) units: u64,
+pub struct RequestCounts {
+    /// Allowed requests.
+    pub allowed: u64,
+    /// Denied requests.
+    pub denied: u64,
+    /// Units taken.
+    pub units: u64,
 }
 
 impl RequestCounters {
@@ -111,7 +114,7 @@ impl RequestCounters {
     }
 
     /// Returns the numbers so far.
-    pub(crate) fn counts(&self) -> RequestCounts {
+    pub fn counts(&self) -> RequestCounts {
         self.0.iter().fold(RequestCounts::default(), |counts, shard| {
             let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let ones = of(&shard.allowed_units);

@@ -3,6 +3,8 @@
 //! A registry with every possible series is rendered and parsed, so that the reference can't differ
 //! from `/metrics`.
 
+use rlaas_core::algorithm::Algorithm;
+
 use super::exposition::Exposition;
 use super::labels::{
     CertificateLabels, DegradedLabels, POLICIES, REDIS_ERROR_KINDS, RuleLabels, STORE_ERROR_KINDS,
@@ -10,7 +12,6 @@ use super::labels::{
 use super::metrics::Metrics;
 use super::rule_counters::Label;
 use super::stats::StatsKey;
-use crate::algorithm::Algorithm;
 
 /// Labels whose values are data, with a description of their values.
 const DATA: [(&str, &str); 4] = [

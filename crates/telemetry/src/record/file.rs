@@ -9,6 +9,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::rules::HashedParts;
 use rlaas_simulation::recording::{
     Discarded, Header, RecordedLine, RecordingForm, Writer, hash_values,
 };
@@ -17,8 +19,6 @@ use tracing::{error, info};
 
 use super::batch::RecordBatch;
 use super::{RecordMetrics, RecordSettings, Rotation};
-use crate::clock::{Micros, Timestamp};
-use crate::rules::HashedParts;
 
 /// Time between two attempts to write.
 const RETRY_INTERVAL: Micros = Micros::from_secs(1);

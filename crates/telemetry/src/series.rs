@@ -4,12 +4,13 @@
 //! see no increase then, and an alert misses an event that happens once. So series whose labels are
 //! known are created at 0.
 
+use rlaas_limiter::observer::Operation;
+
 use super::labels::{
     APIS, AUTH_REFUSALS, CONNECTION_REFUSALS, LISTENERS, REDIS_ERROR_KINDS, REQUEST_FIELDS,
     STORE_ERROR_KINDS, UNMATCHED_REASONS,
 };
 use super::metrics::{ApiLabels, KindLabels, Metrics, OutcomeLabels, ReasonLabels};
-use crate::observer::Operation;
 
 impl Metrics {
     /// Creates the series whose labels do not depend on the configuration.

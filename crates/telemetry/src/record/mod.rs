@@ -28,6 +28,9 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use rlaas_core::clock::{Clock, Timestamp};
+use rlaas_core::rules::descriptors::{DescriptorRequest, RequestDescriptor};
+use rlaas_core::rules::{Part, Request};
 use rlaas_limiter::{CheckError, DescriptorVerdict, RuleDecision, Source, Verdict};
 use rlaas_simulation::RecordedRequest;
 use rlaas_simulation::recording::{KeySample, RecordedLine};
@@ -36,9 +39,6 @@ use thiserror::Error;
 use self::batch::RecordQueue;
 use self::file::RecordFile;
 use self::thread::RecordThread;
-use crate::clock::{Clock, Timestamp};
-use crate::rules::descriptors::{DescriptorRequest, RequestDescriptor};
-use crate::rules::{Part, Request};
 
 /// Batches that wait for the recorder: at most 32 MiB.
 const QUEUE_CAPACITY: usize = 64;

@@ -11,12 +11,13 @@ pub(super) use table::{CandidateSeries, RuleTable};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rlaas_core::algorithm::Algorithm;
+use rlaas_core::rules::{Candidate, Mode};
+use rlaas_limiter::observer::{CandidateOutcome, Source};
+
 use super::labels::OUTCOMES;
 use super::sharded::{SHARDS, shard_index};
 use super::stats::{DecisionCounts, StatsKey};
-use crate::algorithm::Algorithm;
-use crate::observer::{CandidateOutcome, Source};
-use crate::rules::{Candidate, Mode};
 
 /// Sources of decisions, in the order of the counters.
 const SOURCES: [Source; 5] =
@@ -110,13 +111,15 @@ struct CandidateShard {
 
 /// What a rule has counted so far, or one of its candidates.
 #[derive(Clone, Debug)]
-pub(crate) struct RuleTotals {
+pub struct RuleTotals {
     /// Number of the rule's counters. Those of another rule of the same name have another.
-    pub(crate) id: u64,
-    pub(crate) key: Arc<StatsKey>,
-    pub(crate) counts: DecisionCounts,
+    pub id: u64,
+    /// The rule, or the candidate.
+    pub key: Arc<StatsKey>,
+    /// Decisions by outcome.
+    pub counts: DecisionCounts,
     /// Units requested, those of denials too; 0 for candidates.
-    pub(crate) requested: u64,
+    pub requested: u64,
 }
 
 impl CountedRule {

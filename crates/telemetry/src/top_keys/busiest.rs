@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use prost::Message;
 
 use super::{Counter, MAX_COUNTERS, MAX_KEY, Summary};
-use crate::telemetry::stats::StatsKey;
+use crate::stats::StatsKey;
 
 /// Most bytes of a message, and those of its numbers.
 const MAX_BYTES: usize = rlaas_limiter::fleet::MAX_VALUE_LEN;

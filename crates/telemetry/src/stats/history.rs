@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use rlaas_core::clock::Timestamp;
+
 use super::{StatsPoint, StatsSum};
-use crate::clock::Timestamp;
 
 /// Most points of 10 s: 15 min.
-pub(crate) const MAX_POINTS: usize = 90;
+pub const MAX_POINTS: usize = 90;
 
 /// Points of the past.
 #[derive(Debug, Default)]
