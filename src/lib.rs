@@ -13,6 +13,4 @@ pub(crate) use rlaas_proto::json as json_messages;
 pub mod api;
 pub mod cli;
 pub mod config;
-mod proto_values;
-mod rule_messages;
 pub mod server;

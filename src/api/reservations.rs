@@ -10,6 +10,7 @@ use rlaas_proto::ratelimit::v1::{
     CancelRequest, CancelResponse, CheckRequest, CommitRequest, CommitResponse, ExtendRequest,
     ExtendResponse, ReserveRequest, ReserveResponse, Settlement,
 };
+use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
 use tonic::{Extensions, Request, Response, Status};
 
@@ -22,7 +23,6 @@ use super::v1::{parse, set_tenant};
 use super::{request_log, v1::API};
 use crate::algorithm::Cost;
 use crate::clock::{Micros, Timestamp};
-use crate::proto_values::{micros, timestamp};
 use crate::rules::{self, Costs, Key};
 use rlaas_limiter::reservation::Reservation;
 

@@ -8,10 +8,10 @@ use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
 use rlaas_proto::ratelimit::v1::{
     self as proto, CheckResponse, CheckResult, ReportResponse, check_result,
 };
+use rlaas_proto::values::{algorithm, duration, int64, timestamp, units};
 use tonic::{Extensions, Response, Status};
 
 use crate::algorithm::{Algorithm, Outcome};
-use crate::proto_values::{algorithm, duration, int64, timestamp, units};
 use crate::rules::Grant;
 use rlaas_limiter::{Reported, RuleDecision, Source, Verdict};
 

@@ -11,6 +11,7 @@
 //! | (none) | messages |
 //! | `client` | generated clients, for any channel of tonic or tower |
 //! | `json` | messages in the JSON mapping of protobuf, by their descriptors |
+//! | `rules` | rules and values of `rlaas-core` as messages, and rules of messages as in files |
 //! | `server` | traits to implement the services |
 //!
 //! # Example
@@ -37,6 +38,10 @@ mod calendar;
 pub mod csv;
 #[cfg(feature = "json")]
 pub mod json;
+#[cfg(feature = "rules")]
+pub mod rule_messages;
+#[cfg(feature = "rules")]
+pub mod values;
 
 pub use self::generated::{envoy, kuadrant, ratelimit};
 

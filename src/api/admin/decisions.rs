@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::values::timestamp;
 use rlaas_telemetry::decisions::{
     DecisionEvent, DecisionFilter, DecisionWatch, EventOutcome, WatchError,
 };
@@ -20,7 +21,6 @@ use crate::api::auth::{Caller, Role, Roles};
 use crate::api::projects::ProjectId;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
-use crate::proto_values::timestamp;
 use rlaas_limiter::Limiter;
 
 /// Pause between two responses while few events come.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
+use rlaas_proto::rule_messages::{calendar_window, grant, mode};
+use rlaas_proto::values::duration;
 use tonic::Status;
 
 use super::messages::{grant_from, key_ref, key_state};
@@ -16,8 +18,6 @@ use crate::api::status::{self, invalid, invalid_field};
 use crate::api::v1::parse;
 use crate::clock::{Deadline, Micros};
 use crate::plan::{Plan, RuleIndex, SelectedKey};
-use crate::proto_values::duration;
-use crate::rule_messages::{calendar_window, grant, mode};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, RequestDescriptor,
 };

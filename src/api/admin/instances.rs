@@ -12,6 +12,7 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Fleet, NamedValue};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
+use rlaas_proto::values::{duration, timestamp};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::sharded::DurationCounts;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -20,7 +21,6 @@ use tracing::{debug, warn};
 use crate::api::projects::registry::Registry;
 use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
-use crate::proto_values::{duration, timestamp};
 use crate::store::{Health, NodeStatus, StoreError};
 
 /// Name of the map.

@@ -12,6 +12,8 @@ use prost_types::Duration;
 use rlaas_limiter::KeyState;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_proto::rule_messages::calendar_window;
+use rlaas_proto::values::timestamp;
 use tonic::{Code, Request, Status};
 
 use self::sentence::{Effect, sentence};
@@ -23,8 +25,6 @@ use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
 use crate::clock::{Clock, Deadline};
 use crate::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
-use crate::proto_values::timestamp;
-use crate::rule_messages::calendar_window;
 use crate::rules::Key;
 
 /// Most keys that are looked at, and most of an answer.

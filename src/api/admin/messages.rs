@@ -4,14 +4,14 @@
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::rule_messages::mode;
+use rlaas_proto::values::{algorithm, duration, int64, timestamp, units};
 
 use super::Note;
 use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
 use crate::control::{KeyGrant, KeyOverride};
 use crate::plan::{GrantSource, KeyPart};
-use crate::proto_values::{algorithm, duration, int64, timestamp, units};
-use crate::rule_messages::mode;
 use crate::rules::{Grant, HashedValue, Key, KeyHasher};
 use rlaas_limiter::{KeyState, KeysChanged};
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
+use rlaas_proto::rule_messages::{origin, run_time_origin};
 
 use super::Projects;
 use crate::api::projects::ProjectId;
-use crate::rule_messages::{origin, run_time_origin};
 use crate::rules::Rule;
 use crate::rules::descriptors::Descriptors;
 

@@ -4,6 +4,7 @@ use rlaas_limiter::Limiter;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::values::micros;
 use tonic::{Request, Status};
 
 use super::change::AdminCall;
@@ -14,7 +15,6 @@ use crate::algorithm::Limit;
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
-use crate::proto_values::micros;
 
 /// Reads the grant of an override and the time until it ends.
 ///

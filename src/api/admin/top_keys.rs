@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_proto::rule_messages::mode;
 use rlaas_telemetry::top_keys::{
     BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
     Window, is_hash,
@@ -21,7 +22,6 @@ use crate::api::deadline::deadline;
 use crate::api::projects::ProjectId;
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
-use crate::rule_messages::mode;
 use crate::rules::{Mode, Part, RuleSet, Unmatched};
 
 /// Keys of an answer to a request that does not say how many.

@@ -11,6 +11,7 @@ use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::Ra
 use rlaas_proto::kuadrant::service::ratelimit::v1::{
     CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
 };
+use rlaas_proto::values::micros;
 use rlaas_telemetry::metrics::EventLabels;
 use tonic::{Request, Response, Status};
 
@@ -19,7 +20,6 @@ use crate::api::deadline::deadline;
 use crate::api::decision_events::{self, Origin};
 use crate::api::reservations::{cost, decode, encode};
 use crate::clock::Micros;
-use crate::proto_values::micros;
 use crate::rules::descriptors::DescriptorRequest;
 
 /// The service of Kuadrant beside Envoy's.

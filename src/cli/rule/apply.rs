@@ -17,12 +17,12 @@ use rlaas_proto::ratelimit::admin::v1::{
     ValidateResponse,
 };
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
+use rlaas_proto::rule_messages;
 
 use super::fields;
 use super::file::{self, ProjectFile};
 use crate::cli::refuse;
 use crate::config::Problems;
-use crate::rule_messages;
 use crate::rules::Unmatched;
 
 #[derive(Args, Debug)]

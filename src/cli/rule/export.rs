@@ -14,9 +14,9 @@ use rlaas_proto::ratelimit::admin::v1::{
 };
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
+use rlaas_proto::rule_messages;
 
 use crate::config::RulesFile;
-use crate::rule_messages;
 use crate::rules::Unmatched;
 use crate::rules::spec::RuleSpec;
 

@@ -8,10 +8,10 @@ use rlaas_cli::text::project_id;
 use rlaas_cli::{EXIT_NO_RESPONSE, Invocation};
 use rlaas_proto::ratelimit::admin::v1::{CreateRuleRequest, UpdateRuleRequest};
 use rlaas_proto::ratelimit::v1::Rule;
+use rlaas_proto::rule_messages;
 
 use crate::cli::refuse;
 use crate::config::{Problem, Problems, RulesFile};
-use crate::rule_messages;
 
 /// In place of a file: standard input.
 const STDIN: &str = "-";

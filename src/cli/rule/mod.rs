@@ -10,12 +10,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use rlaas_proto::ratelimit::v1::Rule;
+use rlaas_proto::rule_messages;
 use serde_json::Value;
 
 use self::apply::ApplyRulesArgs;
 use self::export::ExportRulesArgs;
 pub(super) use self::file::run_table;
-use crate::rule_messages;
 
 #[derive(Args, Debug)]
 pub(super) struct RuleArgs {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo};
 use rlaas_proto::ratelimit::v1::RuleDecision as DecisionMessage;
+use rlaas_proto::values::micros;
 use serde::Deserialize;
 
 use crate::clock::{Micros, Timestamp};
-use crate::proto_values::micros;
 use rlaas_cli::text::value as shown_value;
 
 /// Stands for a wait, a rule or a decision that there is not.

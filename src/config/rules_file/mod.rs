@@ -10,6 +10,7 @@ use std::sync::Arc;
 use figment::value::Value;
 use rlaas_console::{FieldHelp, RulesFormat, RulesReading};
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
+use rlaas_proto::rule_messages;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
@@ -21,7 +22,6 @@ use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
 use crate::api::projects::{FileProject, ProjectId, RulesFile};
-use crate::rule_messages;
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
 use crate::rules::{RuleSet, Unmatched};
 

@@ -3,12 +3,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use rlaas_proto::rule_messages::{message, rule_message, spec, without_defaults};
 
 use super::*;
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
-use crate::rule_messages::{message, rule_message, spec, without_defaults};
 use crate::rules::spec::{
     CalendarSpec, CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy,
 };

@@ -3,6 +3,7 @@
 use rlaas_limiter::rules::{ModeScope, RuleMode};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
+use rlaas_proto::values::micros;
 use rlaas_telemetry::holder::Holder;
 use tonic::{Request, Status};
 
@@ -13,7 +14,6 @@ use crate::api::admin::{EVERY_PROJECT, caller, refusals};
 use crate::api::auth::Role;
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
-use crate::proto_values::micros;
 
 /// Stands for every rule.
 const EVERY_RULE: &str = "*";

@@ -7,6 +7,7 @@ use prost::Message;
 use rlaas_limiter::fleet::MAX_VALUES;
 use rlaas_limiter::rules::{ModeSetting, ModeSettings};
 use rlaas_proto::ratelimit::admin::v1::{Coverage, SetModeRequest, SetModeResponse};
+use rlaas_proto::values::timestamp;
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tracing::warn;
@@ -20,7 +21,6 @@ use crate::api::admin::request_ids::{ClaimError, Claimed, ClaimedId};
 use crate::api::admin::{Administrator, refusals};
 use crate::api::status::with_reason;
 use crate::clock::{Deadline, Micros};
-use crate::proto_values::timestamp;
 use crate::store::StoreError;
 
 impl Administrator {

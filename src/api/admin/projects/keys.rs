@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rlaas_proto::values::micros;
 use tonic::{Request, Response, Status};
 
 use super::change::{Made, PlannedChange};
@@ -14,7 +15,6 @@ use crate::api::projects::{
 };
 use crate::api::status::{invalid_field, with_reason};
 use crate::clock::Micros;
-use crate::proto_values::micros;
 
 /// Time that a replaced key stays valid unless the request says otherwise.
 const DEFAULT_GRACE: Micros = Micros::from_secs(86_400);

@@ -6,14 +6,14 @@ use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
+use rlaas_proto::rule_messages::{rule_message, run_time_origin};
+use rlaas_proto::values::timestamp;
 
 use crate::api::config;
 use crate::api::projects::registry::ProjectState;
 use crate::api::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
-use crate::proto_values::timestamp;
-use crate::rule_messages::{rule_message, run_time_origin};
 use crate::rules::spec::{Field, RuleSpec};
 use crate::rules::{Rule, Unmatched};
 

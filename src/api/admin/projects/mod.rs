@@ -30,6 +30,7 @@ use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
+use rlaas_proto::rule_messages;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 use tracing::{debug, warn};
@@ -51,7 +52,6 @@ use crate::api::projects::{
 use crate::api::status::{invalid_field, with_reason};
 use crate::api::usage::UsageRecorder;
 use crate::clock::{Clock, Micros, Timestamp};
-use crate::rule_messages;
 use crate::rules::Unmatched;
 
 /// The role for changes of a project.
@@ -385,7 +385,7 @@ impl ProjectService for Projects {
             }
             // The hour of the last use may have begun before the key.
             let used = last_uses[id].get(&key.id).map(|used| key.created_at.max(*used));
-            let last_used_at = used.map(crate::proto_values::timestamp);
+            let last_used_at = used.map(rlaas_proto::values::timestamp);
             keys.push(proto::ApiKey { last_used_at, ..self.key(id, key) });
         }
         let mut response = Response::new(proto::ListKeysResponse { keys, next_page_token });

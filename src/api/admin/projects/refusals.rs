@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rlaas_proto::rule_messages::in_message;
 use rlaas_proto::{ERROR_DOMAIN, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
@@ -11,7 +12,6 @@ use crate::api::admin::refusals::{store, too_many_changes};
 use crate::api::projects::registry::{ChangeError, RestoreError, SyncError};
 use crate::api::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::api::status::{invalid_field, with_reason};
-use crate::rule_messages::in_message;
 use crate::rules::spec::Problem;
 
 /// Most problems in a status: it is sent in headers.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rlaas_proto::rule_messages;
 use tonic::{Request, Response, Status};
 
 use super::change::PlannedChange;
@@ -15,7 +16,6 @@ use crate::api::projects::{
     History, Others, ProjectId, Revision, RevisionNumber, RuleChange, differences,
 };
 use crate::clock::Deadline;
-use crate::rule_messages;
 use crate::rules::spec::RuleSpec;
 
 /// Rules to write together.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::decisions::WatchError;
 use rlaas_telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -21,7 +22,6 @@ use crate::api::admin::projects::OPERATE_OR_ADMIN;
 use crate::api::auth::{Caller, StreamAccess};
 use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
-use crate::proto_values::{micros, timestamp};
 
 /// Rules of a point if the request does not say how many, and the most.
 const DEFAULT_RULES: usize = 100;

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 use rlaas_proto::ratelimit::admin::v1::CreateRuleRequest;
+use rlaas_proto::rule_messages;
 
 use crate::api::http::json_object::JsonObject;
 use crate::api::http::rejection::Rejection;
-use crate::rule_messages;
 use crate::rules::spec::RuleSpec;
 
 /// Reads the message of a body, a `CreateRuleRequest` or an `UpdateRuleRequest`, that has `endpoint`; `None` for others. A rule without a name is given

@@ -1,10 +1,10 @@
 //! Problems of rules, with the paths of fields of messages.
 
-use crate::rules::spec::Problem;
+use rlaas_core::rules::spec::Problem;
 
 /// Returns a problem with the path of the field in the message. `of` is the path of the rule, empty
 /// if the field begins with that of a list of rules.
-pub(crate) fn in_message(problem: Problem, of: &str) -> Problem {
+pub fn in_message(problem: Problem, of: &str) -> Problem {
     let Problem { field, text } = problem;
     // `rules[3].limit` of a list, `limit` of one rule.
     let (list, own) = match field.split_once("].") {

@@ -2,21 +2,21 @@
 
 use std::num::NonZeroU64;
 
-use rlaas_proto::ratelimit::v1 as proto;
-use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
-
-use crate::algorithm::{OnChange, Window};
-use crate::calendar::CalendarUnit;
-use crate::proto_values::{algorithm, duration, int64, timestamp, units};
-use crate::rules::descriptors::{PathStep, PlacedRule};
-use crate::rules::{
+use rlaas_core::algorithm::{OnChange, Window};
+use rlaas_core::calendar::CalendarUnit;
+use rlaas_core::rules::descriptors::{PathStep, PlacedRule};
+use rlaas_core::rules::{
     Candidate, EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
     RuleInfo, Share, TextPattern,
 };
 
+use crate::ratelimit::v1 as proto;
+use crate::ratelimit::v1::grant::Kind;
+use crate::ratelimit::v1::rule_origin::Kind as OriginKind;
+use crate::values::{algorithm, duration, int64, timestamp, units};
+
 /// Returns the message of a flat rule.
-pub(crate) fn rule_message(rule: &Rule) -> proto::Rule {
+pub fn rule_message(rule: &Rule) -> proto::Rule {
     let is_default = &*rule.name == Rule::DEFAULT;
     // Slots are bounded by the limit.
     let reservable = rule.holds.filter(|_| !rule.algorithm.has_slots());
@@ -59,10 +59,7 @@ fn length(window: Window) -> Option<prost_types::Duration> {
 }
 
 /// Returns the message of the windows of a calendar; `None` of others.
-pub(crate) fn calendar_window(
-    window: Window,
-    anchor_from: Option<&str>,
-) -> Option<proto::CalendarWindow> {
+pub fn calendar_window(window: Window, anchor_from: Option<&str>) -> Option<proto::CalendarWindow> {
     let calendar = window.calendar()?;
     Some(proto::CalendarWindow {
         unit: calendar_unit(calendar.unit()).into(),
@@ -86,12 +83,12 @@ pub(super) const fn calendar_unit(unit: CalendarUnit) -> proto::calendar_window:
 }
 
 /// Returns the origin of a rule that has no revision. The source of one of a file is its path.
-pub(crate) fn origin(kind: OriginKind, source: &str) -> proto::RuleOrigin {
+pub fn origin(kind: OriginKind, source: &str) -> proto::RuleOrigin {
     proto::RuleOrigin { kind: kind.into(), source: source.to_owned(), revision: 0 }
 }
 
 /// Returns the origin of a rule that was made at run time.
-pub(crate) fn run_time_origin(project: &str, revision: Option<NonZeroU64>) -> proto::RuleOrigin {
+pub fn run_time_origin(project: &str, revision: Option<NonZeroU64>) -> proto::RuleOrigin {
     let revision = revision.map_or(0, NonZeroU64::get);
     proto::RuleOrigin { revision, ..origin(OriginKind::RunTime, project) }
 }
@@ -128,7 +125,7 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
 }
 
 /// Returns the message of a rule for descriptors.
-pub(crate) fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
+pub fn descriptor_message(placed: PlacedRule<'_>) -> proto::Rule {
     let PlacedRule { domain, path, rule, .. } = placed;
     let descriptor_rule = proto::DescriptorRule {
         domain: domain.to_owned(),
@@ -167,7 +164,7 @@ fn override_message(other: &Override) -> proto::RuleOverride {
 }
 
 /// Returns the message of a grant.
-pub(crate) fn grant(grant: Grant) -> proto::Grant {
+pub fn grant(grant: Grant) -> proto::Grant {
     let (kind, burst) = match grant {
         Grant::Limited(limit) => (Kind::Limit(int64(limit.units())), int64(limit.burst())),
         Grant::Unlimited => (Kind::Unlimited(true), 0),
@@ -206,7 +203,8 @@ const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {
     }
 }
 
-pub(crate) const fn mode(mode: Mode) -> proto::RuleMode {
+/// Returns the mode of a rule as messages have it.
+pub const fn mode(mode: Mode) -> proto::RuleMode {
     match mode {
         // A quota is enforced together with the other quotas of a request.
         Mode::Enforced | Mode::Quota => proto::RuleMode::Enforce,

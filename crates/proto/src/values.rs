@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rlaas_proto::ratelimit::v1 as proto;
+use rlaas_core::algorithm::Algorithm;
+use rlaas_core::clock::{Micros, Timestamp};
+use rlaas_core::rules::Grant;
 
-use crate::algorithm::Algorithm;
-use crate::clock::{Micros, Timestamp};
-use crate::rules::Grant;
+use crate::ratelimit::v1 as proto;
 
 /// Returns the units per window, or `u64::MAX` if they are unlimited.
-pub(crate) const fn units(grant: Grant) -> u64 {
+pub const fn units(grant: Grant) -> u64 {
     match grant {
         Grant::Limited(limit) => limit.units(),
         Grant::Banned => 0,
@@ -19,7 +19,7 @@ pub(crate) const fn units(grant: Grant) -> u64 {
 }
 
 /// Returns the enum value of an algorithm. It has the canonical name, in the proto's spelling.
-pub(crate) fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
+pub fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
     static ON_THE_WIRE: LazyLock<Vec<proto::Algorithm>> = LazyLock::new(|| {
         let name = |algorithm: &Algorithm| algorithm.lua_name().to_uppercase();
         let on_the_wire = |name: String| proto::Algorithm::from_str_name(&name).unwrap_or_default();
@@ -29,7 +29,11 @@ pub(crate) fn algorithm(algorithm: Algorithm) -> proto::Algorithm {
 }
 
 /// Converts a span of time.
-pub(crate) fn duration(span: Micros) -> prost_types::Duration {
+///
+/// # Panics
+///
+/// Never: the rest of a second is less than a second.
+pub fn duration(span: Micros) -> prost_types::Duration {
     let micros = span.as_micros();
     prost_types::Duration {
         seconds: int64(micros / 1_000_000),
@@ -41,19 +45,19 @@ pub(crate) fn duration(span: Micros) -> prost_types::Duration {
 /// its nanoseconds are not valid.
 ///
 /// The conversion of `prost_types` panics for `i64::MIN` seconds where overflows are checked.
-pub(crate) fn micros(message: &prost_types::Duration) -> Option<Micros> {
+pub fn micros(message: &prost_types::Duration) -> Option<Micros> {
     let seconds = u64::try_from(message.seconds).ok()?;
     let nanos = u32::try_from(message.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
     Some(Duration::new(seconds, nanos).into())
 }
 
 /// Converts a number. Numbers above `i64::MAX` become `i64::MAX`.
-pub(crate) fn int64(number: u64) -> i64 {
+pub fn int64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Converts a time.
-pub(crate) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+pub fn timestamp(time: Timestamp) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
     prost_types::Timestamp { seconds, nanos }
 }

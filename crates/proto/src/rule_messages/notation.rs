@@ -7,15 +7,15 @@
 
 use std::mem;
 
-use crate::rules::Part;
-use crate::rules::spec::{Field, RuleSpec};
+use rlaas_core::rules::Part;
+use rlaas_core::rules::spec::{Field, RuleSpec};
 
 /// Values of `key-by` that mean the user, too, in rules with `endpoint`.
 const ENDPOINT_KEYS: [&str; 3] = ["ip", "token", "custom"];
 
 /// Returns a rule in the explicit notation. One with both `endpoint` and `match.resource`, which is
 /// not valid, keeps both.
-pub(crate) fn explicit(spec: &RuleSpec) -> RuleSpec {
+pub fn explicit(spec: &RuleSpec) -> RuleSpec {
     let mut spec = spec.clone();
     if spec.endpoint.is_unset() {
         return spec;

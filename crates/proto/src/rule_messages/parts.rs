@@ -1,15 +1,15 @@
 //! Parts of rules as messages and as specifications: matchers, keys, overrides, candidates.
 
-use rlaas_proto::ratelimit::v1 as proto;
-use rlaas_proto::ratelimit::v1::PartMatcher;
-use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_core::calendar::CalendarUnit;
+use rlaas_core::rules::Part;
+use rlaas_core::rules::spec::{CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec};
 
 use super::in_force::calendar_unit;
 use super::{algorithm, units, units_message, window};
-use crate::calendar::CalendarUnit;
-use crate::proto_values::{self, duration, int64};
-use crate::rules::Part;
-use crate::rules::spec::{CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec};
+use crate::ratelimit::v1 as proto;
+use crate::ratelimit::v1::PartMatcher;
+use crate::ratelimit::v1::grant::Kind;
+use crate::values::{self, duration, int64};
 
 /// Returns the windows of a calendar of a message.
 pub(super) fn calendar(message: &proto::CalendarWindow) -> CalendarSpec {
@@ -139,6 +139,6 @@ pub(super) fn candidate_message(spec: &CandidateSpec) -> proto::Candidate {
         max_requests: units_message(&spec.limit),
         window: spec.window.value().copied().map(duration),
         burst: units_message(&spec.burst),
-        algorithm: spec.algorithm.value().map_or(0, |of| proto_values::algorithm(*of).into()),
+        algorithm: spec.algorithm.value().map_or(0, |of| values::algorithm(*of).into()),
     }
 }

@@ -16,31 +16,31 @@ mod notation;
 mod parts;
 mod problem;
 
-pub(crate) use in_force::{
+pub use in_force::{
     calendar_window, descriptor_message, grant, mode, origin, rule_message, run_time_origin,
 };
-pub(crate) use notation::explicit;
-pub(crate) use problem::in_message;
+pub use notation::explicit;
+pub use problem::in_message;
 
 use std::collections::BTreeMap;
 
-use rlaas_proto::ratelimit::v1 as proto;
+use rlaas_core::algorithm::{Algorithm, OnChange};
+use rlaas_core::clock::Micros;
+use rlaas_core::rules::spec::{
+    CalendarSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy,
+};
+use rlaas_core::rules::{EnforcedShare, RuleMode, Share};
 use serde_json::Value;
 
 use self::parts::{
     calendar, calendar_message, candidate_message, candidate_spec, key_by, key_part, matcher,
     matchers, override_message, override_spec,
 };
-use crate::algorithm::{Algorithm, OnChange};
-use crate::clock::Micros;
-use crate::proto_values::{self, duration, int64, micros};
-use crate::rules::spec::{
-    CalendarSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, StoreFailurePolicy,
-};
-use crate::rules::{EnforcedShare, RuleMode, Share};
+use crate::ratelimit::v1 as proto;
+use crate::values::{self, duration, int64, micros};
 
 /// Returns the rule of a message. A field that a specification cannot have is unreadable in it.
-pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
+pub fn spec(rule: &proto::Rule) -> RuleSpec {
     notation::with_endpoint(RuleSpec {
         name: text(&rule.name),
         matcher: matcher(&rule.matchers),
@@ -95,7 +95,7 @@ pub(crate) fn spec(rule: &proto::Rule) -> RuleSpec {
 }
 
 /// Leaves out the fields that say what a rule does without them.
-pub(crate) fn without_defaults(spec: RuleSpec) -> RuleSpec {
+pub fn without_defaults(spec: RuleSpec) -> RuleSpec {
     let other_than = |field: Field<u64>, default: &Field<u64>| {
         if field == *default { Field::Unset } else { field }
     };
@@ -122,7 +122,7 @@ pub(crate) fn without_defaults(spec: RuleSpec) -> RuleSpec {
 
 /// Returns the fields of a rule that are not at their defaults, but for its name, in the words of
 /// rules files.
-pub(crate) fn fields(spec: &RuleSpec) -> BTreeMap<String, Value> {
+pub fn fields(spec: &RuleSpec) -> BTreeMap<String, Value> {
     let spec = RuleSpec { name: Field::Unset, ..without_defaults(spec.clone()) };
     match serde_json::to_value(&spec) {
         Ok(Value::Object(fields)) => fields.into_iter().collect(),
@@ -140,11 +140,7 @@ fn unless<T: PartialEq>(field: Field<T>, default: &T) -> Field<T> {
 /// # Errors
 ///
 /// The path that names no field that may be written.
-pub(crate) fn merge(
-    into: &RuleSpec,
-    from: &RuleSpec,
-    paths: &[String],
-) -> Result<RuleSpec, String> {
+pub fn merge(into: &RuleSpec, from: &RuleSpec, paths: &[String]) -> Result<RuleSpec, String> {
     let (mut merged, from) = (explicit(into), explicit(from));
     let is_named = |name: &str| paths.iter().any(|path| path == name);
     for path in paths {
@@ -191,13 +187,13 @@ pub(crate) fn merge(
 
 /// Returns the message of a rule. Fields that are not set stay so; those that no message can have,
 /// which [`problems`] finds, are left out.
-pub(crate) fn message(spec: &RuleSpec) -> proto::Rule {
+pub fn message(spec: &RuleSpec) -> proto::Rule {
     let flag = |field: &Field<bool>| field.value().copied().unwrap_or_default();
     let share = |field: &Field<Share>| field.value().map_or(0, |share| share.millionths());
     let spec = &explicit(spec);
     proto::Rule {
         name: spec.name.value().cloned().unwrap_or_default(),
-        algorithm: spec.algorithm.value().map_or(0, |of| proto_values::algorithm(*of).into()),
+        algorithm: spec.algorithm.value().map_or(0, |of| values::algorithm(*of).into()),
         max_requests: units_message(&spec.limit),
         window: spec.window.value().copied().map(duration),
         calendar: calendar_message(&spec.calendar),
@@ -226,7 +222,7 @@ pub(crate) fn message(spec: &RuleSpec) -> proto::Rule {
 
 /// Returns the problems that a valid rule of a file has as a rule that is made at run time: what no
 /// message can say.
-pub(crate) fn problems(spec: &RuleSpec) -> Vec<Problem> {
+pub fn problems(spec: &RuleSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut add = |field: &str, text: &str| {
         problems.push(Problem { field: field.to_owned(), text: text.to_owned() });
@@ -311,10 +307,9 @@ fn failure_message(spec: &RuleSpec) -> proto::OnStoreFailure {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::v1::PartMatcher;
-    use rlaas_proto::ratelimit::v1::grant::Kind;
-
     use super::*;
+    use crate::ratelimit::v1::PartMatcher;
+    use crate::ratelimit::v1::grant::Kind;
 
     fn problems(rule: &proto::Rule) -> Vec<String> {
         let problems = spec(rule).build().expect_err("problems");
