@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::metrics::Metrics;
-use rlaas_telemetry::top_keys::is_hash;
 use tonic::Status;
 
 use super::fleet_top_keys::FleetTopKeys;
