@@ -19,14 +19,14 @@ const WINDOW: Micros = Micros::from_secs(60);
 const UNITS: u64 = 10;
 
 fn twin(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::FixedWindow => include_str!("previous_lua/fixed_window.lua"),
-        Algorithm::SlidingWindowLog => include_str!("previous_lua/sliding_window_log.lua"),
-        Algorithm::SlidingWindowCounter => include_str!("previous_lua/sliding_window_counter.lua"),
-        Algorithm::TokenBucket => include_str!("previous_lua/token_bucket.lua"),
-        Algorithm::LeakyBucket => include_str!("previous_lua/leaky_bucket.lua"),
-        Algorithm::Gcra => include_str!("previous_lua/gcra.lua"),
-        other => unreachable!("the previous release had no {}", other.name()),
+    match algorithm.lua_name() {
+        "fixed_window" => include_str!("previous_lua/fixed_window.lua"),
+        "sliding_window_log" => include_str!("previous_lua/sliding_window_log.lua"),
+        "sliding_window_counter" => include_str!("previous_lua/sliding_window_counter.lua"),
+        "token_bucket" => include_str!("previous_lua/token_bucket.lua"),
+        "leaky_bucket" => include_str!("previous_lua/leaky_bucket.lua"),
+        "gcra" => include_str!("previous_lua/gcra.lua"),
+        other => unreachable!("the previous release had no {other}"),
     }
 }
 
