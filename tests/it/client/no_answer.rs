@@ -73,7 +73,7 @@ async fn client_connects_to_a_server_that_starts_later() {
 async fn no_rule_counts_as_an_answer() {
     let server = Rlaas::start(&["unmatched=deny"]);
     let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
-    let client = client.connect().await.expect("a server");
+    let client = client.timeout(TIMEOUT).connect().await.expect("a server");
     let verdict = check(&client, fields("alice")).await.expect("an answer");
     assert_eq!((verdict.is_allowed(), verdict.answered_by()), (false, AnsweredBy::Server));
     assert_eq!(verdict.response().reason(), Reason::NoRule);
@@ -85,7 +85,8 @@ fn client_lives_as_long_as_its_runtime() {
     let server = Rlaas::start(&[]);
     let home = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let home = home.expect("a runtime");
-    let client = home.block_on(Client::builder(server.grpc()).connect()).expect("a server");
+    let client = Client::builder(server.grpc()).timeout(TIMEOUT);
+    let client = home.block_on(client.connect()).expect("a server");
     let elsewhere = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let check = || elsewhere.block_on(check(&client, fields("alice")));
     assert!(check().expect("an answer").is_allowed());

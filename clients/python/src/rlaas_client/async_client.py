@@ -21,7 +21,7 @@ from rlaas_client.verdict import Verdict
 AsyncHeld = Held[Steps[bool], Steps[Verdict]]
 
 # While the loop is busy a call is not sent yet, or its answer not looked at. So a timer of ours ends it, after some
-# more rounds of the loop, in the first of which gRPC sends it. The deadline of gRPC, which runs on meanwhile, is later.
+# more rounds of the loop: in the first one gRPC sends it. The deadline of gRPC, which runs on meanwhile, is later.
 MAX_DELAY = 1.0
 ROUNDS = 5
 
