@@ -21,9 +21,9 @@ from rlaas_client.verdict import Verdict
 AsyncHeld = Held[Steps[bool], Steps[Verdict]]
 
 # While the loop is busy a call is not sent yet, or its answer not looked at. So a timer of ours ends it, after some
-# more rounds of the loop: in the first one gRPC sends it. The deadline of gRPC, which runs on meanwhile, is later.
+# more rounds of the loop. The deadline of gRPC, which runs on meanwhile, is later.
 MAX_DELAY = 1.0
-ROUNDS = 5
+ROUNDS = 4
 
 # Event loops refer to their tasks weakly.
 _TASKS: set[asyncio.Task[Any]] = set()
@@ -132,7 +132,11 @@ class Timer:
 
     def __init__(self, rpc: Any, seconds: float) -> None:
         self._rpc, self._loop = rpc, asyncio.get_running_loop()
-        self.handle: asyncio.Handle = self._loop.call_later(seconds, self._expire, ROUNDS)
+        # gRPC sends it in the next round.
+        self.handle: asyncio.Handle = self._loop.call_soon(self._begin, seconds)
+
+    def _begin(self, seconds: float) -> None:
+        self.handle = self._loop.call_later(seconds, self._expire, ROUNDS)
 
     def _expire(self, rounds: int) -> None:
         if rounds:
