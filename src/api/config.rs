@@ -5,13 +5,13 @@
 
 use std::collections::HashSet;
 
+use rlaas_auth::ProjectId;
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::rule_messages::{descriptor_message, rule_message, run_time_origin};
 use thiserror::Error;
 use tonic::Status;
 
 use crate::api::admin::Projects;
-use crate::api::projects::ProjectId;
 use crate::rules::descriptors::PlacedRule;
 use crate::rules::{Rule, RuleSet, Unmatched};
 use rlaas_limiter::Snapshot;

@@ -7,13 +7,12 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::http::{Request, Response};
-use rlaas_console::CallProject;
+use rlaas_auth::{CallProject, Caller};
 use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
 use super::admin::{OPERATE_OR_ADMIN, admitted, forbidden};
-use super::auth::Caller;
 use super::permission_of;
 
 /// Path of the method whose project is no field of its request.
@@ -56,7 +55,9 @@ impl Service<Request<Body>> for InProcess {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let project = request.extensions_mut().remove().unwrap_or_default();
+        let project: rlaas_console::CallProject =
+            request.extensions_mut().remove().unwrap_or_default();
+        let project = CallProject(project.0);
         if let Err(status) = self.check(request.uri().path(), &project) {
             return Box::pin(ready(Ok(status.into_http())));
         }

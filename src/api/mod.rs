@@ -5,8 +5,8 @@
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
 
 pub mod admin;
-pub mod auth;
 mod config;
+pub mod console;
 mod deadline;
 mod decision_events;
 mod decisions;
@@ -28,7 +28,7 @@ pub use in_process::InProcess;
 pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub(crate) use status::grpc as check_status;
-pub use status::{Interruption, refused_admin};
+pub use status::{Interruption, refused, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 pub(crate) use v1::parse as parse_check;
@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
+use rlaas_auth::{ApiKeys, Auth, Permission};
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
@@ -51,7 +52,6 @@ use tonic::service::{Routes, RoutesBuilder};
 
 use self::admin::routes::{AdminApi, AdminRoute};
 use self::admin::{AdminSettings, Administrator, Projects};
-use self::auth::{ApiKeys, Auth, Permission};
 use self::envoy::EnvoySettings;
 use self::envoy::kuadrant::Kuadrant;
 

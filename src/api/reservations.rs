@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rlaas_auth::Tenant;
 use rlaas_limiter::{CheckError, Deadline, Limiter, OpenReservation, Reserved, Settled, Settling};
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationService;
 use rlaas_proto::ratelimit::v1::{
@@ -14,7 +15,6 @@ use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
 use tonic::{Extensions, Request, Response, Status};
 
-use super::auth::Tenant;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::response::{VerdictHeaders, response};

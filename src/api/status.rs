@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use axum::http::{HeaderMap, StatusCode};
+use rlaas_auth::{ApiKeyRefusal, AuthError, KeyRefusal, TokenError};
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::{ERROR_DOMAIN, NOT_READY, OVERLOADED, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::auth::{ApiKeyRefusal, AuthError, TokenError};
-use crate::api::projects::KeyRefusal;
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
 
@@ -55,19 +54,18 @@ pub(super) fn invalid(error: impl Display) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-impl From<AuthError> for Status {
-    fn from(error: AuthError) -> Self {
-        match error {
-            AuthError::Token(TokenError::KeysUnavailable)
-            | AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable)) => {
-                not_ready(error.to_string())
-            }
-            AuthError::Unauthenticated | AuthError::ApiKey(_) | AuthError::Token(_) => {
-                Status::unauthenticated(error.to_string())
-            }
-            AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(_) => {
-                Status::permission_denied(error.to_string())
-            }
+/// Returns the status of a call that is refused.
+pub fn refused(error: AuthError) -> Status {
+    match error {
+        AuthError::Token(TokenError::KeysUnavailable)
+        | AuthError::ApiKey(ApiKeyRefusal::Key(KeyRefusal::Unavailable)) => {
+            not_ready(error.to_string())
+        }
+        AuthError::Unauthenticated | AuthError::ApiKey(_) | AuthError::Token(_) => {
+            Status::unauthenticated(error.to_string())
+        }
+        AuthError::Forbidden(_) | AuthError::NotLocal(..) | AuthError::Web(_) => {
+            Status::permission_denied(error.to_string())
         }
     }
 }
@@ -84,7 +82,7 @@ pub fn refused_admin(error: AuthError) -> Status {
         AuthError::NotLocal(..) => "NOT_LOCAL",
         AuthError::Web(_) => "WEB_PAGE",
     };
-    let status = Status::from(error);
+    let status = refused(error);
     with_reason(status.code(), reason, status.message().to_owned())
 }
 
@@ -234,8 +232,8 @@ mod tests {
         for (status, code, reason) in [
             (grpc(&store), Code::Unavailable, STORE_UNAVAILABLE),
             (grpc(&CheckError::Overloaded), Code::ResourceExhausted, OVERLOADED),
-            (key.into(), Code::Unavailable, NOT_READY),
-            (AuthError::Token(TokenError::KeysUnavailable).into(), Code::Unavailable, NOT_READY),
+            (refused(key), Code::Unavailable, NOT_READY),
+            (refused(AuthError::Token(TokenError::KeysUnavailable)), Code::Unavailable, NOT_READY),
         ] {
             let info = status.get_details_error_info().expect("an ErrorInfo");
             assert_eq!((status.code(), &*info.reason), (code, reason));

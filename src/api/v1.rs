@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::Either;
 use futures_util::stream::{self, Stream, StreamExt};
+use rlaas_auth::{CallProject, Permission, StreamAccess, Tenant};
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
@@ -16,7 +17,6 @@ use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use rlaas_telemetry::sharded::ShardedHistogram;
 use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
-use super::auth::{Permission, StreamAccess, Tenant};
 use super::config;
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
@@ -28,7 +28,6 @@ use super::traces::{BatchStats, TracedDecision, is_sampled};
 use crate::api::admin::{Projects, unknown_project};
 use crate::clock::Deadline;
 use crate::rules::{self, InvalidRequest};
-use rlaas_console::CallProject;
 use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.

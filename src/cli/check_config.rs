@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use rlaas_auth::ProjectId;
 
 use super::EXIT_CONFIG;
-use crate::api::projects::ProjectId;
 use crate::config::{Config, Effective, Sources, warnings};
 use crate::rules::{Rule, RuleSet, Unmatched};
 use crate::server::ListenAddress;

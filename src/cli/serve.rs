@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use futures_util::future::OptionFuture;
+use rlaas_auth::{ApiKeyMode, ApiKeys, Auth};
 use rlaas_telemetry::TelemetrySettings;
 use rlaas_telemetry::log::{self, LogFormat, Logs};
 use rlaas_telemetry::metrics::Metrics;
@@ -31,7 +32,6 @@ use rlaas_cli::loopback;
 use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::api::ApiSettings;
 use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
-use crate::api::auth::{ApiKeyMode, ApiKeys, Auth};
 use crate::api::envoy::EnvoySettings;
 use crate::clock::Clock;
 use crate::config::{Config, Sources, StoreSettings, Watch, warnings};

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
+use rlaas_auth::ProjectId;
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
-
-use crate::api::projects::ProjectId;
 
 /// Which traffic is read, and how.
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]

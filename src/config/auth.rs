@@ -6,6 +6,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use figment::value::Value;
+use rlaas_auth::{
+    ApiKeyMode, ApiKeySettings, AuthSettings, Grants, ProjectId, Role, Roles, TokenEntry, TokenHash,
+};
 
 use super::rules;
 use super::section::Section;
@@ -13,10 +16,6 @@ use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
 use super::{StoreSettings, oidc};
-use crate::api::auth::{
-    ApiKeyMode, ApiKeySettings, AuthSettings, Grants, Role, Roles, TokenEntry, TokenHash,
-};
-use crate::api::projects::ProjectId;
 use crate::rules::spec::RulesSpec;
 use crate::server::{ServerSettings, Tls};
 

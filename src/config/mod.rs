@@ -54,15 +54,15 @@ pub use watch::{FileSnapshot, Watch};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rlaas_auth::{ApiKeyMode, ApiKeySettings, AuthSettings, ProjectId};
 use rlaas_telemetry::TelemetrySettings;
 
 use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
 use crate::api::admin::AuditSettings;
-use crate::api::auth::{ApiKeyMode, ApiKeySettings, AuthSettings};
 use crate::api::envoy::EnvoySettings;
-use crate::api::projects::{FileProjects, ProjectId};
+use crate::api::projects::FileProjects;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
 use rlaas_limiter::DenyCacheSettings;

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use figment::value::Value;
+use rlaas_auth::{ClaimPath, Issuer, IssuerTrust, OidcSettings, TokenAlgorithm};
 
 use super::oidc_console;
 use super::section::Section;
@@ -11,7 +12,6 @@ use super::setting::Setting;
 use super::values::{self, Invalid, PEM_FILE, Read, pem_path, read_pem};
 use super::watch::FileSnapshot;
 use super::yaml;
-use crate::api::auth::{ClaimPath, Issuer, IssuerTrust, OidcSettings, TokenAlgorithm};
 
 /// Maximum number of audiences.
 const MAX_AUDIENCES: usize = 100;

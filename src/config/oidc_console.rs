@@ -5,12 +5,12 @@ use std::io::Read as _;
 use std::path::Path;
 
 use figment::value::Value;
+use rlaas_auth::{ClientSecret, ConsoleClient};
 
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use crate::api::auth::{ClientSecret, ConsoleClient};
 
 /// Maximum number of scopes, and of bytes of one.
 const MAX_SCOPES: usize = 20;

@@ -5,11 +5,12 @@
 
 use std::iter;
 
+use rlaas_auth::ApiKeyMode;
+
 use super::section::Section;
 use super::setting::Setting;
 use super::values;
 use crate::algorithm::Limit;
-use crate::api::auth::ApiKeyMode;
 use crate::api::projects::api_key_problems;
 use crate::rules::spec::{
     CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec,

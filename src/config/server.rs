@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use figment::value::Value;
+use rlaas_auth::{HostName, HostNameError, HostNames};
 
 use super::rules_file;
 use super::section::Section;
 use super::setting::Setting;
 use super::tls;
 use super::values::{self, Invalid, Read};
-use crate::api::auth::{HostName, HostNameError, HostNames};
 use crate::api::http::{Cors, PageOrigin, PageOriginError};
 use crate::server::{ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
 

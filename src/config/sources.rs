@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
+use rlaas_auth::ApiKeyMode;
 use serde_saphyr::UserMessageFormatter;
 
 use super::envoy::EnvoyResource;
@@ -20,7 +21,6 @@ use super::ratelimit_environment::RatelimitEnvironment;
 use super::rules::RULES;
 use super::tree::{Nulls, Tree};
 use super::yaml;
-use crate::api::auth::ApiKeyMode;
 
 /// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rlaas_auth::{ClientCertificate, PeerLocality};
 use rlaas_telemetry::metrics::{ApiLabels, Metrics};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -24,7 +25,6 @@ use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
-use crate::api::auth::{ClientCertificate, PeerLocality};
 use crate::api::http::OverTls;
 use crate::clock::jittered;
 
@@ -176,6 +176,7 @@ mod tests {
     use opentelemetry::KeyValue;
     use opentelemetry_sdk::error::OTelSdkResult;
     use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
+    use rlaas_auth::{Auth, HostNames};
     use rlaas_proto::ratelimit::v1::CheckRequest;
     use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
     use rlaas_telemetry::traces::{SampleRatio, Traces};
@@ -186,7 +187,6 @@ mod tests {
     use tonic::transport::{Channel, Endpoint};
 
     use super::*;
-    use crate::api::auth::{Auth, HostNames};
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use futures_util::future::OptionFuture;
+use rlaas_auth::ApiKeys;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic_health::ServingStatus;
@@ -17,7 +18,6 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::settings::StoreHealth;
-use crate::api::auth::ApiKeys;
 use crate::api::http::NotReady;
 use crate::api::{ApiSettings, SERVICE};
 use crate::store::Health;

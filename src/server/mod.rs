@@ -32,6 +32,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use rlaas_auth::{Auth, ClientCertificate};
 use rlaas_telemetry::metrics::Metrics;
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -54,8 +55,7 @@ use self::protocol::Protocol;
 use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::admin::{Administrator, Projects};
-use crate::api::auth::console::{self, ConsoleContext, Sessions};
-use crate::api::auth::{Auth, ClientCertificate};
+use crate::api::console::{self, ConsoleContext, Sessions};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::projects::registry::Registry;
 use crate::api::usage::UsageRecorder;

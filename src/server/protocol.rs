@@ -2,10 +2,10 @@
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, Response};
+use rlaas_auth::{AuthError, Permission, RequestKind};
 use rlaas_telemetry::traces::Traces;
 use tonic::Status;
 
-use crate::api::auth::{AuthError, Permission, RequestKind};
 use crate::api::http::OverTls;
 use crate::api::{self, Interruption, RequestTrace};
 
@@ -88,7 +88,7 @@ impl Protocol {
                 Some(permission) if permission.is_administrative() => {
                     api::refused_admin(error).into_http()
                 }
-                _ => Status::from(error).into_http(),
+                _ => api::refused(error).into_http(),
             },
             Self::Http | Self::Console | Self::Metrics => api::http::refuse(error, request).await,
         }

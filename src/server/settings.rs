@@ -3,12 +3,12 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use rlaas_auth::HostNames;
 use rlaas_console::RulesFormat;
 
 use super::address::ListenAddress;
 use super::tls::Tls;
 use crate::api::LimitHeaders;
-use crate::api::auth::HostNames;
 use crate::api::http::Cors;
 
 /// Settings of the server.

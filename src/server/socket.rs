@@ -2,12 +2,11 @@
 
 use std::{io, net, os};
 
+use rlaas_auth::PeerLocality;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::either::Either;
-
-use crate::api::auth::PeerLocality;
 
 /// A socket that is registered with a runtime.
 pub(super) type ClientStream = Either<TcpStream, UnixStream>;

@@ -118,6 +118,7 @@ impl LogFilter {
         let text = self.0.replace("rlaas::store", "rlaas_limiter::store");
         let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
         let text = text.replace("rlaas::telemetry", "rlaas_telemetry");
+        let text = text.replace("rlaas::api::auth", "rlaas_auth");
         EnvFilter::builder().parse(text).expect("from_str has parsed it")
     }
 }
@@ -210,13 +211,14 @@ mod tests {
 
     #[test]
     fn a_filter_renames_targets_of_moved_modules() {
-        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::record=debug";
+        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::record=debug,rlaas::api::auth=debug";
         let compiled = LogFilter(filter.to_owned()).compile().to_string();
         for directive in [
             "info",
             "rlaas_limiter::store=debug",
             "rlaas_limiter::limiter=trace",
             "rlaas_telemetry::record=debug",
+            "rlaas_auth=debug",
         ] {
             assert!(compiled.split(',').any(|of| of == directive), "{directive}: {compiled}");
         }

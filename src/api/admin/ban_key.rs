@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use rlaas_auth::ProjectId;
 use rlaas_limiter::{KeyChange, KeyState};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Code, Request, Status};
 
 use super::change::{AdminCall, ChangeOfKeys};
 use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller, overrides, refusals};
-use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
 use crate::clock::{Clock, Micros};
 use crate::control::{KeyGrant, OverrideKind};

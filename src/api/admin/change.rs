@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use prost_reflect::DynamicMessage;
+use rlaas_auth::{Caller, CallerScope, Roles};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
@@ -17,9 +18,8 @@ use super::{
     messages, refusals,
 };
 use crate::algorithm::Limit;
-use crate::api::auth::{Caller, Roles};
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::{CallerScope, ChangeRank};
+use crate::api::projects::registry::ChangeRank;
 use crate::api::status::{invalid_field, violation};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
+use rlaas_auth::{Caller, ProjectId, Role, Roles};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::values::timestamp;
 use rlaas_telemetry::decisions::{
@@ -17,8 +18,6 @@ use tonic::{Code, Status};
 use super::projects::admitted;
 use super::refusals::no_project;
 use super::{EVERY_PROJECT, KeyView, SharedHasher};
-use crate::api::auth::{Caller, Role, Roles};
-use crate::api::projects::ProjectId;
 use crate::api::response::response;
 use crate::api::status::{invalid_field, with_reason};
 use rlaas_limiter::Limiter;

@@ -1,6 +1,7 @@
 //! Lists: the audit and the instances, in pages.
 
 use prost_types::Timestamp as ProtoTimestamp;
+use rlaas_auth::{Caller, Role};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
@@ -9,7 +10,6 @@ use super::projects::{ADMIN, admitted};
 use super::refusals::{self, invalid_page_token};
 use super::selector::ParsedSelector;
 use super::{EVERY_PROJECT, MAX_TIME, Service, caller, page_count};
-use crate::api::auth::{Caller, Role};
 use crate::api::deadline::deadline;
 use crate::api::status::invalid_field;
 use crate::clock::Timestamp;

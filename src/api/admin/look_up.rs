@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use prost_types::Duration;
+use rlaas_auth::ProjectId;
 use rlaas_limiter::KeyState;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
@@ -21,7 +22,6 @@ use super::messages::key_state;
 use super::projects::OPERATE;
 use super::{MAX_TIME, Service, caller, refusals};
 use crate::api::deadline::deadline;
-use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
 use crate::clock::{Clock, Deadline};
 use crate::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};

@@ -56,6 +56,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_auth::{Caller, EVERY_PROJECT, ProjectId, Role, Roles, StreamAccess};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
@@ -67,11 +68,9 @@ use self::decisions::WatchedProjects;
 use self::projects::{ADMIN, OPERATE};
 use self::selector::ParsedSelector;
 use self::stats::responses as stats_responses;
-use super::auth::{Caller, EVERY_PROJECT, Role, Roles, StreamAccess};
 use super::deadline::deadline;
 use super::status::invalid_field;
 use crate::algorithm::Cost;
-use crate::api::projects::ProjectId;
 use rlaas_limiter::KeyChange;
 
 /// Longest time that an operation may take before it changes something, whatever deadline its caller has:

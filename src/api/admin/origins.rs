@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use rlaas_auth::ProjectId;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::rule_messages::{origin, run_time_origin};
 
 use super::Projects;
-use crate::api::projects::ProjectId;
 use crate::rules::Rule;
 use crate::rules::descriptors::Descriptors;
 

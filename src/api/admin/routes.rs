@@ -5,8 +5,7 @@
 //! the request's path; the project "" is `_` there.
 
 use axum::http::Method;
-
-use crate::api::auth::Permission;
+use rlaas_auth::Permission;
 
 /// A service with routes here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

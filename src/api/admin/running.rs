@@ -107,10 +107,10 @@ impl RunningChanges {
 mod tests {
     use std::time::Duration;
 
+    use rlaas_auth::CallerScope;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::api::projects::registry::CallerScope;
 
     fn account(holder: Holder) -> (Holder, ChangeRank) {
         (holder, ChangeRank::default())

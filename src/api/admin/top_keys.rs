@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use rlaas_auth::{ProjectId, Role};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
@@ -17,9 +18,7 @@ use super::decisions::WatchedProjects;
 use super::fleet_top_keys::{FleetAnswers, QueryMessage, SummaryMessage};
 use super::projects::{OPERATE, OPERATE_OR_ADMIN, admitted};
 use super::{EVERY_PROJECT, KeyView, Service, caller, refusals};
-use crate::api::auth::Role;
 use crate::api::deadline::deadline;
-use crate::api::projects::ProjectId;
 use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rules::{Mode, Part, RuleSet, Unmatched};

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas_auth::{ApiKeys, Permission, ProjectId};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::envoy::config::core::v3::HeaderValue;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -31,10 +32,8 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::ApiSettings;
-use super::auth::{ApiKeys, Permission};
 use super::deadline::deadline;
 use super::decision_events::{self, Origin};
-use super::projects::ProjectId;
 use super::request_log;
 use super::status::{self, invalid};
 use super::traces::{TracedDecision, is_sampled};

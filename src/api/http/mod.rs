@@ -38,6 +38,9 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use rlaas_auth::{
+    ApiKeyRefusal, Auth, AuthError, KeyRefusal, Permission, Tenant, TokenError, WebError,
+};
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use rlaas_telemetry::sharded::ShardedHistogram;
@@ -49,14 +52,12 @@ use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::ApiSettings;
 use super::admin::routes::AdminRoute;
-use super::auth::{ApiKeyRefusal, Auth, AuthError, Permission, Tenant, TokenError, WebError};
 use super::decision_events::{self, Origin};
 use super::request_log;
 use super::response::VerdictHeaders;
 use super::traces::TracedDecision;
 use crate::api;
 use crate::api::admin::{Administrator, Projects};
-use crate::api::projects::KeyRefusal;
 use crate::clock::Deadline;
 use crate::rules;
 use rlaas_limiter::{CheckError, Limiter, Verdict};

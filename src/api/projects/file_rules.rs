@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ProjectId;
+use rlaas_auth::ProjectId;
+
 use crate::rules::{RuleSet, Unmatched};
 
 /// What files say of projects with an id. A project that only a file names exists as well.

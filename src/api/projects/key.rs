@@ -3,11 +3,12 @@
 use std::fmt;
 
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use rlaas_auth::ApiKeyText;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-use super::{ApiKeySecret, ApiKeyText, Environment, Project};
+use super::{ApiKeySecret, Environment, Project};
 use crate::clock::{Micros, Timestamp};
 
 /// The SHA-256 of an API key. Never shown by `Debug`.

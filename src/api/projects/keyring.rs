@@ -11,11 +11,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use rlaas_auth::{ApiKeyText, KeyHolder, KeyRefusal, KnownApiKeys, ProjectId};
 use rlaas_telemetry::sharded::RequestCounters;
-use thiserror::Error;
 use tokio::sync::watch;
 
-use super::{ApiKey, ApiKeyState, ApiKeyText, KeyDigest, MalformedApiKey, ProjectId};
+use super::{ApiKey, ApiKeyState, KeyDigest};
 use crate::clock::{Clock, Micros, Timestamp};
 
 /// Number of locks, so that workers which look up different keys do not meet.
@@ -27,50 +27,12 @@ const HOUR: Micros = Micros::from_secs(3_600);
 #[derive(Clone, Debug, Default)]
 pub struct Keyring(Arc<SharedKeys>);
 
-/// The holder of an API key.
-#[derive(Debug)]
-pub struct KeyHolder {
-    /// The project that the key belongs to.
-    pub project: ProjectId,
-    /// The id of the first key of its line, which rotations do not change.
-    pub line: String,
-    /// Counts the requests with the key, from the first one on.
-    requests: Arc<OnceLock<Arc<RequestCounters>>>,
-}
-
-impl KeyHolder {
-    /// Returns what counts the requests with the key.
-    pub(crate) fn requests(&self) -> &Arc<RequestCounters> {
-        self.requests.get_or_init(Arc::default)
-    }
-}
-
 /// What counts the requests with a key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRequests {
     pub(crate) project: ProjectId,
     pub(crate) key: Box<str>,
     pub(crate) counters: Arc<RequestCounters>,
-}
-
-/// The reason why an API key is refused. The texts do not tell whether the key has ever existed.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum KeyRefusal {
-    /// The text is no API key: it was not looked up.
-    #[error("the API key {0}")]
-    Malformed(#[from] MalformedApiKey),
-    /// There is no such key.
-    #[error("the API key is unknown, expired or revoked")]
-    Unknown,
-    /// The key has expired.
-    #[error("the API key is unknown, expired or revoked")]
-    Expired,
-    /// The key was revoked.
-    #[error("the API key is unknown, expired or revoked")]
-    Revoked,
-    /// The keys in force are not known.
-    #[error("the API keys in force are not known: the store is away, or has lost some")]
-    Unavailable,
 }
 
 #[derive(Debug)]
@@ -186,67 +148,8 @@ impl Keyring {
         }
     }
 
-    /// Returns `true` if the keys in force are known, or will soon be known to be none.
-    pub fn is_ready(&self) -> bool {
-        !self.is_barred() && (self.is_known() || self.0.is_awaited.load(Ordering::Relaxed))
-    }
-
-    /// Returns a receiver of the changes of [`Keyring::is_ready`] and [`Keyring::is_barred`].
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changes.subscribe()
-    }
-
-    /// Returns `true` if the keys are of a catalogue that the store may not know.
-    pub fn is_barred(&self) -> bool {
-        self.0.is_barred.load(Ordering::Relaxed)
-    }
-
-    /// Returns the time since the keys were last known to be in force; `None`: they never were.
-    pub fn age(&self) -> Option<Micros> {
-        let confirmed_at = Timestamp::from_micros(self.confirmed_us());
-        self.is_known().then(|| self.0.clock.now().since(confirmed_at))
-    }
-
-    /// Returns `true` if the keys were ever known to be in force.
-    pub fn is_known(&self) -> bool {
-        self.confirmed_us() > 0
-    }
-
     fn confirmed_us(&self) -> u64 {
         self.0.confirmed_us.load(Ordering::Relaxed)
-    }
-
-    /// Returns the holder of a key, and remembers its use. Takes the same time for each key with
-    /// the same id.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyRefusal`]. A text without the form or the checksum of a key is not looked up.
-    pub fn find(&self, text: &str, now: Timestamp) -> Result<Arc<KeyHolder>, KeyRefusal> {
-        let text = ApiKeyText::parse(text)?;
-        if !self.is_known() {
-            return Err(KeyRefusal::Unavailable);
-        }
-        let shard = self.0.shard(text.id()).read().unwrap_or_else(PoisonError::into_inner);
-        let of_id = shard.get(text.id()).map_or(&[][..], Vec::as_slice);
-        let tag = self.0.tag_of(&text);
-        let held = of_id.iter().find(|held| held.is_of(&text, tag));
-        // Others may know that the key was made, or has ended.
-        let is_barred = self.is_barred();
-        let unknown = if is_barred { KeyRefusal::Unavailable } else { KeyRefusal::Unknown };
-        let held = held.ok_or(unknown)?;
-        match held.state(now) {
-            ApiKeyState::Active if is_barred => return Err(KeyRefusal::Unavailable),
-            ApiKeyState::Active => {}
-            ApiKeyState::Expired => return Err(KeyRefusal::Expired),
-            ApiKeyState::Revoked => return Err(KeyRefusal::Revoked),
-        }
-        let hour = now.as_micros() / HOUR.as_micros();
-        // Read first: a write for each call would move the cache line between the workers.
-        if held.last_used_hour.load(Ordering::Relaxed) < hour {
-            held.last_used_hour.fetch_max(hour, Ordering::Relaxed);
-        }
-        Ok(Arc::clone(&held.holder))
     }
 
     /// Returns the counters of the keys with which this instance has had requests.
@@ -306,6 +209,56 @@ impl Keyring {
             let held = shard.values().flatten();
             held.for_each(|held| held.reported_hour.store(0, Ordering::Relaxed));
         }
+    }
+}
+
+impl KnownApiKeys for Keyring {
+    fn find(&self, text: &str, now: Timestamp) -> Result<Arc<KeyHolder>, KeyRefusal> {
+        let text = ApiKeyText::parse(text)?;
+        if !self.is_known() {
+            return Err(KeyRefusal::Unavailable);
+        }
+        let shard = self.0.shard(text.id()).read().unwrap_or_else(PoisonError::into_inner);
+        let of_id = shard.get(text.id()).map_or(&[][..], Vec::as_slice);
+        let tag = self.0.tag_of(&text);
+        let held = of_id.iter().find(|held| held.is_of(&text, tag));
+        // Others may know that the key was made, or has ended.
+        let is_barred = self.is_barred();
+        let unknown = if is_barred { KeyRefusal::Unavailable } else { KeyRefusal::Unknown };
+        let held = held.ok_or(unknown)?;
+        match held.state(now) {
+            ApiKeyState::Active if is_barred => return Err(KeyRefusal::Unavailable),
+            ApiKeyState::Active => {}
+            ApiKeyState::Expired => return Err(KeyRefusal::Expired),
+            ApiKeyState::Revoked => return Err(KeyRefusal::Revoked),
+        }
+        let hour = now.as_micros() / HOUR.as_micros();
+        // Read first: a write for each call would move the cache line between the workers.
+        if held.last_used_hour.load(Ordering::Relaxed) < hour {
+            held.last_used_hour.fetch_max(hour, Ordering::Relaxed);
+        }
+        Ok(Arc::clone(&held.holder))
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.is_barred() && (self.is_known() || self.0.is_awaited.load(Ordering::Relaxed))
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
+    }
+
+    fn is_barred(&self) -> bool {
+        self.0.is_barred.load(Ordering::Relaxed)
+    }
+
+    fn age(&self) -> Option<Micros> {
+        let confirmed_at = Timestamp::from_micros(self.confirmed_us());
+        self.is_known().then(|| self.0.clock.now().since(confirmed_at))
+    }
+
+    fn is_known(&self) -> bool {
+        self.confirmed_us() > 0
     }
 }
 
@@ -402,6 +355,8 @@ impl HeldKey {
 #[cfg(test)]
 mod tests {
     use std::thread;
+
+    use rlaas_auth::MalformedApiKey;
 
     use super::*;
     use crate::api::projects::{ApiKeySecret, Environment, NewKey, Project};

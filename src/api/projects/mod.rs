@@ -5,7 +5,6 @@
 //! pure: each change is given the time and random numbers. Only [`registry`] knows where projects
 //! are stored; nothing here knows who changes them.
 
-mod api_key;
 mod api_key_rules;
 mod etag;
 mod file_rules;
@@ -19,15 +18,14 @@ mod rules_file;
 mod secret;
 mod warnings;
 
-pub use api_key::{ApiKeyText, MalformedApiKey};
 pub use api_key_rules::api_key_problems;
 pub use etag::Etag;
 pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub(crate) use keyring::KeyRequests;
-pub use keyring::{KeyHolder, KeyRefusal, KeyUse, Keyring};
-pub use project::{InvalidProject, Project, ProjectId, ProjectUnmatched};
+pub use keyring::{KeyUse, Keyring};
+pub use project::{InvalidProject, Project, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use rules_file::RulesFile;
 pub use secret::{ApiKeySecret, Environment};

@@ -1,6 +1,7 @@
 //! Rules files: the rules of one project, as people write them. The configuration reads and prints them.
 
-use super::ProjectId;
+use rlaas_auth::ProjectId;
+
 use crate::rules::Unmatched;
 use crate::rules::spec::RuleSpec;
 

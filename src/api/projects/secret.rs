@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use ring::error::Unspecified;
 use ring::rand::{SecureRandom, SystemRandom};
+use rlaas_auth::ApiKeyText;
+use rlaas_auth::api_key_text::{DIGITS, PREFIX, RANDOM_LEN, checksum_of, is_environment};
 
-use super::api_key::{ApiKeyText, DIGITS, PREFIX, RANDOM_LEN, checksum_of, is_environment};
 use super::{InvalidProject, KeyDigest};
 
 /// The environment that is part of an API key, such as `live` or `test`: 1 to 16 lower case letters

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rlaas_auth::ProjectId;
 use rlaas_limiter::fleet::Register;
 
 use super::{UsageRecorder, prefix};
-use crate::api::projects::{KeyUse, ProjectId};
+use crate::api::projects::KeyUse;
 use crate::clock::{Deadline, Timestamp};
 use crate::store::StoreError;
 

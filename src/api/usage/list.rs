@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rlaas_auth::ProjectId;
 use rlaas_limiter::fleet::RegisterValues;
 
 use super::totals::Part;
@@ -9,7 +10,6 @@ use super::{
     COUNTING, Day, KEPT_DAYS, MAPS_PER_CALL, RequestUsage, UsageRecorder, map_of, map_of_instances,
     map_of_names, parse_total,
 };
-use crate::api::projects::ProjectId;
 use crate::clock::Deadline;
 use crate::store::StoreError;
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::value::Value;
+use rlaas_auth::ProjectId;
 
 use self::folder::FolderContents;
 use super::section::Section;
@@ -26,7 +27,6 @@ use super::watch::FileSnapshot;
 use super::yaml;
 use crate::algorithm::Window;
 use crate::api::envoy::{DynamicMetadata, EnvoySettings};
-use crate::api::projects::ProjectId;
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::rules::descriptors::{Descriptor, Descriptors};
 use crate::rules::spec::{self, Field};

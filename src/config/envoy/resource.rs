@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use figment::value::{Dict, Value};
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
+use rlaas_auth::ProjectId;
 use rlaas_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use rlaas_proto::json::POOL;
 use rlaas_proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
 use super::file::{self, DescriptorPath, TWICE};
 use super::{Domains, Siblings, TreeSettings, scan};
-use crate::api::projects::ProjectId;
 use crate::config::notice::Notice;
 use crate::config::problem::{Problem, Problems};
 use crate::config::section::Section;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use figment::value::Value;
+use rlaas_auth::ProjectId;
 use rlaas_console::{FieldHelp, RulesFormat, RulesReading};
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
 use rlaas_proto::rule_messages;
@@ -21,7 +22,7 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::api::projects::{FileProject, ProjectId, RulesFile};
+use crate::api::projects::{FileProject, RulesFile};
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
 use crate::rules::{RuleSet, Unmatched};
 

@@ -34,6 +34,10 @@ use axum::http::{HeaderValue, Request, Response};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
+use rlaas_auth::{
+    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
+    RequestKind, StreamAccess, WebError,
+};
 use rlaas_proto::WARNING;
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::traces::Traces;
@@ -45,11 +49,7 @@ use self::response_body::{ResponseBody, ServiceBody};
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::auth::console::RequestOrigin;
-use crate::api::auth::{
-    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
-    RequestKind, StreamAccess, WebError,
-};
+use crate::api::console::RequestOrigin;
 use crate::api::http::{Cors, OverTls};
 use crate::api::{Decisions, RequestTrace, Responding, Sampled};
 

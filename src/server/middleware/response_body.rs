@@ -13,13 +13,13 @@ use std::task::{Context, Poll, ready};
 use axum::body::{Body, HttpBody};
 use http_body_util::Either;
 use hyper::body::{Bytes, Frame, SizeHint};
+use rlaas_auth::StreamAccess;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::BoxError;
 
 use super::ConnectionContext;
 use super::stream_guard::StreamGuard;
-use crate::api::auth::StreamAccess;
 use crate::api::{Interruption, RequestTrace};
 
 /// The body of a response of the router, or of a service that decides.

@@ -4,9 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rlaas_auth::StreamAccess;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-
-use crate::api::auth::StreamAccess;
 
 /// Time between two checks. The end of a token or a key is not slept for, because wall time may be
 /// set, and the key of a token may be withdrawn.

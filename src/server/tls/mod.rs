@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use rlaas_auth::ClientCertificate;
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -28,7 +29,6 @@ use tokio_rustls::server::TlsStream;
 use self::files::{Authorities, Contents};
 use super::protocol::Protocol;
 use super::socket::ClientStream;
-use crate::api::auth::ClientCertificate;
 
 /// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

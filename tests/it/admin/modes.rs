@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use rlaas::api::admin::{AdminSettings, Administrator};
-use rlaas::api::auth::Caller;
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
 use rlaas::store::{RedisSettings, Servers};
+use rlaas_auth::Caller;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_limiter::rules::{Mode, Request, Rule};

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlaas::api::projects::ApiKeySecret;
 use rlaas::api::projects::registry::{
-    CallerScope, CatalogueSource, Change, ChangeError, ChangeRank, ProjectState,
+    CatalogueSource, Change, ChangeError, ChangeRank, ProjectState,
 };
-use rlaas::api::projects::{ApiKeySecret, KeyRefusal};
+use rlaas_auth::{CallerScope, KeyRefusal, KnownApiKeys};
 use rlaas_limiter::fleet::{
     CatalogueHead, CatalogueId, CatalogueSwitch, Document, Lineage, RestoreStep, StagedCatalogue,
 };

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use rlaas::api::projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
 use rlaas::api::projects::{
-    Etag, Others, Project, ProjectId, ProjectRules, Revision, RuleWriteError, WriteStamp,
+    Etag, Others, Project, ProjectRules, Revision, RuleWriteError, WriteStamp,
 };
 use rlaas::clock::{Clock, Deadline, Timestamp};
 use rlaas::rules::Rule;
 use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use rlaas::store::{RedisSettings, RedisStore, Store};
+use rlaas_auth::ProjectId;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::metrics::Metrics;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rlaas::api::projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
 use rlaas::api::usage::UsageRecorder;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
+use rlaas_auth::KnownApiKeys;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;

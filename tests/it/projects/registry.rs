@@ -10,15 +10,16 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use rlaas::api::projects::registry::{
-    CallerScope, CatalogueSource, Change, ChangeError, ChangeRank, Changed, ProjectState, Registry,
+    CatalogueSource, Change, ChangeError, ChangeRank, Changed, ProjectState, Registry,
     RestoreError, SyncError,
 };
-use rlaas::api::projects::{Etag, Others, ProjectId, RuleWriteError, WriteStamp};
+use rlaas::api::projects::{Etag, Others, RuleWriteError, WriteStamp};
 use rlaas::clock::{Clock, Deadline};
 use rlaas::observer::NoObserver;
 use rlaas::rules::Grant;
 use rlaas::rules::spec::Field;
 use rlaas::store::{Health, MemorySettings, MemoryStore, Store, StoreError};
+use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_limiter::fleet::Fleet;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::signal;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::api::projects::{Keyring, ProjectId};
+use rlaas::api::projects::Keyring;
 use rlaas::api::usage::{
     DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageRange, UsageRecorder,
 };
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas_auth::ProjectId;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::metrics::Metrics;

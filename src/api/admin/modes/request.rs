@@ -1,5 +1,6 @@
 //! A mode that an administrator sets: `SetMode`.
 
+use rlaas_auth::Role;
 use rlaas_limiter::rules::{ModeScope, RuleMode};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;
@@ -11,7 +12,6 @@ use super::{ACTION, MAX_TIME_TO_LIVE};
 use crate::api::admin::change::AdminCall;
 use crate::api::admin::projects::{ADMIN, admitted};
 use crate::api::admin::{EVERY_PROJECT, caller, refusals};
-use crate::api::auth::Role;
 use crate::api::status::invalid_field;
 use crate::clock::Micros;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rlaas_auth::ProjectId;
 use rlaas_proto::values::micros;
 use tonic::{Request, Response, Status};
 
@@ -11,7 +12,7 @@ use crate::api::admin::caller;
 use crate::api::admin::lists::parsed;
 use crate::api::projects::registry::{Change, ProjectState};
 use crate::api::projects::{
-    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project, ProjectId,
+    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project,
 };
 use crate::api::status::{invalid_field, with_reason};
 use crate::clock::Micros;

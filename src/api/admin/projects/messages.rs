@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use prost::Message;
 use prost_reflect::DynamicMessage;
+use rlaas_auth::ProjectId;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 use rlaas_proto::rule_messages::{rule_message, run_time_origin};
@@ -11,7 +12,7 @@ use rlaas_proto::values::timestamp;
 
 use crate::api::config;
 use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{ApiKey, ApiKeyState, ProjectId, Revision, RuleChange, RuleRecord};
+use crate::api::projects::{ApiKey, ApiKeyState, Revision, RuleChange, RuleRecord};
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
 use crate::rules::spec::{Field, RuleSpec};

@@ -26,6 +26,7 @@ mod validations;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlaas_auth::{Caller, CallerScope, Permission, ProjectId, Role, Roles};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
@@ -42,12 +43,10 @@ use self::validations::ValidationQueue;
 use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
 use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller};
-use crate::api::auth::{Caller, Permission, Role, Roles};
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::{CallerScope, Change, ProjectState, Registry};
+use crate::api::projects::registry::{Change, ProjectState, Registry};
 use crate::api::projects::{
-    ApiKeySecret, Etag, InvalidProject, NewKey, Others, Project, ProjectId, ProjectRules,
-    RuleWriteError,
+    ApiKeySecret, Etag, InvalidProject, NewKey, Others, Project, ProjectRules, RuleWriteError,
 };
 use crate::api::status::{invalid_field, with_reason};
 use crate::api::usage::UsageRecorder;
@@ -247,7 +246,7 @@ impl ProjectService for Projects {
         let id = Some(project.id.as_str()).filter(|id| !id.is_empty());
         let id = id.map(str::parse::<ProjectId>).transpose();
         let new = NewProject {
-            id: id.map_err(|error| refusals::invalid(error, "project."))?,
+            id: id.map_err(|error| refusals::invalid(error.into(), "project."))?,
             display_name: project.display_name.clone(),
             unmatched: unmatched(project.unmatched)?,
             key: None,

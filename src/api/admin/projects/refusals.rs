@@ -51,7 +51,7 @@ pub(super) fn validation(error: ValidationError) -> Status {
 /// Returns the status of a property of a project or a key, whose path in the request is `of`.
 pub(super) fn invalid(error: InvalidProject, of: &str) -> Status {
     let name = match error {
-        InvalidProject::Id => "id",
+        InvalidProject::Id(_) => "id",
         InvalidProject::DisplayName => "display_name",
         InvalidProject::Environment => "environment",
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rlaas_auth::ProjectId;
 use rlaas_proto::rule_messages;
 use tonic::{Request, Response, Status};
 
@@ -12,9 +13,7 @@ use super::{ADMIN, AdminCall, OPERATE_OR_ADMIN, Projects, admitted, messages, pr
 use crate::api::admin::{MAX_TIME, caller};
 use crate::api::deadline::deadline;
 use crate::api::projects::registry::{ProjectState, SyncError, run_blocking};
-use crate::api::projects::{
-    History, Others, ProjectId, Revision, RevisionNumber, RuleChange, differences,
-};
+use crate::api::projects::{History, Others, Revision, RevisionNumber, RuleChange, differences};
 use crate::clock::Deadline;
 use crate::rules::spec::RuleSpec;
 

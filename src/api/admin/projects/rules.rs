@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use rlaas_auth::ProjectId;
 use tonic::Status;
 
 use super::change::{MadeNow, PlannedChange};
 use super::{AdminCall, Projects, existing, refusals};
 use crate::api::projects::registry::Change;
 use crate::api::projects::{
-    Etag, ProjectId, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
+    Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
     api_key_problems,
 };
 use crate::rules::spec::{Problem, RuleSpec};

@@ -2,15 +2,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rlaas_auth::{Caller, ProjectId};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
 use super::{OPERATE_OR_ADMIN, Projects, admitted};
 use crate::api::admin::refusals::{invalid_page_token, store};
 use crate::api::admin::{EVERY_PROJECT, MAX_TIME, caller, page_count};
-use crate::api::auth::Caller;
 use crate::api::deadline::deadline;
-use crate::api::projects::ProjectId;
 use crate::api::status::invalid_field;
 use crate::api::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageRange};
 

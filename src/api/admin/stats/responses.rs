@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
+use rlaas_auth::{Caller, Role, StreamAccess};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::decisions::WatchError;
@@ -19,7 +20,6 @@ use super::{
 use crate::api::admin::Administrator;
 use crate::api::admin::decisions::{WatchedProjects, refused};
 use crate::api::admin::projects::OPERATE_OR_ADMIN;
-use crate::api::auth::{Caller, StreamAccess};
 use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
 

@@ -4,6 +4,7 @@
 //! key are shown joined by commas, any resource as `*`, a window in whole seconds, rounded up. An
 //! update leaves alone what is absent or as it is shown, so that nothing is lost that was not shown.
 
+use rlaas_auth::ProjectId;
 use rlaas_proto::values::timestamp;
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::api::http::json_object::JsonObject;
 use crate::api::http::rejection::{Field as Member, Rejection};
 use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{ProjectId, RuleRecord, RuleWriteError};
+use crate::api::projects::{RuleRecord, RuleWriteError};
 use crate::clock::Micros;
 use crate::rules::spec::{CalendarSpec, Field, Problem, RuleSpec, StoreFailurePolicy};
 use crate::rules::{Part, Request};

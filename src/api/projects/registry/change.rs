@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_limiter::fleet::{
     COUNTED_PREFIX, CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
 };
@@ -12,10 +13,10 @@ use tracing::warn;
 use super::change_queues::ChangeRank;
 use super::conflict::is_conflict;
 use super::document::{document_name, encode, encode_revision};
-use super::ended_keys::{CallerScope, EndedKey};
+use super::ended_keys::EndedKey;
 use super::sync::SyncError;
 use super::{ProjectState, Registry};
-use crate::api::projects::{Project, ProjectId, ProjectRules, Revision};
+use crate::api::projects::{Project, ProjectRules, Revision};
 use crate::clock::{Deadline, Timestamp};
 use crate::store::StoreError;
 

@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
+use rlaas_auth::CallerScope;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
-use super::ended_keys::CallerScope;
 use super::sync::SyncError;
 use crate::clock::Deadline;
 

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 
+use rlaas_auth::ProjectId;
 use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, KeptChanges};
 use serde::Serialize;
 
 use super::ProjectState;
-use crate::api::projects::{History, Project, ProjectId, ProjectRules, Revision, RuleRecord};
+use crate::api::projects::{History, Project, ProjectRules, Revision, RuleRecord};
 
 /// Document of the unnamed project. No other project has this id.
 const UNNAMED: &str = "_";

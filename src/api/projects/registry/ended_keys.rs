@@ -12,6 +12,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
+use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
@@ -20,7 +21,7 @@ use tracing::warn;
 use super::change::ID_REST;
 use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
-use crate::api::projects::{ApiKey, ApiKeyState, Project, ProjectId};
+use crate::api::projects::{ApiKey, ApiKeyState, Project};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::store::{Fate, StoreError};
 
@@ -53,16 +54,6 @@ enum End {
     Replaced(Timestamp),
     /// The project was deleted.
     Deleted(Timestamp),
-}
-
-/// Whether a change is made by somebody who may change all projects.
-#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
-pub enum CallerScope {
-    /// One who may change some.
-    #[default]
-    SomeProjects,
-    /// One who may change all: an eighth of the set is for them alone.
-    AllProjects,
 }
 
 /// The ends of keys that this instance knows.
@@ -161,7 +152,8 @@ impl EndedKeys {
         is_new
     }
 
-    /// Returns `true` if there is room for ends of keys of a project that a caller ends.
+    /// Returns `true` if there is room for ends of keys of a project that a caller ends: an eighth of the
+    /// set is for callers of all projects alone.
     pub(super) fn admits(&self, project: &ProjectId, more: usize, scope: CallerScope) -> bool {
         let most = match scope {
             CallerScope::SomeProjects => MAX_ENDED - MAX_ENDED / 8,

@@ -19,7 +19,6 @@ mod sync;
 
 pub use change::{Change, ChangeError, Changed, ID_REST};
 pub use change_queues::ChangeRank;
-pub use ended_keys::CallerScope;
 pub use restore::{CatalogueSource, RestoreError};
 pub(crate) use sync::MODES_SET;
 pub use sync::SyncError;
@@ -32,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
+use rlaas_auth::{KnownApiKeys, ProjectId};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
 use rlaas_limiter::journal::{Journal, JournalError};
@@ -47,7 +47,7 @@ use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
 use crate::api::projects::{
-    FileProjects, FileRules, History, Keyring, Project, ProjectId, ProjectRules, RevisionNumber,
+    FileProjects, FileRules, History, Keyring, Project, ProjectRules, RevisionNumber,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::rules::spec::Problem;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rlaas_auth::{KnownApiKeys, ProjectId};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
     Document, DocumentChange, FleetEvent, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES,
@@ -22,7 +23,6 @@ use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
-use crate::api::projects::ProjectId;
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::store::{Fate, Health, StoreError};
 
