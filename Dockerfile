@@ -14,6 +14,7 @@ COPY crates/client/Cargo.toml crates/client/Cargo.toml
 COPY crates/console/Cargo.toml crates/console/Cargo.toml
 COPY crates/core/Cargo.toml crates/core/Cargo.toml
 COPY crates/limiter/Cargo.toml crates/limiter/Cargo.toml
+COPY crates/projects/Cargo.toml crates/projects/Cargo.toml
 COPY crates/proto/Cargo.toml crates/proto/Cargo.toml
 COPY crates/simulation/Cargo.toml crates/simulation/Cargo.toml
 COPY crates/telemetry/Cargo.toml crates/telemetry/Cargo.toml

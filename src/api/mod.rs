@@ -14,13 +14,11 @@ pub mod envoy;
 pub mod http;
 mod in_process;
 pub(crate) mod json;
-pub mod projects;
 mod request_log;
 mod reservations;
 mod response;
 mod status;
 mod traces;
-pub mod usage;
 mod v1;
 
 pub use decisions::{Decisions, Responding};

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas_auth::{Auth, AuthSettings};
+use rlaas_projects::FileRules;
+use rlaas_projects::registry::Registry;
 use rlaas_telemetry::log::Logs;
 use rlaas_telemetry::metrics::Metrics;
 use tokio::signal::unix::Signal;
@@ -20,8 +22,6 @@ use tracing::{error, info, warn};
 use super::serve::warn_about_rules;
 use super::xds::{MAX_REASON, Offer, cut};
 use crate::api::admin::ConfiguredHasher;
-use crate::api::projects::FileRules;
-use crate::api::projects::registry::Registry;
 use crate::config::{Config, Effective, Notice, PrivacySettings, Sources, StoreSettings, Watch};
 use crate::store::Store;
 

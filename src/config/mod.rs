@@ -36,8 +36,6 @@ mod values;
 mod watch;
 mod yaml;
 
-pub use crate::api::projects::RulesFile;
-pub use crate::api::projects::{Warning, warnings};
 pub use effective::Effective;
 pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
@@ -46,6 +44,8 @@ pub use privacy::PrivacySettings;
 pub use problem::{Problem, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};
+pub use rlaas_projects::{Warning, warnings};
+pub use rules_file::RulesFile;
 pub use setting::Kind;
 pub use sources::Sources;
 pub use store::StoreSettings;
@@ -55,6 +55,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rlaas_auth::{ApiKeyMode, ApiKeySettings, AuthSettings, ProjectId};
+use rlaas_projects::FileProjects;
 use rlaas_telemetry::TelemetrySettings;
 
 use self::rules_file::ConfiguredProject;
@@ -62,7 +63,6 @@ use self::section::Section;
 use self::setting::Setting;
 use crate::api::admin::AuditSettings;
 use crate::api::envoy::EnvoySettings;
-use crate::api::projects::FileProjects;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
 use rlaas_limiter::DenyCacheSettings;

@@ -6,12 +6,12 @@
 use std::iter;
 
 use rlaas_auth::ApiKeyMode;
+use rlaas_projects::api_key_problems;
 
 use super::section::Section;
 use super::setting::Setting;
 use super::values;
 use crate::algorithm::Limit;
-use crate::api::projects::api_key_problems;
 use crate::rules::spec::{
     CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec,
     StoreFailureSpec,

@@ -33,6 +33,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use rlaas_auth::{Auth, ClientCertificate};
+use rlaas_projects::registry::Registry;
+use rlaas_projects::usage::UsageRecorder;
 use rlaas_telemetry::metrics::Metrics;
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -57,8 +59,6 @@ use self::workers::{Handlers, WorkerQueues};
 use crate::api::admin::{Administrator, Projects};
 use crate::api::console::{self, ConsoleContext, Sessions};
 use crate::api::http::{HttpState, Scrapes};
-use crate::api::projects::registry::Registry;
-use crate::api::usage::UsageRecorder;
 use crate::api::{self, ApiSettings, Decisions};
 use rlaas_console::Console;
 use rlaas_limiter::Limiter;

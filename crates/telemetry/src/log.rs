@@ -119,6 +119,8 @@ impl LogFilter {
         let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
         let text = text.replace("rlaas::telemetry", "rlaas_telemetry");
         let text = text.replace("rlaas::api::auth", "rlaas_auth");
+        let text = text.replace("rlaas::api::projects", "rlaas_projects");
+        let text = text.replace("rlaas::api::usage", "rlaas_projects::usage");
         EnvFilter::builder().parse(text).expect("from_str has parsed it")
     }
 }

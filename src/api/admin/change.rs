@@ -5,6 +5,7 @@ use std::time::Duration;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_auth::{Caller, CallerScope, Roles};
+use rlaas_projects::registry::ChangeRank;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::algorithm::Limit;
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::ChangeRank;
 use crate::api::status::{invalid_field, violation};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};

@@ -10,6 +10,7 @@ use prost::Message;
 use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Fleet, NamedValue};
+use rlaas_projects::registry::Registry;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 use rlaas_proto::values::{duration, timestamp};
@@ -18,7 +19,6 @@ use rlaas_telemetry::sharded::DurationCounts;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
-use crate::api::projects::registry::Registry;
 use crate::clock::{Clock, Deadline, Timestamp, jittered};
 use crate::observer::BreakerState;
 use crate::store::{Health, NodeStatus, StoreError};

@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rlaas_projects::registry::ChangeRank;
 use rlaas_telemetry::holder::Holder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -17,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::refusals::too_many_changes;
-use crate::api::projects::registry::ChangeRank;
 use crate::api::status::with_reason;
 use crate::clock::Deadline;
 

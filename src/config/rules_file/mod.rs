@@ -1,8 +1,11 @@
 //! Rules files of projects: `project`, `unmatched` and `rules`. The rules have the format of the
 //! configuration, and the same problems with the lines of their fields.
 
+mod file;
 #[cfg(test)]
 mod tests;
+
+pub use file::RulesFile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use std::sync::Arc;
 use figment::value::Value;
 use rlaas_auth::ProjectId;
 use rlaas_console::{FieldHelp, RulesFormat, RulesReading};
+use rlaas_projects::FileProject;
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
 use rlaas_proto::rule_messages;
 use serde::Serialize;
@@ -22,7 +26,6 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
-use crate::api::projects::{FileProject, RulesFile};
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
 use crate::rules::{RuleSet, Unmatched};
 

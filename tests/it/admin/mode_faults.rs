@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rlaas::api::projects::registry::Registry;
 use rlaas::clock::{Clock, ManualClock, Micros};
 use rlaas_limiter::rules::Mode;
+use rlaas_projects::registry::Registry;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
 use rlaas_proto::ratelimit::v1::RuleMode as ModeMessage;

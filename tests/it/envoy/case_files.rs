@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rlaas_projects::registry::Registry;
+
 use super::notation;
 use rlaas::api::admin::{Administrator, Projects};
-use rlaas::api::projects::registry::Registry;
 use rlaas::api::{ApiSettings, Decisions};
 use rlaas::config::{Config, Sources};
 use rlaas_limiter::fleet::Fleet;

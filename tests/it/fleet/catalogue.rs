@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rlaas::api::projects::registry::ID_REST;
 use rlaas_limiter::clock::{Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite,
     Fleet, HistoryEntry, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, WriteOutcome,
 };
 use rlaas_limiter::store::StoreError;
+use rlaas_projects::registry::ID_REST;
 use rlaas_testkit::cluster::RedisCluster;
 use rlaas_testkit::redis::RedisServer;
 

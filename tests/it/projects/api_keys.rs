@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
-use rlaas::api::projects::registry::{Change, ProjectState};
-use rlaas::api::projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas::clock::Micros;
 use rlaas::rules::spec::{Field, RuleSpec};
+use rlaas_projects::registry::{Change, ProjectState};
+use rlaas_projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
 use rlaas_testkit::process::{Client, Rlaas, finish, request, rlaas, run};
 use rlaas_testkit::redis::RedisServer;

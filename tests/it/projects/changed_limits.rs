@@ -4,10 +4,10 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rlaas::algorithm::OnChange;
-use rlaas::api::projects::Others;
 use rlaas::clock::Deadline;
 use rlaas::rules::spec::RuleSpec;
 use rlaas::rules::{Request, Rule};
+use rlaas_projects::Others;
 use rlaas_testkit::redis::RedisServer;
 
 use super::instance::{Running, project_id, soon};

@@ -4,13 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::ApiKeySecret;
-use rlaas::api::projects::registry::{
-    CatalogueSource, Change, ChangeError, ProjectState, RestoreError,
-};
-use rlaas::api::projects::{ApiKeyState, Environment, NewKey, Others};
 use rlaas_auth::{KeyRefusal, KnownApiKeys, ProjectId};
 use rlaas_limiter::fleet::{Document, Fleet, Lineage, RestoreStep};
+use rlaas_projects::registry::{CatalogueSource, Change, ChangeError, ProjectState, RestoreError};
+use rlaas_projects::{ApiKeySecret, ApiKeyState, Environment, NewKey, Others};
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 

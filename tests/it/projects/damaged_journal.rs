@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::ApiKeySecret;
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_auth::{KeyRefusal, KnownApiKeys};
 use rlaas_limiter::journal::{Journal, JournalSettings};
+use rlaas_projects::ApiKeySecret;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 use rlaas_testkit::process::{Rlaas, request, run};

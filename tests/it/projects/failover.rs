@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::ApiKeySecret;
-use rlaas::api::projects::registry::{CatalogueSource, ChangeError, SyncError};
 use rlaas_auth::KeyRefusal;
+use rlaas_projects::ApiKeySecret;
+use rlaas_projects::registry::{CatalogueSource, ChangeError, SyncError};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, UnmatchedPolicy};
 use rlaas_testkit::eventually;

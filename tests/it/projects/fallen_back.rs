@@ -7,14 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::ApiKeySecret;
-use rlaas::api::projects::registry::{
-    CatalogueSource, Change, ChangeError, ChangeRank, ProjectState,
-};
 use rlaas_auth::{CallerScope, KeyRefusal, KnownApiKeys};
 use rlaas_limiter::fleet::{
     CatalogueHead, CatalogueId, CatalogueSwitch, Document, Lineage, RestoreStep, StagedCatalogue,
 };
+use rlaas_projects::ApiKeySecret;
+use rlaas_projects::registry::{CatalogueSource, Change, ChangeError, ChangeRank, ProjectState};
 use rlaas_testkit::process::Rlaas;
 use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};

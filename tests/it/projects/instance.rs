@@ -4,10 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
-use rlaas::api::projects::{
-    Etag, Others, Project, ProjectRules, Revision, RuleWriteError, WriteStamp,
-};
 use rlaas::clock::{Clock, Deadline, Timestamp};
 use rlaas::rules::Rule;
 use rlaas::rules::spec::{RuleSpec, RulesSpec};
@@ -15,6 +11,8 @@ use rlaas::store::{RedisSettings, RedisStore, Store};
 use rlaas_auth::ProjectId;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
+use rlaas_projects::{Etag, Others, Project, ProjectRules, Revision, RuleWriteError, WriteStamp};
 use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -94,8 +92,7 @@ impl Running {
         change: impl Fn(
             &mut ProjectRules,
             WriteStamp,
-        )
-            -> Result<(usize, Vec<rlaas::api::projects::RuleChange>), RuleWriteError>
+        ) -> Result<(usize, Vec<rlaas_projects::RuleChange>), RuleWriteError>
         + Send
         + 'static,
     ) -> RulesWritten {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas::api::projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
-use rlaas::api::usage::UsageRecorder;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_auth::KnownApiKeys;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_projects::usage::UsageRecorder;
+use rlaas_projects::{ApiKeySecret, Environment, Keyring, NewKey, Project};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;

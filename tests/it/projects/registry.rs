@@ -9,11 +9,6 @@ use futures_util::poll;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use rlaas::api::projects::registry::{
-    CatalogueSource, Change, ChangeError, ChangeRank, Changed, ProjectState, Registry,
-    RestoreError, SyncError,
-};
-use rlaas::api::projects::{Etag, Others, RuleWriteError, WriteStamp};
 use rlaas::clock::{Clock, Deadline};
 use rlaas::observer::NoObserver;
 use rlaas::rules::Grant;
@@ -21,6 +16,11 @@ use rlaas::rules::spec::Field;
 use rlaas::store::{Health, MemorySettings, MemoryStore, Store, StoreError};
 use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_limiter::fleet::Fleet;
+use rlaas_projects::registry::{
+    CatalogueSource, Change, ChangeError, ChangeRank, Changed, ProjectState, Registry,
+    RestoreError, SyncError,
+};
+use rlaas_projects::{Etag, Others, RuleWriteError, WriteStamp};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::signal;
 use rlaas_testkit::redis::RedisServer;
@@ -310,7 +310,7 @@ async fn lost_update_is_refused_by_its_etag() {
     let shop = one.registry.project(&project_id("shop")).expect("a project");
     let read = shop.rules.rule("a").expect("a rule").etag;
     let replace = |units| {
-        move |rules: &mut rlaas::api::projects::ProjectRules, by| {
+        move |rules: &mut rlaas_projects::ProjectRules, by| {
             let change = rules.replace(rule("a", units), Some(read), by)?;
             Ok((1, change.into_iter().collect()))
         }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::Value;
-use rlaas::api::projects::Others;
-use rlaas::api::projects::registry::ChangeError;
 use rlaas::clock::Clock;
 use rlaas::observer::NoObserver;
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
+use rlaas_projects::Others;
+use rlaas_projects::registry::ChangeError;
 use rlaas_testkit::process::{Rlaas, check, finish, rlaas};
 use rlaas_testkit::redis::{RedisServer, free_port};
 use rlaas_testkit::{TempDir, eventually};

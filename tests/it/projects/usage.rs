@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::api::projects::Keyring;
-use rlaas::api::usage::{
-    DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageRange, UsageRecorder,
-};
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Matcher, Part, Pattern, Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_auth::ProjectId;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_projects::Keyring;
+use rlaas_projects::usage::{
+    DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageRange, UsageRecorder,
+};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};

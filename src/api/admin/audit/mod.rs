@@ -23,13 +23,13 @@ pub use list::{AuditFilter, AuditPage, AuditedProjects, PageToken};
 use std::time::Duration;
 
 use rlaas_limiter::fleet::{EntryId, Fleet, NewEntry, ProjectLog};
+use rlaas_projects::registry::ID_REST;
 use rlaas_proto::ratelimit::admin::v1::KeyState;
 use tonic_types::Status as RpcStatus;
 use tracing::{error, info};
 
 use self::record::{Outcome, Record};
 use super::hasher::SharedHasher;
-use crate::api::projects::registry::ID_REST;
 use crate::clock::Deadline;
 use crate::rules::KeyHasher;
 use crate::store::StoreError;

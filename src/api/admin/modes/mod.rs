@@ -21,6 +21,7 @@ use prost::Message;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, NamedValue};
 use rlaas_limiter::rules::{ModeScope, ModeSetting, ModeSettings};
+use rlaas_projects::registry::MODES_SET;
 use rlaas_proto::ratelimit::admin::v1::SetModeResponse;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -31,7 +32,6 @@ use self::request::ModeChange;
 use super::Instances;
 use super::audit::{Audit, PendingChange};
 use super::change::MAX_OUTCOME_TIME;
-use crate::api::projects::registry::MODES_SET;
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
 use crate::store::StoreError;
 

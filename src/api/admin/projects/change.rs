@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use prost::Message;
 use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_projects::registry::{
+    CatalogueSource, Change, ChangeError, ProjectState, RestoreError, run_blocking,
+};
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tonic_types::Status as RpcStatus;
@@ -14,9 +17,6 @@ use super::{Projects, proto, refusals};
 use crate::api::admin::change::{AdminCall, MAX_OUTCOME_TIME};
 use crate::api::admin::request_ids::{Claimed, ClaimedId, MAX_WAIT};
 use crate::api::admin::{MAX_CHANGE_TIME, MAX_TIME, refusals as common};
-use crate::api::projects::registry::{
-    CatalogueSource, Change, ChangeError, ProjectState, RestoreError, run_blocking,
-};
 use crate::api::status::invalid_field;
 use crate::clock::Deadline;
 

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::{Change, ProjectState};
+use rlaas_projects::{
+    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project,
+};
 use rlaas_proto::values::micros;
 use tonic::{Request, Response, Status};
 
@@ -10,10 +14,6 @@ use super::change::{Made, PlannedChange};
 use super::{ADMIN, AdminCall, Projects, admitted, messages, named, proto, refusals};
 use crate::api::admin::caller;
 use crate::api::admin::lists::parsed;
-use crate::api::projects::registry::{Change, ProjectState};
-use crate::api::projects::{
-    ApiKey, ApiKeyError, ApiKeySecret, Environment, InvalidProject, NewKey, Project,
-};
 use crate::api::status::{invalid_field, with_reason};
 use crate::clock::Micros;
 

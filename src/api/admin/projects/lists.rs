@@ -6,14 +6,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::ProjectState;
+use rlaas_projects::{ApiKey, History, Revision, RevisionNumber};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::Status;
 
 use super::messages;
 use crate::api::admin::page_count;
 use crate::api::admin::refusals::invalid_page_token;
-use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{ApiKey, History, Revision, RevisionNumber};
 use crate::rules::RuleSet;
 
 /// Most bytes of a token.

@@ -5,14 +5,14 @@ use std::num::NonZeroU64;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::ProjectState;
+use rlaas_projects::{ApiKey, ApiKeyState, Revision, RuleChange, RuleRecord};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 use rlaas_proto::rule_messages::{rule_message, run_time_origin};
 use rlaas_proto::values::timestamp;
 
 use crate::api::config;
-use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{ApiKey, ApiKeyState, Revision, RuleChange, RuleRecord};
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
 use crate::rules::spec::{Field, RuleSpec};

@@ -27,6 +27,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlaas_auth::{Caller, CallerScope, Permission, ProjectId, Role, Roles};
+use rlaas_projects::registry::{Change, ProjectState, Registry};
+use rlaas_projects::usage::UsageRecorder;
+use rlaas_projects::{
+    ApiKeySecret, Etag, InvalidProject, NewKey, Others, Project, ProjectRules, RuleWriteError,
+};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
@@ -44,12 +49,7 @@ use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
 use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller};
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::{Change, ProjectState, Registry};
-use crate::api::projects::{
-    ApiKeySecret, Etag, InvalidProject, NewKey, Others, Project, ProjectRules, RuleWriteError,
-};
 use crate::api::status::{invalid_field, with_reason};
-use crate::api::usage::UsageRecorder;
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::rules::Unmatched;
 

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rlaas_projects::registry::{ChangeError, RestoreError, SyncError};
+use rlaas_projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use rlaas_proto::rule_messages::in_message;
 use rlaas_proto::{ERROR_DOMAIN, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
@@ -9,8 +11,6 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use super::validations::ValidationError;
 use crate::api::admin::refusals::{store, too_many_changes};
-use crate::api::projects::registry::{ChangeError, RestoreError, SyncError};
-use crate::api::projects::{ApiKeyError, InvalidProject, RuleWriteError};
 use crate::api::status::{invalid_field, with_reason};
 use crate::rules::spec::Problem;
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::{ProjectState, SyncError, run_blocking};
+use rlaas_projects::{History, Others, Revision, RevisionNumber, RuleChange, differences};
 use rlaas_proto::rule_messages;
 use tonic::{Request, Response, Status};
 
@@ -12,8 +14,6 @@ use super::rules::{RulesAfter, check_names};
 use super::{ADMIN, AdminCall, OPERATE_OR_ADMIN, Projects, admitted, messages, proto, refusals};
 use crate::api::admin::{MAX_TIME, caller};
 use crate::api::deadline::deadline;
-use crate::api::projects::registry::{ProjectState, SyncError, run_blocking};
-use crate::api::projects::{History, Others, Revision, RevisionNumber, RuleChange, differences};
 use crate::clock::Deadline;
 use crate::rules::spec::RuleSpec;
 

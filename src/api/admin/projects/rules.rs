@@ -5,15 +5,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::Change;
+use rlaas_projects::{
+    Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
+    api_key_problems,
+};
 use tonic::Status;
 
 use super::change::{MadeNow, PlannedChange};
 use super::{AdminCall, Projects, existing, refusals};
-use crate::api::projects::registry::Change;
-use crate::api::projects::{
-    Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
-    api_key_problems,
-};
 use crate::rules::spec::{Problem, RuleSpec};
 use crate::rules::{Rule, RuleSet};
 

@@ -35,6 +35,7 @@ use axum::{Extension, Router};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::headers::LimitHeaders;
+use rlaas_projects::registry::run_blocking;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
@@ -51,7 +52,6 @@ use crate::api::admin::routes::{
     AdminApi, AdminRoute, DECISION_ROUTES, RESERVATION_ROUTES, ROUTES, Verb,
 };
 use crate::api::admin::{Administrator, Projects, Service};
-use crate::api::projects::registry::run_blocking;
 use crate::api::status::{http_of_code, is_bound};
 use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};

@@ -2,12 +2,12 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use rlaas_projects::RuleWriteError;
 use tonic::Status;
 use tonic_types::StatusExt;
 
 use crate::api::admin::rule_refusal;
 use crate::api::http::rejection::Rejection;
-use crate::api::projects::RuleWriteError;
 use crate::api::status::{http_of_code, is_bound};
 use crate::rules::spec::Problem;
 

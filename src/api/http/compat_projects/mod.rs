@@ -24,6 +24,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use rlaas_auth::{Caller, Permission, ProjectId, Roles};
+use rlaas_projects::{Etag, RuleWriteError};
 use serde::Serialize;
 use tokio::task::yield_now;
 
@@ -33,7 +34,6 @@ use self::rule::{RuleFields, RuleView};
 use super::query::decode;
 use super::{body, other_method, unknown_path};
 use crate::api::admin::{AdminCall, PlannedChange, Projects, no_random_numbers};
-use crate::api::projects::{Etag, RuleWriteError};
 use crate::clock::Deadline;
 
 const SHOW: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;

@@ -1,12 +1,12 @@
 //! Projects in the shape of RLaaS on GoRL.
 
+use rlaas_projects::registry::ProjectState;
 use rlaas_proto::values::timestamp;
 use serde::Serialize;
 
 use super::rule::RuleView;
 use crate::api::http::json_object::JsonObject;
 use crate::api::http::rejection::{Field, Rejection};
-use crate::api::projects::registry::ProjectState;
 
 const NAME: Field =
     Field { names: &["project_name"], reason: "body", valid: "a string that is not empty" };

@@ -5,6 +5,8 @@
 //! update leaves alone what is absent or as it is shown, so that nothing is lost that was not shown.
 
 use rlaas_auth::ProjectId;
+use rlaas_projects::registry::ProjectState;
+use rlaas_projects::{RuleRecord, RuleWriteError};
 use rlaas_proto::values::timestamp;
 use serde::Serialize;
 
@@ -12,8 +14,6 @@ use super::error::ManagementError;
 use crate::algorithm::{Algorithm, Limit};
 use crate::api::http::json_object::JsonObject;
 use crate::api::http::rejection::{Field as Member, Rejection};
-use crate::api::projects::registry::ProjectState;
-use crate::api::projects::{RuleRecord, RuleWriteError};
 use crate::clock::Micros;
 use crate::rules::spec::{CalendarSpec, Field, Problem, RuleSpec, StoreFailurePolicy};
 use crate::rules::{Part, Request};

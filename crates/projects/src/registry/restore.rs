@@ -12,10 +12,12 @@
 use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rlaas_core::clock::Deadline;
 use rlaas_limiter::fleet::{
     CatalogueHead, CatalogueId, CatalogueMark, CatalogueStatus, CatalogueSwitch, CatalogueWrite,
     Document, Lineage, RestoreStep, SharedCatalogue, StagedCatalogue,
 };
+use rlaas_limiter::store::StoreError;
 use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
@@ -24,8 +26,6 @@ use super::conflict::is_conflict;
 use super::document::{decode, document_name, encode};
 use super::sync::{CALL_TIMEOUT, READS, SyncError, Synced};
 use super::{Registry, run_blocking};
-use crate::clock::Deadline;
-use crate::store::StoreError;
 
 /// Times that a restore is tried while others mark the conflict.
 const MAX_TRIES: u32 = 3;

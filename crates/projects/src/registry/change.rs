@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_core::clock::{Deadline, Timestamp};
 use rlaas_limiter::fleet::{
     COUNTED_PREFIX, CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
 };
+use rlaas_limiter::store::StoreError;
 use thiserror::Error;
 use tracing::warn;
 
@@ -16,9 +18,7 @@ use super::document::{document_name, encode, encode_revision};
 use super::ended_keys::EndedKey;
 use super::sync::SyncError;
 use super::{ProjectState, Registry};
-use crate::api::projects::{Project, ProjectRules, Revision};
-use crate::clock::{Deadline, Timestamp};
-use crate::store::StoreError;
+use crate::{Project, ProjectRules, Revision};
 
 /// Times that a change is tried while others write the same project.
 const MAX_TRIES: u32 = 8;

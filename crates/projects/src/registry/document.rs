@@ -14,7 +14,7 @@ use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntr
 use serde::Serialize;
 
 use super::ProjectState;
-use crate::api::projects::{History, Project, ProjectRules, Revision, RuleRecord};
+use crate::{History, Project, ProjectRules, Revision, RuleRecord};
 
 /// Document of the unnamed project. No other project has this id.
 const UNNAMED: &str = "_";

@@ -13,7 +13,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
 use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
+use rlaas_limiter::store::{Fate, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
@@ -21,9 +23,7 @@ use tracing::warn;
 use super::change::ID_REST;
 use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
 use super::{ProjectState, Registry, run_blocking};
-use crate::api::projects::{ApiKey, ApiKeyState, Project};
-use crate::clock::{Deadline, Micros, Timestamp};
-use crate::store::{Fate, StoreError};
+use crate::{ApiKey, ApiKeyState, Project};
 
 /// Time for which the end of a key that does not expire is kept: no backup is that old.
 const LIFE: Micros = Micros::from_secs(366 * 86_400);
@@ -326,7 +326,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::projects::{ApiKeySecret, Environment, NewKey, ProjectRules};
+    use crate::{ApiKeySecret, Environment, NewKey, ProjectRules};
 
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

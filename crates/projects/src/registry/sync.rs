@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rlaas_auth::{KnownApiKeys, ProjectId};
+use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
     Document, DocumentChange, FleetEvent, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES,
 };
+use rlaas_limiter::store::{Fate, Health, StoreError};
 use thiserror::Error;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -23,11 +25,9 @@ use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
 use super::{ProjectState, Registry, run_blocking};
-use crate::clock::{Deadline, Micros, Timestamp};
-use crate::store::{Fate, Health, StoreError};
 
 /// Message on the topic of the catalogue: modes were set, which lie beside it.
-pub(crate) const MODES_SET: &[u8] = b"modes";
+pub const MODES_SET: &[u8] = b"modes";
 /// Time between two looks at the catalogue without a message.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// That time while the store denies access, which only an operator can change.

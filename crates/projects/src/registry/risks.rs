@@ -2,12 +2,12 @@
 
 use std::mem;
 
+use rlaas_core::clock::Deadline;
 use rlaas_limiter::fleet::CatalogueRisks;
 use tracing::{debug, info, warn};
 
 use super::Registry;
 use super::sync::CALL_TIMEOUT;
-use crate::clock::Deadline;
 
 /// Looks at the catalogue after which the settings of the store are read again.
 const LOOKS_PER_CHECK: u32 = 30;

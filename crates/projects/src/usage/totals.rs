@@ -11,7 +11,7 @@ use rlaas_telemetry::rule_counters::RuleTotals;
 use rlaas_telemetry::sharded::{RequestCounters, RequestCounts};
 
 use super::{Day, UsageBy};
-use crate::api::projects::KeyRequests;
+use crate::KeyRequests;
 
 /// Days that are kept while they can't be written. Older ones are lost.
 const MAX_DAYS: usize = 41;

@@ -4,12 +4,12 @@ use std::fmt;
 
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use rlaas_auth::ApiKeyText;
+use rlaas_core::clock::{Micros, Timestamp};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use super::{ApiKeySecret, Environment, Project};
-use crate::clock::{Micros, Timestamp};
 
 /// The SHA-256 of an API key. Never shown by `Debug`.
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq, Serialize)]

@@ -26,16 +26,16 @@ pub use totals::RequestUsage;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rlaas_core::clock::{Clock, Deadline, Micros, jittered};
 use rlaas_limiter::fleet::{Fleet, Register};
+use rlaas_limiter::store::StoreError;
 use rlaas_telemetry::metrics::Metrics;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
 use self::totals::{Counters, Part, Totals, UnwrittenTotal};
-use crate::api::projects::Keyring;
-use crate::clock::{Clock, Deadline, Micros, jittered};
-use crate::store::StoreError;
+use crate::Keyring;
 
 /// Days that usage is kept.
 pub const KEPT_DAYS: u32 = 40;

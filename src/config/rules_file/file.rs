@@ -1,4 +1,4 @@
-//! Rules files: the rules of one project, as people write them. The configuration reads and prints them.
+//! A rules file: the rules of one project, as people write them.
 
 use rlaas_auth::ProjectId;
 

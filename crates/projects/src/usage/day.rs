@@ -4,9 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rlaas_core::clock::{Micros, Timestamp};
 use thiserror::Error;
-
-use crate::clock::{Micros, Timestamp};
 
 const SECONDS: u64 = 86_400;
 /// Length of the date in a time of RFC 3339.

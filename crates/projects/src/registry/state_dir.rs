@@ -11,12 +11,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlaas_core::clock::{Clock, Micros, Timestamp};
 use rlaas_limiter::fleet::{CatalogueHead, KeptAge, KeptCatalogue, KeptChanges, Lineage};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_limiter::observer::NoObserver;
 use tracing::{error, info};
-
-use crate::clock::{Clock, Micros, Timestamp};
 
 /// Longest changes that are written together with the head, and longest parts of longer ones.
 const MAX_LEN: usize = 8 << 20;

@@ -3,8 +3,8 @@
 //! While API keys are taken, only the service sets this attribute, and only in requests of a project:
 //! all callers of such a rule would share one state.
 
-use crate::rules::Part;
-use crate::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
+use rlaas_core::rules::Part;
+use rlaas_core::rules::spec::{Field, MatcherSpec, Problem, RuleSpec};
 
 const ATTRIBUTE: &str = "api_key";
 const TEXT: &str = "must not use api_key unless auth.api-keys is off since the start: requests of these \

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::spec::RuleSpec;
 use serde::{Deserialize, Serialize};
 
 use super::RuleChange;
-use crate::clock::Timestamp;
-use crate::rules::spec::RuleSpec;
 
 /// Number of a revision: it grows over all projects, so that those of one project have gaps.
 pub type RevisionNumber = u64;
@@ -96,10 +96,10 @@ pub fn differences(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rlaas_core::rules::Rule;
 
     use super::*;
-    use crate::api::projects::{Etag, Others, ProjectRules, WriteStamp};
-    use crate::rules::Rule;
+    use crate::{Etag, Others, ProjectRules, WriteStamp};
 
     fn spec(name: u8, units: u64) -> RuleSpec {
         let name = format!("rule-{name}");

@@ -20,8 +20,7 @@ mod sync;
 pub use change::{Change, ChangeError, Changed, ID_REST};
 pub use change_queues::ChangeRank;
 pub use restore::{CatalogueSource, RestoreError};
-pub(crate) use sync::MODES_SET;
-pub use sync::SyncError;
+pub use sync::{MODES_SET, SyncError};
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -32,9 +31,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use rlaas_auth::{KnownApiKeys, ProjectId};
+use rlaas_core::clock::{Clock, Deadline, Micros, Timestamp};
+use rlaas_core::rules::spec::Problem;
+use rlaas_core::rules::{RuleSet, Unmatched};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
 use rlaas_limiter::journal::{Journal, JournalError};
+use rlaas_limiter::store::{Store, StoreError};
 use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -46,13 +49,7 @@ use self::document::{decode_history, document_name, kept_changes};
 use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
-use crate::api::projects::{
-    FileProjects, FileRules, History, Keyring, Project, ProjectRules, RevisionNumber,
-};
-use crate::clock::{Clock, Deadline, Micros, Timestamp};
-use crate::rules::spec::Problem;
-use crate::rules::{RuleSet, Unmatched};
-use crate::store::{Store, StoreError};
+use crate::{FileProjects, FileRules, History, Keyring, Project, ProjectRules, RevisionNumber};
 
 /// The projects. Clones share them.
 #[derive(Clone, Debug)]
@@ -410,9 +407,7 @@ fn together(
 }
 
 /// Runs long work on a thread of its own.
-pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),

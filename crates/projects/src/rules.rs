@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
+use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::RuleSet;
+use rlaas_core::rules::spec::{Field, Problem, RuleSpec, RulesSpec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Etag;
-use crate::clock::Timestamp;
-use crate::rules::RuleSet;
-use crate::rules::spec::{Field, Problem, RuleSpec, RulesSpec};
 
 /// Rules by name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
@@ -299,8 +299,9 @@ fn valid_name(spec: &RuleSpec) -> Result<String, RuleWriteError> {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_core::rules::Rule;
+
     use super::*;
-    use crate::rules::Rule;
 
     fn spec(name: &str, units: u64) -> RuleSpec {
         Rule::gcra(name).limit(units).per(std::time::Duration::from_mins(1))

@@ -14,8 +14,8 @@ mod keyring;
 mod project;
 pub mod registry;
 mod rules;
-mod rules_file;
 mod secret;
+pub mod usage;
 mod warnings;
 
 pub use api_key_rules::api_key_problems;
@@ -27,6 +27,5 @@ pub(crate) use keyring::KeyRequests;
 pub use keyring::{KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
-pub use rules_file::RulesFile;
 pub use secret::{ApiKeySecret, Environment};
 pub use warnings::{Warning, warnings};

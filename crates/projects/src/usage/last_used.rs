@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rlaas_auth::ProjectId;
+use rlaas_core::clock::{Deadline, Timestamp};
 use rlaas_limiter::fleet::Register;
+use rlaas_limiter::store::StoreError;
 
 use super::{UsageRecorder, prefix};
-use crate::api::projects::KeyUse;
-use crate::clock::{Deadline, Timestamp};
-use crate::store::StoreError;
+use crate::KeyUse;
 
 /// Time that last uses stay in the store after the last one of the project: ten years.
 const TTL: Duration = Duration::from_hours(24 * 3_653);

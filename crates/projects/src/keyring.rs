@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use rlaas_auth::{ApiKeyText, KeyHolder, KeyRefusal, KnownApiKeys, ProjectId};
+use rlaas_core::clock::{Clock, Micros, Timestamp};
 use rlaas_telemetry::sharded::RequestCounters;
 use tokio::sync::watch;
 
 use super::{ApiKey, ApiKeyState, KeyDigest};
-use crate::clock::{Clock, Micros, Timestamp};
 
 /// Number of locks, so that workers which look up different keys do not meet.
 const SHARDS: usize = 64;
@@ -359,7 +359,7 @@ mod tests {
     use rlaas_auth::MalformedApiKey;
 
     use super::*;
-    use crate::api::projects::{ApiKeySecret, Environment, NewKey, Project};
+    use crate::{ApiKeySecret, Environment, NewKey, Project};
 
     const DAY: Micros = Micros::from_secs(86_400);
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);

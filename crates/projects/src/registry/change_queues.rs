@@ -11,11 +11,11 @@
 use std::sync::Arc;
 
 use rlaas_auth::CallerScope;
+use rlaas_core::clock::Deadline;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
 use super::sync::SyncError;
-use crate::clock::Deadline;
 
 /// Who makes a change, and what is changed: that decides when it is its turn.
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]

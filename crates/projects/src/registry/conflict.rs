@@ -11,15 +11,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rlaas_core::clock::{Deadline, Micros};
 use rlaas_limiter::fleet::{CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead};
+use rlaas_limiter::store::{Fate, StoreError};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use tracing::error;
 
 use super::Registry;
 use super::sync::{CALL_TIMEOUT, CatalogueUse, MAX_TRIES, SyncError, Synced};
-use crate::clock::{Deadline, Micros};
-use crate::store::{Fate, StoreError};
 
 /// Time for which a store must be known to have no catalogue before this instance makes one: other
 /// instances look each second, and their connections may be broken.

@@ -1,12 +1,12 @@
 //! A project as it is stored.
 
 use rlaas_auth::{InvalidProjectId, ProjectId};
+use rlaas_core::clock::Timestamp;
+use rlaas_core::rules::Unmatched;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{ApiKey, Etag};
-use crate::clock::Timestamp;
-use crate::rules::Unmatched;
 
 /// A project with its API keys.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use rlaas_auth::ProjectId;
+use rlaas_core::clock::Deadline;
 use rlaas_limiter::fleet::RegisterValues;
+use rlaas_limiter::store::StoreError;
 
 use super::totals::Part;
 use super::{
     COUNTING, Day, KEPT_DAYS, MAPS_PER_CALL, RequestUsage, UsageRecorder, map_of, map_of_instances,
     map_of_names, parse_total,
 };
-use crate::clock::Deadline;
-use crate::store::StoreError;
 
 /// Most maps that are read for a page.
 const MAPS_PER_PAGE: usize = 20_000;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rlaas_auth::ProjectId;
-
-use crate::rules::{RuleSet, Unmatched};
+use rlaas_core::rules::{RuleSet, Unmatched};
 
 /// What files say of projects with an id. A project that only a file names exists as well.
 pub type FileProjects = BTreeMap<ProjectId, FileProject>;
