@@ -137,7 +137,10 @@ impl Fleet {
         let look = [self.check(0, resource, Some(0)).await, self.check(1, resource, Some(0)).await];
         let [older, this] = look;
         if self.is_timeless {
-            assert_eq!(older, this, "{resource}");
+            // The older version does not send the windows of the rules.
+            let mut comparable = this.clone();
+            comparable.decisions.iter_mut().for_each(|decision| decision.window = None);
+            assert_eq!(older, comparable, "{resource}");
         }
         let numbers = |of: &CheckResponse| (of.allowed, of.limit, of.remaining, of.current_count);
         assert_eq!(numbers(&older), numbers(&this), "{resource}");

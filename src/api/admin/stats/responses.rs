@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
-use rlaas_auth::{Caller, Role, StreamAccess};
+use rlaas_auth::{Caller, StreamAccess};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::decisions::WatchError;
