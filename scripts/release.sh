@@ -313,6 +313,8 @@ make_chart() {
 # cargo builds each crate from its package, with the packages that it needs. rlaas-testkit is for tests alone.
 make_crates() {
   local built=${CARGO_TARGET_DIR:-$root/target}/packaged
+  # cargo takes two packages of one version for the same: those of an earlier run, and what was built of them.
+  rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/rlaas*-"$version" "$built"/debug/.fingerprint/rlaas*
   copy .
   cd "$work/copy"
   sed -i '/^\[workspace\.package\]/,/^$/s/^publish = false/publish = true/' Cargo.toml
