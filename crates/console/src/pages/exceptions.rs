@@ -7,8 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{
-    BanKeyRequest, BanKeyResponse, ClearOverrideRequest, KeyOverride, KeyRef, ListOverridesRequest,
-    OverrideKind, Selector,
+    ClearOverrideRequest, KeyOverride, KeyRef, ListOverridesRequest, OverrideKind, Selector,
 };
 use rlaas_proto::ratelimit::v1::grant::Kind;
 
@@ -125,6 +124,17 @@ async fn read(
     Ok((found, request.page_token))
 }
 
+/// Returns the bans of a project.
+async fn bans(visitor: &Visitor, project: &str) -> Result<Vec<KeyOverride>, PageError> {
+    let request = ListOverridesRequest {
+        project_id: project.to_owned(),
+        page_size: 1_000,
+        kind: OverrideKind::Ban.into(),
+        ..ListOverridesRequest::default()
+    };
+    Ok(read(visitor, request, usize::MAX).await?.0)
+}
+
 /// Returns overrides by project and key, the bans of one key together, that which ends last first.
 fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
     let mut exceptions = BTreeMap::<_, Exception>::new();
@@ -158,49 +168,49 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
     let of = FormFields::parse(fields.get(END_IT).as_bytes())?;
     let project = visitor.admin_in(&of)?;
     let typed: ClearOverrideRequest = END.message(fields)?;
-    let (rule, id, reason) = (of.get("rule"), of.get("id"), &typed.reason);
-    if !of.get("all").is_empty()
-        && let Some(outcome) = end_all_bans(visitor, (project, rule, id), reason).await?
-    {
-        return Ok(outcome);
-    }
     let kind = if of.get("kind") == BAN { OverrideKind::Ban } else { OverrideKind::Grant };
-    let whose = Some(Whose::Key(KeyRef { id: id.to_owned(), ..KeyRef::default() }));
-    let (rule_name, project_id) = (rule.to_owned(), project.to_owned());
-    let selector = Some(Selector { whose, rule: rule_name, project_id });
-    let request = ClearOverrideRequest { selector, kind: kind.into(), ..typed };
-    let cleared = visitor.admin().clear_override(within(CHANGE_TIME, request)).await?;
-    let warning = warning(visitor, cleared.metadata());
-    let change = cleared.into_inner().change.unwrap_or_default();
-    let by = everywhere(change.everywhere_by.as_ref());
-    Ok(format!("The exception of rule {rule} is ended.{by}{warning}"))
-}
-
-/// Ends the bans of a key on all rules for requests; `None` if it has none there, as those of descriptors.
-async fn end_all_bans(
-    visitor: &Visitor,
-    (project, rule, key): (&str, &str, &str),
-    reason: &str,
-) -> Result<Option<String>, PageError> {
-    let request = ListOverridesRequest {
-        project_id: project.to_owned(),
-        rule: rule.to_owned(),
-        page_size: 1_000,
-        kind: OverrideKind::Ban.into(),
-        ..ListOverridesRequest::default()
-    };
-    let (bans, _) = read(visitor, request, usize::MAX).await?;
-    let gone = || PageError::not_found("the ban has ended by now: look at the list again");
-    let ban = bans.into_iter().find(|one| id(one) == key).ok_or_else(gone)?;
-    let (project_id, parts) = (project.to_owned(), ban.key.unwrap_or_default().parts);
-    let reason = reason.to_owned();
-    let request = BanKeyRequest { project_id, parts, reason, end: true, ttl: None };
-    let ended = visitor.admin().ban_key(within(CHANGE_TIME, request)).await?;
-    let warning = warning(visitor, ended.metadata());
-    let BanKeyResponse { ended, everywhere_by, .. } = ended.into_inner();
-    let (rules, by) = (grouped(ended.len() as u64), everywhere(everywhere_by.as_ref()));
-    let outcome = format!("The bans on {rules} rules are ended.{by}{warning}");
-    Ok(Some(outcome).filter(|_| !ended.is_empty()))
+    let (rule, key) = (of.get("rule"), of.get("id"));
+    let mut keys = vec![(rule.to_owned(), key.to_owned())];
+    if !of.get("all").is_empty() {
+        // By rule, since one call for all has a bound, and is for rules without the ban too.
+        let all = by_key(bans(visitor, project).await?);
+        let same =
+            all.into_iter().find(|bans| bans.iter().any(|one| one.rule == rule && id(one) == key));
+        let gone = || PageError::not_found("the ban has ended by now: look at the list again");
+        let same = same.ok_or_else(gone)?;
+        keys = same.iter().map(|one| (one.rule.clone(), id(one).to_owned())).collect();
+    }
+    let (mut said, mut failed, all) = (String::new(), None, keys.len());
+    let mut ended = 0_usize;
+    for (rule, id) in keys {
+        let whose = Some(Whose::Key(KeyRef { id, ..KeyRef::default() }));
+        let selector = Some(Selector { whose, rule, project_id: project.to_owned() });
+        let request = ClearOverrideRequest { selector, kind: kind.into(), ..typed.clone() };
+        match visitor.admin().clear_override(within(CHANGE_TIME, request)).await {
+            Ok(cleared) => {
+                ended += 1;
+                let change = cleared.get_ref().change.as_ref();
+                let by = everywhere(change.and_then(|change| change.everywhere_by.as_ref()));
+                said = by + &warning(visitor, cleared.metadata());
+            }
+            Err(status) => {
+                let error = PageError::from(status);
+                let is_away = error.status.is_server_error();
+                failed = Some(error);
+                if is_away {
+                    break;
+                }
+            }
+        }
+    }
+    match failed {
+        None if all == 1 => Ok(format!("The exception of rule {rule} is ended.{said}")),
+        None => Ok(format!("The bans on {} rules are ended.{said}", grouped(all as u64))),
+        Some(error) if ended == 0 => Err(error),
+        Some(error) => {
+            Ok(format!("{ended} of {all} bans are ended; the others are not: {}", error.sentence()))
+        }
+    }
 }
 
 impl Exceptions {
