@@ -91,3 +91,32 @@ async fn exceptions_are_listed_and_ended_by_key() {
     let refused = operator.post("exceptions", &format!("secret={secret}&{end}")).await;
     assert_eq!(refused.status, 403, "{}", refused.body);
 }
+
+#[tokio::test]
+async fn the_end_of_all_bans_of_a_key_leaves_those_of_others() {
+    const SHARED: &str =
+        "  - {name: all, key-by: [resource], limit: 9, window: 1h, overridable: true}\n";
+    let tokens = auth(&[(ADMIN, "roles: [admin, operate]")]);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}{SHARED}"));
+    let server = Rlaas::start_from(&file, &[CONSOLE]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    // A request of the user without a resource meets this key, too.
+    for parts in [
+        json!([{ "name": "user_id", "value": "bob" }]),
+        json!([{ "name": "resource", "value": "" }]),
+    ] {
+        let ban = json!({ "parts": parts, "ttl": "3600s", "reason": "abuse" });
+        post(&server, "/v1/admin/keys:ban", &ban).await;
+    }
+    let page = browser.get("exceptions").await.body;
+    let buttons = page.match_indices("name=\"end\"").map(|(at, _)| &page[at..]);
+    let all = buttons.map(|button| field(button, "end")).find(|value| value.contains("all=1"));
+    let end = encoded(&all.expect("a button").replace("&amp;", "&"));
+    let form = form_with(&page, "name=\"end\"");
+    let sent = browser.post("exceptions", &format!("{form}&end={end}&reason=over")).await;
+    assert_eq!(sent.status, 303, "{sent:?}");
+    let page = browser.get(sent.header("location").expect("a page")).await.body;
+    assert!(page.contains("The bans on 2 rules are ended."), "{page}");
+    assert!(page.contains("abuse"), "the ban of the shared key stays: {page}");
+}
