@@ -1,7 +1,7 @@
 //! Telemetry for operators: metrics, logs and traces.
 //!
-//! The limiter tells of each decision by [`rlaas_limiter::observer`]; what the service has to tell beside
-//! that, it counts in [`metrics::Metrics`]. This crate knows no protocol of decisions and no configuration.
+//! The limiter reports each decision to a [`rlaas_limiter::observer`]; other events are counted in
+//! [`metrics::Metrics`]. This crate knows no protocol of decisions and no configuration.
 
 pub mod decisions;
 mod envoy_names;
