@@ -248,9 +248,17 @@ pub fn rlaas(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command of the program to its end. See [`finish`].
+/// A configuration that listens on free ports: `check-config` warns of one that is taken.
+pub const FREE_PORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/free-port.yaml");
+
+/// Runs a command of the program to its end. See [`finish`]. With `check-config` it is [`FREE_PORT`]
+/// that holds unless a file names another.
 pub fn run(arguments: &[&str]) -> (i32, String, String) {
-    finish(rlaas(arguments).output().expect("the program"))
+    let mut arguments = arguments.to_vec();
+    if arguments.len() > 1 && arguments[0] == "check-config" {
+        arguments.insert(1, FREE_PORT);
+    }
+    finish(rlaas(&arguments).output().expect("the program"))
 }
 
 /// Returns (exit code, standard output, standard error).

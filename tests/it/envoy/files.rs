@@ -283,7 +283,8 @@ fn relative_paths_resolve_against_the_naming_file() {
     for named in ["[rules/shop.yaml]", "rules/shop.yaml", "[../$/rules]"] {
         let folder = dir.path("");
         let name = folder.file_name().expect("a name").to_str().expect("UTF-8");
-        config(&format!("envoy: {{ files: {} }}\n", named.replace('$', name)));
+        let files = named.replace('$', name);
+        config(&format!("envoy: {{ files: {files} }}\nserver: {{ listen: '127.0.0.1:0' }}\n"));
         for (from, path) in [
             (dir.path(""), "rlaas.yaml".to_owned()),
             (dir.path("elsewhere"), "../rlaas.yaml".to_owned()),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::project;
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::run;
+use rlaas_testkit::process::{FREE_PORT, run};
 use rlaas_testkit::tls::{Certificate, Certificates};
 
 /// The fields of a kustomization that name files and folders.
@@ -170,7 +170,7 @@ fn configurations_are_valid_alone() {
     let secret = secret();
     for file in all {
         let file = with_secret(&file, &secret).display().to_string();
-        let (code, out, error) = run(&["check-config", &file]);
+        let (code, out, error) = run(&["check-config", &file, FREE_PORT]);
         assert_eq!((code, &*out, &*error), (0, "valid\n", ""), "{file}");
     }
 }
