@@ -8,61 +8,40 @@ use std::collections::HashSet;
 use rlaas_auth::ProjectId;
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::rule_messages::{descriptor_message, rule_message, run_time_origin};
-use thiserror::Error;
-use tonic::Status;
 
 use crate::api::admin::Projects;
 use crate::rules::descriptors::PlacedRule;
-use crate::rules::{Rule, RuleSet, Unmatched};
+use crate::rules::{Rule, RuleSet, Unmatched, Violation};
 use rlaas_limiter::Snapshot;
 
 /// Maximum number of rules in a page.
 const MAX_PAGE: usize = 1_000;
 
-/// A field of a request that is not valid.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub(super) enum InvalidPage {
-    #[error("page_size must be 0, or 1 to {MAX_PAGE}")]
-    Size,
-    #[error("page_token must be the next_page_token of the previous response")]
-    Token,
-}
-
-impl InvalidPage {
-    /// Returns the name of the field in metrics.
-    pub(super) const fn field(self) -> &'static str {
-        match self {
-            Self::Size => "page_size",
-            Self::Token => "page_token",
-        }
-    }
-}
-
-impl From<InvalidPage> for Status {
-    fn from(invalid: InvalidPage) -> Self {
-        Self::invalid_argument(invalid.to_string())
-    }
-}
-
 /// Returns the requested page.
 ///
 /// # Errors
 ///
-/// [`InvalidPage`] for the first field that is not valid.
+/// [`Violation`] for the first field that is not valid.
 pub(super) fn page(
     snapshot: &Snapshot,
     store: &str,
     projects: &Projects,
     request: &proto::GetConfigRequest,
-) -> Result<proto::GetConfigResponse, InvalidPage> {
-    let size = match usize::try_from(request.page_size).map_err(|_| InvalidPage::Size)? {
+) -> Result<proto::GetConfigResponse, Violation> {
+    let invalid_size =
+        |_| Violation { path: "page_size", must: format!("must be 0, or 1 to {MAX_PAGE}").into() };
+    let invalid_token = |_| Violation {
+        path: "page_token",
+        must: "must be the next_page_token of the previous response".into(),
+    };
+    let size = match usize::try_from(request.page_size).map_err(invalid_size)? {
         0 => usize::MAX,
         size => size.min(MAX_PAGE),
     };
     // The token is the position of the first rule of the page.
     let first: usize = match request.page_token.as_str() {
         "" => 0,
-        token => token.parse().map_err(|_| InvalidPage::Token)?,
+        token => token.parse().map_err(invalid_token)?,
     };
     let rules = all(&snapshot.rules);
     let next = first.saturating_add(size);

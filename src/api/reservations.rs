@@ -82,8 +82,8 @@ impl Service {
         message: &'a CheckRequest,
         project: &'a str,
     ) -> Result<rules::Request<'a>, Status> {
-        let request =
-            parse(message).map_err(|error| self.rejected(error.field(), &error.to_string()))?;
+        let request = parse(message)
+            .map_err(|error| self.rejected(error.violation().path, &error.to_string()))?;
         Ok(request.in_project(project))
     }
 

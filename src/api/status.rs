@@ -115,18 +115,17 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
     Status::new(code, text(error))
 }
 
-/// Returns the status of an invalid field of an administrative request. `problem` says what the field
+/// Returns the status of an invalid field of an administrative request. `must` says what the field
 /// must be, such as `must be 1 to 64 bytes`.
-pub(super) fn invalid_field(field: &str, problem: &str) -> Status {
-    violation(Code::InvalidArgument, "INVALID_FIELD", field, format!("{field} {problem}"))
+pub(super) fn invalid_field(path: &str, must: &str) -> Status {
+    violation(Code::InvalidArgument, "INVALID_FIELD", path, must)
 }
 
-/// Returns a status with the violation of one field. `message` begins with the field.
-pub(super) fn violation(code: Code, reason: &str, field: &str, message: String) -> Status {
-    let problem = message.strip_prefix(field).unwrap_or(&message).trim_start();
-    let mut details = ErrorDetails::with_bad_request_violation(field, problem);
+/// Returns a status with the violation of one field.
+pub(super) fn violation(code: Code, reason: &str, path: &str, must: &str) -> Status {
+    let mut details = ErrorDetails::with_bad_request_violation(path, must);
     details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
-    Status::with_error_details(code, message, details)
+    Status::with_error_details(code, format!("{path} {must}"), details)
 }
 
 /// Returns a status with a reason for programs.
@@ -221,7 +220,6 @@ mod tests {
 
     use super::*;
     use crate::algorithm::LimitError;
-    use crate::api::config::InvalidPage;
     use crate::rules::InvalidRequest;
     use crate::rules::descriptors::InvalidDescriptor;
 
@@ -265,8 +263,8 @@ mod tests {
             InvalidDescriptor::Limit { index, error: LimitError::Units },
             InvalidDescriptor::NegativeHits { index },
         ];
-        let pages = [InvalidPage::Size, InvalidPage::Token].map(InvalidPage::field);
-        let requests = requests.into_iter().map(InvalidRequest::field).chain(pages);
+        let pages = ["page_size", "page_token"];
+        let requests = requests.into_iter().map(|of| of.violation().path).chain(pages);
         for field in requests.chain(descriptors.into_iter().map(InvalidDescriptor::field)) {
             assert!(REQUEST_FIELDS.contains(&field), "{field}");
         }

@@ -77,7 +77,7 @@ impl Service {
         request: &'a CheckRequest,
     ) -> Result<rules::Request<'a>, Status> {
         let parsed = parse(request).map_err(|error| {
-            self.count_rejected(error.field(), error);
+            self.count_rejected(error.violation().path, error);
             invalid(error)
         });
         parsed.map(|request| request.in_project(project))
@@ -312,8 +312,10 @@ impl RateLimitService for Service {
         })?;
         let (store, message) = (self.limiter.store().name(), request.get_ref());
         let config = config::page(&snapshot, store, &self.projects, message);
-        let config = config.inspect_err(|error| self.count_rejected(error.field(), error))?;
-        Ok(Response::new(config))
+        config.map(Response::new).map_err(|violation| {
+            self.count_rejected(violation.path, &violation);
+            invalid(violation)
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller, overrides, refusals}
 use crate::api::status::invalid_field;
 use crate::clock::{Clock, Micros};
 use crate::control::{KeyGrant, OverrideKind};
-use crate::plan::{KeyPart, SelectError, SelectedKey, Selector};
+use crate::plan::{KeyPart, SelectedKey, Selector};
 use crate::store::StoreError;
 
 /// Most rules that are keyed by the parts.
@@ -83,7 +83,7 @@ impl Administrator {
             }
             parts => rules.select_all(parts),
         };
-        let keys = keys.map_err(invalid_parts)?;
+        let keys = keys.map_err(|error| invalid_field("parts", &error.violation().must))?;
         if keys.len() > MAX_RULES {
             let problem = format!("must be those of the keys of at most {MAX_RULES} rules");
             return Err(invalid_field("parts", &problem));
@@ -166,10 +166,4 @@ fn names(keys: &[SelectedKey]) -> Vec<String> {
     let mut names: Vec<String> = keys.iter().map(|key| key.rule.to_string()).collect();
     names.sort_unstable();
     names
-}
-
-fn invalid_parts(error: SelectError) -> Status {
-    let text = error.to_string();
-    // The text begins with the name of the field of a selector.
-    invalid_field("parts", text.strip_prefix("selector.key.parts ").unwrap_or(&text))
 }

@@ -339,12 +339,8 @@ fn changeable(change: &KeyChange, mut keys: Vec<SelectedKey>) -> Result<Vec<Sele
         } else {
             format!("it selects keys of {}; add the line to the rule", met.join(", "))
         };
-        return Err(violation(
-            Code::FailedPrecondition,
-            "NOT_OVERRIDABLE",
-            "selector",
-            format!("selector must select a key of a rule with `overridable: true`: {more}"),
-        ));
+        let must = format!("must select a key of a rule with `overridable: true`: {more}");
+        return Err(violation(Code::FailedPrecondition, "NOT_OVERRIDABLE", "selector", &must));
     }
     for key in &keys {
         check_grant(change.grant(), frame(key))?;

@@ -6,17 +6,13 @@ use tonic::{Code, Status};
 
 use crate::api::status::{invalid_field, violation, with_reason};
 use crate::plan::SelectError;
+use crate::rules::Violation;
 use crate::store::StoreError;
 use rlaas_proto::{OVERLOADED, STORE_UNAVAILABLE};
 
 /// Returns the status of a project that does not exist, where a field names it.
 pub(in crate::api) fn unknown_project(field: &str) -> Status {
-    violation(
-        Code::NotFound,
-        "UNKNOWN_PROJECT",
-        field,
-        format!("{field} must be that of a project"),
-    )
+    violation(Code::NotFound, "UNKNOWN_PROJECT", field, "must be that of a project")
 }
 
 /// Returns the status of a project that does not exist, or that the caller has no role for.
@@ -31,8 +27,8 @@ pub(in crate::api) fn forbidden(role: impl std::fmt::Display) -> Status {
 
 /// Returns the status of a rule that is not in force.
 pub(super) fn unknown_rule() -> Status {
-    let text = "rule must be the name of a rule in force";
-    violation(Code::NotFound, "UNKNOWN_RULE", "rule", text.to_owned())
+    let must = "must be the name of a rule in force";
+    violation(Code::NotFound, "UNKNOWN_RULE", "rule", must)
 }
 
 /// Returns the status of a selector.
@@ -41,7 +37,8 @@ pub(super) fn selector(error: SelectError) -> Status {
         SelectError::UnknownRule => (Code::NotFound, "UNKNOWN_RULE"),
         _ => (Code::InvalidArgument, "INVALID_FIELD"),
     };
-    violation(code, reason, error.field(), error.to_string())
+    let Violation { path, must } = error.violation();
+    violation(code, reason, path, &must)
 }
 
 /// Returns the status of an earlier call with the same request id that has no answer.
@@ -52,8 +49,8 @@ pub(super) fn unfinished() -> Status {
 
 /// Returns the status of a request id that another change of the caller has.
 pub(super) fn other_change() -> Status {
-    let text = "request_id must be a new one: it was used for another change";
-    violation(Code::InvalidArgument, "REQUEST_ID_USED", "request_id", text.to_owned())
+    let must = "must be a new one: it was used for another change";
+    violation(Code::InvalidArgument, "REQUEST_ID_USED", "request_id", must)
 }
 
 /// Returns the status of a change beside which as many are made as may be at a time.
@@ -67,10 +64,8 @@ pub(super) fn unclaimed(error: &StoreError) -> Status {
     if !is_full(error) {
         return store(error);
     }
-    let text = format!(
-        "request_id can't be remembered: {MAX_VALUES} others are, each for idempotency.ttl"
-    );
-    violation(Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS", "request_id", text)
+    let must = format!("can't be remembered: {MAX_VALUES} others are, each for idempotency.ttl");
+    violation(Code::ResourceExhausted, "TOO_MANY_REQUEST_IDS", "request_id", &must)
 }
 
 /// Returns `true` if a map of the fleet has no room.

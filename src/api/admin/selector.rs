@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::api::status::invalid_field;
 use crate::plan::{KeyPart, Selector, SelectorTarget};
-use crate::rules::{Request, RequestFields};
+use crate::rules::{Request, RequestFields, Violation};
 
 /// A selector with its parts, from which the [`Selector`] borrows.
 #[derive(Debug)]
@@ -74,11 +74,8 @@ fn request_of(request: &CheckRequest) -> Result<Request<'_>, Status> {
         dry_run: false,
     };
     Request::new(fields).map_err(|invalid| {
-        let field = invalid.field();
-        // The text begins with the name of the field.
-        let problem = invalid.to_string();
-        let problem = problem.strip_prefix(field).unwrap_or(&problem).trim_start();
-        invalid_field(&format!("selector.request.{field}"), problem)
+        let Violation { path, must } = invalid.violation();
+        invalid_field(&format!("selector.request.{path}"), &must)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::rules::InvalidRequest;
+use crate::rules::{InvalidRequest, Violation};
 
 /// Maximum number of characters shown of a name that the client chose.
 const MAX_NAME_CHARS: usize = 64;
@@ -64,11 +64,10 @@ impl Rejection {
 
     /// Rejects a field that is out of bounds, by the name that this API has for the field.
     pub(super) fn out_of_bounds(invalid: InvalidRequest, fields: &[Field]) -> Self {
-        let reason = invalid.field();
+        let Violation { path: reason, must } = invalid.violation();
         let field = fields.iter().find(|field| field.reason == reason);
         let name = field.map_or(reason, |field| field.names[0]);
-        // The text begins with the name of the field.
-        let detail = invalid.to_string().replacen(reason, name, 1);
+        let detail = format!("{name} {must}");
         Self { status: StatusCode::BAD_REQUEST, reason, detail, name_problem: None }
     }
 }

@@ -18,6 +18,7 @@ mod privacy;
 mod request;
 mod rule;
 pub mod spec;
+mod violation;
 mod wildcard;
 
 pub use attributes::Attributes;
@@ -34,6 +35,7 @@ pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
 pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};
 pub use rule::{Coupling, Grant, HoldTerms, Mode, OnStoreFailure, Override, Rule, RuleInfo, Share};
+pub use violation::Violation;
 pub use wildcard::Wildcard;
 
 use std::collections::HashMap;

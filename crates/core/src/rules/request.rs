@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::{Attributes, Costs};
+use super::{Attributes, Costs, Violation};
 use crate::algorithm::Cost;
 
 /// A valid request: all fields are within the bounds below.
@@ -288,43 +288,54 @@ impl<'a> RequestBuilder<'a> {
 
 /// The field that is out of bounds. The text names the field and its bounds, never the value.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("{}", self.violation())]
 pub enum InvalidRequest {
     /// Empty or too long.
-    #[error("user_id must be 1 to {} bytes", Request::MAX_USER_ID)]
     UserId,
     /// Too long.
-    #[error("resource must be at most {} bytes", Request::MAX_RESOURCE)]
     Resource,
     /// Too many.
-    #[error("attributes must have at most {} entries", Request::MAX_ATTRIBUTES)]
     Attributes,
     /// Empty or too long.
-    #[error("attributes must have 1 to {} bytes per name", Request::MAX_ATTRIBUTE_NAME)]
     AttributeName,
     /// Too long.
-    #[error("attributes must have at most {} bytes per value", Request::MAX_ATTRIBUTE_VALUE)]
     AttributeValue,
     /// Too large.
-    #[error("cost must be 0 to {}", u32::MAX)]
     Cost,
     /// Too many, or too large.
-    #[error("costs must have at most {} entries of 0 to {}", Request::MAX_COSTS, u32::MAX)]
     Costs,
     /// Too long.
-    #[error("request_id must be at most {} bytes", Request::MAX_REQUEST_ID)]
     RequestId,
 }
 
 impl InvalidRequest {
-    /// Returns the name of the field.
-    pub const fn field(self) -> &'static str {
-        match self {
-            Self::UserId => "user_id",
-            Self::Resource => "resource",
-            Self::Attributes | Self::AttributeName | Self::AttributeValue => "attributes",
-            Self::Cost => "cost",
-            Self::Costs => "costs",
-            Self::RequestId => "request_id",
-        }
+    /// Returns the field with its bounds.
+    pub fn violation(self) -> Violation {
+        let (path, must) = match self {
+            Self::UserId => ("user_id", format!("must be 1 to {} bytes", Request::MAX_USER_ID)),
+            Self::Resource => {
+                ("resource", format!("must be at most {} bytes", Request::MAX_RESOURCE))
+            }
+            Self::Attributes => {
+                ("attributes", format!("must have at most {} entries", Request::MAX_ATTRIBUTES))
+            }
+            Self::AttributeName => {
+                let most = Request::MAX_ATTRIBUTE_NAME;
+                ("attributes", format!("must have 1 to {most} bytes per name"))
+            }
+            Self::AttributeValue => {
+                let most = Request::MAX_ATTRIBUTE_VALUE;
+                ("attributes", format!("must have at most {most} bytes per value"))
+            }
+            Self::Cost => ("cost", format!("must be 0 to {}", u32::MAX)),
+            Self::Costs => {
+                let most = Request::MAX_COSTS;
+                ("costs", format!("must have at most {most} entries of 0 to {}", u32::MAX))
+            }
+            Self::RequestId => {
+                ("request_id", format!("must be at most {} bytes", Request::MAX_REQUEST_ID))
+            }
+        };
+        Violation { path, must: must.into() }
     }
 }

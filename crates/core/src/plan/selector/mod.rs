@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::{CandidateHit, Hit};
 use crate::rules::descriptors::DescriptorRequest;
-use crate::rules::{InvalidRequest, Request};
+use crate::rules::{InvalidRequest, Request, Violation};
 
 /// Names keys: at most [`Selector::MAX_KEYS`].
 #[derive(Clone, Copy, Debug)]
@@ -93,44 +93,29 @@ pub enum GrantSource {
 /// The field of a selector that is not valid. The text names the field and what it must be, never
 /// its value.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("{}", self.violation())]
 pub enum SelectError {
     /// No rule has this name.
-    #[error("selector.rule must be the name of a rule in force")]
     UnknownRule,
     /// An id without a rule.
-    #[error("selector.rule must be set if key.id is")]
     RuleRequired,
     /// More keys than can be named at once.
-    #[error("selector must name at most {} keys; set rule", Selector::MAX_KEYS)]
     TooManyKeys,
     /// No parts, or too many.
-    #[error("selector.key.parts must have 1 to {} entries", Selector::MAX_PARTS)]
     Parts,
     /// Neither a part of a request nor, with a rule, one of its key.
-    #[error(
-        "selector.key.parts must have names such as user_id, resource or attributes.NAME, each once"
-    )]
     PartName,
     /// Parts of another rule.
-    #[error("selector.key.parts must be those of the rule's keys, with values that it matches")]
     OtherParts,
     /// Every request has this part.
-    #[error("selector.key.parts must have values for user_id and resource")]
     NoValue,
     /// A value that no request can have.
-    #[error("selector.key.parts must be those of a valid request: {0}")]
     Value(InvalidRequest),
     /// No key of the rule has this id.
-    #[error("selector.key.id must be the id of a key of the rule, as Inspect returns it")]
     Id,
     /// A domain that no request can have.
-    #[error("selector.envoy.domain must be 1 to {} bytes", DescriptorRequest::MAX_DOMAIN)]
     Domain,
     /// No entries, or too long ones.
-    #[error(
-        "selector.envoy.entries must have at least one entry, and at most {} bytes of keys and values",
-        DescriptorRequest::MAX_BYTES
-    )]
     Entries,
 }
 
@@ -142,17 +127,45 @@ impl Selector<'_> {
 }
 
 impl SelectError {
-    /// Returns the field that is not valid, with which the text begins.
-    pub const fn field(self) -> &'static str {
-        match self {
-            Self::UnknownRule | Self::RuleRequired => "selector.rule",
-            Self::TooManyKeys => "selector",
-            Self::Parts | Self::PartName | Self::OtherParts | Self::NoValue | Self::Value(_) => {
-                "selector.key.parts"
+    /// Returns the field that is not valid, and what it must be.
+    pub fn violation(self) -> Violation {
+        const PARTS: &str = "selector.key.parts";
+        let (path, must) = match self {
+            Self::UnknownRule => ("selector.rule", "must be the name of a rule in force".into()),
+            Self::RuleRequired => ("selector.rule", "must be set if key.id is".into()),
+            Self::TooManyKeys => {
+                let most = Selector::MAX_KEYS;
+                ("selector", format!("must name at most {most} keys; set rule").into())
             }
-            Self::Id => "selector.key.id",
-            Self::Domain => "selector.envoy.domain",
-            Self::Entries => "selector.envoy.entries",
-        }
+            Self::Parts => {
+                (PARTS, format!("must have 1 to {} entries", Selector::MAX_PARTS).into())
+            }
+            Self::PartName => {
+                let names = "user_id, resource or attributes.NAME";
+                (PARTS, format!("must have names such as {names}, each once").into())
+            }
+            Self::OtherParts => {
+                (PARTS, "must be those of the rule's keys, with values that it matches".into())
+            }
+            Self::NoValue => (PARTS, "must have values for user_id and resource".into()),
+            Self::Value(error) => {
+                (PARTS, format!("must be those of a valid request: {error}").into())
+            }
+            Self::Id => {
+                let must = "must be the id of a key of the rule, as Inspect returns it";
+                ("selector.key.id", must.into())
+            }
+            Self::Domain => {
+                let most = DescriptorRequest::MAX_DOMAIN;
+                ("selector.envoy.domain", format!("must be 1 to {most} bytes").into())
+            }
+            Self::Entries => {
+                let most = DescriptorRequest::MAX_BYTES;
+                let least = "must have at least one entry";
+                let text = format!("{least}, and at most {most} bytes of keys and values");
+                ("selector.envoy.entries", text.into())
+            }
+        };
+        Violation { path, must }
     }
 }
