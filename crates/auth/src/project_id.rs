@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use ring::error::Unspecified;
 use ring::rand::{SecureRandom, SystemRandom};
+use rlaas_core::rules::Violation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -16,8 +17,16 @@ pub struct ProjectId(String);
 
 /// A text that is no id of a project.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("id must be 1 to 63 lower case letters, digits or '-', and begin with a letter")]
+#[error("{}", self.violation())]
 pub struct InvalidProjectId;
+
+impl InvalidProjectId {
+    /// Returns the requirement that an id does not meet.
+    pub fn violation(self) -> Violation {
+        let must = "must be 1 to 63 lower case letters, digits or '-', and begin with a letter";
+        Violation { path: "id", must: must.into() }
+    }
+}
 
 impl ProjectId {
     /// The project of requests without an API key. It always exists, and has the rules of files.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-use super::{ApiKeySecret, Environment, Project};
+use super::{ApiKeySecret, Environment, InvalidProject, Project};
 
 /// The SHA-256 of an API key. Never shown by `Debug`.
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq, Serialize)]
@@ -75,12 +75,9 @@ pub enum ApiKeyError {
     /// Another key of the project has this id: generate another one.
     #[error("the id of the API key is taken")]
     IdTaken,
-    /// The end is not in the future.
-    #[error("expires_at must be in the future")]
-    ExpiresAt,
-    /// The grace is too long.
-    #[error("grace must be 0 s to 30 d")]
-    Grace,
+    /// A field is not valid.
+    #[error(transparent)]
+    Invalid(#[from] InvalidProject),
 }
 
 impl KeyDigest {
@@ -161,7 +158,7 @@ impl Project {
     ///
     /// # Errors
     ///
-    /// [`ApiKeyError::ExpiresAt`], [`ApiKeyError::TooMany`], [`ApiKeyError::IdTaken`].
+    /// [`InvalidProject::ExpiresAt`], [`ApiKeyError::TooMany`], [`ApiKeyError::IdTaken`].
     pub fn create_key(
         &mut self,
         key: NewKey,
@@ -169,7 +166,7 @@ impl Project {
         now: Timestamp,
     ) -> Result<ApiKey, ApiKeyError> {
         if key.expires_at.is_some_and(|end| end <= now) {
-            return Err(ApiKeyError::ExpiresAt);
+            return Err(InvalidProject::ExpiresAt.into());
         }
         self.forget_ended_keys(now);
         let is_counted =
@@ -188,7 +185,7 @@ impl Project {
     ///
     /// # Errors
     ///
-    /// [`ApiKeyError::Grace`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`],
+    /// [`InvalidProject::Grace`], [`ApiKeyError::NotFound`], [`ApiKeyError::Ended`],
     /// [`ApiKeyError::IdTaken`].
     pub fn rotate_key(
         &mut self,
@@ -198,7 +195,7 @@ impl Project {
         now: Timestamp,
     ) -> Result<(ApiKey, ApiKey), ApiKeyError> {
         if grace > Self::MAX_GRACE {
-            return Err(ApiKeyError::Grace);
+            return Err(InvalidProject::Grace.into());
         }
         self.check_id(secret)?;
         self.forget_ended_keys(now);
@@ -321,7 +318,7 @@ mod tests {
         assert_eq!(again.err(), Some(ApiKeyError::Ended));
         let long = Project::MAX_GRACE + Micros::from_micros(1);
         let again = project.rotate_key(second.id(), long, &secret(), at(1));
-        assert_eq!(again.err(), Some(ApiKeyError::Grace));
+        assert_eq!(again.err(), Some(InvalidProject::Grace.into()));
     }
 
     #[test]
@@ -383,6 +380,6 @@ mod tests {
         assert_eq!(again.err(), Some(ApiKeyError::IdTaken));
         let past = NewKey { expires_at: Some(at(0)), ..NewKey::default() };
         let past = project.create_key(past, &self::secret(), at(0));
-        assert_eq!(past.err(), Some(ApiKeyError::ExpiresAt));
+        assert_eq!(past.err(), Some(InvalidProject::ExpiresAt.into()));
     }
 }

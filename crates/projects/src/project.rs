@@ -2,7 +2,7 @@
 
 use rlaas_auth::{InvalidProjectId, ProjectId};
 use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::Unmatched;
+use rlaas_core::rules::{Unmatched, Violation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -62,16 +62,37 @@ impl From<ProjectUnmatched> for Unmatched {
 
 /// A field of a project or of a key that is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("{}", self.violation())]
 pub enum InvalidProject {
     /// The id.
-    #[error(transparent)]
     Id(#[from] InvalidProjectId),
     /// The name for people.
-    #[error("display_name must be at most {} bytes", Project::MAX_NAME_LEN)]
     DisplayName,
     /// The environment of a key.
-    #[error("environment must be 1 to 16 lower case letters or digits")]
     Environment,
+    /// An end of a key that is not in the future.
+    ExpiresAt,
+    /// A grace that is too long.
+    Grace,
+}
+
+impl InvalidProject {
+    /// Returns the field, and what it must be.
+    pub fn violation(self) -> Violation {
+        let (path, must) = match self {
+            Self::Id(error) => return error.violation(),
+            Self::DisplayName => {
+                let must = format!("must be at most {} bytes", Project::MAX_NAME_LEN);
+                ("display_name", must.into())
+            }
+            Self::Environment => {
+                ("environment", "must be 1 to 16 lower case letters or digits".into())
+            }
+            Self::ExpiresAt => ("expires_at", "must be in the future".into()),
+            Self::Grace => ("grace", "must be 0 s to 30 d".into()),
+        };
+        Violation { path, must }
+    }
 }
 
 impl Project {

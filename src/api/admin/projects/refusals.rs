@@ -12,6 +12,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 use super::validations::ValidationError;
 use crate::api::admin::refusals::{store, too_many_changes};
 use crate::api::status::{invalid_field, with_reason};
+use crate::rules::Violation;
 use crate::rules::spec::Problem;
 
 /// Most problems in a status: it is sent in headers.
@@ -50,31 +51,21 @@ pub(super) fn validation(error: ValidationError) -> Status {
 
 /// Returns the status of a property of a project or a key, whose path in the request is `of`.
 pub(super) fn invalid(error: InvalidProject, of: &str) -> Status {
-    let name = match error {
-        InvalidProject::Id(_) => "id",
-        InvalidProject::DisplayName => "display_name",
-        InvalidProject::Environment => "environment",
-    };
-    field(of, name, &error.to_string())
+    let Violation { path, must } = error.violation();
+    invalid_field(&format!("{of}{path}"), &must)
 }
 
 /// Returns the status of an API key that can't be changed as requested.
 pub(super) fn key(error: ApiKeyError) -> Status {
     let (code, reason) = match error {
-        ApiKeyError::ExpiresAt => return field("key.", "expires_at", &error.to_string()),
-        ApiKeyError::Grace => return field("", "grace", &error.to_string()),
+        ApiKeyError::Invalid(error @ InvalidProject::Grace) => return invalid(error, ""),
+        ApiKeyError::Invalid(error) => return invalid(error, "key."),
         ApiKeyError::NotFound => (Code::NotFound, "UNKNOWN_KEY"),
         ApiKeyError::Ended => (Code::FailedPrecondition, "KEY_ENDED"),
         ApiKeyError::TooMany => (Code::ResourceExhausted, "TOO_MANY_KEYS"),
         ApiKeyError::IdTaken => (Code::Unavailable, "KEY_ID_TAKEN"),
     };
     with_reason(code, reason, error.to_string())
-}
-
-/// Returns the status of a field. `text` begins with its name.
-fn field(of: &str, name: &str, text: &str) -> Status {
-    let problem = text.strip_prefix(name).unwrap_or(text).trim_start();
-    invalid_field(&format!("{of}{name}"), problem)
 }
 
 /// Returns the status of rules that can't be changed as requested. `of` is the path of the rule in the

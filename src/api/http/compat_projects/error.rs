@@ -74,9 +74,11 @@ impl From<Status> for ManagementError {
             // Deleted meanwhile.
             return Self::forbidden();
         }
-        let text = match status.message().strip_prefix("project.display_name ") {
-            Some(problem) => format!("project_name {problem}"),
-            None => status.message().to_owned(),
+        let text = match details.bad_request().map(|bad| &*bad.field_violations) {
+            Some([of]) if of.field == "project.display_name" => {
+                format!("project_name {}", of.description)
+            }
+            _ => status.message().to_owned(),
         };
         let code =
             if is_bound(&status) { StatusCode::CONFLICT } else { http_of_code(status.code()) };
