@@ -41,13 +41,13 @@ pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
 pub use notice::Notice;
 pub use privacy::PrivacySettings;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, ProblemKind, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};
 pub use rlaas_projects::{Warning, warnings};
 pub use rules_file::RulesFile;
 pub use setting::Kind;
-pub use sources::Sources;
+pub use sources::{COMMAND_LINE, Sources};
 pub use store::StoreSettings;
 pub use watch::{FileSnapshot, Watch};
 

@@ -4,7 +4,7 @@
 //! differ from it.
 
 use super::effective::Effective;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemKind};
 use super::setting::{Declared, Kind};
 use super::sources::variable_of;
 use super::tree::Tree;
@@ -73,7 +73,9 @@ fn listed(tree: Tree) -> Vec<SettingReference> {
 /// Returns the valid values of a setting, from the first problem that its path has.
 fn must_be(problems: &[Problem], path: &str) -> Option<String> {
     let values = problems.iter().find_map(|problem| match problem {
-        Problem::Invalid { key, valid, .. } if key == path => valid.strip_prefix("must be "),
+        Problem { key, kind: ProblemKind::Invalid { must, .. }, .. } if key == path => {
+            must.strip_prefix("must be ")
+        }
         _ => None,
     });
     values.map(str::to_owned)

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::effective::Effective;
 use super::hints;
 use super::notice::Notice;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemKind};
 use super::removed::{RemovedKind, instead_of};
 use super::setting::{Declared, Kind, Setting};
 use super::sources::{join, without_urls};
@@ -275,11 +275,8 @@ impl<'a> Section<'a> {
     pub(super) fn refuse_fields(&self, problems: Vec<spec::Problem>) {
         let reported: HashSet<(String, String)> = {
             let problems = self.tree.problems.borrow();
-            let place = |problem: &Problem| {
-                let (origin, _, key) = problem.place();
-                Some((origin.into_owned(), key?.to_owned()))
-            };
-            problems[self.problems_before..].iter().filter_map(place).collect()
+            let place = |problem: &Problem| (problem.origin.clone(), problem.key.clone());
+            problems[self.problems_before..].iter().map(place).collect()
         };
         let parts = reported.iter();
         let parts =
@@ -327,9 +324,8 @@ impl<'a> Section<'a> {
             }
             let (origin, path) = (self.tree.origin(tag_of(value)), self.join(key));
             let key = self.tree.spelling(&origin, &path);
-            let line = None;
             let unknown = if let Some(instead) = instead_of(RemovedKind::Setting, &path) {
-                Problem::Removed { origin, key, instead, line }
+                Problem::new(origin, key, ProblemKind::Removed(instead))
             } else if KEYS_OF_RULES.contains(&&*path) {
                 Problem::invalid(origin, key, WRITE_RULES.to_owned())
             } else {
@@ -338,7 +334,7 @@ impl<'a> Section<'a> {
                 // As the file has it: in the joined list of rules the item may have another index.
                 let section = self.tree.spelling(&origin, &self.path);
                 let suggestion = nearest.map(|known| join(&section, known));
-                Problem::UnknownKey { origin, key: without_urls(&key), suggestion, line }
+                Problem::new(origin, without_urls(&key), ProblemKind::UnknownKey(suggestion))
             };
             self.tree.add_problem(unknown);
         }

@@ -16,7 +16,7 @@ use serde_saphyr::UserMessageFormatter;
 use super::envoy::EnvoyResource;
 use super::joined_rules::{FileRule, JoinedRules};
 use super::notice::Notice;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemKind};
 use super::ratelimit_environment::RatelimitEnvironment;
 use super::rules::RULES;
 use super::tree::{Nulls, Tree};
@@ -29,6 +29,8 @@ const CREDENTIALS: [&str; 2] = ["TOKEN", "API_KEY"];
 /// Settings that may be any string, so brackets do not make them a list.
 const FREE_TEXTS: [&str; 4] =
     ["store.redis.password", "store.redis.username", "store.redis.master-name", "telemetry.log"];
+/// Origin of the values of the command line.
+pub const COMMAND_LINE: &str = "command line";
 /// The key below which figment holds all values, so that one lookup returns them all.
 pub(super) const ROOT: &str = "root";
 
@@ -97,7 +99,7 @@ impl Sources {
             }
         }
         for (key, value) in &self.arguments {
-            layers.add_value("command line".to_owned(), key, value);
+            layers.add_value(COMMAND_LINE.to_owned(), key, value);
         }
         (layers.tree(), projects.into_values().map(Layers::tree).collect())
     }
@@ -173,10 +175,8 @@ struct SourceFile {
 
 impl SourceFile {
     fn read(file: &Path) -> Result<Self, Problem> {
-        let text = std::fs::read_to_string(file).map_err(|error| Problem::Unreadable {
-            file: file.to_owned(),
-            reason: error.to_string(),
-        })?;
+        let text =
+            std::fs::read_to_string(file).map_err(|error| Problem::unreadable(file, error))?;
         Self::parse(file.display().to_string(), Some(file), text)
     }
 
@@ -186,7 +186,7 @@ impl SourceFile {
             Ok(dict) => Ok(Self { origin, file, text, dict: dict.unwrap_or_default() }),
             Err(error) => {
                 let reason = tab_problem(&text, &error).unwrap_or_else(|| reason(&error));
-                Err(Problem::Syntax { origin, reason })
+                Err(Problem::new(origin, String::new(), ProblemKind::Source(reason)))
             }
         }
     }
@@ -289,9 +289,8 @@ impl Layers {
             if let Some(other) = self.spellings.insert(place, key_spelled.clone())
                 && canonical.contains_key(&name)
             {
-                let origin = origin.to_owned();
-                let key = key_spelled;
-                self.problems.push(Problem::Twice { origin, key, other, line: None });
+                let kind = ProblemKind::Twice(other);
+                self.problems.push(Problem::new(origin.to_owned(), key_spelled, kind));
                 continue;
             }
             let value = self.canonical_value(origin, &key_path, &key_spelled, value);

@@ -12,7 +12,7 @@ use super::effective::Effective;
 use super::hints;
 use super::key_lines::KeyLines;
 use super::notice::Notice;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, ProblemKind, Problems};
 use super::secrets;
 use super::section::Section;
 use super::setting::Declared;
@@ -118,14 +118,12 @@ impl Tree {
             .filter_map(|(origin, text)| Some((origin.as_str(), KeyLines::parse(text)?)))
             .collect();
         for problem in &mut problems {
-            problem.locate(|origin, key| lines.get(origin)?.line_of(key));
+            let line = || lines.get(&*problem.origin)?.line_of(&problem.key);
+            problem.line = problem.line.or_else(line);
             problem.show_number_as_in(&self.texts);
         }
         // Sorted by line; problems of one line keep their order.
-        problems.sort_by_cached_key(|problem| {
-            let (origin, line, _) = problem.place();
-            (origin.into_owned(), line)
-        });
+        problems.sort_by_cached_key(|problem| (problem.origin.clone(), problem.line));
         Err(Problems(problems))
     }
 
@@ -189,9 +187,8 @@ impl Tree {
         let key = self.spelling(&origin, path);
         let found = given.and_then(|value| secrets::shown(path, value));
         let hint = given.and_then(|value| hints::of_value(&valid, value));
-        let valid = valid.into_owned() + &hint.unwrap_or_default();
-        let invalid = Problem::Invalid { origin, key, valid, line: None, found };
-        self.add_problem(invalid);
+        let must = valid.into_owned() + &hint.unwrap_or_default();
+        self.add_problem(Problem::new(origin, key, ProblemKind::Invalid { must, found }));
     }
 
     /// Adds a problem, unless there are many.

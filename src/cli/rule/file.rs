@@ -29,8 +29,7 @@ pub(super) struct ProjectFile {
 impl ProjectFile {
     /// Returns a problem of the file.
     pub(super) fn problem(&self, key: &str, valid: &str) -> Problem {
-        let (origin, key, valid) = (self.origin.clone(), key.to_owned(), valid.to_owned());
-        Problem::Invalid { origin, key, valid, line: None, found: None }
+        Problem::invalid(self.origin.clone(), key.to_owned(), valid.to_owned())
     }
 
     fn refuse<T>(&self, key: &str, valid: &str) -> Result<T, Problems> {
@@ -44,9 +43,8 @@ impl ProjectFile {
 ///
 /// All [`Problems`] of the file.
 pub(super) fn read(path: &Path, project: Option<&str>) -> Result<ProjectFile, Problems> {
-    let (origin, text) = text(path).map_err(|error| {
-        Problems(vec![Problem::Unreadable { file: path.to_owned(), reason: error.to_string() }])
-    })?;
+    let (origin, text) =
+        text(path).map_err(|error| Problems(vec![Problem::unreadable(path, error)]))?;
     let content = RulesFile::parse(origin.clone(), text)?;
     let named = content.project.as_ref().map(|id| id.as_str().to_owned());
     let given = project.map(project_id);

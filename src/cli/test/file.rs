@@ -13,7 +13,7 @@ use super::request::{CheckFields, DescriptorsFields};
 use super::rule_names::{RuleNames, RuleSources};
 use super::step::{MAX_REQUESTS, PlacedProblem, StepReader, TestStep, for_each_request};
 use super::value::StartTime;
-use crate::config::{Config, Sources};
+use crate::config::{COMMAND_LINE, Config, Problem, Sources};
 
 /// Most bytes of a test file.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
@@ -130,12 +130,11 @@ fn load(sources: &RuleSources, test_file: &str) -> Result<Config, String> {
     let files = sources.config.clone();
     let loaded = Config::load(&Sources { files, arguments, ..Sources::default() });
     loaded.map_err(|problems| {
-        let lines = problems.0.iter().map(|problem| format!("{problem}\n"));
-        let named = |line: String| match line.strip_prefix("command line: ") {
-            Some(problem) => format!("{test_file}: set: {problem}"),
-            None => line,
+        let line = |problem: &Problem| match &*problem.origin {
+            COMMAND_LINE => format!("{test_file}: set: {}\n", problem.text()),
+            _ => format!("{problem}\n"),
         };
-        lines.map(named).collect()
+        problems.0.iter().map(line).collect()
     })
 }
 

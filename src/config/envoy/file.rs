@@ -12,7 +12,7 @@ use figment::value::{Dict, Value};
 
 use super::{Domains, Siblings, TreeSettings, limit, metadata, verbatim};
 use crate::api::envoy::DynamicMetadata;
-use crate::config::problem::Problem;
+use crate::config::problem::{Problem, ProblemKind};
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::sources;
@@ -56,18 +56,14 @@ const SHARE_THRESHOLD: Setting =
 
 /// Adds the descriptors of a file to the trees of all files. Problems are added to `root`.
 pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
-    let unreadable = |error: std::io::Error| Problem::Unreadable {
-        file: file.to_owned(),
-        reason: error.to_string(),
-    };
-    let text = match std::fs::read_to_string(file).map_err(unreadable) {
+    let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(problem) => return root.add_problem(problem),
+        Err(error) => return root.add_problem(Problem::unreadable(file, error)),
     };
     let origin = file.display().to_string();
-    let syntax = |error: &serde_saphyr::Error| Problem::Syntax {
-        origin: origin.clone(),
-        reason: sources::reason(error),
+    let syntax = |error: &serde_saphyr::Error| {
+        let kind = ProblemKind::Source(sources::reason(error));
+        Problem::new(origin.clone(), String::new(), kind)
     };
     let mut dict = match serde_saphyr::from_str::<Option<Dict>>(&text) {
         Ok(dict) => dict.unwrap_or_default(),
@@ -92,10 +88,13 @@ pub(super) fn read(file: &Path, domains: &mut Domains, root: &Section<'_>) {
 
 /// Writes keys with `_`, as these files do.
 pub(super) fn as_spelled(mut problem: Problem) -> Problem {
-    problem.change_key(|key| key.replace('-', "_"));
-    if let Problem::UnknownKey { suggestion: Some(known), .. } = &mut problem {
-        *known = known.replace('-', "_");
+    match &mut problem.kind {
+        // Both spellings are those of the file.
+        ProblemKind::Twice(_) => return problem,
+        ProblemKind::UnknownKey(Some(known)) => *known = known.replace('-', "_"),
+        _ => {}
     }
+    problem.key = problem.key.replace('-', "_");
     problem
 }
 

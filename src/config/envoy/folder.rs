@@ -103,7 +103,6 @@ impl FolderWalk<'_> {
 
     fn fail(&mut self, path: &Path, reason: &str) {
         self.is_complete = false;
-        let problem = Problem::Unreadable { file: path.to_owned(), reason: reason.to_owned() };
-        self.root.add_problem(problem);
+        self.root.add_problem(Problem::unreadable(path, reason));
     }
 }

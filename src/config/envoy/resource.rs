@@ -158,7 +158,7 @@ impl EnvoyResource {
                     }
                 }
                 Err(Problems(problems)) => problems.into_iter().for_each(|mut problem| {
-                    problem.change_key(place);
+                    problem.key = place(&problem.key);
                     root.add_problem(problem);
                 }),
             }

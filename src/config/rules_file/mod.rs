@@ -79,13 +79,7 @@ fn read(origin: String, text: String) -> (RulesFile, Problems) {
 }
 
 fn read_of_page(text: &str) -> RulesReading {
-    const ORIGIN: &str = "text";
-    let (file, Problems(problems)) = read(ORIGIN.to_owned(), text.to_owned());
-    let problem = |problem: &super::Problem| {
-        let shown = problem.to_string();
-        let shown = shown.strip_prefix(ORIGIN).and_then(|rest| rest.strip_prefix(": "));
-        shown.unwrap_or("can't be read").to_owned()
-    };
+    let (file, Problems(problems)) = read("text".to_owned(), text.to_owned());
     RulesReading {
         project: file.project.map(|id| id.as_str().to_owned()),
         unmatched: file.unmatched.map(|policy| match policy {
@@ -94,7 +88,7 @@ fn read_of_page(text: &str) -> RulesReading {
             Unmatched::Deny => UnmatchedPolicy::Deny,
         }),
         rules: file.rules.iter().map(rule_messages::message).collect(),
-        problems: problems.iter().map(problem).collect(),
+        problems: problems.iter().map(super::Problem::text).collect(),
     }
 }
 
