@@ -22,7 +22,9 @@ use tracing::{error, info, warn};
 use super::serve::warn_about_rules;
 use super::xds::{MAX_REASON, Offer, cut};
 use crate::api::admin::ConfiguredHasher;
-use crate::config::{Config, Effective, Notice, PrivacySettings, Sources, StoreSettings, Watch};
+use crate::config::{
+    Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
+};
 use crate::store::Store;
 
 /// Time between two checks of the files.
@@ -109,19 +111,18 @@ impl ConfigReloader {
     ///
     /// # Errors
     ///
-    /// The problems, in lines. Nothing is changed then.
-    async fn reload(&mut self, sources: &Arc<Sources>) -> Result<(), String> {
+    /// The problems. Nothing is changed then.
+    async fn reload(&mut self, sources: &Arc<Sources>) -> Result<(), Problems> {
         // Many rules take long to parse, so not on the main thread.
         let sources = Arc::clone(sources);
-        let loaded = spawn_blocking(move || {
-            let (config, named) = Config::load_with_files(&sources);
-            (config.map_err(|all| all.to_string()), Some(named))
-        });
-        // A panic of the parser is a failed reload.
-        let (loaded, named) = loaded.await.unwrap_or_else(|panic| (Err(panic.to_string()), None));
-        if let Some(named) = named {
-            self.watch.follow(named);
-        }
+        let loaded = match spawn_blocking(move || Config::load_with_files(&sources)).await {
+            Ok((loaded, named)) => {
+                self.watch.follow(named);
+                loaded
+            }
+            // A panic of the parser is a failed reload.
+            Err(panic) => Err(Problems(vec![Problem::unreadable("configuration".as_ref(), panic)])),
+        };
         match loaded {
             Ok(config) => {
                 self.warn_about_restart(&config.effective);
@@ -158,7 +159,7 @@ impl ConfigReloader {
                 self.metrics.config_last_reload_successful.set(0);
                 self.metrics.envoy.load_errors.inc();
                 error!(
-                    problems = cut(&problems, MAX_REASON),
+                    problems = cut(&problems.to_string(), MAX_REASON),
                     "configuration reload failed: the old configuration stays in force"
                 );
                 Err(problems)

@@ -36,7 +36,7 @@ use tracing::{error, info, warn};
 
 use crate::api::RulesKnown;
 use crate::clock::jittered;
-use crate::config::{Config, EnvoyResource, XdsSettings};
+use crate::config::{Config, EnvoyResource, Problems, XdsSettings};
 
 /// Longest response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024 * 1024;
@@ -67,7 +67,7 @@ const FILE: &str = "xds.pb";
 pub(super) struct Offer {
     pub(super) resources: Arc<[EnvoyResource]>,
     /// Takes whether they are in force.
-    pub(super) reply: oneshot::Sender<Result<(), String>>,
+    pub(super) reply: oneshot::Sender<Result<(), Problems>>,
 }
 
 /// The rules of a management server, if there is one.
@@ -96,9 +96,17 @@ pub(super) struct XdsClient {
     /// other rules.
     version: String,
     /// The last response, if it was refused: the hash by which it is known when it comes again, and why.
-    refused: Option<(u64, String)>,
+    refused: Option<(u64, Refusal)>,
     hasher: RandomState,
     pause: Duration,
+}
+
+/// The reason why a response is refused.
+#[derive(Clone, Debug)]
+struct Refusal {
+    problems: String,
+    /// Whether the response may be valid after a reload of the local configuration.
+    may_become_valid: bool,
 }
 
 /// Returns the rules in `state-dir`: those that were valid last. `None` if there is no file, or it is damaged.
@@ -214,10 +222,9 @@ impl XdsClient {
             } else if refusal.is_none() {
                 pace.reset();
             }
-            if let Some((_, problems)) = self.refused.clone() {
+            if let Some((_, Refusal { problems, may_become_valid })) = self.refused.clone() {
                 self.count("refused");
-                // No reload makes a foreign or large response valid: that is not kept.
-                again = problems.starts_with(EnvoyResource::ORIGIN).then(|| Arc::clone(&response));
+                again = may_become_valid.then(|| Arc::clone(&response));
                 refusal = Some(self.request(response.nonce.clone(), Some(problems)));
             } else {
                 self.count("accepted");
@@ -242,14 +249,14 @@ impl XdsClient {
     async fn take(&mut self, response: &Arc<DiscoveryResponse>, hash: u64) -> anyhow::Result<()> {
         let version = cut(&response.version_info, MAX_VERSION);
         self.reloads.mark_unchanged();
-        if let Some(problems) = self.offer(response).await? {
+        if let Some(Refusal { problems, may_become_valid }) = self.offer(response).await? {
             let problems = cut(&problems, MAX_REASON);
             warn!(
                 version,
                 %problems,
                 "rules of the management server are refused: the last ones stay in force"
             );
-            self.refused = Some((hash, problems));
+            self.refused = Some((hash, Refusal { problems, may_become_valid }));
             return Ok(());
         }
         (self.refused, self.pause) = (None, MIN_PAUSE);
@@ -270,25 +277,29 @@ impl XdsClient {
     }
 
     /// Offers the resources of a response, and waits until they are in force. Returns their problems.
-    async fn offer(&mut self, response: &Arc<DiscoveryResponse>) -> anyhow::Result<Option<String>> {
+    async fn offer(
+        &mut self,
+        response: &Arc<DiscoveryResponse>,
+    ) -> anyhow::Result<Option<Refusal>> {
         let (response, before) = (Arc::clone(response), Arc::clone(&self.resources));
         let most = self.settings.max_descriptors;
         // It may take long, so not on the main thread.
         let read = spawn_blocking(move || EnvoyResource::read_all(&response, &before, most));
         self.resources = match read.await? {
             Ok(resources) => resources,
-            Err(problem) => return Ok(Some(problem)),
+            // No reload makes a foreign or large response valid.
+            Err(problems) => return Ok(Some(Refusal { problems, may_become_valid: false })),
         };
         let (reply, replied) = oneshot::channel();
         self.offers.send(Offer { resources: Arc::clone(&self.resources), reply }).await?;
-        let Err(problems) = replied.await? else { return Ok(None) };
-        let lines = problems.lines().filter(|line| line.starts_with(EnvoyResource::ORIGIN));
-        let problems = lines.collect::<Vec<_>>().join("\n");
+        let Err(Problems(mut problems)) = replied.await? else { return Ok(None) };
+        problems.retain(|problem| problem.origin.starts_with(EnvoyResource::ORIGIN));
         if problems.is_empty() {
             self.count("refused");
             bail!("the local configuration is not valid");
         }
-        Ok(Some(problems))
+        let problems = Problems(problems).to_string();
+        Ok(Some(Refusal { problems, may_become_valid: true }))
     }
 
     /// Returns a request: the first one of a stream, or one that takes or refuses a response.
