@@ -360,11 +360,10 @@ impl Form {
 
 /// Returns an error whose problem names its field as people know it.
 pub(super) fn named(fields: &[Field], error: PageError) -> PageError {
-    let last = error.field.rsplit('.').next().unwrap_or_default();
     let field = fields.iter().find(|field| !field.label.is_empty() && field.path == error.field);
-    match field.zip(error.problem.strip_prefix(last)) {
-        Some((field, rest)) if !last.is_empty() => {
-            PageError { problem: format!("{}{rest}", field.term()), ..error }
+    match field {
+        Some(field) if !error.must.is_empty() => {
+            PageError { problem: format!("{} {}", field.term(), error.must), ..error }
         }
         _ => error,
     }

@@ -39,11 +39,14 @@ pub(super) struct PageError {
     pub(super) reason: String,
     /// Path of the field that is not valid, as the service has it; empty if none is.
     pub(super) field: String,
+    /// The problem after the name of the field; empty if it has no name.
+    pub(super) must: String,
 }
 
 impl PageError {
     fn new(status: StatusCode, problem: String) -> Self {
-        Self { status, problem, reason: String::new(), field: String::new() }
+        let (reason, field, must) = Default::default();
+        Self { status, problem, reason, field, must }
     }
 
     /// Creates the error of a field that is not valid.
@@ -115,25 +118,24 @@ impl From<Status> for PageError {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
         let reason = details.error_info().map(|info| info.reason.clone()).unwrap_or_default();
-        let violations = details.bad_request().map(|bad| &*bad.field_violations);
-        let field = violations.and_then(|all| all.first()).map_or("", |first| &*first.field);
+        let violations = details.bad_request().map_or(&[][..], |bad| &bad.field_violations);
+        let first = violations.first().cloned().unwrap_or_default();
         let sentence = SENTENCES.iter().find(|(of, _)| *of == reason);
-        let problem = match sentence {
-            Some((_, sentence)) => (*sentence).to_owned(),
-            None if reason == NO_ROLE => format!("The {}.", status.message()),
-            None if reason == NO_PROJECT => NO_PROJECT_TEXT.to_owned(),
-            None => short(field, status.message()),
+        let (problem, must) = match (sentence, &*first.field) {
+            (Some((_, sentence)), _) => ((*sentence).to_owned(), String::new()),
+            _ if reason == NO_ROLE => (format!("The {}.", status.message()), String::new()),
+            _ if reason == NO_PROJECT => (NO_PROJECT_TEXT.to_owned(), String::new()),
+            (_, "") => (status.message().to_owned(), String::new()),
+            (_, path) => {
+                let others = violations.iter().skip(1);
+                let others = others.map(|of| format!("; {} {}", of.field, of.description));
+                let must = first.description + &others.collect::<String>();
+                (format!("{} {must}", path.rsplit('.').next().unwrap_or(path)), must)
+            }
         };
         let status = page_status(status.code(), &reason);
-        Self { status, problem, reason, field: field.to_owned() }
+        Self { status, problem, reason, field: first.field, must }
     }
-}
-
-/// Returns a text that begins with the path of a field with the last part of the path.
-fn short(field: &str, text: &str) -> String {
-    let rest = text.strip_prefix(field).filter(|_| !field.is_empty());
-    let last = field.rsplit('.').next().unwrap_or(field);
-    rest.map_or_else(|| text.to_owned(), |rest| format!("{last}{rest}"))
 }
 
 /// Returns the status of a page that shows why the service refuses a call.
