@@ -1,5 +1,5 @@
 //! Rules for sources that no compiler checks: scripts use only declared keys, calls that exist only on
-//! Linux are behind `cfg`, and what is shipped is built to be fast.
+//! Linux are behind `cfg`, texts of errors are not cut, and what is shipped is built to be fast.
 
 use std::fs;
 use std::path::PathBuf;
@@ -71,6 +71,42 @@ fn linux_only_calls_are_behind_cfg() {
         }
     }
     assert_eq!(calls, LINUX_ONLY.len());
+}
+
+#[test]
+fn texts_of_errors_are_not_cut() {
+    const CUTS: &[&str] = &["strip_prefix", "split", "split_once", "starts_with", "replacen"];
+    const TEXTS: &[&str] = &[".to_string()", ".message()", ".text()"];
+    // Files that make statuses, answers and lines of errors, and need no text of anything else.
+    const FILES: &[&str] = &[
+        "crates/console/src/page_error.rs",
+        "crates/core/src/plan/selector/mod.rs",
+        "crates/core/src/rules/request.rs",
+        "src/api/admin/ban_key.rs",
+        "src/api/admin/change.rs",
+        "src/api/admin/projects/refusals.rs",
+        "src/api/admin/refusals.rs",
+        "src/api/admin/selector.rs",
+        "src/api/http/rejection.rs",
+        "src/api/status.rs",
+        "src/cli/rule/file.rs",
+        "src/cli/test/file.rs",
+    ];
+    let mut seen = 0;
+    let files = ["src", "crates"].into_iter().flat_map(|dir| files_below(dir, "rs"));
+    for file in files.filter(|file| !file.iter().any(|part| part == "tests")) {
+        let text = fs::read_to_string(&file).expect("a source file");
+        // A chain of calls may have several lines.
+        let code: String = code_lines(&text).map(|(_, line)| line.trim()).collect();
+        let is_listed = FILES.iter().any(|listed| file.ends_with(listed));
+        seen += usize::from(is_listed);
+        for cut in CUTS.iter().map(|cut| format!(".{cut}(")) {
+            let found = is_listed && code.contains(&cut)
+                || TEXTS.iter().any(|text| code.contains(&format!("{text}{cut}")));
+            assert!(!found, "{}: {cut} on a text: take a field of the error", file.display());
+        }
+    }
+    assert_eq!(seen, FILES.len(), "a file of the list is gone");
 }
 
 #[test]
