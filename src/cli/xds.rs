@@ -96,14 +96,14 @@ pub(super) struct XdsClient {
     /// other rules.
     version: String,
     /// The last response, if it was refused: the hash by which it is known when it comes again, and why.
-    refused: Option<(u64, Refusal)>,
+    refused: Option<(u64, RefusedResponse)>,
     hasher: RandomState,
     pause: Duration,
 }
 
 /// The reason why a response is refused.
 #[derive(Clone, Debug)]
-struct Refusal {
+struct RefusedResponse {
     problems: String,
     /// Whether the response may be valid after a reload of the local configuration.
     may_become_valid: bool,
@@ -222,7 +222,8 @@ impl XdsClient {
             } else if refusal.is_none() {
                 pace.reset();
             }
-            if let Some((_, Refusal { problems, may_become_valid })) = self.refused.clone() {
+            if let Some((_, RefusedResponse { problems, may_become_valid })) = self.refused.clone()
+            {
                 self.count("refused");
                 again = may_become_valid.then(|| Arc::clone(&response));
                 refusal = Some(self.request(response.nonce.clone(), Some(problems)));
@@ -249,14 +250,14 @@ impl XdsClient {
     async fn take(&mut self, response: &Arc<DiscoveryResponse>, hash: u64) -> anyhow::Result<()> {
         let version = cut(&response.version_info, MAX_VERSION);
         self.reloads.mark_unchanged();
-        if let Some(Refusal { problems, may_become_valid }) = self.offer(response).await? {
+        if let Some(RefusedResponse { problems, may_become_valid }) = self.offer(response).await? {
             let problems = cut(&problems, MAX_REASON);
             warn!(
                 version,
                 %problems,
                 "rules of the management server are refused: the last ones stay in force"
             );
-            self.refused = Some((hash, Refusal { problems, may_become_valid }));
+            self.refused = Some((hash, RefusedResponse { problems, may_become_valid }));
             return Ok(());
         }
         (self.refused, self.pause) = (None, MIN_PAUSE);
@@ -280,7 +281,7 @@ impl XdsClient {
     async fn offer(
         &mut self,
         response: &Arc<DiscoveryResponse>,
-    ) -> anyhow::Result<Option<Refusal>> {
+    ) -> anyhow::Result<Option<RefusedResponse>> {
         let (response, before) = (Arc::clone(response), Arc::clone(&self.resources));
         let most = self.settings.max_descriptors;
         // It may take long, so not on the main thread.
@@ -288,7 +289,9 @@ impl XdsClient {
         self.resources = match read.await? {
             Ok(resources) => resources,
             // No reload makes a foreign or large response valid.
-            Err(problems) => return Ok(Some(Refusal { problems, may_become_valid: false })),
+            Err(problems) => {
+                return Ok(Some(RefusedResponse { problems, may_become_valid: false }));
+            }
         };
         let (reply, replied) = oneshot::channel();
         self.offers.send(Offer { resources: Arc::clone(&self.resources), reply }).await?;
@@ -299,7 +302,7 @@ impl XdsClient {
             bail!("the local configuration is not valid");
         }
         let problems = Problems(problems).to_string();
-        Ok(Some(Refusal { problems, may_become_valid: true }))
+        Ok(Some(RefusedResponse { problems, may_become_valid: true }))
     }
 
     /// Returns a request: the first one of a stream, or one that takes or refuses a response.
