@@ -34,9 +34,7 @@
 --                       alone
 --      +9  cost         integer: units of the action
 --      +10 mode         integer: 0 shadow, never refuses the request; 1 enforced, refuses it with a
---                       denial; 2 quota, refuses it if all quotas deny; 3 shadow quota, always allows;
---                       from 4 on a candidate of the hit with this index less 4, from 0: takes units
---                       whatever that hit decides, if no other refuses the request, never refuses it
+--                       denial; 2 quota, refuses it if all quotas deny; 3 shadow quota, always allows
 --      +11 seen         integer, µs: latest time of a decision on a limit with this window by this
 --                       server that the service knows, or 0
 --      +12 action       integer: 0 peek, 1 take, 2 report (counts even if too few units are left),

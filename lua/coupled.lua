@@ -5,9 +5,6 @@
 -- written once, and the records of resets last. If a write fails, those before it are not undone;
 -- check.lua reports that.
 
--- Mode of a candidate of the first hit; that of the second one is one more, and so on.
-local CANDIDATE = 4
-
 -- Times of resets in µs by the key of their record, for the refunds and resets of the request.
 local reset_at
 
@@ -118,13 +115,6 @@ local function execute_alone(hit, request)
   end
 end
 
--- Returns true if the hit is that of a candidate whose rule an override replaces.
-local function is_left_out(hit)
-  local of = hit.mode >= CANDIDATE and hits[hit.mode - CANDIDATE + 1]
-  if of and of.control then return of.shown.ban > 0 or of.shown.grant > 0 end
-  return false
-end
-
 -- Decides a hit for its cost plus the costs of the earlier takes from the same key.
 local function decide_sum(hit, sums)
   if hit.use == HOLD then return holds.decide(hit) end
@@ -141,21 +131,11 @@ local function all_or_nothing(request)
     if hits[i].action == REPORT then execute_alone(hits[i], request) end
   end
   for i = 1, count do
-    local hit = hits[i]
-    if is_left_out(hit) then
-      decide(hit, 0)
-    elseif hit.action < REPORT then
-      decide_sum(hit, sums)
-    end
+    if hits[i].action < REPORT then decide_sum(hits[i], sums) end
   end
   local refused = is_refused()
   for i = 1, count do
-    local hit = hits[i]
-    if hit.action < REPORT and not is_left_out(hit) then
-      local by_others = refused
-      if hit.mode >= CANDIDATE then by_others = is_refused(hit.mode - CANDIDATE + 1) end
-      apply(hit, by_others, request)
-    end
+    if hits[i].action < REPORT then apply(hits[i], refused, request) end
   end
   for i = 1, count do
     local hit = hits[i]

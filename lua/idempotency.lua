@@ -119,8 +119,7 @@ local function remember()
     return
   end
   local has_taken = false
-  -- A request that only candidates would let pass is refused, and decided afresh next time.
-  for i = 1, count do has_taken = has_taken or hits[i].mode < CANDIDATE and hits[i].counted > 0 end
+  for i = 1, count do has_taken = has_taken or hits[i].counted > 0 end
   if not has_taken then return end
   local expires_at = time + once.ttl
   local values = {

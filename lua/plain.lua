@@ -41,14 +41,14 @@ local function take(hit, cost, request)
   if hit.decision.outcome == ALLOWED then hit.counted = cost end
 end
 
--- Returns true if an enforced hit refuses the request, or all quotas do, aside from the hit with index
--- `but`. Twin of `Mode::refuse`, and the only place in Lua that decides this.
-local function is_refused(but)
+-- Returns true if an enforced hit refuses the request, or all quotas do. Twin of `Mode::refuse`, and the
+-- only place in Lua that decides this.
+local function is_refused()
   local refused, quota_allows = false, nil
   for i = 1, count do
     local hit = hits[i]
     local allows = hit.action >= REFUND or hit.decision.outcome == ALLOWED
-    local mode = i == but and SHADOW or hit.mode
+    local mode = hit.mode
     --@control
     -- An unlimited hit neither refuses the request nor lets it pass as a quota.
     if hit.is_unlimited then mode = SHADOW end

@@ -5,7 +5,7 @@
 /// What has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovedKind {
-    /// A setting, or a section with all below it, by its whole key.
+    /// A setting, or a section with all below it, by its whole key; of an item of a list without its index.
     Setting,
     /// A command with all below it, by its words.
     Command,
@@ -32,6 +32,10 @@ pub const REMOVED: &[RemovedName] = &[
         "set store.memory.snapshot: 10s; changes are on disk before their reply",
     ),
     setting("telemetry.preview", LIMITS_ON_TRIAL),
+    setting(
+        "rules[].candidates",
+        "write a second rule with the same match and mode: shadow, see \"Limits on trial\" in docs/rules.md",
+    ),
     setting(
         "gorl",
         "write the section of GoRL as rate-limiter, with use-algo, key-by, max-requests, window-size and \
@@ -77,6 +81,9 @@ const fn flag(name: &'static str, instead: &'static str) -> RemovedName {
 
 /// Returns what to do instead of a name, if it was removed.
 pub fn instead_of(kind: RemovedKind, name: &str) -> Option<&'static str> {
+    let parts =
+        name.split('[').map(|part| part.trim_start_matches(|one: char| one.is_ascii_digit()));
+    let name = parts.collect::<Vec<_>>().join("[");
     let found = REMOVED.iter().find(|removed| removed.kind == kind && removed.name == name);
     found.map(|removed| removed.instead)
 }

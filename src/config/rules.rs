@@ -13,8 +13,7 @@ use super::setting::Setting;
 use super::values;
 use crate::algorithm::Limit;
 use crate::rules::spec::{
-    CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec,
-    StoreFailureSpec,
+    CalendarSpec, Field, MatcherSpec, OverrideSpec, Problem, RuleSpec, RulesSpec, StoreFailureSpec,
 };
 use crate::rules::{RuleSet, Unmatched};
 
@@ -165,25 +164,6 @@ const OVERRIDES: Setting = Setting::new(
     "overrides",
     "Other limits for some requests of the rule. The most specific override that matches counts.",
 );
-const CANDIDATES: Setting = Setting::new(
-    "candidates",
-    "Limits on trial, up to 8: counted beside the limit of the rule, each as if it stood in its \
-     place, and never enforced. One field at least must be given.",
-);
-const CANDIDATE_LIMIT: Setting =
-    Setting::new("limit", "Units per window; default that of the rule.").example("50");
-const CANDIDATE_WINDOW: Setting = Setting::new(
-    "window",
-    "Window; a number without a unit is in seconds; default that of the rule.",
-)
-.example("10s");
-const CANDIDATE_BURST: Setting = Setting::new(
-    "burst",
-    "Maximum units at once, for token-bucket, leaky-bucket and gcra; default that of the rule.",
-)
-.example("5");
-const CANDIDATE_ALGORITHM: Setting =
-    Setting::new("algorithm", "Algorithm; default that of the rule.").example("gcra");
 const UNLIMITED: Setting = Setting::new("unlimited", "Allows everything, in place of limit.");
 const MATCH: Setting = Setting::new("match", "Conditions, all of which a request must meet.");
 const RESOURCE: Setting = Setting::new(
@@ -315,12 +295,7 @@ fn named_rule(mut section: Section<'_>) -> RuleSpec {
     let overrides = section.items(OVERRIDES).into_iter();
     let overrides =
         overrides.map(|section| section.map_or_else(OverrideSpec::default, override_spec));
-    let overrides = overrides.collect();
-    let candidates = section.items(CANDIDATES).into_iter();
-    let candidates =
-        candidates.map(|section| section.map_or_else(CandidateSpec::default, candidate_spec));
-    let candidates = candidates.collect();
-    let mut spec = RuleSpec { overrides, candidates, ..spec };
+    let mut spec = RuleSpec { overrides: overrides.collect(), ..spec };
     // Files were joined by it before.
     section.optional(REPLACE, values::boolean);
     if let Some(name) = spec.name_by_endpoint() {
@@ -338,17 +313,6 @@ fn override_spec(mut section: Section<'_>) -> OverrideSpec {
         unlimited: section.field(UNLIMITED),
         limit: section.field(LIMIT),
         burst: section.field(BURST),
-    };
-    section.close();
-    spec
-}
-
-fn candidate_spec(mut section: Section<'_>) -> CandidateSpec {
-    let spec = CandidateSpec {
-        limit: section.field(CANDIDATE_LIMIT),
-        window: section.field(CANDIDATE_WINDOW),
-        burst: section.field(CANDIDATE_BURST),
-        algorithm: section.field(CANDIDATE_ALGORITHM),
     };
     section.close();
     spec

@@ -303,7 +303,7 @@ async fn both_stores_answer_alike_in_random_histories() {
 
 #[test]
 fn the_anchor_of_a_request_is_that_of_all_its_limits() {
-    let spec = "{name: quota, algorithm: fixed-window, limit: 10, post-paid: true, candidates: [{limit: 5}], \
+    let spec = "{name: quota, algorithm: fixed-window, limit: 10, post-paid: true, \
                 calendar: {unit: month, anchor-from: day}, overrides: \
                 [{match: {user-id: vip}, limit: 20}, {match: {user-id: free}, unlimited: true}]}";
     let spec: RuleSpec = serde_saphyr::from_str(spec).expect("a rule");
@@ -322,8 +322,6 @@ fn the_anchor_of_a_request_is_that_of_all_its_limits() {
     for user in ["alice", "vip"] {
         let plan = Plan::for_request(&rules, &of(user));
         assert_eq!(calendar(&plan.hits[0].grant), Some(anchored), "{user}");
-        let of_candidates = plan.candidates.iter().map(|one| calendar(&one.grant));
-        assert!(of_candidates.eq(if user == "vip" { vec![] } else { vec![Some(anchored)] }));
         // The key has the anchor, which is not hashed.
         let id = plan.hits[0].key.id();
         assert!(id.ends_with("15"), "{id}");
@@ -342,7 +340,6 @@ rules:
     limit: 10
     calendar: {unit: month, zone: europe/berlin, anchor: 15, anchor-from: billing_day}
     overridable: true
-    candidates: [{limit: 5}]
 ";
 
 fn of_customer(billing_day: &str) -> CheckRequest {
@@ -378,7 +375,7 @@ async fn assert_calendar(server: &Rlaas) {
     let quota = config.rules.iter().find(|rule| rule.name == "quota").expect("the rule");
     let calendar = quota.calendar.as_ref().expect("a calendar");
     assert_eq!(calendar.words(), "month from day attributes.billing_day, else 15 (Europe/Berlin)");
-    assert_eq!((quota.window, quota.candidates[0].window), (None, None));
+    assert_eq!(quota.window, None);
     assert_eq!(quota.key_by, ["attributes.customer", "attributes.billing_day"]);
     let body = r#"{"userId": "alice", "attributes": {"customer": "b"}}"#;
     let checked = post(server, "/v1/check", body).await;
@@ -402,7 +399,7 @@ async fn a_month_is_that_of_the_customer() {
     let server = Rlaas::start_from(&rules, &["store.backend=redis", &url]);
     assert_calendar(&server).await;
     let keys: Vec<String> = redis.query(&["KEYS", "*:month:*"]);
-    assert_eq!(keys.len(), 2 * 6, "{keys:?}");
+    assert_eq!(keys.len(), 6, "{keys:?}");
     let (status, explained, _) =
         run(&["explain", "alice", "--attribute", "customer=acme", "--addr", server.grpc()]);
     assert_eq!(status, 0);
@@ -443,7 +440,6 @@ fn what_is_no_calendar_is_named() {
         ("calendar: {unit: month}, window: 30d", "window: not with calendar"),
         ("calendar: {unit: month}, on-change: reset", "on-change: not with calendar"),
         ("calendar: {unit: month}, burst: 9", "burst: "),
-        ("calendar: {unit: month}, candidates: [{algorithm: gcra}]", "must be fixed-window"),
     ] {
         let rule = format!("{{name: a, algorithm: fixed-window, limit: 5, {fields}}}");
         let file = dir.write("bad.yaml", &format!("rules: [{rule}]\n"));

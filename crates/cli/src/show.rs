@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use prost_reflect::Value;
 use prost_types::{Duration, Timestamp};
-use rlaas_proto::SAME_REQUESTS;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{
     ApiKey, AuditEntry, Instance, KeyOverride, KeyRef, KeyState, ProjectRule, StoreNode, TopKey,
@@ -54,7 +53,6 @@ pub(crate) fn by_name(name: &str) -> Show {
         "at_least" => at_least,
         "nodes" => nodes,
         "rule_of_point" => rule_of_point,
-        "candidate" => candidate,
         "rule_window" => rule_window,
         other => panic!("nothing shows {other}"),
     }
@@ -176,15 +174,6 @@ fn rule_of_point(value: &Value) -> String {
     match value.as_str() {
         Some("") => "(all others)".to_owned(),
         _ => self::value(value),
-    }
-}
-
-/// The number of a candidate, or which row is of the rule on the requests of its candidates.
-fn candidate(value: &Value) -> String {
-    match value.as_u32() {
-        Some(0) => "-".to_owned(),
-        Some(SAME_REQUESTS) => "(rule)".to_owned(),
-        _ => number(value),
     }
 }
 

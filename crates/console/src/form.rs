@@ -316,8 +316,7 @@ impl Form {
     ) -> Result<M, PageError> {
         fields.check()?;
         let mut message = json!({});
-        let is_set_here = |field: &&Field| !field.path.is_empty() && !field.path.contains('[');
-        for field in self.fields.iter().filter(is_set_here) {
+        for field in self.fields.iter().filter(|field| !field.path.is_empty()) {
             let text = fields.get(field.name);
             if matches!(field.kind, FieldKind::Limit(_))
                 && text.trim().eq_ignore_ascii_case("unlimited")
@@ -334,7 +333,7 @@ impl Form {
     /// Returns the paths below one of the message, whose values the form sets.
     pub(super) fn paths(&self, of: &str) -> Vec<String> {
         let below = self.fields.iter().filter_map(|field| field.path.strip_prefix(of));
-        below.map(|path| path.split('[').next().unwrap_or(path).to_owned()).collect()
+        below.map(str::to_owned).collect()
     }
 
     /// Returns the form as it is shown.
@@ -535,12 +534,11 @@ mod tests {
             &[
                 Field::new("window", "rule.window", FieldKind::Window).labelled("Window"),
                 Field::new("share", "rule.enforce_ppm", FieldKind::Share).labelled("Share"),
-                Field::new("candidate", "rule.candidates[0].max_requests", FieldKind::Text),
             ],
             "",
         );
         let rule = |window: &str, share: &str| {
-            let fields = fields(&format!("window={window}&share={share}&candidate=7"));
+            let fields = fields(&format!("window={window}&share={share}"));
             let message = RULE.message::<UpdateRuleRequest>(&fields);
             message.map(|message| message.rule.unwrap_or_default())
         };
@@ -561,6 +559,6 @@ mod tests {
         for text in ["", "0s", "367d", "1", "x"] {
             assert_eq!(rule(text, "").expect_err(text).field, "rule.window", "{text}");
         }
-        assert_eq!(RULE.paths("rule."), ["window", "enforce_ppm", "candidates"]);
+        assert_eq!(RULE.paths("rule."), ["window", "enforce_ppm"]);
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef, Mismatch};
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{
-    Algorithm, CalendarWindow, Candidate, Grant, Rule, RuleMode, UnmatchedPolicy,
+    Algorithm, CalendarWindow, Grant, Rule, RuleMode, UnmatchedPolicy,
 };
 
 use super::calls::field_of;
@@ -51,14 +51,6 @@ fn window(rule: &Rule) -> Option<String> {
 
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
-}
-
-/// Returns a candidate: its limit and its algorithm. In a calendar it has no window of its own.
-pub(super) fn candidate(candidate: &Candidate) -> String {
-    let own = candidate.window.as_ref().map(exact_span_text);
-    let window = own.unwrap_or_else(|| "window of the rule".to_owned());
-    let limit = limit(candidate.max_requests, Some(window), candidate.burst);
-    format!("{limit}, {}", algorithm(candidate.algorithm()))
 }
 
 /// Returns the name of an algorithm.

@@ -157,11 +157,6 @@ pub struct StoreHit<'a> {
     pub change: Option<&'a OverrideChange>,
     /// Whether a denial of this hit refuses the request.
     pub mode: Mode,
-    /// Set if the hit is that of a [candidate](crate::rules::Candidate), in shadow mode: position in
-    /// the request of the hit of its rule. It takes its units whatever that hit decides, if no other
-    /// hit refuses the request; if an override decides that hit, it takes nothing. Only with
-    /// [`Coupling::AllOrNothing`].
-    pub candidate_of: Option<u8>,
 }
 
 impl<'a> StoreHit<'a> {
@@ -182,7 +177,6 @@ impl<'a> StoreHit<'a> {
             max_holds: None,
             change,
             mode,
-            candidate_of: None,
         }
     }
 

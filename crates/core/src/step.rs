@@ -170,7 +170,7 @@ impl<S: Slots> AtomicStep<'_, S> {
         for (at, hit) in self.hits.iter().enumerate() {
             let is_decision =
                 matches!(hit.action, Action::Take(_) | Action::Peek(_) | Action::Hold(_));
-            if is_decision && !self.is_left_out(hit) {
+            if is_decision {
                 let sum = self.cost_up_to(at);
                 let holding = self.holding.clone();
                 let counted = self.entry(at).map(|entry| match (hit.action, &holding) {
@@ -185,12 +185,10 @@ impl<S: Slots> AtomicStep<'_, S> {
                 decided[at] = Some(DecidedHit { reply, is_repeated: sum != hit.action.cost() });
             }
         }
-        let refused = self.is_refused(&decided, None);
-        let for_candidates = self.refusals_of_candidates(&decided);
+        let refused = self.is_refused(&decided);
         for (at, decided) in decided.iter_mut().enumerate() {
             if let Some(decided) = decided {
-                let of_candidate = for_candidates.get(at).copied().flatten();
-                self.apply(at, decided, of_candidate.unwrap_or(refused));
+                self.apply(at, decided, refused);
             }
         }
         for (at, hit) in self.hits.iter().enumerate() {
@@ -217,32 +215,12 @@ impl<S: Slots> AtomicStep<'_, S> {
         Decision { outcome: Outcome::Denied { retry_after }, ..decision }
     }
 
-    /// Returns `true` if the hits refuse the request, aside from the one at `but`.
-    fn is_refused(&self, decided: &[Option<DecidedHit>], but: Option<usize>) -> bool {
-        let others = decided.iter().enumerate().filter(|(at, _)| Some(*at) != but);
-        Mode::refuse(others.map(|(at, decided)| {
+    /// Returns `true` if the hits refuse the request.
+    fn is_refused(&self, decided: &[Option<DecidedHit>]) -> bool {
+        Mode::refuse(decided.iter().enumerate().map(|(at, decided)| {
             let denies = decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed());
             (self.grant(at).effective_mode(self.hits[at].mode), denies)
         }))
-    }
-
-    /// Returns, for the hit of each candidate, whether hits other than that of its rule refuse the
-    /// request. Empty if there are no candidates.
-    fn refusals_of_candidates(
-        &self,
-        decided: &[Option<DecidedHit>],
-    ) -> SmallVec<[Option<bool>; 8]> {
-        if self.hits.iter().all(|hit| hit.candidate_of.is_none()) {
-            return SmallVec::new();
-        }
-        let refusal = |of: u8| self.is_refused(decided, Some(of.into()));
-        self.hits.iter().map(|hit| hit.candidate_of.map(refusal)).collect()
-    }
-
-    /// Returns `true` if the hit is that of a candidate whose rule an override replaces.
-    fn is_left_out(&self, hit: &StoreHit<'_>) -> bool {
-        let of = hit.candidate_of.and_then(|of| self.overridden.get(usize::from(of)));
-        of.and_then(Option::as_ref).is_some_and(|one| one.applied.is_some())
     }
 
     /// Commits the decision on a take, unless it is allowed but the request is refused. A denial is

@@ -74,36 +74,6 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
 
     /// Called for units of a report that a ceiling of the debt left uncounted.
     fn uncounted(&self, _units: u64) {}
-
-    /// Called for each decision of a candidate of the rule. `number` is its place among them, from 1;
-    /// `taken` are the units that were taken from its state, and are not given back. Number 0 is the
-    /// rule itself, on the requests that its candidates have decided.
-    fn candidate_decided(&self, _number: usize, _outcome: CandidateOutcome, _taken: u64) {}
-}
-
-/// What would have become of a request if a candidate had stood in the place of its rule's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CandidateOutcome {
-    /// The candidate and all other enforced rules allow it.
-    Allowed,
-    /// The candidate denies it.
-    Denied,
-    /// The candidate allows it, another rule does not: no units are taken.
-    OtherRule,
-}
-
-impl CandidateOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 3] = [Self::Allowed, Self::Denied, Self::OtherRule];
-
-    /// Returns the value of the metrics' label `outcome`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::OtherRule => "other_rule",
-        }
-    }
 }
 
 /// Receives the decisions on the requests of a project.
@@ -134,8 +104,6 @@ pub struct Declared {
     pub position: usize,
     /// `true` if the limiter has a deny cache, which may answer denials of this rule.
     pub has_deny_cache: bool,
-    /// Number of candidates of the rule.
-    pub candidates: usize,
 }
 
 /// One decision of a rule.

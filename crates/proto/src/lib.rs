@@ -78,9 +78,6 @@ pub const CHANGE_PAUSE: Duration = Duration::from_millis(100);
 /// Metadata of a response, over HTTP a header: a warning for the administrator.
 pub const WARNING: &str = "rlaas-warning";
 
-/// The number of a rule among its candidates: the rule once more, on the requests that they have decided.
-pub const SAME_REQUESTS: u32 = 9;
-
 #[expect(missing_docs, clippy::pedantic, reason = "documented in the protos")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/protos.rs"));

@@ -73,7 +73,7 @@ impl Collector for EnvoyNames {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut rules = BTreeMap::<DescriptorLabels, Vec<RuleTotals>>::new();
         for totals in self.table.named_totals() {
-            if let Some(names) = names(&totals.key.rule).filter(|_| totals.key.candidate == 0) {
+            if let Some(names) = names(&totals.key.rule) {
                 rules.entry(names).or_default().push(totals);
             }
         }

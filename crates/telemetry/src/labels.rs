@@ -112,17 +112,6 @@ pub struct DecisionLabels {
     pub source: &'static str,
 }
 
-/// Labels of the decisions of candidates.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub struct CandidateLabels {
-    /// Name of the rule, or `other`.
-    pub rule: String,
-    /// Place among the candidates of the rule, from 1 to 8; 0: the rule, on the same requests.
-    pub candidate: u64,
-    /// `allowed`, `denied` or `other_rule`.
-    pub outcome: &'static str,
-}
-
 /// Labels of requests that no rule decides as they ask.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct OutcomeLabels {

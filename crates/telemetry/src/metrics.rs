@@ -23,7 +23,7 @@ use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
 use super::projects::ProjectMetrics;
 use super::record::{RecordMetrics, TrafficRecorder};
-use super::rule_counters::{CandidateSeries, RuleTable, RuleTotals};
+use super::rule_counters::{RuleTable, RuleTotals};
 use super::sharded::{DurationCounts, RequestCounters, ShardedCounter, ShardedHistogram};
 use super::top_keys::TopKeys;
 
@@ -140,8 +140,7 @@ impl Metrics {
         let r = &mut registry;
         // prometheus-client adds `_total` to the names of counters.
         let table = RuleTable::default();
-        let (decisions, candidates) = table.series();
-        r.register("rlaas_decisions", "Decisions of rules", decisions);
+        r.register("rlaas_decisions", "Decisions of rules", table.series());
         let metrics = Self {
             unmatched: add(r, "rlaas_unmatched", "Requests that no rule decides as they ask"),
             check_duration: add(
@@ -152,7 +151,7 @@ impl Metrics {
             store_duration: add(r, "rlaas_store_duration_seconds", "Seconds of calls to the store"),
             store_histograms: Default::default(),
             store_errors: add(r, "rlaas_store_errors", "Failed calls to the store"),
-            by_rule: by_rule(r, table, candidates),
+            by_rule: by_rule(r, table),
             by_project: ProjectMetrics::new(),
             envoy: EnvoyCounts::default(),
             decisions: Arc::default(),
@@ -455,12 +454,7 @@ impl Metrics {
 }
 
 /// Registers the metrics of rules, except that of their decisions, which is already registered.
-fn by_rule(r: &mut Registry, table: RuleTable, candidates: CandidateSeries) -> Arc<RuleMetrics> {
-    r.register(
-        "rlaas_candidate_decisions",
-        "Decisions of candidates, which are counted beside rules and never enforced",
-        candidates,
-    );
+fn by_rule(r: &mut Registry, table: RuleTable) -> Arc<RuleMetrics> {
     Arc::new(RuleMetrics {
         table,
         fail_open: add(r, "rate_limiter_fail_open", "Requests allowed because of a store failure"),

@@ -9,8 +9,8 @@ use prometheus_client::metrics::family::Family;
 use rlaas_core::algorithm::Algorithm;
 use rlaas_core::rules::{Mode, OnStoreFailure, RuleInfo};
 use rlaas_limiter::observer::{
-    BreakerState, CandidateOutcome, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer,
-    Operation, ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
+    BreakerState, Decided, Declared, MAX_NAMED_RULES, OTHER_RULES, Observer, Operation,
+    ProjectObserver, RequestEvent, RuleObserver, Source, StoreEvent,
 };
 
 use super::labels::{
@@ -144,7 +144,7 @@ impl Metrics {
 /// Metrics of each rule.
 #[derive(Debug)]
 pub(super) struct RuleMetrics {
-    /// Decisions of each rule, and of its candidates.
+    /// Decisions of each rule.
     pub(super) table: RuleTable,
     /// Requests that were allowed because of a store failure, by rule.
     pub(super) fail_open: Family<RuleLabels, Counter>,
@@ -212,7 +212,6 @@ impl RuleObserver for RuleCounters {
         if declared.has_deny_cache && self.mode == Mode::Enforced {
             counted.declare(denied, Source::DenyCache);
         }
-        counted.declare_candidates(declared.candidates);
         for policy in self.policies {
             match policy {
                 OnStoreFailure::Error => continue,
@@ -250,10 +249,6 @@ impl RuleObserver for RuleCounters {
         let labels = RuleLabels { rule: self.name.to_string() };
         self.metrics.uncounted.get_or_create(&labels).inc_by(units);
     }
-
-    fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
-        self.counted.count_candidate(number, outcome, taken);
-    }
 }
 
 /// The counters of a rule of a project, which has no metrics.
@@ -270,10 +265,6 @@ impl RuleObserver for ProjectRuleCounters {
 
     fn charged(&self, units: u64) {
         self.counted.count_units(units);
-    }
-
-    fn candidate_decided(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
-        self.counted.count_candidate(number, outcome, taken);
     }
 }
 

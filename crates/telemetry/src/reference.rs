@@ -14,12 +14,8 @@ use super::rule_counters::Label;
 use super::stats::StatsKey;
 
 /// Labels whose values are data, with a description of their values.
-const DATA: [(&str, &str); 4] = [
+const DATA: [(&str, &str); 3] = [
     ("rule", "a rule's name, or `other`"),
-    (
-        "candidate",
-        "place in the list of the rule, 1 to 8; 0: the rule itself, on the same requests",
-    ),
     ("project", "a project's id, or `other`"),
     ("version", "the program's version"),
 ];

@@ -9,9 +9,7 @@ use super::*;
 use crate::algorithm::{Algorithm, Limit, OnChange};
 use crate::calendar::CalendarUnit;
 use crate::clock::Micros;
-use crate::rules::spec::{
-    CalendarSpec, CandidateSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy,
-};
+use crate::rules::spec::{CalendarSpec, MatcherSpec, OverrideSpec, StoreFailurePolicy};
 use crate::rules::{EnforcedShare, Rule, RuleMode, Share, Unmatched};
 
 proptest! {
@@ -116,22 +114,6 @@ fn exception() -> impl Strategy<Value = OverrideSpec> {
     })
 }
 
-fn candidate() -> impl Strategy<Value = CandidateSpec> {
-    let windows = (1..=90_000_u64).prop_map(Micros::from_millis);
-    let algorithms = field(prop::sample::select(Algorithm::RATES.to_vec()));
-    let parts = (1..2_000_u64, field(windows), field(1..99_u64), algorithms);
-    parts.prop_map(|(limit, window, burst, algorithm)| CandidateSpec {
-        limit: if window.is_unset() { Field::Set(limit) } else { Field::Unset },
-        window,
-        burst: if algorithm.value().is_some_and(|of| of.has_burst()) {
-            burst
-        } else {
-            Field::Unset
-        },
-        algorithm,
-    })
-}
-
 fn rule() -> impl Strategy<Value = RuleSpec> {
     let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
     let windows = windows.prop_map(|millis| Field::Set(Micros::from_micros(millis * 1_000)));
@@ -171,7 +153,6 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         field(shares),
         (field(1_u64..100), field(Just(false))),
         prop::collection::vec(exception(), 0..3),
-        prop::collection::vec(candidate(), 0..3),
     );
     let rate = (rate, windows, calendar());
     (about, rate, failure, mode, rest).prop_map(|(about, rate, failure, mode, rest)| {
@@ -179,8 +160,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         let ((algorithm, limit, burst), window, calendar) = rate;
         let (on_store_failure, fail_open, local_share) = failure;
         let (mode, shadow, enforce) = mode;
-        let (on_change, overridable, breaker_opens_rule, near_limit, costs, overrides, candidates) =
-            rest;
+        let (on_change, overridable, breaker_opens_rule, near_limit, costs, overrides) = rest;
         let (cost, post_paid) = costs;
         let is_short = matcher.resource.is_unset();
         let has_window = calendar.is_empty();
@@ -212,7 +192,6 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
             near_limit,
             overridable,
             overrides,
-            candidates,
             file: Arc::default(),
             revision: None,
         };
@@ -221,7 +200,7 @@ fn rule() -> impl Strategy<Value = RuleSpec> {
         }
         let algorithm = Field::Set(Algorithm::FixedWindow);
         let (window, burst, on_change) = (Field::Unset, Field::Unset, Field::Unset);
-        RuleSpec { algorithm, window, burst, on_change, candidates: Vec::new(), ..rule }
+        RuleSpec { algorithm, window, burst, on_change, ..rule }
     })
 }
 

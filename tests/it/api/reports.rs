@@ -186,9 +186,6 @@ fn rules_that_cannot_be_in_debt_are_refused_by_name() {
         ("cost: 0", "cost: must be a whole number from 1 to 4294967295"),
         ("cost: 4294967296", "cost: must be a whole number from 1 to 4294967295"),
         ("post-paid: maybe", "post-paid: must be true or false"),
-        ("post-paid: true, algorithm: gcra, candidates: [{algorithm: sliding-window-log}]", {
-            "candidates[0].algorithm: not with sliding-window-log"
-        }),
     ] {
         let file = format!("rules: [{{name: a, limit: 1, window: 1s, {rule}}}]");
         let file = dir.write("rules.yaml", &file);

@@ -21,8 +21,7 @@ pub(super) type ReservationClient = ReservationServiceClient<Channel>;
 
 const RULES: &str = "\
 rules:
-  - {name: requests, endpoint: /llm, algorithm: gcra, limit: 100, window: 1d, cost: 1,
-     candidates: [{limit: 50}]}
+  - {name: requests, endpoint: /llm, algorithm: gcra, limit: 100, window: 1d, cost: 1}
   - {name: tokens, endpoint: /llm, algorithm: token-bucket, limit: 1000, window: 1d, reservable: true,
      hold: 30s, max-holds: 3, overridable: true}
   - {name: money, endpoint: /llm, algorithm: fixed-window, limit: 5000, window: 366d, reservable: true,
@@ -278,9 +277,6 @@ async fn bad_input_is_named_and_nothing_is_counted() {
         ("algorithm: gcra, reservable: true, hold: 25h", "hold: must be 100ms to 24h"),
         ("algorithm: gcra, reservable: true, max-holds: 10001", {
             "max-holds: must be a whole number from 1 to 10000"
-        }),
-        ("algorithm: gcra, reservable: true, candidates: [{limit: 2}]", {
-            "candidates: not with reservable: true"
         }),
     ] {
         let file = format!("rules: [{{name: a, limit: 1, window: 1s, {rule}}}]");

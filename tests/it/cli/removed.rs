@@ -15,7 +15,8 @@ fn problems(sources: &Sources) -> String {
 #[test]
 fn removed_settings_are_named_from_files_the_environment_and_the_command_line() {
     let dir = TempDir::new();
-    for RemovedName { name, instead, .. } in names(RemovedKind::Setting) {
+    let settings = names(RemovedKind::Setting).filter(|removed| !removed.name.contains("[]"));
+    for RemovedName { name, instead, .. } in settings {
         // A section and a value are the same.
         for (key, value) in [((*name).to_owned(), "[1]"), (format!("{name}.some-key"), "1")] {
             let parts: Vec<&str> = key.split('.').collect();
@@ -40,6 +41,26 @@ fn removed_settings_are_named_from_files_the_environment_and_the_command_line() 
         }
     }
     assert!(names(RemovedKind::Setting).count() > 0);
+}
+
+#[test]
+fn removed_settings_of_the_items_of_lists_are_named() {
+    let dir = TempDir::new();
+    let in_lists = names(RemovedKind::Setting).filter(|removed| removed.name.contains("[]"));
+    let mut found = 0;
+    for RemovedName { name, instead, .. } in in_lists {
+        let (list, key) = name.split_once("[].").expect("a key of an item");
+        let text = format!(
+            "{list}:\n- {{name: a, limit: 1, window: 1s}}\n- {{name: b, limit: 1, window: 1s,\n   {key}: [{{limit: 2}}]}}\n"
+        );
+        let file = dir.write("old.yaml", &text);
+        let origin = file.display().to_string();
+        let problem = problems(&Sources { files: vec![file], ..Sources::default() });
+        let told = format!("{origin}: {list}[1].{key} was removed: {instead} (line 4)");
+        assert_eq!(problem, told);
+        found += 1;
+    }
+    assert!(found > 0);
 }
 
 #[test]

@@ -8,7 +8,6 @@
 
 mod against_memory;
 mod buckets;
-mod candidates;
 mod changed_rules;
 mod each_alone;
 mod enforced_share;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RULES: &str = "\
 rules:
-  - {name: pay, endpoint: /pay, limit: 2, window: 1h, candidates: [{limit: 1}]}
+  - {name: pay, endpoint: /pay, limit: 2, window: 1h}
   - {name: trial, endpoint: /pay, limit: 1, window: 1h, shadow: true}
 ";
 /// The name of a rule, as the page shows it.

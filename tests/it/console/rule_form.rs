@@ -7,12 +7,12 @@ use rlaas_testkit::process::Rlaas;
 
 const RULES: &str = "\
 rules:
-- {name: pay, endpoint: /pay, limit: 100, window: 1h, candidates: [{limit: 50}, {limit: 20}]}
+- {name: pay, endpoint: /pay, limit: 100, window: 1h}
 - {name: send, endpoint: /send, limit: 10, window: 1m, burst: 5, algorithm: token-bucket}
 - {name: month, endpoint: /month, limit: 9, calendar: {unit: month}, algorithm: fixed-window}
 ";
 const PAY: &str = "rule?project=shop&name=pay";
-const SAME: &str = "length=1+h&rule_mode=enforce&share=&candidate=50&reason=r";
+const SAME: &str = "length=1+h&rule_mode=enforce&share=&reason=r";
 
 /// Starts a server with these rules in the project shop.
 async fn start_shop() -> (Rlaas, Browser) {
@@ -34,13 +34,7 @@ fn hidden(page: &str) -> String {
 async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     let (server, browser) = start_shop().await;
     let page = browser.get(PAY).await.body;
-    for text in [
-        "value=\"100\"",
-        "value=\"1 h\"",
-        "value=\"50\"",
-        "Of its 2 candidates",
-        "href=\"#change\"",
-    ] {
+    for text in ["value=\"100\"", "value=\"1 h\"", "href=\"#change\""] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("name=\"burst\""), "its algorithm has none: {page}");
@@ -51,7 +45,7 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     for text in ["Rule pay was saved as revision", ": 200 per 1 h.", "Undo the last change"] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let lower = "&limit=60&length=2+h&rule_mode=enforce&share=25&candidate=&reason=typed";
+    let lower = "&limit=60&length=2+h&rule_mode=enforce&share=25&reason=typed";
     let refused = browser.post("rule-update", &format!("{}{lower}", hidden(&page))).await;
     assert_eq!(refused.status, 409, "{refused:?}");
     for text in [
@@ -70,8 +64,6 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     let pay = all.iter().find(|rule| rule["name"] == "pay").expect("pay");
     assert_eq!((&pay["maxRequests"], &pay["window"]), (&"60".into(), &"7200s".into()));
     assert_eq!(pay["enforcePpm"], 250_000);
-    assert_eq!(pay["candidates"].as_array().map(Vec::len), Some(1), "the others stay: {pay}");
-    assert_eq!(pay["candidates"][0]["maxRequests"], "20");
     let page = browser.get(PAY).await.body;
     assert!(page.contains("enforced for 25 % of the keys</span>"), "{page}");
 
@@ -137,8 +129,6 @@ async fn values_that_are_not_valid_stand_beside_their_field() {
         ("limit=2000000000&length=1h", "Limit must be"),
         ("limit=200&length=soon", "Window must be 1 ms to 366 d"),
         ("limit=200&length=1h&share=101", "Share of the keys must be 0 to 100"),
-        ("limit=200&length=1h&candidate=-1", "Candidate must be 1 to"),
-        ("limit=200&length=1h&candidate=2000000000", "Candidate must be"),
     ] {
         let body = format!("{}&rule_mode=enforce&reason=typed&{fields}", hidden(&page));
         let refused = browser.post("rule-update", &body).await;

@@ -5,7 +5,6 @@
 //! `DIFFERENTIAL_CASES` sets the number of cases. The default makes more than 100,000 decisions on
 //! each store.
 
-mod candidates;
 mod cases;
 mod changes;
 mod grants;
@@ -24,7 +23,6 @@ use rlaas::algorithm::{Algorithm, OnChange};
 use rlaas_testkit::redis::RedisServer;
 use tokio::runtime::Builder;
 
-use candidates::{CandidateCase, case_of_candidates};
 use cases::{
     DifferentialCase, Rules, case, case_of_many, with_admin, with_overrides, with_refunds,
 };
@@ -171,30 +169,12 @@ fn two_instances_pass_no_more_than_the_larger_limit() {
     assert_decided(requests.get(), 1_000);
 }
 
-/// Runs histories of candidates.
-fn run_candidates(algorithm: Algorithm) {
-    let case = case_of_candidates(algorithm);
-    let requests = Cell::new(0);
-    run_cases("candidates", case, histories(), &async |case: CandidateCase, server| {
-        requests.set(requests.get() + case.len());
-        case.run(server).await
-    });
-    assert_decided(requests.get(), 500);
-}
-
 macro_rules! of_each_algorithm {
     ([$($algorithm:ident)+]) => {
         mod changed_limit_has_the_units_of_the_policy {
             $(#[test]
             fn $algorithm() {
                 super::run_changes(super::algorithm(stringify!($algorithm)));
-            })+
-        }
-
-        mod candidate_refuses_what_its_twin_refuses {
-            $(#[test]
-            fn $algorithm() {
-                super::run_candidates(super::algorithm(stringify!($algorithm)));
             })+
         }
     };

@@ -138,7 +138,6 @@ async fn entry_names_the_project() {
 async fn what_a_rule_says_holds_for_descriptors() {
     let server = Rlaas::start(&SETTINGS);
     let mut users = rule("users", 2, "user_id");
-    users["candidates"] = json!([{ "maxRequests": "1" }]);
     users["overridable"] = json!(true);
     let mut calls = rule_for("calls", 10, "attributes.chat", ("attributes.kind", "chat"));
     calls["postPaid"] = json!(true);

@@ -16,7 +16,6 @@ mod idempotency;
 mod late_commits;
 mod load;
 mod multi_shard;
-mod multi_shard_candidates;
 mod multi_shard_library;
 mod policies;
 mod redis;

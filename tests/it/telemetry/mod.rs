@@ -1,6 +1,5 @@
 //! Metrics, dashboards, alerts and traces.
 
-mod candidates;
 mod collector;
 mod dashboard;
 mod metrics;

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The metric that only servers with certificates have.
 const CERTIFICATE_METRIC: &str = "rlaas_tls_certificate_expiry_timestamp_seconds";
 
-/// A rule for each policy, one of them with a candidate, a shadow rule, and an authorized caller.
+/// A rule for each policy, a shadow rule, and an authorized caller.
 const RULES: &str = "
 auth:
   tokens:
@@ -30,7 +30,7 @@ auth:
       sha256: 3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0
       roles: [check]
 rules:
-  - {name: open, endpoint: /open, limit: 5, window: 1s, on-store-failure: allow, candidates: [{limit: 9}]}
+  - {name: open, endpoint: /open, limit: 5, window: 1s, on-store-failure: allow}
   - {name: closed, endpoint: /closed, limit: 5, window: 1s, on-store-failure: deny}
   - {name: alone, endpoint: /alone, limit: 5, window: 1s, on-store-failure: local}
   - {name: trial, endpoint: /trial, limit: 1, window: 1h, shadow: true}

@@ -200,13 +200,13 @@ impl View {
     }
 }
 
-/// Returns a line with the sums over all rules, without candidates, for each second.
+/// Returns a line with the sums over all rules, for each second.
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
 fn sums(point: &WatchStatsResponse) -> String {
     let at = |time: Option<prost_types::Timestamp>| time.map_or(0, |time| time.seconds);
     let seconds = at(point.until).saturating_sub(at(point.since)).max(1);
     let each_second = |of: fn(&RuleStats) -> u64| {
-        let rules = point.rules.iter().filter(|rule| rule.candidate == 0).chain(&point.others);
+        let rules = point.rules.iter().chain(&point.others);
         rules.map(of).fold(0, u64::saturating_add) as f64 / seconds as f64
     };
     format!(
@@ -271,14 +271,13 @@ mod tests {
 
     #[test]
     fn rules_are_drawn_with_rates() {
-        let candidate = RuleStats { candidate: 1, shadow_denied: 10, ..rule("pay", 10, 0) };
-        let lines = view(vec![rule("pay", 20_000, 5_000), candidate]).lines(24);
+        let lines = view(vec![rule("pay", 20_000, 5_000)]).lines(24);
         assert_eq!(lines[0], "rlaas top 127.0.0.1:50051  live  Ctrl-C quits");
         assert!(lines[1].starts_with("2023-11-14T22:13:30Z"), "{}", lines[1]);
         assert!(lines[2].starts_with("per second: 2000.0 allowed"), "{}", lines[2]);
         assert!(lines[2].contains(" 500.0 denied, 0.0 denied in shadow"), "{}", lines[2]);
         let columns: Vec<_> = lines[4].split_whitespace().collect();
-        assert_eq!(columns, ["-", "pay", "-", "20000", "0", "5000", "0", "20000", "0"]);
+        assert_eq!(columns, ["-", "pay", "20000", "0", "5000", "0", "20000", "0"]);
     }
 
     #[test]

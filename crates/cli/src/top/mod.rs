@@ -49,7 +49,7 @@ pub struct TopArgs {
     /// Project; - is all, _ that without a key [default: -, _ with --keys RULE]
     #[arg(long, value_name = "ID", conflicts_with = "instances", allow_hyphen_values = true)]
     project: Option<String>,
-    /// Only this rule and its candidates
+    /// Only this rule
     #[arg(long, conflicts_with = "what")]
     rule: Option<String>,
     /// Time between points: 10s to 60s, from 1s with --this-instance

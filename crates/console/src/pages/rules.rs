@@ -125,7 +125,7 @@ fn traffic(points: &[WatchStatsResponse]) -> HashMap<(&str, &str), RuleTraffic> 
     for (point, (since, _)) in points.iter().zip(&intervals) {
         let bar = usize::try_from((since.seconds - from.seconds) / BAR_SECONDS);
         let bar = bar.unwrap_or_default().min(BARS - 1);
-        for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+        for stats in &point.rules {
             let counts = DecisionSum::from(stats);
             let traffic = rules.entry((&*stats.project_id, &*stats.rule)).or_default();
             traffic.total.add(&counts);
@@ -364,8 +364,7 @@ mod tests {
             ..WatchStatsResponse::default()
         };
         let busy = stats("busy", 1_000, 1);
-        let candidate = RuleStats { candidate: 1, ..stats("busy", 1_000, 1_000) };
-        let points = [point(0, vec![busy, candidate]), point(90, vec![stats("strict", 20, 5)])];
+        let points = [point(0, vec![busy]), point(90, vec![stats("strict", 20, 5)])];
         let rule =
             |name: &str| ("shop".to_owned(), Rule { name: name.to_owned(), ..Rule::default() });
         let of_file = (String::new(), Rule { name: "of-file".to_owned(), ..Rule::default() });

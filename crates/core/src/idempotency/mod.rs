@@ -177,9 +177,7 @@ pub fn execute(
         return known.repeat(request.hits, once, time);
     }
     let reply = decide(request);
-    // A request that only candidates would let pass is refused, and decided afresh next time.
-    let mut hits = request.hits.iter().zip(&reply.hits);
-    if hits.any(|(hit, reply)| hit.candidate_of.is_none() && reply.taken > 0) {
+    if reply.hits.iter().any(|reply| reply.taken > 0) {
         *remembered = Some(RememberedReply::new(request.hits, once, &reply, time));
     }
     Ok(reply)

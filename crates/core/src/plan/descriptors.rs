@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Hit, Plan, RequestUnits, RuleIndex, candidates};
+use super::{Hit, Plan, RequestUnits, RuleIndex};
 use crate::algorithm::{Algorithm, Cost};
 use crate::operation::Action;
 use crate::rules::descriptors::{
@@ -77,11 +77,10 @@ impl Descriptors {
             }));
         }
         apply_strictest_limit(&mut hits);
-        let (units, candidates) = (self.units(&hits), Vec::new());
+        let units = self.units(&hits);
         let coupling = self.coupling();
         let plan = Plan {
             hits,
-            candidates,
             coupling,
             is_unmatched: false,
             units,
@@ -159,13 +158,13 @@ impl RuleSet {
     /// # Errors
     ///
     /// [`InvalidDescriptor`] for negative hits that a rule does not support, and for more than
-    /// [`DescriptorRequest::MAX_HITS`] rules and candidates in all.
+    /// [`DescriptorRequest::MAX_HITS`] rules in all.
     pub fn plan_descriptors(
         &self,
         request: &DescriptorRequest<'_>,
     ) -> Result<DescriptorPlan, InvalidDescriptor> {
         let mut hits: SmallVec<[Hit; 1]> = SmallVec::new();
-        let (mut statuses, mut candidates) = (SmallVec::new(), Vec::new());
+        let mut statuses = SmallVec::new();
         let (mut is_unmatched, mut units) = (true, RequestSums::NONE);
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             let (of, before) = (descriptor.request(request.project()), hits.len());
@@ -188,23 +187,19 @@ impl RuleSet {
                 if action == Action::Peek(Cost::ONE) && hits.iter().any(is_taken) {
                     hit.action = Action::Peek(Cost::NONE);
                 }
-                if !rule.candidates.is_empty() {
-                    candidates::push(&mut candidates, hits.len(), rule, &hit, &of);
-                }
                 hits.push(hit);
             });
             if matches!(descriptor.hits, HitsAddend::Credit(_)) && !can_credit {
                 return Err(InvalidDescriptor::NegativeHits { index });
             }
             let found = hits.len() - before;
-            if hits.len() + candidates.len() > DescriptorRequest::MAX_HITS {
+            if hits.len() > DescriptorRequest::MAX_HITS {
                 return Err(InvalidDescriptor::Rules { index });
             }
             statuses
                 .push((found > 0).then_some(PlannedStatus { hits: found, detailed_label: None }));
         }
         let plan = Plan {
-            candidates,
             coupling: Coupling::AllOrNothing,
             is_unmatched,
             units: units.of_request(),

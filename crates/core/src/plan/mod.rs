@@ -3,13 +3,11 @@
 //! The rules alone make a plan, both for flat requests and for descriptors. A plan owns its keys
 //! and refers to rules by position, so that it can be moved to a task without matching again.
 
-mod candidates;
 mod descriptors;
 #[cfg(test)]
 mod hashed_keys;
 mod selector;
 
-pub use candidates::CandidateHit;
 pub use descriptors::{DescriptorPlan, PlannedStatus};
 pub use selector::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 
@@ -30,8 +28,6 @@ use crate::rules::{
 pub struct Plan {
     /// One hit for each rule that matches, or for each descriptor that matches a rule.
     pub hits: SmallVec<[Hit; 1]>,
-    /// Candidates of the rules of the hits, to be counted beside them.
-    pub candidates: Vec<CandidateHit>,
     /// How the hits depend on each other.
     pub coupling: Coupling,
     /// `true` if no rule matches. There are no hits then, and
@@ -138,13 +134,10 @@ impl Plan {
             let holds = rule.holds.is_some() && rule.mode != Mode::Off;
             holds.then(|| Hit { action: action(rule), ..hit })
         });
-        let (coupling, candidates) = (Coupling::AllOrNothing, Vec::new());
-        let (hits, is_unmatched) = (hits.collect(), false);
         Self {
-            hits,
-            candidates,
-            coupling,
-            is_unmatched,
+            hits: hits.collect(),
+            coupling: Coupling::AllOrNothing,
+            is_unmatched: false,
             units,
             once: None,
             reservation: None,
@@ -199,30 +192,16 @@ impl Plan {
         action: impl Fn(&Rule) -> Option<Action>,
     ) -> Self {
         let mut hits = SmallVec::new();
-        let mut candidates = Vec::new();
         let is_matched = rules.for_each_match(request, |position, rule| {
             if rule.mode != Mode::Off
                 && let Some(action) = action(rule)
             {
-                let hit = Hit::of_rule(rules, position, rule, request, rules.hashing(), action);
-                if !rule.candidates.is_empty() {
-                    candidates::push(&mut candidates, hits.len(), rule, &hit, request);
-                }
-                hits.push(hit);
+                hits.push(Hit::of_rule(rules, position, rule, request, rules.hashing(), action));
             }
         });
         let (is_unmatched, coupling) = (!is_matched, Coupling::AllOrNothing);
         let (once, reservation) = (None, None);
-        Self {
-            hits,
-            candidates,
-            coupling,
-            is_unmatched,
-            units,
-            once,
-            reservation,
-            is_for_descriptors: false,
-        }
+        Self { hits, coupling, is_unmatched, units, once, reservation, is_for_descriptors: false }
     }
 
     /// Takes no slots, which a request without a reservation can't hold: its hits look. Returns the rule of
@@ -309,7 +288,6 @@ impl Hit {
             max_holds: self.max_holds,
             change,
             mode,
-            candidate_of: None,
         })
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use smallvec::SmallVec;
 
-use super::{Candidate, Rule};
+use super::Rule;
 use crate::clock::Micros;
 
 /// The name of one state: the name of the rule (empty for the default rule), a colon, and the id,
@@ -90,16 +90,6 @@ impl Key {
             text.extend_from_slice(format!(":%/{window}").as_bytes());
         }
         Self { text, rule_at: 0, id_at }
-    }
-
-    /// Returns the key of a candidate of the rule of this key, which is in the same shard: the name
-    /// of the rule is followed by `%`, the number of the candidate from 1, its algorithm and its
-    /// window in milliseconds. No name is encoded like this.
-    pub(crate) fn of_candidate(&self, number: usize, candidate: &Candidate) -> Self {
-        let (algorithm, window) = (candidate.algorithm.name(), candidate.limit.window());
-        let window_ms = window.as_micros() / 1_000;
-        let rule = format!("{}%{number}-{algorithm}-{window_ms}", self.rule());
-        Self::from_encoded_in(self.project(), &rule, self.id())
     }
 
     /// Creates the key of no project with an encoded rule name and an encoded id, as returned by

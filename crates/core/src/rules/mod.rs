@@ -4,7 +4,6 @@
 //! pure. This module knows no stores and no protocols.
 
 mod attributes;
-mod candidate;
 mod costs;
 pub mod descriptors;
 mod enforcement;
@@ -22,7 +21,6 @@ mod violation;
 mod wildcard;
 
 pub use attributes::Attributes;
-pub use candidate::Candidate;
 pub use costs::Costs;
 pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;

@@ -9,9 +9,7 @@ use smallvec::SmallVec;
 use super::key::KeyProject;
 use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
-use super::{
-    Candidate, Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request,
-};
+use super::{Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::{Micros, Timestamp};
 
@@ -56,9 +54,6 @@ pub struct Rule {
     /// Revision that has set the rule; it grows with each change. `None` for rules of files, whose
     /// changes have no common order.
     pub revision: Option<NonZeroU64>,
-    /// Limits on trial, at most [`Candidate::MAX`]. Only for a rule whose grant is a limit. They
-    /// count requests without an override, and are told apart by their positions.
-    pub candidates: Vec<Candidate>,
     /// Policy for the time when the store fails.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests pass while the circuit breaker of the store is open.
@@ -273,7 +268,6 @@ impl Rule {
             enforce: EnforcedShare::ALL,
             on_change: None,
             revision: None,
-            candidates: Vec::new(),
             on_store_failure: OnStoreFailure::Error,
             breaker_opens: false,
             near_limit: None,

@@ -24,7 +24,7 @@ use crate::verdict::HitResult;
 /// A change of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Makes a key as if nothing had ever been taken, and the candidates of its rule alike. Later refunds of units that were taken before
+    /// Makes a key as if nothing had ever been taken. Later refunds of units that were taken before
     /// have no effect. Overrides stay.
     Reset,
     /// Returns units, up to full and no further. A sliding window log loses its newest entries.
@@ -124,22 +124,14 @@ impl Limiter {
         for (shard, positions) in self.shards(keys) {
             let hits = positions.iter().filter_map(|at| look(&keys[*at]));
             let hits = hits.flat_map(|look| [look, change.hit(look), look]);
-            let mut hits: StoreHits<'_> = hits.collect();
-            let looks = hits.len();
-            if *change == KeyChange::Reset {
-                let candidates = positions.iter().flat_map(|at| &keys[*at].candidates);
-                hits.extend(candidates.map(|one| one.for_store(Action::Reset)));
-            }
+            let hits: StoreHits<'_> = hits.collect();
             let replies = self.step(shard, &hits, deadline).await;
             // After an unknown outcome too: the change may have been made.
             for at in &positions {
                 self.forget_denials(&keys[*at].hit.key);
             }
             let replies = match replies {
-                Ok(mut replies) => {
-                    replies.truncate(looks);
-                    replies
-                }
+                Ok(replies) => replies,
                 Err(error) => {
                     let done = KeysChanged { before: before.into_vec(), after: after.into_vec() };
                     return Err(ChangeError { done, error });

@@ -43,8 +43,6 @@ pub(super) struct Shards(SmallVec<[Option<Shard>; 2]>);
 /// The results of the hits of a plan.
 pub(super) struct Executed {
     pub(super) results: HitResults,
-    /// The replies to the candidates of the plan, in order; empty if none were decided.
-    pub(super) candidates: CandidateReplies,
     /// `true` if an earlier request with the same request id took the units.
     pub(super) replayed: bool,
     /// What became of the reservation of the plan.
@@ -69,10 +67,6 @@ impl Executed {
 pub(super) struct HitGroup {
     /// Positions of the hits in the plan.
     pub(super) positions: Positions,
-    /// Positions of the candidates in the plan whose rules have these hits.
-    pub(super) candidates: Positions,
-    /// Replies to the candidates, once the store has decided.
-    pub(super) candidate_replies: CandidateReplies,
     pub(super) shard: Shard,
     pub(super) store: StoreId,
     /// The other call that took the units, if the record of the request id has answered.
@@ -89,9 +83,6 @@ pub(super) struct HitGroup {
 }
 
 pub(super) type Positions = SmallVec<[usize; 2]>;
-
-/// Replies to candidates; `None` for those that the store has not decided.
-pub(super) type CandidateReplies = Vec<Option<HitReply>>;
 
 impl Shards {
     pub(super) fn new(store: &Store, plan: &Plan) -> Self {
@@ -159,20 +150,12 @@ impl Execution<'_> {
         let mut results: HitResults = self.plan.hits.iter().map(HitResult::without_store).collect();
         let mut taken: SmallVec<[HitGroup; 1]> = SmallVec::new();
         let mut is_refused = self.plan.is_banned() && all_or_nothing;
-        let mut candidates = vec![None; self.plan.candidates.len()];
         for mut group in self.groups() {
             group.is_refused = is_refused;
             match self.step(group, RecordUse::Decide, &mut results).await {
-                Ok(mut group) => {
-                    let replies = std::mem::take(&mut group.candidate_replies);
-                    for (at, reply) in group.candidates.iter().zip(replies) {
-                        candidates[*at] = reply;
-                    }
-                    taken.push(group);
-                }
+                Ok(group) => taken.push(group),
                 Err(error) => {
                     Box::pin(self.refund(taken, &mut results)).await;
-                    Box::pin(self.refund_candidates(&candidates, None)).await;
                     return Err(error);
                 }
             }
@@ -188,9 +171,6 @@ impl Execution<'_> {
             }
             confirmed?;
         }
-        if self.shards.are_several() && !candidates.is_empty() {
-            Box::pin(self.refund_candidates(&candidates, Some(&results))).await;
-        }
         self.forget_credited();
         let of_holds = taken.iter_mut().filter_map(|group| group.reservation.take());
         let reservation = of_holds.reduce(ReservationReply::and).filter(|_| !is_refused);
@@ -201,7 +181,7 @@ impl Execution<'_> {
         if reservation == Some(ReservationReply::NotFound) {
             Box::pin(self.refund(taken, &mut results)).await;
         }
-        Ok(Executed { results, candidates, replayed, reservation })
+        Ok(Executed { results, replayed, reservation })
     }
 
     /// Decides the hits of one group, by the store or by the policies of the rules.
@@ -221,16 +201,9 @@ impl Execution<'_> {
                     self.record_bans(&group, &reply.hits);
                 }
                 group.reservation = reply.reservation;
-                let mut replies = reply.hits;
-                if !group.candidates.is_empty() {
-                    // Of a reservation that has ended there are no replies.
-                    let of_candidates = replies.drain(group.positions.len().min(replies.len())..);
-                    group.candidate_replies = of_candidates.map(Some).collect();
-                }
-                record_replies(&group, replies, Source::Store, results);
+                record_replies(&group, reply.hits, Source::Store, results);
                 if purpose == RecordUse::Decide && group.taker.is_some() {
                     clear_taken(&group, results);
-                    group.candidate_replies.clear();
                 }
                 Ok(group)
             }
@@ -276,8 +249,6 @@ impl Execution<'_> {
                 shards.push((shard, *gives_units));
                 groups.push(HitGroup {
                     positions: SmallVec::from_slice(&[position]),
-                    candidates: Positions::new(),
-                    candidate_replies: Vec::new(),
                     shard,
                     store: StoreId::Primary,
                     taker: None,
@@ -286,13 +257,6 @@ impl Execution<'_> {
                     reservation: None,
                     is_one_of_several: spans_shards,
                 });
-            }
-        }
-        // The key of a candidate is in the shard of the rule's key.
-        for (at, candidate) in self.plan.candidates.iter().enumerate() {
-            let group = groups.iter_mut().find(|group| group.positions.contains(&candidate.of));
-            if let Some(group) = group {
-                group.candidates.push(at);
             }
         }
         if spans_shards && self.plan.reservation.is_some() {
@@ -329,15 +293,11 @@ impl Execution<'_> {
             let on_change = hit.on_change.filter(|_| is_primary);
             Some(StoreHit { grant, action, mode, overridable, on_change, ..hit })
         };
-        let mut hits = group.positions.iter().enumerate().filter_map(hit).collect();
-        if !group.candidates.is_empty() {
-            self.plan.add_candidates(&group.candidates, &group.positions, &mut hits);
-        }
-        hits
+        group.positions.iter().enumerate().filter_map(hit).collect()
     }
 
     pub(super) fn is_refused(&self, results: &[Option<HitResult>]) -> bool {
-        is_refused(self.plan, results, None)
+        is_refused(self.plan, results)
     }
 
     /// Records the bans in the replies to the hits of a group.
@@ -436,28 +396,6 @@ impl Execution<'_> {
         }
     }
 
-    /// Refunds the units that candidates took before it was known that a rule other than their own,
-    /// in a later shard, refuses the request, or that the store fails: without `results`.
-    async fn refund_candidates(
-        &self,
-        candidates: &[Option<HitReply>],
-        results: Option<&[Option<HitResult>]>,
-    ) {
-        for (candidate, reply) in self.plan.candidates.iter().zip(candidates) {
-            let Some(taken) = reply.as_ref().and_then(taken) else { continue };
-            let keeps =
-                results.is_some_and(|known| !is_refused(self.plan, known, Some(candidate.of)));
-            let (false, Some(shard)) = (keeps, self.shards.0[candidate.of]) else { continue };
-            let hit = candidate.for_store(Action::Refund(taken));
-            let (coupling, once) = (Coupling::AllOrNothing, None);
-            let request = StoreRequest { hits: &[hit], coupling, shard, once, reservation: None };
-            if let Err(error) = self.limiter.store.execute(request, Deadline::NEVER).await {
-                debug!(%error, "refund failed");
-                self.limiter.shared.observer.request(RequestEvent::RefundFailed);
-            }
-        }
-    }
-
     /// Removes cached denials of keys to which units were given.
     fn forget_credited(&self) {
         for hit in self.plan.hits.iter().filter(|hit| hit.action.invalidates_denials()) {
@@ -466,10 +404,9 @@ impl Execution<'_> {
     }
 }
 
-/// Returns `true` if the results refuse the request, aside from that of the hit at `but`.
-pub(super) fn is_refused(plan: &Plan, results: &[Option<HitResult>], but: Option<usize>) -> bool {
-    let others = plan.hits.iter().zip(results).enumerate().filter(|(at, _)| Some(*at) != but);
-    Mode::refuse(others.map(|(_, (hit, result))| {
+/// Returns `true` if the results refuse the request.
+pub(super) fn is_refused(plan: &Plan, results: &[Option<HitResult>]) -> bool {
+    Mode::refuse(plan.hits.iter().zip(results).map(|(hit, result)| {
         result.as_ref().map_or((hit.effective_mode(), false), |one| one.denial(hit))
     }))
 }

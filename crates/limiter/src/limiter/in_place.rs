@@ -7,7 +7,7 @@ use super::{CheckError, Limiter, Snapshot, Source, Verdict};
 use crate::clock::Deadline;
 use crate::observer::RequestEvent;
 use crate::operation::{Reply, Shard, StoreHit, StoreRequest};
-use crate::plan::{Hit, Plan};
+use crate::plan::Plan;
 use crate::rules::{Coupling, Grant, Mode};
 use crate::verdict::{HitResult, HitResults};
 
@@ -21,7 +21,7 @@ impl Limiter {
         plan: &Plan,
         deadline: Deadline,
     ) -> Option<Result<Verdict, CheckError>> {
-        if let ([hit], [], None) = (&*plan.hits, &*plan.candidates, &plan.once)
+        if let ([hit], None) = (&*plan.hits, &plan.once)
             && let Some(store_hit) = hit.for_store()
             && let Some(reply) = self.store.execute_one_now(&store_hit, deadline)
         {
@@ -48,7 +48,7 @@ impl Limiter {
             return executed;
         }
         let results = self.cached_denials(plan, snapshot.revision)?;
-        Some(Ok(Executed { results, candidates: Vec::new(), replayed: false, reservation: None }))
+        Some(Ok(Executed { results, replayed: false, reservation: None }))
     }
 
     fn execute_in_memory(
@@ -62,10 +62,7 @@ impl Limiter {
             let action = if is_refused { hit.action.when_refused() } else { hit.action };
             Some(StoreHit { action, ..hit })
         });
-        let mut hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
-        if !plan.candidates.is_empty() {
-            add_candidates(plan, &mut hits);
-        }
+        let hits: SmallVec<[StoreHit<'_>; 2]> = hits.collect();
         let mut reply = Reply::default();
         if !hits.is_empty() {
             let (coupling, shard) = (plan.coupling, Shard::default());
@@ -87,8 +84,7 @@ impl Limiter {
             known => known,
         });
         let results = results.collect();
-        let candidates = if replayed { Vec::new() } else { replies.map(Some).collect() };
-        Some(Ok(Executed { results, candidates, replayed, reservation: None }))
+        Some(Ok(Executed { results, replayed, reservation: None }))
     }
 
     /// As [`Limiter::find_cached_denials`], and reports that the cache answers.
@@ -100,10 +96,9 @@ impl Limiter {
 
     /// Returns the denials that the deny cache holds, and bans; `None` if they do not settle the
     /// request. A request by descriptors needs an answer for each descriptor, so all hits must be
-    /// cached. For other requests one denial is enough, and the other rules are left out. Candidates
-    /// must count a request whatever the limits of their rules say.
+    /// cached. For other requests one denial is enough, and the other rules are left out.
     pub(super) fn find_cached_denials(&self, plan: &Plan, revision: u64) -> Option<HitResults> {
-        let cache = self.shared.deny_cache.as_ref().filter(|_| plan.candidates.is_empty())?;
+        let cache = self.shared.deny_cache.as_ref()?;
         let mut hits = 0;
         let mut denials = 0;
         let results: HitResults = plan
@@ -128,13 +123,4 @@ impl Limiter {
         let is_known = denials > 0 && (denials == hits || !plan.is_for_descriptors);
         is_known.then_some(results)
     }
-}
-
-/// Adds the candidates of a plan to the hits of it that the store decides.
-#[cold]
-fn add_candidates<'a>(plan: &'a Plan, hits: &mut SmallVec<[StoreHit<'a>; 2]>) {
-    let all: SmallVec<[usize; 8]> = (0..plan.candidates.len()).collect();
-    let in_store = |(_, hit): &(usize, &Hit)| hit.for_store().is_some();
-    let positions = plan.hits.iter().enumerate().filter(in_store).map(|(position, _)| position);
-    plan.add_candidates(&all, &positions.collect::<SmallVec<[usize; 8]>>(), hits);
 }

@@ -72,10 +72,8 @@ impl RuleObservers {
     /// Reports to each observer that its rule is in force: to that of the default rule first, then
     /// by name.
     pub(super) fn declare(&self, rules: &RuleSet, has_deny_cache: bool) {
-        let of_flat: Vec<usize> = rules.iter().map(|rule| rule.candidates.len()).collect();
         for (position, at) in by_name(rules).into_iter().enumerate() {
-            let candidates = of_flat.get(at).copied().unwrap_or_default();
-            self.all[at].declared(Declared { position, has_deny_cache, candidates });
+            self.all[at].declared(Declared { position, has_deny_cache });
         }
     }
 

@@ -81,7 +81,7 @@ impl Limiter {
     /// Returns for how long the deny cache of this limiter goes on to refuse each hit of a plan.
     pub fn deny_cached_for(&self, snapshot: &Snapshot, plan: &Plan) -> Vec<Option<Micros>> {
         let of_hit = |hit: &Hit| {
-            let cache = self.shared.deny_cache.as_ref().filter(|_| plan.candidates.is_empty())?;
+            let cache = self.shared.deny_cache.as_ref()?;
             let answers =
                 hit.decides_cost() && hit.mode == Mode::Enforced && plan.has_key_once(hit);
             cache.holds_for(&hit.for_store()?, snapshot.revision).filter(|_| answers)

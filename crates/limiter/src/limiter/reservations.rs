@@ -312,7 +312,7 @@ impl Limiter {
         let (mut became, mut failed): (Option<ReservationReply>, _) = (None, None);
         let (mut is_partial, settles) = (false, matches!(purpose, ReservationUse::Settle { .. }));
         for shard in shards.distinct() {
-            if !settles && (failed.is_some() || is_partial || is_refused(plan, &results, None)) {
+            if !settles && (failed.is_some() || is_partial || is_refused(plan, &results)) {
                 break;
             }
             let (positions, hits) = shards.hits_in(shard, plan);

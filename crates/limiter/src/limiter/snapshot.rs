@@ -7,11 +7,10 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 use super::Limiter;
-use super::execution::{Executed, is_refused};
+use super::execution::Executed;
 use super::observers::RuleObservers;
 use crate::algorithm::Cost;
-use crate::observer::{CandidateOutcome, DecidedRequest, Observer, ProjectObserver};
-use crate::operation::HitReply;
+use crate::observer::{DecidedRequest, Observer, ProjectObserver};
 use crate::plan::{Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
@@ -41,36 +40,6 @@ impl Snapshot {
         let project = observer.project(rules.project());
         let observers = RuleObservers::of_project(&rules, observer);
         Self { rules, revision, observers, project }
-    }
-
-    /// Reports the decisions of candidates, and of the rule on the same requests, aside from those
-    /// that an override decides.
-    #[cold]
-    fn report_candidates(&self, plan: &Plan, executed: &Executed) {
-        for (candidate, reply) in plan.candidates.iter().zip(&executed.candidates) {
-            let (Some(reply), Some(result)) = (reply, &executed.results[candidate.of]) else {
-                continue;
-            };
-            if result.reply.applied.is_some() {
-                continue;
-            }
-            let observer = self.observers.get(plan.hits[candidate.of].rule);
-            let report = |number, reply: &HitReply| {
-                let outcome = if !reply.decision.is_allowed() {
-                    CandidateOutcome::Denied
-                } else if is_refused(plan, &executed.results, Some(candidate.of)) {
-                    CandidateOutcome::OtherRule
-                } else {
-                    CandidateOutcome::Allowed
-                };
-                let taken = if outcome == CandidateOutcome::Allowed { reply.taken } else { 0 };
-                observer.candidate_decided(number, outcome, taken);
-            };
-            report(candidate.position + 1, reply);
-            if candidate.position == 0 {
-                report(0, &result.reply);
-            }
-        }
     }
 }
 
@@ -111,9 +80,6 @@ impl Limiter {
         executed: &Executed,
     ) -> Verdict {
         if !executed.replayed {
-            if !plan.candidates.is_empty() {
-                snapshot.report_candidates(plan, executed);
-            }
             return self.fold(snapshot, plan, &executed.results);
         }
         let mut verdict = Verdict::fold(&snapshot.rules, plan, &executed.results);

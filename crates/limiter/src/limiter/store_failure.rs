@@ -99,7 +99,6 @@ impl Execution<'_> {
         let refuses = denies && self.plan.coupling == Coupling::AllOrNothing;
         let group = HitGroup {
             positions: alone,
-            candidates: Positions::new(),
             store: StoreId::Fallback,
             taker: None,
             grants: Some(grants),

@@ -202,9 +202,7 @@ impl Totals {
     /// Rules of a project that has taken the place of another of its id begin with what they have.
     fn read_rules(&mut self, day: Day, rules: Vec<RuleTotals>, replaced: &HashSet<Arc<str>>) {
         let last = std::mem::take(&mut self.last_of_rules);
-        for RuleTotals { id, key, counts, .. } in
-            rules.into_iter().filter(|one| one.key.candidate == 0)
-        {
+        for RuleTotals { id, key, counts, .. } in rules {
             let mut counted = RequestUsage {
                 allowed: counts.allowed + counts.near_limit + counts.shadow_denied,
                 denied: counts.denied,

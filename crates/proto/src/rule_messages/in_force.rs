@@ -6,8 +6,8 @@ use rlaas_core::algorithm::{OnChange, Window};
 use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::descriptors::{PathStep, PlacedRule};
 use rlaas_core::rules::{
-    Candidate, EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule,
-    RuleInfo, Share, TextPattern,
+    EnforcedShare, Grant, Matcher, Mode, OnStoreFailure, Override, Part, Pattern, Rule, RuleInfo,
+    Share, TextPattern,
 };
 
 use crate::ratelimit::v1 as proto;
@@ -26,7 +26,6 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         overrides: rule.overrides.iter().map(override_message).collect(),
         enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
         on_change: on_change(rule.on_change).into(),
-        candidates: rule.candidates.iter().map(candidate_message).collect(),
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
         reservable: reservable.is_some(),
@@ -39,17 +38,6 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
             origin(OriginKind::File, &rule.file)
         }),
         ..common_message(rule.info(), rule.grant)
-    }
-}
-
-/// Returns the message of a candidate, with all of its numbers.
-fn candidate_message(candidate: &Candidate) -> proto::Candidate {
-    let Candidate { algorithm: of, limit } = candidate;
-    proto::Candidate {
-        max_requests: int64(limit.units()),
-        window: length(limit.windows()),
-        burst: if of.has_burst() { int64(limit.burst()) } else { 0 },
-        algorithm: algorithm(*of).into(),
     }
 }
 

@@ -6,7 +6,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | here | rules, field by field |
-//! | `parts` | parts of rules: matchers, keys, overrides, candidates |
+//! | `parts` | parts of rules: matchers, keys, overrides |
 //! | `in_force` | rules in force as messages |
 //! | `notation` | the two notations of resource and key |
 //! | `problem` | problems with the paths of messages |
@@ -33,8 +33,8 @@ use rlaas_core::rules::{EnforcedShare, RuleMode, Share};
 use serde_json::Value;
 
 use self::parts::{
-    calendar, calendar_message, candidate_message, candidate_spec, key_by, key_part, matcher,
-    matchers, override_message, override_spec,
+    calendar, calendar_message, key_by, key_part, matcher, matchers, override_message,
+    override_spec,
 };
 use crate::ratelimit::v1 as proto;
 use crate::values::{self, duration, int64, micros};
@@ -89,7 +89,6 @@ pub fn spec(rule: &proto::Rule) -> RuleSpec {
         near_limit: share(rule.near_limit_ppm),
         overridable: flag(rule.overridable),
         overrides: rule.overrides.iter().map(override_spec).collect(),
-        candidates: rule.candidates.iter().map(candidate_spec).collect(),
         ..RuleSpec::default()
     })
 }
@@ -169,7 +168,6 @@ pub fn merge(into: &RuleSpec, from: &RuleSpec, paths: &[String]) -> Result<RuleS
             "max_debt" => merged.max_debt = from.max_debt,
             "matchers" => merged.matcher = from.matcher.clone(),
             "key_by" => merged.key_by = from.key_by.clone(),
-            "candidates" => merged.candidates.clone_from(&from.candidates),
             "overrides" => merged.overrides.clone_from(&from.overrides),
             "on_store_failure" => merged.on_store_failure = from.on_store_failure,
             "local_share_ppm" => merged.local_share = from.local_share,
@@ -207,7 +205,6 @@ pub fn message(spec: &RuleSpec) -> proto::Rule {
         matchers: matchers(&spec.matcher),
         key_by: spec.key_by.value().into_iter().flatten().map(|part| key_part(part)).collect(),
         overrides: spec.overrides.iter().map(override_message).collect(),
-        candidates: spec.candidates.iter().map(candidate_message).collect(),
         on_store_failure: failure_message(spec).into(),
         local_share_ppm: share(&spec.local_share),
         breaker_opens_rule: flag(&spec.breaker_opens_rule),
@@ -344,12 +341,6 @@ mod tests {
                 matchers: Vec::new(),
                 grant: Some(proto::Grant { kind: Some(Kind::Limit(0)), burst: 0 }),
             }],
-            candidates: vec![proto::Candidate {
-                max_requests: -1,
-                window: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
-                burst: -1,
-                algorithm: 99,
-            }],
             ..proto::Rule::default()
         };
         let mut found = problems(&rule);
@@ -358,10 +349,6 @@ mod tests {
         let expected = [
             "algorithm",
             "burst",
-            "candidates[0].algorithm",
-            "candidates[0].burst",
-            "candidates[0].max_requests",
-            "candidates[0].window",
             "enforce_ppm",
             "hold",
             "key_by",

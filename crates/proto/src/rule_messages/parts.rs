@@ -1,15 +1,15 @@
-//! Parts of rules as messages and as specifications: matchers, keys, overrides, candidates.
+//! Parts of rules as messages and as specifications: matchers, keys, overrides.
 
 use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::Part;
-use rlaas_core::rules::spec::{CalendarSpec, CandidateSpec, Field, MatcherSpec, OverrideSpec};
+use rlaas_core::rules::spec::{CalendarSpec, Field, MatcherSpec, OverrideSpec};
 
 use super::in_force::calendar_unit;
-use super::{algorithm, units, units_message, window};
+use super::units;
 use crate::ratelimit::v1 as proto;
 use crate::ratelimit::v1::PartMatcher;
 use crate::ratelimit::v1::grant::Kind;
-use crate::values::{self, duration, int64};
+use crate::values::int64;
 
 /// Returns the windows of a calendar of a message.
 pub(super) fn calendar(message: &proto::CalendarWindow) -> CalendarSpec {
@@ -79,15 +79,6 @@ pub(super) fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
     spec
 }
 
-pub(super) fn candidate_spec(candidate: &proto::Candidate) -> CandidateSpec {
-    CandidateSpec {
-        limit: units(candidate.max_requests),
-        window: candidate.window.as_ref().map_or(Field::Unset, window),
-        burst: units(candidate.burst),
-        algorithm: algorithm(candidate.algorithm),
-    }
-}
-
 pub(super) fn override_spec(other: &proto::RuleOverride) -> OverrideSpec {
     let spec = OverrideSpec { matcher: matcher(&other.matchers), ..OverrideSpec::default() };
     let Some(grant) = &other.grant else { return spec };
@@ -132,13 +123,4 @@ pub(super) fn override_message(spec: &OverrideSpec) -> proto::RuleOverride {
     };
     let grant = proto::Grant { kind, burst: burst.map_or(0, |burst| int64(*burst)) };
     proto::RuleOverride { matchers: matchers(&spec.matcher), grant: Some(grant) }
-}
-
-pub(super) fn candidate_message(spec: &CandidateSpec) -> proto::Candidate {
-    proto::Candidate {
-        max_requests: units_message(&spec.limit),
-        window: spec.window.value().copied().map(duration),
-        burst: units_message(&spec.burst),
-        algorithm: spec.algorithm.value().map_or(0, |of| values::algorithm(*of).into()),
-    }
 }

@@ -13,14 +13,11 @@ pub fn in_message(problem: Problem, of: &str) -> Problem {
         _ => (of.to_owned(), field.as_str()),
     };
     let (part, own) = match own.split_once("].") {
-        Some((part, own)) if is_part_of_list(part) => (format!(".{part}]"), own),
+        Some((part, own)) if part.starts_with("overrides[") => (format!(".{part}]"), own),
         _ => (String::new(), own),
     };
     let (name, text) = match (own, part.is_empty()) {
-        ("limit", _) if part.is_empty() || part.starts_with(".candidates[") => {
-            ("max_requests".to_owned(), text.replace("give limit,", "give max_requests,"))
-        }
-        ("burst", false) if part.starts_with(".candidates[") => ("burst".to_owned(), text),
+        ("limit", true) => ("max_requests".to_owned(), text),
         ("limit" | "burst", false) => (format!("grant.{own}"), text),
         ("unlimited", false) => ("grant".to_owned(), text),
         ("enforce", _) if text.contains('%') => {
@@ -51,8 +48,4 @@ pub fn in_message(problem: Problem, of: &str) -> Problem {
 
 fn of_list(of: &str) -> String {
     if of.is_empty() { "rules".to_owned() } else { of.to_owned() }
-}
-
-fn is_part_of_list(part: &str) -> bool {
-    part.starts_with("overrides[") || part.starts_with("candidates[")
 }

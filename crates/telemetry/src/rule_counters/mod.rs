@@ -2,18 +2,18 @@
 //!
 //! Each decision is counted once, in the cache line that its thread has for the rule. The counters
 //! of a rule take no memory before its first decision, because there may be 100,000 rules; then they
-//! take 512 bytes, and 2 KiB more if it has candidates.
+//! take 512 bytes.
 
 mod table;
 
-pub(super) use table::{CandidateSeries, RuleTable};
+pub(super) use table::RuleTable;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rlaas_core::algorithm::Algorithm;
-use rlaas_core::rules::{Candidate, Mode};
-use rlaas_limiter::observer::{CandidateOutcome, Source};
+use rlaas_core::rules::Mode;
+use rlaas_limiter::observer::Source;
 
 use super::labels::OUTCOMES;
 use super::sharded::{SHARDS, shard_index};
@@ -22,9 +22,6 @@ use super::stats::{DecisionCounts, StatsKey};
 /// Sources of decisions, in the order of the counters.
 const SOURCES: [Source; 5] =
     [Source::Store, Source::DenyCache, Source::FailOpen, Source::FailClosed, Source::LocalFallback];
-/// The candidates of a rule, and the rule on the same requests.
-const COMPARED: usize = StatsKey::SAME_REQUESTS;
-const CANDIDATE_OUTCOMES: usize = CandidateOutcome::ALL.len();
 
 /// The outcome of a decision, as metrics count it, in the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +70,9 @@ pub(super) struct CountedRule {
     label: Label,
     /// Series that are shown although they are 0: a bit for each outcome and source.
     declared: AtomicU32,
-    /// Number of candidates whose series are shown although they are 0.
-    declared_candidates: AtomicU32,
     decisions: OnceLock<Box<[DecisionShard; SHARDS]>>,
     /// Decisions by outcome, of each source but the store.
     others: OnceLock<Box<[[AtomicU64; OUTCOMES.len()]; SOURCES.len() - 1]>>,
-    candidates: OnceLock<Box<CandidateCounters>>,
 }
 
 /// Decisions that one thread has counted.
@@ -95,46 +89,29 @@ struct DecisionShard {
     more_requested: AtomicU64,
 }
 
-/// Decisions of each candidate, then those of the rule on the same requests.
-#[derive(Debug)]
-struct CandidateCounters {
-    keys: [Arc<StatsKey>; COMPARED],
-    shards: [[CandidateShard; COMPARED]; SHARDS],
-}
-
-/// Decisions of one candidate that one thread has counted.
-#[derive(Debug, Default)]
-struct CandidateShard {
-    by_outcome: [AtomicU64; CANDIDATE_OUTCOMES],
-    units: AtomicU64,
-}
-
-/// What a rule has counted so far, or one of its candidates.
+/// What a rule has counted so far.
 #[derive(Clone, Debug)]
 pub struct RuleTotals {
     /// Number of the rule's counters. Those of another rule of the same name have another.
     pub id: u64,
-    /// The rule, or the candidate.
+    /// The rule.
     pub key: Arc<StatsKey>,
     /// Decisions by outcome.
     pub counts: DecisionCounts,
-    /// Units requested, those of denials too; 0 for candidates.
+    /// Units requested, those of denials too.
     pub requested: u64,
 }
 
 impl CountedRule {
     fn new(id: u64, key: StatsKey, algorithm: Algorithm, label: Label) -> Self {
         Self {
-            // Its candidates have the numbers that follow.
-            id: id * (COMPARED as u64 + 1),
+            id,
             key: Arc::new(key),
             algorithm,
             label,
             declared: AtomicU32::new(0),
-            declared_candidates: AtomicU32::new(0),
             decisions: OnceLock::new(),
             others: OnceLock::new(),
-            candidates: OnceLock::new(),
         }
     }
 
@@ -185,29 +162,9 @@ impl CountedRule {
         }
     }
 
-    /// Counts a decision of the candidate with this number, or of the rule on the same requests: 0.
-    /// It has taken this many units.
-    pub(super) fn count_candidate(&self, number: usize, outcome: CandidateOutcome, taken: u64) {
-        let candidates = self.candidates.get_or_init(|| {
-            let keys = std::array::from_fn(|at| Arc::new(self.key.candidate(at + 1)));
-            Box::new(CandidateCounters { keys, shards: Default::default() })
-        });
-        let Some(shard) = candidates.shards[shard_index()].get(place(number)) else { return };
-        shard.by_outcome[outcome as usize].fetch_add(1, Ordering::Relaxed);
-        if taken > 0 {
-            shard.units.fetch_add(taken, Ordering::Relaxed);
-        }
-    }
-
     /// Shows a series before its first decision.
     pub(super) fn declare(&self, outcome: CountedOutcome, source: Source) {
         self.declared.fetch_or(bit(outcome, source), Ordering::Relaxed);
-    }
-
-    /// Shows the series of the first candidates before their first decisions.
-    pub(super) fn declare_candidates(&self, count: usize) {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.declared_candidates.fetch_max(count, Ordering::Relaxed);
     }
 
     /// Returns the number of decisions so far.
@@ -240,19 +197,7 @@ impl CountedRule {
         })
     }
 
-    /// Returns the series of candidates that are shown: number, outcome and number of decisions.
-    fn candidate_series(&self) -> impl Iterator<Item = (u64, CandidateOutcome, u64)> {
-        let declared = u64::from(self.declared_candidates.load(Ordering::Relaxed));
-        let all =
-            (0..COMPARED).flat_map(|number| CandidateOutcome::ALL.map(|outcome| (number, outcome)));
-        let counted = all.map(|(number, outcome)| {
-            let count = self.candidates.get().map_or(0, |all| all.decisions(number, outcome));
-            (number as u64, outcome, count)
-        });
-        counted.filter(move |(number, _, count)| *count > 0 || declared > 0 && *number <= declared)
-    }
-
-    /// Adds what the rule and its candidates have counted so far, unless it is nothing.
+    /// Adds what the rule has counted so far, unless it is nothing.
     fn add_totals(&self, totals: &mut Vec<RuleTotals>) {
         if let Some(shards) = self.decisions.get() {
             let by_outcome = CountedOutcome::ALL.map(|outcome| {
@@ -286,37 +231,6 @@ impl CountedRule {
             let (id, key) = (self.id, Arc::clone(&self.key));
             totals.push(RuleTotals { id, key, counts, requested });
         }
-        if let Some(candidates) = self.candidates.get() {
-            candidates.add_totals(self.id, totals);
-        }
-    }
-}
-
-impl CandidateCounters {
-    fn decisions(&self, number: usize, outcome: CandidateOutcome) -> u64 {
-        let of = |shard: &[CandidateShard; COMPARED]| {
-            shard[place(number)].by_outcome[outcome as usize].load(Ordering::Relaxed)
-        };
-        self.shards.iter().map(of).sum()
-    }
-
-    fn add_totals(&self, id: u64, totals: &mut Vec<RuleTotals>) {
-        for (place, key) in self.keys.iter().enumerate() {
-            let of = |outcome| self.decisions((place + 1) % COMPARED, outcome);
-            let units =
-                |shard: &[CandidateShard; COMPARED]| shard[place].units.load(Ordering::Relaxed);
-            let counts = DecisionCounts {
-                // Another rule denies: this candidate does not.
-                allowed: of(CandidateOutcome::Allowed) + of(CandidateOutcome::OtherRule),
-                shadow_denied: of(CandidateOutcome::Denied),
-                units: self.shards.iter().map(units).fold(0, u64::wrapping_add),
-                ..DecisionCounts::default()
-            };
-            if counts != DecisionCounts::default() {
-                let id = id + place as u64 + 1;
-                totals.push(RuleTotals { id, key: Arc::clone(key), counts, requested: 0 });
-            }
-        }
     }
 }
 
@@ -328,11 +242,6 @@ fn position(source: Source) -> usize {
         Source::FailClosed => 3,
         Source::LocalFallback => 4,
     }
-}
-
-/// Returns the place of the counters of a candidate, or of the rule: number 0.
-fn place(number: usize) -> usize {
-    number.checked_sub(1).unwrap_or(Candidate::MAX)
 }
 
 fn bit(outcome: CountedOutcome, source: Source) -> u32 {

@@ -11,7 +11,7 @@ use rlaas_core::algorithm::Algorithm;
 use rlaas_limiter::observer::OTHER_RULES;
 
 use super::{CountedOutcome, CountedRule, Label, RuleTotals};
-use crate::labels::{CandidateLabels, DecisionLabels};
+use crate::labels::DecisionLabels;
 use crate::stats::StatsKey;
 
 /// All rules that are counted. Clones share them.
@@ -26,7 +26,6 @@ struct Rules {
     retired: Vec<Arc<CountedRule>>,
     /// Decisions of rules that were shown together with others, and are no longer in force.
     left_decisions: BTreeMap<OtherSeries, u64>,
-    left_candidates: BTreeMap<(u64, &'static str), u64>,
     /// Totals of rules that were dropped since they were last asked for: at most [`RuleTable::MAX_DROPPED`].
     dropped: Vec<RuleTotals>,
     last_id: u64,
@@ -39,10 +38,6 @@ type OtherSeries = (&'static str, &'static str, &'static str);
 /// The metric of decisions by rule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DecisionSeries(RuleTable);
-
-/// The metric of decisions by candidate.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CandidateSeries(RuleTable);
 
 impl RuleTable {
     /// Most retired rules that are kept while nobody reads the totals.
@@ -86,8 +81,7 @@ impl RuleTable {
         let mut rules = self.lock();
         let totals = rules.totals();
         let rules = &mut *rules;
-        let (decisions, candidates) = (&mut rules.left_decisions, &mut rules.left_candidates);
-        let dropped = &mut rules.dropped;
+        let (decisions, dropped) = (&mut rules.left_decisions, &mut rules.dropped);
         let mut drop = |rule: &CountedRule| {
             if dropped.len() < Self::MAX_DROPPED {
                 rule.add_totals(dropped);
@@ -105,7 +99,6 @@ impl RuleTable {
             let is_left = *label != Label::Named && Arc::strong_count(rule) == 1;
             if is_left && *label == Label::Other {
                 add_decisions(decisions, rule);
-                add_candidates(candidates, rule);
             }
             if is_left {
                 drop(rule);
@@ -136,9 +129,9 @@ impl RuleTable {
         totals
     }
 
-    /// Returns the metrics of the table.
-    pub(crate) fn series(&self) -> (DecisionSeries, CandidateSeries) {
-        (DecisionSeries(self.clone()), CandidateSeries(self.clone()))
+    /// Returns the metric of the table.
+    pub(crate) fn series(&self) -> DecisionSeries {
+        DecisionSeries(self.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Rules> {
@@ -163,12 +156,6 @@ impl Rules {
 fn add_decisions(sums: &mut BTreeMap<OtherSeries, u64>, rule: &CountedRule) {
     for (outcome, source, count) in rule.series().filter(|(.., count)| *count > 0) {
         *sums.entry((rule.algorithm.name(), outcome.name(), source.name())).or_default() += count;
-    }
-}
-
-fn add_candidates(sums: &mut BTreeMap<(u64, &'static str), u64>, rule: &CountedRule) {
-    for (number, outcome, count) in rule.candidate_series().filter(|(.., count)| *count > 0) {
-        *sums.entry((number, outcome.name())).or_default() += count;
     }
 }
 
@@ -203,38 +190,6 @@ impl EncodeMetric for DecisionSeries {
     }
 }
 
-impl EncodeMetric for CandidateSeries {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let rules = self.0.lock();
-        let mut encode = |labels: CandidateLabels, count: u64| {
-            ConstCounter::new(count).encode(encoder.encode_family(&labels)?)
-        };
-        for rule in rules.labelled(Label::Named) {
-            for (candidate, outcome, count) in rule.candidate_series() {
-                let (rule, outcome) = (rule.key.rule.to_string(), outcome.name());
-                encode(CandidateLabels { rule, candidate, outcome }, count)?;
-            }
-        }
-        let mut others = rules.left_candidates.clone();
-        rules.labelled(Label::Other).for_each(|rule| add_candidates(&mut others, rule));
-        for ((candidate, outcome), count) in others {
-            let rule = OTHER_RULES.to_owned();
-            encode(CandidateLabels { rule, candidate, outcome }, count)?;
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Counter
-    }
-
-    fn is_empty(&self) -> bool {
-        let rules = self.0.lock();
-        rules.by_identity.values().all(|rule| rule.candidate_series().next().is_none())
-            && rules.left_candidates.is_empty()
-    }
-}
-
 impl CountedRule {
     /// Shows every series, for the reference of metrics.
     pub(crate) fn declare_everything(&self) {
@@ -243,21 +198,15 @@ impl CountedRule {
                 self.declare(outcome, source);
             }
         }
-        self.declare_candidates(1);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rlaas_limiter::observer::{CandidateOutcome, Source};
+    use rlaas_limiter::observer::Source;
 
     use super::*;
     use crate::stats::DecisionCounts;
-
-    fn counts(totals: &[RuleTotals], rule: &str) -> Vec<(u32, DecisionCounts)> {
-        let of = totals.iter().filter(|one| &*one.key.rule == rule);
-        of.map(|one| (one.key.candidate, one.counts)).collect()
-    }
 
     #[test]
     fn each_decision_counts_once_in_every_view() {
@@ -274,11 +223,6 @@ mod tests {
         rule.count(CountedOutcome::Allowed, Source::FailOpen, 0);
         rule.count(CountedOutcome::Denied, Source::FailClosed, 0);
         rule.count(CountedOutcome::Allowed, Source::LocalFallback, 2);
-        rule.count_candidate(1, CandidateOutcome::Allowed, 3);
-        rule.count_candidate(1, CandidateOutcome::OtherRule, 0);
-        rule.count_candidate(8, CandidateOutcome::Denied, 0);
-        rule.count_candidate(10, CandidateOutcome::Denied, 0);
-        rule.count_candidate(0, CandidateOutcome::Denied, 0);
         let live = DecisionCounts {
             allowed: 4,
             near_limit: 1,
@@ -288,9 +232,8 @@ mod tests {
             degraded: 3,
             fail_open: 1,
         };
-        let first = DecisionCounts { allowed: 2, units: 3, ..DecisionCounts::default() };
-        let last = DecisionCounts { shadow_denied: 1, ..DecisionCounts::default() };
-        assert_eq!(counts(&table.totals(), "pay"), [(0, live), (1, first), (8, last), (9, last)]);
+        let counts: Vec<_> = table.totals().iter().map(|one| one.counts).collect();
+        assert_eq!(counts, [live]);
         assert_eq!(rule.series().map(|(.., count)| count).sum::<u64>(), 9);
     }
 

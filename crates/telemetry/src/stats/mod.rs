@@ -5,7 +5,7 @@
 //!
 //! # Bounds
 //!
-//! A point has the 1,000 rules with the most decisions in its time, candidates included. All others
+//! A point has the 1,000 rules with the most decisions in its time. All others
 //! are added up, by project for 1,000 projects. A history has 90 points (15 min). With 1,000 busy
 //! rules it takes 6 MB: 64 bytes for each rule in each point. A rule that decides nothing takes
 //! nothing.
@@ -18,7 +18,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rlaas_core::clock::Timestamp;
-use rlaas_core::rules::Candidate;
 
 /// Most rules of a point.
 pub const MAX_RULES: usize = 1_000;
@@ -27,16 +26,13 @@ const MAX_OTHERS: usize = 1_000;
 /// Stands for the projects whose other rules are added up together. No project has this id.
 const ALL_OTHERS: &str = "-";
 
-/// A rule, or one of its candidates.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatsKey {
     /// Project of the rule.
     pub project: Arc<str>,
     /// Name of the rule.
     pub rule: Arc<str>,
-    /// 0: the rule. Else one of its candidates, by its place from 1, or
-    /// [`StatsKey::SAME_REQUESTS`].
-    pub candidate: u32,
 }
 
 /// Decisions of one rule. A decision counts in one of the first four.
@@ -48,7 +44,7 @@ pub struct DecisionCounts {
     pub near_limit: u64,
     /// Denied.
     pub denied: u64,
-    /// Denied by a rule or candidate that is not enforced.
+    /// Denied by a rule that is not enforced.
     pub shadow_denied: u64,
     /// Units taken.
     pub units: u64,
@@ -89,7 +85,7 @@ pub struct StatsCoverage {
 pub struct StatsFilter {
     /// Only rules of these projects; `None` are all.
     pub projects: Option<BTreeSet<String>>,
-    /// Only this rule, and its candidates.
+    /// Only this rule.
     pub rule: Option<String>,
 }
 
@@ -113,18 +109,9 @@ pub struct StatsSum {
 }
 
 impl StatsKey {
-    /// The rule once more, on the requests that its candidates have decided.
-    pub const SAME_REQUESTS: usize = Candidate::MAX + 1;
-
     /// Creates the key of a rule.
     pub fn of_rule(project: &str, rule: &str) -> Self {
-        Self { project: project.into(), rule: rule.into(), candidate: 0 }
-    }
-
-    /// Returns the key of the candidate with this number, from 1.
-    #[must_use]
-    pub fn candidate(&self, number: usize) -> Self {
-        Self { candidate: u32::try_from(number).unwrap_or(u32::MAX), ..self.clone() }
+        Self { project: project.into(), rule: rule.into() }
     }
 }
 
@@ -246,7 +233,7 @@ impl StatsSum {
     }
 }
 
-/// Sorts rules: the busiest first, equal ones by name, a rule before its candidates.
+/// Sorts rules: the busiest first, equal ones by name.
 fn sort(rules: &mut [(Arc<StatsKey>, DecisionCounts)]) {
     rules.sort_unstable_by(|(one, a), (other, b)| {
         b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
@@ -300,21 +287,18 @@ mod tests {
     }
 
     #[test]
-    fn rule_is_selected_with_its_candidates() {
+    fn rule_is_selected_by_its_name() {
         let pay = StatsKey::of_rule("shop", "pay");
         let of_other = StatsKey::of_rule("blog", "pay");
         let point = point([
             (StatsKey::of_rule("shop", "search"), counts(9, 0)),
-            (pay.candidate(2), counts(5, 0)),
-            (pay.candidate(1), counts(5, 0)),
             (pay.clone(), counts(5, 0)),
             (of_other, counts(4, 0)),
         ]);
         let projects = Some(BTreeSet::from(["shop".to_owned()]));
         let filter = StatsFilter { projects, rule: Some("pay".to_owned()) };
         let selected = point.select(&filter, 100);
-        let places: Vec<u32> = selected.rules.iter().map(|(key, _)| key.candidate).collect();
-        assert_eq!((places, selected.others), (vec![0, 1, 2], None));
+        assert_eq!((selected.rules, selected.others), (vec![(Arc::new(pay), counts(5, 0))], None));
     }
 
     #[test]

@@ -76,11 +76,8 @@ pub(super) fn decode(
         return None;
     }
     let ReportMessage { points, version } = ReportMessage::decode(report).ok()?;
-    let is_valid = |rule: &RuleStats| {
-        rule.project_id.len() <= MAX_NAME
-            && rule.rule.len() <= MAX_NAME
-            && rule.candidate as usize <= StatsKey::SAME_REQUESTS
-    };
+    let is_valid =
+        |rule: &RuleStats| rule.project_id.len() <= MAX_NAME && rule.rule.len() <= MAX_NAME;
     let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid);
     if version != VERSION || points.len() > MAX_POINTS || !are_valid {
         return None;
@@ -89,8 +86,7 @@ pub(super) fn decode(
         let mut sum = StatsSum::default();
         for rule in point.rules {
             let counts = counts(&rule);
-            let RuleStats { project_id, rule, candidate, .. } = rule;
-            let key = key(StatsKey { project: project_id.into(), rule: rule.into(), candidate });
+            let key = key(StatsKey::of_rule(&rule.project_id, &rule.rule));
             match &*key.rule {
                 "" => sum.add_others(&key.project, &counts),
                 _ => sum.add(&key, &counts),
@@ -106,7 +102,6 @@ pub(crate) fn rule_stats(key: &StatsKey, counts: &DecisionCounts) -> RuleStats {
     RuleStats {
         project_id: key.project.to_string(),
         rule: key.rule.to_string(),
-        candidate: key.candidate,
         ..counters(counts)
     }
 }
@@ -200,17 +195,7 @@ mod tests {
         let message = report(&points, 9);
         let foreign = [
             ReportMessage { version: 2, ..message.clone() },
-            ReportMessage {
-                points: vec![message.points[0].clone(); MAX_POINTS + 1],
-                ..message.clone()
-            },
-            ReportMessage {
-                points: vec![PointMessage {
-                    until: 7,
-                    rules: vec![RuleStats { candidate: 10, ..RuleStats::default() }],
-                }],
-                ..message
-            },
+            ReportMessage { points: vec![message.points[0].clone(); MAX_POINTS + 1], ..message },
         ];
         for foreign in foreign {
             assert!(decode(&foreign.encode_to_vec(), Arc::new).is_none(), "{foreign:?}");

@@ -17,7 +17,7 @@ use crate::console::{CONSOLE, address};
 const MAX_PICTURE: u64 = 100 * 1024;
 const RULES: &str = "\
 rules:
-  - {name: pay, endpoint: /pay, limit: 5, window: 1h, near-limit: 0.5, overridable: true, candidates: [{limit: 2}]}
+  - {name: pay, endpoint: /pay, limit: 5, window: 1h, near-limit: 0.5, overridable: true}
   - {name: trial, endpoint: /pay, limit: 2, window: 1h, shadow: true}
   - {name: search, endpoint: /search, limit: 100, window: 1m}
 ";

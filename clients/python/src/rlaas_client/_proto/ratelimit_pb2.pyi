@@ -280,7 +280,7 @@ class GetConfigResponse(_message.Message):
     def __init__(self, default_rule: _Optional[_Union[Rule, _Mapping]] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revision: _Optional[int] = ..., store: _Optional[str] = ..., version: _Optional[str] = ..., next_page_token: _Optional[str] = ..., unmatched: _Optional[_Union[UnmatchedPolicy, str]] = ..., catalogue_revision: _Optional[int] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "candidates", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "post_paid")
+    __slots__ = ("name", "algorithm", "max_requests", "window", "fail_open", "burst", "shadow", "matchers", "key_by", "overrides", "on_store_failure", "local_share_ppm", "breaker_opens_rule", "mode", "mode_ends_at", "enforce_ppm", "on_change", "near_limit_ppm", "max_debt", "overridable", "calendar", "descriptor_rule", "origin", "cost", "reservable", "hold", "max_holds", "post_paid")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALGORITHM_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -301,7 +301,6 @@ class Rule(_message.Message):
     NEAR_LIMIT_PPM_FIELD_NUMBER: _ClassVar[int]
     MAX_DEBT_FIELD_NUMBER: _ClassVar[int]
     OVERRIDABLE_FIELD_NUMBER: _ClassVar[int]
-    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     CALENDAR_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTOR_RULE_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
@@ -330,7 +329,6 @@ class Rule(_message.Message):
     near_limit_ppm: int
     max_debt: int
     overridable: bool
-    candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
     calendar: CalendarWindow
     descriptor_rule: DescriptorRule
     origin: RuleOrigin
@@ -339,7 +337,7 @@ class Rule(_message.Message):
     hold: _duration_pb2.Duration
     max_holds: int
     post_paid: bool
-    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., post_paid: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ..., max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., fail_open: bool = ..., burst: _Optional[int] = ..., shadow: bool = ..., matchers: _Optional[_Iterable[_Union[PartMatcher, _Mapping]]] = ..., key_by: _Optional[_Iterable[str]] = ..., overrides: _Optional[_Iterable[_Union[RuleOverride, _Mapping]]] = ..., on_store_failure: _Optional[_Union[OnStoreFailure, str]] = ..., local_share_ppm: _Optional[int] = ..., breaker_opens_rule: bool = ..., mode: _Optional[_Union[RuleMode, str]] = ..., mode_ends_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., enforce_ppm: _Optional[int] = ..., on_change: _Optional[_Union[OnChange, str]] = ..., near_limit_ppm: _Optional[int] = ..., max_debt: _Optional[int] = ..., overridable: bool = ..., calendar: _Optional[_Union[CalendarWindow, _Mapping]] = ..., descriptor_rule: _Optional[_Union[DescriptorRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, _Mapping]] = ..., cost: _Optional[int] = ..., reservable: bool = ..., hold: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_holds: _Optional[int] = ..., post_paid: bool = ...) -> None: ...
 
 class CalendarWindow(_message.Message):
     __slots__ = ("unit", "zone", "anchor", "anchor_from")
@@ -416,18 +414,6 @@ class Grant(_message.Message):
     banned: bool
     burst: int
     def __init__(self, limit: _Optional[int] = ..., unlimited: bool = ..., banned: bool = ..., burst: _Optional[int] = ...) -> None: ...
-
-class Candidate(_message.Message):
-    __slots__ = ("max_requests", "window", "burst", "algorithm")
-    MAX_REQUESTS_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_FIELD_NUMBER: _ClassVar[int]
-    BURST_FIELD_NUMBER: _ClassVar[int]
-    ALGORITHM_FIELD_NUMBER: _ClassVar[int]
-    max_requests: int
-    window: _duration_pb2.Duration
-    burst: int
-    algorithm: Algorithm
-    def __init__(self, max_requests: _Optional[int] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., burst: _Optional[int] = ..., algorithm: _Optional[_Union[Algorithm, str]] = ...) -> None: ...
 
 class DescriptorRule(_message.Message):
     __slots__ = ("domain", "path", "limit_name", "replaces", "quota", "post_paid", "detailed_metric")

@@ -80,7 +80,7 @@ fn link(project: &str) -> Link {
     Link::to("now").with("project", project)
 }
 
-/// Decisions of rules that a visitor may see. Candidates are not counted: they decide nothing.
+/// Decisions of rules that a visitor may see.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
     /// Intervals, oldest first, and the decisions in each.
@@ -109,7 +109,7 @@ impl Traffic {
         let mut unnamed = None;
         for point in points {
             let mut sum = DecisionSum::default();
-            for stats in point.rules.iter().filter(|stats| stats.candidate == 0) {
+            for stats in &point.rules {
                 let counts = DecisionSum::from(stats);
                 sum.add(&counts);
                 let key = (stats.project_id.clone(), stats.rule.clone());
@@ -156,15 +156,14 @@ mod tests {
 
     #[test]
     fn a_thousand_rules_are_shown_in_fifty_and_all_decisions_count() {
-        let stats = |rule: u64, candidate| RuleStats {
+        let stats = |rule: u64| RuleStats {
             project_id: format!("project-{}", rule % 30),
             rule: format!("rule-{rule}"),
-            candidate,
             allowed: rule,
             denied: 1,
             ..RuleStats::default()
         };
-        let rules = (1..=1_000).map(|rule| stats(rule, 0)).chain([stats(7, 1)]).collect();
+        let rules = (1..=1_000).map(stats).collect();
         let others = Some(RuleStats { allowed: 5, ..RuleStats::default() });
         let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
         let traffic = Traffic::new(&[point.clone(), point]);

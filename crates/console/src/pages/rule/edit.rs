@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use prost_types::FieldMask;
 use rlaas_proto::ratelimit::admin::v1::{GetRuleRequest, ProjectRule, UpdateRuleRequest};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
-use rlaas_proto::ratelimit::v1::{Algorithm, Candidate, Rule, RuleMode};
+use rlaas_proto::ratelimit::v1::{Algorithm, Rule, RuleMode};
 
 use super::mode::MODES;
 use super::{RulePage, page};
@@ -45,18 +45,12 @@ const MODE: Field =
 const SHARE: Field = Field::new("share", "rule.enforce_ppm", FieldKind::Share)
     .labelled("Share of the keys, in per cent")
     .hint("The others are in shadow. Empty: all. While it grows, no key falls out.");
-const CANDIDATE: Field =
-    Field::new("candidate", "rule.candidates[0].max_requests", FieldKind::OptionalUnits(MAX_UNITS))
-        .labelled("Candidate, another limit on trial")
-        .hint("It counts beside the rule and refuses nothing. Empty: none.");
 const REASON: Field = Field::REASON;
 /// The fields of rules with a burst of their own; without one; and without a window, too.
 static WITH_BURST: Form =
-    form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, WINDOW, BURST, MODE, SHARE, CANDIDATE, REASON]);
-static WITH_WINDOW: Form =
-    form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, WINDOW, MODE, SHARE, CANDIDATE, REASON]);
-static WITHOUT_WINDOW: Form =
-    form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, MODE, SHARE, CANDIDATE, REASON]);
+    form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, WINDOW, BURST, MODE, SHARE, REASON]);
+static WITH_WINDOW: Form = form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, WINDOW, MODE, SHARE, REASON]);
+static WITHOUT_WINDOW: Form = form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, MODE, SHARE, REASON]);
 
 const fn form(fields: &'static [Field]) -> Form {
     Form::new(("rule-update", "UpdateRuleRequest"), fields, "Save the rule").tone("primary")
@@ -101,8 +95,7 @@ async fn save(visitor: &Visitor, fields: &FormFields) -> Result<(u64, String), P
     let before = rule.unwrap_or_default();
     let form = form_of(&before);
     let mut request: UpdateRuleRequest = form.message(fields)?;
-    let candidates = candidates(&before, fields.get(CANDIDATE.name))?;
-    let rule = Rule { candidates, ..request.rule.take().unwrap_or_default() };
+    let rule = request.rule.take().unwrap_or_default();
     // The name selects the rule.
     let paths = form.paths("rule.").into_iter().filter(|path| path != "name").collect();
     let is_stale = request.etag.is_empty() || request.etag != etag;
@@ -144,24 +137,6 @@ fn stale() -> PageError {
     PageError { status, reason, ..PageError::invalid(problem) }
 }
 
-/// Returns the candidates of a rule with another limit of the first one; without a limit there is none.
-/// The others stay.
-fn candidates(before: &Rule, limit: &str) -> Result<Vec<Candidate>, PageError> {
-    let limit = CANDIDATE.value(limit)?.map(|_| limit.trim().parse().unwrap_or_default());
-    let mut all = before.candidates.clone();
-    match (limit, all.first_mut()) {
-        (Some(max_requests), Some(first)) if first.max_requests != max_requests => {
-            // One that is as high as the limit follows it.
-            let burst = if first.burst == first.max_requests { 0 } else { first.burst };
-            *first = Candidate { max_requests, burst, ..*first };
-        }
-        (Some(max_requests), None) => all.push(Candidate { max_requests, ..Candidate::default() }),
-        (None, Some(_)) => drop(all.remove(0)),
-        (Some(_), Some(_)) | (None, None) => {}
-    }
-    Ok(all)
-}
-
 /// Returns the burst of a rule, unless it is that of its limit.
 const fn own_burst(rule: &Rule) -> Option<i64> {
     if rule.burst == 0 || rule.burst == rule.max_requests { None } else { Some(rule.burst) }
@@ -179,9 +154,7 @@ fn enforced(rule: &Rule) -> u32 {
 fn is_saved(now: &Rule, typed: &Rule) -> bool {
     let values = |rule: &Rule| {
         let share = rule.enforce_ppm.unwrap_or(EVERY_KEY);
-        // Of candidates the form has limits alone.
-        let candidates: Vec<_> = rule.candidates.iter().map(|of| of.max_requests).collect();
-        (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share, candidates)
+        (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share)
     };
     values(now) == values(typed)
 }
@@ -202,21 +175,19 @@ fn can_refuse_more(before: &Rule, after: &Rule) -> bool {
 }
 
 /// Returns the values of a rule by the names of fields, as a form begins with them.
-fn values_of(rule: &Rule) -> [(&'static str, String); 6] {
+fn values_of(rule: &Rule) -> [(&'static str, String); 5] {
     let mode = match rule.mode() {
         RuleMode::Shadow => "shadow",
         RuleMode::Off => "off",
         RuleMode::Enforce | RuleMode::Unspecified => "enforce",
     };
     let part = rule.enforce_ppm.filter(|part| *part != EVERY_KEY).map(share);
-    let candidate = rule.candidates.first().map(|first| first.max_requests.to_string());
     [
         (LIMIT.name, rule.max_requests.to_string()),
         (WINDOW.name, rule.window.as_ref().map(exact_span_text).unwrap_or_default()),
         (BURST.name, own_burst(rule).map(|burst| burst.to_string()).unwrap_or_default()),
         (MODE.name, mode.to_owned()),
         (SHARE.name, part.map(|part| part.replace(" %", "")).unwrap_or_default()),
-        (CANDIDATE.name, candidate.unwrap_or_default()),
     ]
 }
 
@@ -281,9 +252,6 @@ impl RulePage {
             @if rule.calendar.is_some() {
                 p { "Windows of a calendar: " (rule_words::rule_grant(rule)) ". They are changed as YAML." }
             }
-            @if rule.candidates.len() > 1 {
-                p.hint { "Of its " (rule.candidates.len()) " candidates the first one is in the form. The others stay." }
-            }
             div data-keep={ "rule " (id) " " (rule.name) } { (form_of(rule).render("card narrow-form", &place)) }
         }
     }
@@ -291,7 +259,7 @@ impl RulePage {
 
 /// Returns what was typed beside what somebody else has saved meanwhile.
 fn comparison(now: &[(&'static str, String)], typed: &FormFields) -> Markup {
-    let labels = ["Limit", "Window", "Burst", "Mode", "Share, in per cent", "Candidate"];
+    let labels = ["Limit", "Window", "Burst", "Mode", "Share, in per cent"];
     let rows = labels.into_iter().zip(now).filter(|(_, (name, now))| typed.get(name) != now);
     let rows: Vec<_> = rows.map(|(label, (name, now))| (label, &**now, typed.get(name))).collect();
     let value = |text: &str| html! { @if text.is_empty() { span.muted { "none" } } @else { (foreign(text)) } };
@@ -333,22 +301,5 @@ mod tests {
         ] {
             assert_eq!(can_refuse_more(&before, &after), expected, "{before:?} {after:?}");
         }
-    }
-
-    #[test]
-    fn one_candidate_changes_and_the_others_stay() {
-        let candidate =
-            |max_requests, burst| Candidate { max_requests, burst, ..Candidate::default() };
-        let of = |all: &[Candidate], limit: &str| {
-            candidates(&Rule { candidates: all.to_vec(), ..rule(9) }, limit).expect("candidates")
-        };
-        let two = [candidate(5, 5), candidate(7, 3)];
-        assert_eq!(of(&two, "6"), [candidate(6, 0), candidate(7, 3)]);
-        assert_eq!(of(&two, "5"), two);
-        assert_eq!(of(&two, ""), [candidate(7, 3)]);
-        assert_eq!(of(&[candidate(7, 3)], " 8 "), [candidate(8, 3)]);
-        assert_eq!((of(&[], "8"), of(&[], "")), (vec![candidate(8, 0)], vec![]));
-        let error = candidates(&rule(9), "0").expect_err("no limit");
-        assert_eq!(error.field, "rule.candidates[0].max_requests");
     }
 }

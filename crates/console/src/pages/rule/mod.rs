@@ -3,7 +3,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `description` | the rule in words |
-//! | `numbers` | its decisions, and those of its candidates |
+//! | `numbers` | its decisions |
 //! | `top` | the keys with the highest counts |
 //! | `edit` | the form that changes it |
 //! | `mode` | its mode, and the form that sets it |
@@ -123,7 +123,7 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         frame: visit.frame("rules"),
         top: shown_top.read(visitor, &id, &name).await,
         shown_top,
-        numbers: RuleNumbers::new(&points, rule.candidates.len()),
+        numbers: RuleNumbers::new(&points),
         written: written.and_then(|written| written.into_inner().rule),
         undo: Undo::of_made(visitor, &id, &visit.fields).await,
         is_operator: visitor.is_operator(&id),
@@ -171,7 +171,7 @@ impl RulePage {
                         "No decision of this rule in the last " (SPAN_NAME)
                         ", or it is none of the 1,000 busiest rules."
                     }
-                } @else { (self.numbers.charts(&self.rule.candidates)) }
+                } @else { (self.numbers.chart()) }
                 (self.top())
             }
             (chart::script())
@@ -194,11 +194,6 @@ impl RulePage {
                 strong.badge { (rule_words::rule_grant(rule)) }
                 span class=(mode_class) { (rule_words::rule_mode(rule)) }
                 @if rule.mode_ends_at.is_some() { span.badge.warn { "mode set until " (time(rule.mode_ends_at.as_ref())) } }
-                @if !rule.candidates.is_empty() {
-                    span.badge {
-                        (rule.candidates.len()) @if rule.candidates.len() == 1 { " candidate" } @else { " candidates" }
-                    }
-                }
             }
             p.actions {
                 a.button href="#change" { "Change" }

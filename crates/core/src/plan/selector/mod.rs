@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{CandidateHit, Hit};
+use super::Hit;
 use crate::rules::descriptors::DescriptorRequest;
 use crate::rules::{InvalidRequest, Request, Violation};
 
@@ -75,8 +75,6 @@ pub struct SelectedKey {
     pub parts: Vec<KeyPart>,
     /// Origin of the grant.
     pub grant_from: GrantSource,
-    /// Keys of the candidates of the rule, which are reset with the key.
-    pub candidates: Vec<CandidateHit>,
 }
 
 /// The origin of the grant to a key.

@@ -8,7 +8,7 @@ use super::parts::{PartsOfRequest, entries_of, has_parts, pairs, values_of};
 use super::{GrantSource, KeyPart, SelectError, SelectedKey, Selector, SelectorTarget};
 use crate::algorithm::Cost;
 use crate::operation::Action;
-use crate::plan::{Hit, Plan, RuleIndex, candidates};
+use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
 };
@@ -148,7 +148,6 @@ impl RuleSet {
         };
         SelectedKey {
             rule: Arc::clone(&rule.name),
-            candidates: candidates::of_rule(rule, 0, &hit.key, hit.window).collect(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             parts: rule.key_by.iter().map(part).collect(),
             grant_from: match rule.closest_override(request) {
@@ -245,7 +244,6 @@ impl RuleSet {
             parts: entries_of(hit.key.id(), self.hashing()).unwrap_or_default(),
             hit: Hit { action: Action::Peek(Cost::ONE), ..hit },
             grant_from: GrantSource::Rule,
-            candidates: Vec::new(),
         }
     }
 
@@ -284,7 +282,7 @@ impl RuleSet {
         };
         let parts = entries_of(hit.key.id(), self.hashing()).unwrap_or_default();
         let (rule, grant_from) = (Arc::clone(&rule.name), GrantSource::Rule);
-        Some(SelectedKey { rule, hit, parts, grant_from, candidates: Vec::new() })
+        Some(SelectedKey { rule, hit, parts, grant_from })
     }
 
     fn named_rules(&self, name: &str) -> Result<NamedRules<'_>, SelectError> {

@@ -95,7 +95,7 @@ impl LimitOverride {
 impl<'a> DescriptorRequest<'a> {
     /// Most descriptors in a request. The store decides all of them in one step.
     pub const MAX_DESCRIPTORS: usize = 64;
-    /// Most rules and candidates that decide a request in a project, over all descriptors.
+    /// Most rules that decide a request in a project, over all descriptors.
     pub const MAX_HITS: usize = 512;
     /// Most bytes in a domain.
     pub const MAX_DOMAIN: usize = 1024;
@@ -193,7 +193,7 @@ pub enum InvalidDescriptor {
     },
     /// Too many rules of a project.
     #[error(
-        "descriptors[{index}]: with the others must meet at most {} rules and candidates",
+        "descriptors[{index}]: with the others must meet at most {} rules",
         DescriptorRequest::MAX_HITS
     )]
     Rules {

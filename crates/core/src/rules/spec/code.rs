@@ -13,7 +13,7 @@
 //! assert_eq!(problems[0].to_string(), "window: missing");
 //! ```
 
-use super::{CandidateSpec, Field, RuleSpec, StoreFailurePolicy};
+use super::{Field, RuleSpec, StoreFailurePolicy};
 use crate::algorithm::{Algorithm, OnChange};
 use crate::clock::Micros;
 use crate::rules::{EnforcedShare, Rule, RuleMode, Share};
@@ -156,13 +156,6 @@ impl RuleSpec {
     #[must_use]
     pub fn on_change(self, policy: OnChange) -> Self {
         Self { on_change: Field::Set(policy), ..self }
-    }
-
-    /// Adds a limit on trial, counted beside the limit of the rule and never enforced.
-    #[must_use]
-    pub fn candidate(mut self, candidate: CandidateSpec) -> Self {
-        self.candidates.push(candidate);
-        self
     }
 
     /// Sets the part of the limit from which a key is near it: the decision then says so, and the

@@ -22,7 +22,6 @@
 //! ```
 
 mod calendar;
-mod candidate;
 mod code;
 mod field;
 mod key_by;
@@ -34,7 +33,6 @@ mod set;
 mod value;
 
 pub use calendar::CalendarSpec;
-pub use candidate::CandidateSpec;
 pub use field::Field;
 pub use problem::Problem;
 pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec};

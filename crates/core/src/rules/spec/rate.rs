@@ -260,7 +260,7 @@ impl StoreFailurePolicy {
     }
 }
 
-/// The algorithms that a rule, or a candidate, may have.
+/// The algorithms that a rule may have.
 pub(super) struct AlgorithmNames(pub(super) &'static [Algorithm]);
 
 impl fmt::Display for AlgorithmNames {

@@ -9,14 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
-use super::{
-    CalendarSpec, CandidateSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec,
-    candidate, key_by,
-};
+use super::{CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, key_by};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::Micros;
 use crate::rules::{
-    Candidate, EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
+    EnforcedShare, Grant, Matcher, Mode, Override, Part, Pattern, Rule, RuleMode, Share,
 };
 
 /// Most bytes of the endpoint in a name that is made from it.
@@ -121,10 +118,6 @@ pub struct RuleSpec {
     #[cfg_attr(feature = "serde", serde(alias = "on_change"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
     pub on_change: Field<OnChange>,
-    /// Limits on trial, counted beside the limit of the rule and never enforced: at most
-    /// [`Candidate::MAX`](crate::rules::Candidate::MAX).
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
-    pub candidates: Vec<CandidateSpec>,
     /// Part of the limit that an instance grants when it decides alone; by default half.
     #[cfg_attr(feature = "serde", serde(alias = "local_share"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Field::is_unset"))]
@@ -305,7 +298,6 @@ impl RuleSpec {
                 }
             }
         }
-        let given = rate;
         let has_slots = rate.algorithm.value().is_some_and(|of| of.has_slots());
         let rate = if has_slots { self.slots(name, rate, problems) } else { rate };
         let algorithms = if name == Rule::DEFAULT { Algorithm::RATES } else { Algorithm::ALL };
@@ -321,9 +313,6 @@ impl RuleSpec {
         let later = is_post_paid.then_some("post-paid").or(later);
         let debt = DebtSpec { later, max_debt: self.max_debt };
         let beside = later.is_none().then_some("only with post-paid: true or reservable: true");
-        if is_reservable && !self.candidates.is_empty() {
-            problems.add("candidates", "not with reservable: true");
-        }
         let max_debt = debt.build(rate.map(|rate| rate.algorithm), grant, beside, problems);
         let mode = self.build_mode(problems);
         let enforce = problems.read("enforce", self.enforce, PERCENTAGE);
@@ -333,9 +322,6 @@ impl RuleSpec {
             problems.add("enforce", "requires mode: enforce");
         }
         let on_change = self.build_on_change(rate, problems);
-        let candidates = (rate, grant);
-        let candidates =
-            candidate::build(&self.candidates, &given, candidates, is_post_paid, problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
         let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
         let failure =
@@ -352,14 +338,11 @@ impl RuleSpec {
             problems.add_below(&format!("overrides[{index}]"), own);
         }
         let (on_store_failure, breaker_opens) = failure?;
-        let (rate, mut grant, mut candidates) = (rate?, grant?, candidates?);
+        let (rate, mut grant) = (rate?, grant?);
         if later.is_some() {
             let grants = overrides.iter_mut().map(|other| &mut other.grant).chain([&mut grant]);
             for limit in grants.filter_map(Grant::limit_mut) {
                 *limit = rate.algorithm.with_debt(*limit, max_debt);
-            }
-            for Candidate { algorithm, limit } in &mut candidates {
-                *limit = algorithm.with_debt(*limit, max_debt);
             }
         }
         Some(Rule {
@@ -380,7 +363,6 @@ impl RuleSpec {
             enforce: enforce.ok()?.unwrap_or_default(),
             on_change: on_change.ok()?,
             revision: self.revision,
-            candidates,
             on_store_failure,
             breaker_opens,
             near_limit: near_limit.ok()?,
@@ -426,7 +408,6 @@ impl RuleSpec {
             ("reservable", !self.reservable.is_unset()),
             ("max-holds", !self.max_holds.is_unset()),
             ("on-change", !self.on_change.is_unset()),
-            ("candidates", !self.candidates.is_empty()),
             ("near-limit", !self.near_limit.is_unset()),
         ] {
             if is_set {

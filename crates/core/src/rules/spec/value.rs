@@ -247,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::rules::spec::{CalendarSpec, CandidateSpec, MatcherSpec, OverrideSpec, RuleSpec};
+    use crate::rules::spec::{CalendarSpec, MatcherSpec, OverrideSpec, RuleSpec};
     use proptest::prelude::*;
 
     proptest! {
@@ -308,18 +308,6 @@ mod tests {
         })
     }
 
-    fn candidate() -> impl Strategy<Value = CandidateSpec> {
-        let algorithm = field(prop::sample::select(Algorithm::RATES.to_vec()));
-        let window = field((1..=1_000_u64).prop_map(Micros::from_millis));
-        let parts = (field(any::<u64>()), window, field(any::<u64>()), algorithm);
-        parts.prop_map(|(limit, window, burst, algorithm)| CandidateSpec {
-            limit,
-            window,
-            burst,
-            algorithm,
-        })
-    }
-
     fn rule() -> impl Strategy<Value = RuleSpec> {
         let windows = 1..=Limit::MAX_WINDOW.as_micros() / 1_000;
         let windows = windows.prop_map(|millis| Micros::from_micros(millis * 1_000));
@@ -348,15 +336,13 @@ mod tests {
             field(any::<bool>()),
             (field(any::<u64>()), field(any::<bool>()), field(any::<u64>()), field(any::<bool>())),
             prop::collection::vec(exception(), 0..3),
-            prop::collection::vec(candidate(), 0..3),
         );
         (about, rate, failure, rest).prop_map(|(about, rate, failure, rest)| {
             let (version, name, endpoint, matcher, key_by) = about;
             let (algorithm, limit, window, burst) = rate;
             let (local_share, on_store_failure, fail_open, breaker_opens_rule, near_limit) =
                 failure;
-            let (shadow, mode, enforce, on_change, overridable, later, overrides, candidates) =
-                rest;
+            let (shadow, mode, enforce, on_change, overridable, later, overrides) = rest;
             let (cost, post_paid, max_debt, reservable) = later;
             RuleSpec {
                 version,
@@ -379,7 +365,6 @@ mod tests {
                 mode,
                 enforce,
                 on_change,
-                candidates,
                 local_share,
                 on_store_failure,
                 fail_open,

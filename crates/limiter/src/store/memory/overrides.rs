@@ -32,7 +32,6 @@ struct OwnedHit {
     action: Action,
     change: Option<OverrideChange>,
     mode: Mode,
-    candidate_of: Option<u8>,
     max_holds: Option<u32>,
 }
 
@@ -46,7 +45,6 @@ impl OwnedHit {
             revision,
             action,
             mode,
-            candidate_of,
             max_holds,
             ..
         } = *hit;
@@ -62,7 +60,6 @@ impl OwnedHit {
             action,
             change,
             mode,
-            candidate_of,
             max_holds,
         }
     }
@@ -92,7 +89,6 @@ impl OwnedHit {
             action: *action,
             change: change.as_ref(),
             mode: *mode,
-            candidate_of: self.candidate_of,
             max_holds: self.max_holds,
         }
     }

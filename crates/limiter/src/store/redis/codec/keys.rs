@@ -208,7 +208,7 @@ mod tests {
     use crate::algorithm::{Algorithm, Limit};
     use crate::clock::Micros;
     use crate::plan::Plan;
-    use crate::rules::{Candidate, Part, Request, Rule, RuleSet};
+    use crate::rules::{Part, Request, Rule, RuleSet};
 
     #[test]
     fn names_of_a_fleet_are_encoded_without_collisions() {
@@ -275,18 +275,15 @@ mod tests {
         )
     }
 
-    /// Returns the key of a request by user and resource, and those of the candidates of its rule.
-    fn keys_of((project, user, resource, is_default): &Given) -> (Key, Vec<Key>) {
+    /// Returns the key of a request by user and resource.
+    fn key_of((project, user, resource, is_default): &Given) -> Key {
         let limit = Limit::new(1, Micros::from_secs(1)).expect("a valid limit");
         let key_by = vec![Part::UserId, Part::Resource];
-        let candidates = vec![Candidate { algorithm: Algorithm::Gcra, limit }; 2];
-        let default = Rule { key_by, candidates, ..Rule::new_default(Algorithm::Gcra, limit) };
+        let default = Rule { key_by, ..Rule::new_default(Algorithm::Gcra, limit) };
         let pay = (!is_default).then(|| Rule { name: "pay".into(), ..default.clone() });
         let rules = RuleSet::new(default, pay.into_iter().collect()).in_project(project);
         let request = Request::user(user).resource(resource).build().expect("a valid request");
-        let mut plan = Plan::for_request(&rules, &request);
-        let candidates = plan.candidates.into_iter().map(|candidate| candidate.key);
-        (plan.hits.swap_remove(0).key, candidates.collect())
+        Plan::for_request(&rules, &request).hits.swap_remove(0).key
     }
 
     fn names_of(format: &KeyFormat, key: &Key) -> [String; 5] {
@@ -307,7 +304,7 @@ mod tests {
 
         #[test]
         fn no_id_leaves_the_names_of_its_project(one in given(), other in given()) {
-            let ((key, candidates), (other_key, _)) = (keys_of(&one), keys_of(&other));
+            let (key, other_key) = (key_of(&one), key_of(&other));
             prop_assert_eq!(one == other, key == other_key);
             prop_assert_eq!(key.project_name(), Some(one.0.clone()));
             let text = str::from_utf8(key.as_bytes()).expect("keys are text");
@@ -323,15 +320,6 @@ mod tests {
                     prop_assert!(start.split(' ').any(|start| name.starts_with(start)), "{name}");
                 }
                 prop_assert_eq!(format.controlled(&names[3]), Some((key.project(), key.id())));
-                // The key of a candidate has states of its own, in the shard of that of its rule.
-                prop_assert_eq!(candidates.len(), 2);
-                for candidate in &candidates {
-                    prop_assert_eq!(format.slot(candidate), format.slot(&key));
-                    let own = names_of(&format, candidate);
-                    let is_free = |name| !names.contains(name) && !others.contains(name);
-                    prop_assert!(own[..3].iter().all(is_free), "{own:?}");
-                    prop_assert!(start.split(' ').any(|start| own[2].starts_with(start)));
-                }
                 if one.0 != other.0 {
                     prop_assert!(!names.iter().any(|name| others.contains(name)), "{names:?}");
                 }

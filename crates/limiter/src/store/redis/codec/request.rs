@@ -78,9 +78,6 @@ fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
 /// Encoded as -1: the limit has no debt, or the grant no limit.
 const NONE: u64 = u64::MAX;
 
-/// Mode of a candidate of the first hit; that of the second one is one more, and so on.
-const CANDIDATE: u64 = 4;
-
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
 
@@ -246,10 +243,7 @@ impl ScriptRequest {
                 Action::Settle(None) => NONE,
                 action => action.cost().units(),
             },
-            mode: match hit.candidate_of {
-                Some(of) => CANDIDATE + u64::from(of),
-                None => mode_code(hit.mode),
-            },
+            mode: mode_code(hit.mode),
             seen: seen.as_micros(),
             action: action_code(hit)
                 + if hit.overridable { CONTROLLED } else { 0 }
@@ -510,11 +504,7 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
         Action::Peek(_) => !hit.overridable,
         _ => false,
     };
-    is_plain_action
-        && hit.candidate_of.is_none()
-        && max_debt(hit).is_none()
-        && policy(hit).is_none()
-        && hit.max_holds.is_none()
+    is_plain_action && max_debt(hit).is_none() && policy(hit).is_none() && hit.max_holds.is_none()
 }
 
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see
