@@ -44,6 +44,11 @@ impl Warning {
         &self.rule
     }
 
+    /// Returns what is wrong, without the names of rule and field.
+    pub fn text(&self) -> String {
+        self.kind.to_string()
+    }
+
     /// Returns the name of the rule that makes this one useless, if it is that.
     pub fn stricter(&self) -> Option<&str> {
         match &self.kind {
@@ -269,29 +274,35 @@ fn units(rule: &Rule) -> u64 {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rule {}: ", self.rule)?;
-        match &self.kind {
-            WarningKind::NeverMatches(why) => write!(f, "it never matches: {why}"),
-            WarningKind::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
-            WarningKind::NeverDecides { stricter } => {
+        let is_of_key = matches!(self.kind, WarningKind::KeyByUnmatched(_));
+        write!(f, "rule {}: {}{}", self.rule, if is_of_key { "key-by: " } else { "" }, self.kind)
+    }
+}
+
+impl fmt::Display for WarningKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverMatches(why) => write!(f, "it never matches: {why}"),
+            Self::OverrideNeverMatches(why) => write!(f, "an override never matches: {why}"),
+            Self::NeverDecides { stricter } => {
                 write!(f, "it never decides: rule {stricter} has the same scope and is stricter")
             }
-            WarningKind::ManyEntries(entries) => write!(
+            Self::ManyEntries(entries) => write!(
                 f,
                 "its log may have {entries} entries for one id; other algorithms need a few numbers"
             ),
-            WarningKind::RefusesChecks => {
+            Self::RefusesChecks => {
                 write!(
                     f,
                     "it applies to all requests, and refuses each Check: only Reserve takes slots"
                 )
             }
-            WarningKind::KeyByUnmatched(attribute) => write!(
+            Self::KeyByUnmatched(attribute) => write!(
                 f,
-                "key-by: no matcher requires the attribute {}: requests without it share one bucket",
+                "no matcher requires the attribute {}: requests without it share one bucket",
                 attribute.escape_debug()
             ),
-            WarningKind::ForeignPattern { part, of_override, syntax } => {
+            Self::ForeignPattern { part, of_override, syntax } => {
                 let place = if *of_override { "an override's " } else { "" };
                 write!(f, "{place}{part}: {syntax}; `*` matches any text, `\\*` a star")
             }

@@ -234,10 +234,6 @@ fn name_rule(problem: &mut Problem, rules: &[Rule]) {
     let field = problem.field.strip_prefix("rules[").and_then(|rest| rest.split_once(']'));
     let Some((index, rest)) = field else { return };
     let Some(rule) = index.parse().ok().and_then(|index: usize| rules.get(index)) else { return };
-    // A warning of a configuration says both by itself.
-    if let Some(message) = problem.message.strip_prefix(&format!("rule {}: ", rule.name)) {
-        problem.message = message.strip_prefix("key-by: ").unwrap_or(message).to_owned();
-    }
     let rest = rest.trim_start_matches('.').to_owned();
     problem.field = format!("rule {}: {rest}", text::value(&rule.name));
 }
@@ -255,7 +251,7 @@ mod tests {
             name_rule(&mut problem, &[rule]);
             line(&problem)
         };
-        let warned = named("rules[0].key_by", "rule whole-shop: key-by: no matcher requires it");
+        let warned = named("rules[0].key_by", "no matcher requires it");
         assert_eq!(warned, "rule whole-shop: key_by no matcher requires it");
         let refused = named("rules[0].max_requests", "must be at least 1");
         assert_eq!(refused, "rule whole-shop: max_requests must be at least 1");

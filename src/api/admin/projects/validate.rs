@@ -103,10 +103,15 @@ fn warnings_of(specs: &[RuleSpec], rules: &RuleSet) -> Vec<proto::Problem> {
     });
     let mut concerned: Vec<(usize, Warning)> = concerned.collect();
     concerned.sort_by_key(|(position, _)| *position);
-    concerned.iter().map(|(position, warning)| warning_message(*position, warning)).collect()
+    let message = |(position, warning): &(usize, Warning)| {
+        let is_own = positions.get(warning.rule()) == Some(position);
+        warning_message(*position, warning, is_own)
+    };
+    concerned.iter().map(message).collect()
 }
 
-fn warning_message(position: usize, warning: &Warning) -> proto::Problem {
+/// Returns the message of a warning, which names its rule unless the field does.
+fn warning_message(position: usize, warning: &Warning, is_own: bool) -> proto::Problem {
     let field = match warning.field() {
         None => String::new(),
         Some("match") => ".matchers".to_owned(),
@@ -116,7 +121,7 @@ fn warning_message(position: usize, warning: &Warning) -> proto::Problem {
     proto::Problem {
         severity: proto::problem::Severity::Warning.into(),
         field: format!("rules[{position}]{field}"),
-        message: warning.to_string(),
+        message: if is_own { warning.text() } else { warning.to_string() },
     }
 }
 
