@@ -103,19 +103,6 @@
 --   2   failed at a write after others had succeeded, which are not undone; followed by the error text
 --   an error text   failed before any write
 
--- Most values in one call of `pack`: Lua's stack, which holds them twice, is small.
-local VALUES_PER_PACK = 3000
-
--- Added to the action of a hit that is overridable, that keeps its limits, whose rule holds, and whose window
--- is that of a calendar.
-local CONTROLLED, KEEPS_LIMITS, HOLDS, CALENDAR = 16, 32, 64, 128
-
-time = clock()
-local reply = { NONCE, time }
-local length = #reply
--- Index of the first of KEYS that is not assigned to a hit yet.
-local next_key = 1
-
 -- Reads a request from its values. A hit has all its fields from the start, because growing a table
 -- takes as long as a command on a key.
 local function parse(values)
@@ -261,18 +248,6 @@ local function append_reply()
     length = length + #once.answer
     return
   end
-  if has_taken_all then
-    reply[length + 1] = 7
-    length = length + 1
-    for i = 1, count do
-      reply[length + 1], reply[length + 2] = hits[i].count, max(hits[i].ttl, 1)
-      length = length + 2
-      --@control
-      if hits[i].control then length = control.append(hits[i], reply, length) end
-      --@end
-    end
-    return
-  end
   --@full
   if reservation and reservation.gone then
     length = length + 1
@@ -295,27 +270,44 @@ end
 
 -- The request that was parsed last. Requests that differ in their keys alone are parsed once.
 local last_argument
-for request = 3, #ARGV do
+
+return function(request, values)
   local argument = ARGV[request]
-  if argument ~= last_argument then parse({ cmsgpack.unpack(argument) }) end
+  if argument ~= last_argument then parse(values) end
   -- A request with a request id may change its hits.
   last_argument = not once and not reservation and argument
   assign_keys()
-  wrote, has_taken_all = false, false
+  wrote = false
   local ok, result = pcall(execute, request)
-  if ok and result then
-    append_reply()
-  else
+  if ok and result then return append_reply() end
+  length = length + 1
+  reply[length] = 0
+  if ok then return end
+  if once then idempotency.forget() end
+  if wrote then
+    reply[length] = 2
     length = length + 1
-    reply[length] = 0
-    if not ok then
-      if once then idempotency.forget() end
-      if wrote then
-        reply[length] = 2
-        length = length + 1
-      end
-      reply[length] = type(result) == 'table' and result.err or tostring(result)
-    end
+  end
+  reply[length] = type(result) == 'table' and result.err or tostring(result)
+end
+
+--@rest
+
+-- Most values in one call of `pack`: Lua's stack, which holds them twice, is small.
+local VALUES_PER_PACK = 3000
+
+local values, execute
+for request = 3, #ARGV do
+  local argument = ARGV[request]
+  if request == 3 or argument ~= ARGV[request - 1] then values = { cmsgpack.unpack(argument) } end
+  local is_taken = false
+  if take then
+    local ok, result = pcall(take, values)
+    is_taken = ok and result
+  end
+  if not is_taken then
+    execute = execute or rest()
+    execute(request, values)
   end
 end
 if length <= VALUES_PER_PACK then return cmsgpack.pack(unpack(reply)) end

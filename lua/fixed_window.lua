@@ -16,11 +16,6 @@ local END_TOLERANCE = 1000000
 -- for a clock that steps back.
 local GRACE = 93600000
 
--- Returns true if the request is counted although it is denied: of cost 1, in a full window.
-local function is_attempt(limit, count, cost)
-  return count >= limit.units and cost == 1 and limit.max_debt < 0
-end
-
 -- Returns the key of the current window; nil if it is not among the declared ones.
 local function key_of(hit, now)
   if hit.ends_at then return now >= hit.starts_at and now < hit.ends_at and hit.key or nil end
@@ -43,6 +38,115 @@ local function ttl_of(hit, ttl_ms)
   if hit.ends_at then return hit.ends_at - floor_millis(hit.now) * 1000 end
   if ttl_ms < 0 then return hit.window end
   return (floor_millis(hit.now - hit.frozen_for) + ttl_ms - floor_millis(hit.now)) * 1000
+end
+
+-- Writes a counter, by `call`, for a state or a hit.
+local function write(call, counter, units)
+  local expires_at_ms = floor_millis(counter.now) + counter.window / 1000
+  if counter.ends_at then expires_at_ms = counter.ends_at / 1000 + GRACE end
+  return call('SET', counter.key, integer(units), 'PXAT', integer(expires_at_ms))
+end
+
+-- Finds the counter of the current window for a hit. Returns true if it has one that expires, or none.
+local function find_counter(hit)
+  local key = key_of(hit, hit.now)
+  local ttl_ms = key and redis.call('PTTL', key) or -1
+  if ttl_ms == -1 or not is_of(hit, hit.now, ttl_ms) then return false end
+  hit.key, hit.ttl, hit.is_new = key, ttl_of(hit, ttl_ms), ttl_ms == -2
+  return true
+end
+
+-- Takes the cost of a hit. Returns the count after it, or another value if that fails.
+local function count_cost(hit)
+  if not hit.is_new then return redis.pcall('INCRBY', hit.key, integer(hit.cost)) end
+  return write(redis.pcall, hit, hit.cost).ok and hit.cost
+end
+
+-- Takes back what the first hits, as many as `number`, have taken.
+local function take_back(taken, number)
+  for i = 1, number do
+    local hit = taken[i]
+    if hit.is_new then
+      redis.pcall('DEL', hit.key)
+    else
+      redis.pcall('INCRBY', hit.key, integer(-hit.cost))
+    end
+  end
+end
+
+-- Returns the hits of a request, and the index of the next of KEYS; nil if it has others than takes of units
+-- from counters that expire, or are new, by limits that have no override.
+local function takes_of(values)
+  local taken, at, key_at = {}, 2, next_key
+  for i = 1, values[2] do
+    local name = values[at + 1]
+    --@hit local FIELD = values[at + POSITION]
+    local now = freeze(time, seen, window)
+    local hit = {
+      keys = keys, first_key = key_at, first_index = first_index, key = KEYS[key_at], units = units,
+      window = window, cost = cost, now = now, frozen_for = now - time, ttl = 0, count = 0, is_new = false,
+      starts_at = false, ends_at = false, control = false,
+    }
+    at, key_at = at + HIT_FIELDS, key_at + keys
+    if action >= CALENDAR then
+      action, hit.starts_at, hit.ends_at = action - CALENDAR, values[at + 1], values[at + 2]
+      at = at + 2
+    end
+    --@control
+    if action >= CONTROLLED then
+      local key = KEYS[key_at]
+      action, hit.control = action - CONTROLLED, true
+      if redis.call('HGET', key, values[at + 1]) then return end
+      at, key_at = at + 3, key_at + 1
+    end
+    --@end
+    -- An overridable hit may have no limit.
+    local counts = name == 'fixed_window' and action == TAKE and cost > 0 and units > 0
+    if not counts or not find_counter(hit) then return end
+    taken[i] = hit
+  end
+  return taken, key_at
+end
+
+-- The reply has the counts and the times to live before, from which the service decides. One unit alone
+-- counts whether it is allowed or not. Of several hits all must be allowed.
+function take(values)
+  if values[1] ~= 'plain' then return false end
+  local taken, key_at = takes_of(values)
+  if not taken then return false end
+  local counts_denied = #taken == 1 and taken[1].cost == 1
+  for i = 1, #taken do
+    local hit = taken[i]
+    local most = counts_denied and MAX_COUNT or hit.units - hit.cost
+    local counted = count_cost(hit)
+    local was_added = type(counted) == 'number'
+    hit.count = was_added and counted - hit.cost or -1
+    if hit.count < 0 or hit.count > most then
+      take_back(taken, was_added and i or i - 1)
+      return false
+    end
+  end
+  next_key = key_at
+  length = length + 1
+  reply[length] = 7
+  for i = 1, #taken do
+    reply[length + 1], reply[length + 2] = taken[i].count, max(taken[i].ttl, 1)
+    length = length + 2
+    --@control
+    if taken[i].control then
+      for part = 1, 4 do reply[length + part] = 0 end
+      length = length + 4
+    end
+    --@end
+  end
+  return true
+end
+
+--@rest
+
+-- Returns true if the request is counted although it is denied: of cost 1, in a full window.
+local function is_attempt(limit, count, cost)
+  return count >= limit.units and cost == 1 and limit.max_debt < 0
 end
 
 -- Returns the count at a key; nil if it has no valid one.
@@ -115,54 +219,12 @@ local function save(state)
   elseif state.live and not state.endless then
     redis.call('INCRBY', state.key, integer(state.count - state.stored))
   else
-    local expires_at_ms = floor_millis(state.now) + state.window / 1000
-    if state.ends_at then expires_at_ms = state.ends_at / 1000 + GRACE end
-    redis.call('SET', state.key, integer(state.count), 'PXAT', integer(expires_at_ms))
+    write(redis.call, state, state.count)
   end
-end
-
--- Finds the counter of the current window for a hit. Returns true if it has one that expires.
-local function find_counter(hit)
-  local key = key_of(hit, hit.now)
-  local ttl_ms = key and redis.call('PTTL', key) or -1
-  if ttl_ms < 0 or not is_of(hit, hit.now, ttl_ms) then return false end
-  hit.key, hit.ttl = key, ttl_of(hit, ttl_ms)
-  return true
-end
-
--- Takes back what the first hits, as many as `number`, have taken.
-local function take_back(number)
-  for i = 1, number do
-    local key, cost = hits[i].key, hits[i].cost
-    redis.call('INCRBY', key, integer(-cost))
-  end
-end
-
--- Takes the costs of all hits, and leaves the decisions to the caller: each hit has the count and the time
--- to live before. One unit alone counts whether it is allowed or not. Takes nothing and returns false if a
--- key has no counter yet, or if one of several hits is denied or looks only.
-local function take_all()
-  for i = 1, count do
-    local hit = hits[i]
-    if hit.action ~= TAKE or hit.cost == 0 or not find_counter(hit) then return false end
-  end
-  local counts_denied = count == 1 and hits[1].cost == 1
-  for i = 1, count do
-    local hit = hits[i]
-    local key, most = hit.key, counts_denied and MAX_COUNT or hit.units - hit.cost
-    local counted = redis.pcall('INCRBY', key, integer(hit.cost))
-    local was_added = type(counted) == 'number'
-    hit.count = was_added and counted - hit.cost or -1
-    if hit.count < 0 or hit.count > most then
-      take_back(was_added and i or i - 1)
-      return false
-    end
-  end
-  return true
 end
 
 algorithms.fixed_window = {
-  load = load, decide = decide, commit = commit, save = save, take_all = take_all,
+  load = load, decide = decide, commit = commit, save = save,
   max_count = MAX_COUNT,
 }
 

@@ -94,22 +94,12 @@ end
 
 -- Executes a plain request. Returns false if its keys belong to another window.
 local function execute_plain(request)
-  local take_all = hits[1].algorithm.take_all
   for i = 1, count do
     local hit = hits[i]
     hit.counted, hit.state = 0, false
     --@control
-    if hit.control then
-      control.apply(hit, control.load(hit))
-      if hit.fixed or hit.shown.grant > 0 then take_all = nil end
-    end
+    if hit.control then control.apply(hit, control.load(hit)) end
     --@end
-    if hit.algorithm.take_all ~= take_all then take_all = nil end
-  end
-  has_taken_all = take_all and take_all()
-  if has_taken_all then return true end
-  for i = 1, count do
-    local hit = hits[i]
     if not hit.fixed then
       hit.state = hit.algorithm.load(hit, hit.now)
       if not hit.state.key then return false end

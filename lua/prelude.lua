@@ -1,8 +1,10 @@
 -- The beginning of every script: constants, variables, the clock, integer arithmetic, and numbers in
 -- strings.
 --
--- A script consists of this file and, in a function, the other files, of one algorithm or of all. Redis
--- creates all functions of a script on each call, so there are three kinds of scripts:
+-- A script consists of the other files too, of one algorithm or of all. Redis creates all functions of a
+-- script on each call, which takes longer than a few commands. So what follows a line `--@rest`, here and in
+-- other files, is in a function, which is called for the first request that `take` can't execute; and there
+-- are three kinds of scripts:
 --   lean              plain.lua and check.lua, for plain requests; of each file the part above a line
 --                     `--@coupled`, without the lines from `--@control` or `--@full` to `--@end`
 --   lean, overrides   as lean, with control.lua and the lines from `--@control`
@@ -15,74 +17,29 @@
 
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 
--- Algorithms by name, the twins of crates/core/src/algorithm/<name>.rs. An algorithm is a table of
--- steps on a state, which is a table for one key:
---   load      reads the state
---   decide    returns a decision and changes nothing
---   commit, refund, charge, reset, credit   change the state and set `dirty`
---             (commit gets the last decision on the state, which may carry values for it)
---   convert   changes the state into one with another number of units in use
---   carry     optional: carries the state over to another limit as it is
---   save      writes the state; called once, after all decisions
---   take_all  optional: takes the units of plain hits that are all of this algorithm, in fewer
---             commands, if they are allowed. The service decides from the states before
---   max_cost  optional: most units that one request may take
---   max_count  optional: the largest count, if it is not MAX_IN_USE
---   pays_back  optional: true if units become available again at the rate of the limit
-local algorithms = {}
-
 -- Text, unique for each call.
 local NONCE = ARGV[1]
-
--- The most units per window, and the longest window in µs: 366 days.
-local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
-
--- The longest time in which a burst may become available again, in µs: 100 years.
-local MAX_FILL = 3162240000000000
-
--- The most units in use of a bucket, and the largest count of a sliding window counter: see `divide`.
-local MAX_IN_USE = 68719476735
-
--- Outcomes of decisions.
-local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 
 -- Actions of hits. 0 is a peek, which takes nothing.
 local TAKE, REPORT, REFUND, CREDIT, RESET = 1, 2, 3, 4, 5
 
--- The current request: its coupling, its hits and their number. A hit also serves as its limit:
--- `units` per `window` (µs), `burst`, `shared_burst` and `shared_units` (the most of the limits that
--- decide on the same state; 0 units: it decides alone), `max_in_use` (shared burst and debt), and `least`
--- (the negative debt).
-local coupling, hits, count = nil, {}, 0
+-- Added to the action of a hit that is overridable, that keeps its limits, whose rule holds, and whose window
+-- is that of a calendar.
+local CONTROLLED, KEEPS_LIMITS, HOLDS, CALENDAR = 16, 32, 64, 128
 
--- Time of the call by the server's clock, in µs.
-local time
+-- Time of the call by the clock of the Redis server, in µs since the Unix epoch.
+local time = redis.call('TIME')
+time = time[1] * 1000000 + time[2]
 
--- Executes requests that are not plain. Defined in coupled.lua.
-local execute_coupled
+-- The values of the reply, and their number.
+local reply, length = { NONCE, time }, 2
 
--- The functions of control.lua, on_change.lua, holds.lua and idempotency.lua for other files; nil before the
--- first request that needs the file.
-local control, on_change, holds, idempotency
+-- Index of the first of KEYS that is not assigned to a hit yet.
+local next_key = 1
 
--- The request id and the reservation of the current request; nil if it has none.
-local once, reservation
-
--- Appends the values of all hits to a list of this length, and returns its new length. Defined in
--- check.lua.
-local append_hits
-
--- True if an algorithm has taken the units of a plain request by `take_all`.
-local has_taken_all
-
--- True if a write of the current request has succeeded. It is not undone if a later one fails.
-local wrote = false
-
--- Returns the time of the Redis server in microseconds since the Unix epoch.
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
-end
+-- Executes a plain request that only takes from fixed windows, and appends to the reply, if that takes a few
+-- commands; else it does nothing and returns false. Defined in fixed_window.lua; nil in scripts without it.
+local take
 
 -- Returns the time of a decision in µs: a clock that stepped back from `seen` by up to `window` is
 -- frozen at `seen`, one that stepped back further is followed.
@@ -108,6 +65,57 @@ end
 local function floor_millis(micros)
   return (micros - micros % 1000) / 1000
 end
+
+--@rest
+
+-- Algorithms by name, the twins of crates/core/src/algorithm/<name>.rs. An algorithm is a table of
+-- steps on a state, which is a table for one key:
+--   load      reads the state
+--   decide    returns a decision and changes nothing
+--   commit, refund, charge, reset, credit   change the state and set `dirty`
+--             (commit gets the last decision on the state, which may carry values for it)
+--   convert   changes the state into one with another number of units in use
+--   carry     optional: carries the state over to another limit as it is
+--   save      writes the state; called once, after all decisions
+--   max_cost  optional: most units that one request may take
+--   max_count  optional: the largest count, if it is not MAX_IN_USE
+--   pays_back  optional: true if units become available again at the rate of the limit
+local algorithms = {}
+
+-- The most units per window, and the longest window in µs: 366 days.
+local MAX_UNITS, MAX_WINDOW = 1000000000, 31622400000000
+
+-- The longest time in which a burst may become available again, in µs: 100 years.
+local MAX_FILL = 3162240000000000
+
+-- The most units in use of a bucket, and the largest count of a sliding window counter: see `divide`.
+local MAX_IN_USE = 68719476735
+
+-- Outcomes of decisions.
+local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
+
+-- The current request: its coupling, its hits and their number. A hit also serves as its limit:
+-- `units` per `window` (µs), `burst`, `shared_burst` and `shared_units` (the most of the limits that
+-- decide on the same state; 0 units: it decides alone), `max_in_use` (shared burst and debt), and `least`
+-- (the negative debt).
+local coupling, hits, count = nil, {}, 0
+
+-- Executes requests that are not plain. Defined in coupled.lua.
+local execute_coupled
+
+-- The functions of control.lua, on_change.lua, holds.lua and idempotency.lua for other files; nil before the
+-- first request that needs the file.
+local control, on_change, holds, idempotency
+
+-- The request id and the reservation of the current request; nil if it has none.
+local once, reservation
+
+-- Appends the values of all hits to a list of this length, and returns its new length. Defined in
+-- check.lua.
+local append_hits
+
+-- True if a write of the current request has succeeded. It is not undone if a later one fails.
+local wrote = false
 
 -- Decides on `cost`: allowed if at most `available` units, denied if at most `most`, else impossible.
 local function outcome_of(cost, available, most)

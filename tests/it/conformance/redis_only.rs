@@ -113,7 +113,7 @@ async fn counters_outlive_the_service(before: Service) {
 }
 
 async fn unreadable_state_is_an_error(on: Service) {
-    redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-zcount"]);
+    redis(&on).query::<()>(&["ACL", "SETUSER", "default", "-get", "-pttl", "-zcount"]);
     let denied = on.verdict("alice", None, false).await;
     assert!(denied.is_err());
     assert!(redis(&on).keys().is_empty());

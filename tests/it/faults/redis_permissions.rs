@@ -357,11 +357,11 @@ async fn missing_permission_is_logged_once_and_calls_recover_when_granted() {
     for (taken, given, logged) in [
         ("-evalsha", "+evalsha", ["the 'evalsha' command"; 2]),
         (
-            "-get",
-            "+get",
+            "-set",
+            "+set",
             [
                 "The user executing the script can't run this command",
-                "ACL failure in script: User app has no permissions to run the 'get' command",
+                "ACL failure in script: User app has no permissions to run the 'set' command",
             ],
         ),
         (

@@ -22,6 +22,10 @@ const CHECK: &str = include_str!("../../../../lua/check.lua");
 /// Start of the part of a file that plain requests do not need.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
+/// Between the part of a file that each call runs and the part in the function `rest`; in `check.lua`, which
+/// ends the script, the other way round.
+const REST_PART: &str = "\n--@rest\n";
+
 /// Around lines that only some scripts have: those for overridable hits, and those for all requests.
 const OVERRIDABLE_PART: &str = "--@control";
 const FULL_PART: &str = "--@full";
@@ -153,25 +157,34 @@ impl ScriptSet {
 
 impl Script {
     fn new(id: ScriptId) -> Self {
-        let mut text = part(PRELUDE, id.kind);
+        let window = Algorithm::FixedWindow;
+        let of_file = |file| with_fields(&part(file, id.kind));
+        let (mut text, prelude) = split(&of_file(PRELUDE));
+        if id.algorithm.is_none_or(|algorithm| algorithm == window) {
+            text.push_str(&split(&of_file(twin(window))).0);
+        }
         // Variables of a function around another are captured faster than those of the same function.
-        text.push_str("\nreturn (function()\n");
+        let mut rest = format!("{prelude}\nreturn (function()\n");
+        let steps = |algorithm| match split(&of_file(twin(algorithm))) {
+            (_, steps) if algorithm == window => steps,
+            (all, _) => all,
+        };
         if let Some(algorithm) = id.algorithm {
-            text.push_str(&part(twin(algorithm), id.kind));
+            rest.push_str(&steps(algorithm));
         } else {
-            text.push_str("local definitions = {}\n");
+            rest.push_str("local definitions = {}\n");
             for algorithm in Algorithm::ALL {
                 let name = format!("function definitions.{}()", algorithm.lua_name());
-                text.push_str(&function(&name, &part(twin(*algorithm), id.kind)));
+                rest.push_str(&function(&name, &steps(*algorithm)));
             }
-            text.push_str(DEFINE_ALGORITHM);
+            rest.push_str(DEFINE_ALGORITHM);
         }
-        text.push_str(&part(PLAIN, id.kind));
+        rest.push_str(&part(PLAIN, id.kind));
         let parts: &[(&str, &str)] = match id.kind {
             ScriptKind::Lean => &[],
             ScriptKind::Overrides => &[("control", CONTROL)],
             ScriptKind::Full => {
-                text.push_str(COUPLED);
+                rest.push_str(COUPLED);
                 &[
                     ("control", CONTROL),
                     ("on_change", ON_CHANGE),
@@ -183,9 +196,12 @@ impl Script {
         let parts = parts.iter().map(|(name, file)| {
             format!("if part == '{name}' then\n{}\nend\n", part(file, id.kind))
         });
-        text.push_str(&function("local function define(part)", &parts.collect::<String>()));
-        text.push_str(&with_fields(&part(CHECK, id.kind)));
-        text.push_str("\nend)()\n");
+        rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
+        let (check, calls) = split(&of_file(CHECK));
+        rest.push_str(&check);
+        rest.push_str("\nend)()\n");
+        text.push_str(&function("local function rest()", &rest));
+        text.push_str(&calls);
         Self::from_text(text)
     }
 
@@ -204,6 +220,12 @@ setmetatable(algorithms, { __index = function(_, name)
   return rawget(algorithms, name)
 end })
 ";
+
+/// Returns the parts of a file before and after its mark; all of one without a mark.
+fn split(file: &str) -> (String, String) {
+    let (before, after) = file.split_once(REST_PART).unwrap_or((file, ""));
+    (before.to_owned(), after.to_owned())
+}
 
 fn function(head: &str, body: &str) -> String {
     format!("\n{head}\n{body}\nend\n")
