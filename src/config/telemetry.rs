@@ -7,8 +7,8 @@ use rlaas_telemetry::TelemetrySettings;
 use rlaas_telemetry::log::{LogFilter, LogFormat, LogSettings};
 use rlaas_telemetry::otlp::{
     CollectorAuthorities, CollectorSettings, Endpoint, HeadersError, OtlpHeaders, OtlpSettings,
+    SampleRatio,
 };
-use rlaas_telemetry::traces::SampleRatio;
 
 use super::privacy::PrivacySettings;
 use super::record;

@@ -179,7 +179,8 @@ mod tests {
     use rlaas_auth::{Auth, HostNames};
     use rlaas_proto::ratelimit::v1::CheckRequest;
     use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
-    use rlaas_telemetry::traces::{SampleRatio, Traces};
+    use rlaas_telemetry::otlp::SampleRatio;
+    use rlaas_telemetry::traces::Traces;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;

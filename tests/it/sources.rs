@@ -20,6 +20,8 @@ fn lua_scripts_use_only_declared_keys_and_redis_time() {
         "keys.document",
         "keys.history",
         "key",
+        "counter.key",
+        "hit.key",
         "state.key",
         "state.debt_key",
         "once.key",

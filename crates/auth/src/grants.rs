@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::project_id::ProjectId;
-use super::roles::Roles;
+use super::roles::{Permission, Roles};
 
 /// The roles of a caller. Those for all projects are also for what belongs to no project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,20 @@ impl Grants {
     pub fn anywhere(&self) -> Roles {
         let own = self.projects.iter().flat_map(|projects| projects.values());
         own.fold(self.everywhere, |all, roles| all.with(*roles))
+    }
+
+    /// Returns `true` if the caller may make a call that requires this, as far as is known before its
+    /// project is.
+    pub(super) fn meet(&self, permission: Permission) -> bool {
+        let held = match permission {
+            Permission::Projects(_) | Permission::ProjectConfiguration => self.anywhere(),
+            Permission::Decisions
+            | Permission::Descriptors
+            | Permission::Metrics
+            | Permission::Configuration
+            | Permission::Administration(_) => self.everywhere(),
+        };
+        held.intersects(permission.roles())
     }
 
     /// Returns `true` if all that `other` grants is granted.

@@ -52,7 +52,7 @@ impl ListedCallers {
         permission: Permission,
     ) -> Result<Caller, AuthError> {
         let of_names = self.caller_with_names(names);
-        let is_met_by = |caller: &Caller| permission.is_met_by(caller.grants());
+        let is_met_by = |caller: &Caller| caller.grants().meet(permission);
         let is_enough = of_names.as_ref().is_some_and(is_met_by);
         let of_token =
             bearer_token(request).map_or(Ok(None), |token| self.caller_with_token(token));

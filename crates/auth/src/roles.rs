@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::grants::Grants;
-
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -141,19 +139,5 @@ impl Permission {
     /// are local.
     pub const fn is_administrative(self) -> bool {
         matches!(self, Self::Administration(_) | Self::Projects(_))
-    }
-
-    /// Returns `true` if a caller who is granted this may make the call, as far as is known before
-    /// its project is.
-    pub(super) fn is_met_by(self, grants: &Grants) -> bool {
-        let held = match self {
-            Self::Projects(_) | Self::ProjectConfiguration => grants.anywhere(),
-            Self::Decisions
-            | Self::Descriptors
-            | Self::Metrics
-            | Self::Configuration
-            | Self::Administration(_) => grants.everywhere(),
-        };
-        held.intersects(self.roles())
     }
 }

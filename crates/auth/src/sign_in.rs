@@ -204,7 +204,7 @@ impl Auth {
             }
         };
         let caller = caller.ok_or(AuthError::Unauthenticated)?;
-        if REQUIRED.is_met_by(caller.grants()) {
+        if caller.grants().meet(REQUIRED) {
             Ok(caller)
         } else {
             Err(AuthError::Forbidden(REQUIRED.roles()))
@@ -226,6 +226,6 @@ fn with_roles_of(caller: Caller, other: Option<Caller>) -> Caller {
 impl Caller {
     /// Returns `true` if the caller may make a call, as far as is known before its project is.
     pub fn meets(&self, permission: Permission) -> bool {
-        permission.is_met_by(self.grants())
+        self.grants().meet(permission)
     }
 }

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction};
 use serde::Deserialize;
 
-use crate::parse;
+use crate::parse::{self, Input};
 
 /// An argument of a command.
 #[derive(Debug, Deserialize)]
@@ -39,19 +39,6 @@ pub(crate) struct Argument {
     /// It is required if another argument has one of these values.
     #[serde(default)]
     required_if: Vec<(String, String)>,
-}
-
-/// A value that was given, before the field says which type it has.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Input {
-    Flag(bool),
-    /// A text, or the name of a value of an enum.
-    Text(String),
-    Number(u64),
-    /// An entry of a map, or of a list of names with their texts.
-    Pair(String, String),
-    /// The bytes of a message.
-    Message(Vec<u8>),
 }
 
 /// Returns names as clap takes them.

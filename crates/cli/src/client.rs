@@ -38,13 +38,13 @@ pub(crate) struct ServerArgs {
     ca: Option<PathBuf>,
     /// Client certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) cert: Option<PathBuf>,
+    cert: Option<PathBuf>,
     /// Private key of the client certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// Maximum time for the connection, and for the response
     #[arg(long, value_name = "D", default_value = "5s", value_parser = time_limit)]
-    pub(crate) timeout: Duration,
+    timeout: Duration,
 }
 
 /// The API key of commands that ask for decisions.
@@ -85,7 +85,7 @@ impl ServerArgs {
         if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             client = client.identity(read("--cert", cert)?, read("--key", key)?);
         }
-        let peer = Peer { addr, args: self.clone() };
+        let peer = Peer { addr, timeout: self.timeout, is_certified: self.cert.is_some() };
         Ok(ServerEndpoint { client, peer })
     }
 }

@@ -4,7 +4,7 @@ use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
 use rlaas_proto::json::POOL;
 
-use crate::argument::Input;
+use crate::parse::Input;
 use crate::screaming;
 
 /// Sets a field, adds to a list, or adds an entry to a map. The messages on the way are made.

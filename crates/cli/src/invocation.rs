@@ -16,7 +16,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
-use crate::argument::{Argument, Input};
+use crate::argument::Argument;
 use crate::call::{
     CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, is_confirmed, repeated,
 };
@@ -24,6 +24,7 @@ use crate::codec::DynamicCodec;
 use crate::command::{self, CommandSpec};
 use crate::lines::RuleFields;
 use crate::output::{self, Exchange};
+use crate::parse::Input;
 use crate::{fields, parse, text, wrong_arguments};
 
 /// The method that shows the keys of a selector.

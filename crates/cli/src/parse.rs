@@ -16,7 +16,18 @@ use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use crate::argument::Input;
+/// A value that was given, before the field says which type it has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Input {
+    Flag(bool),
+    /// A text, or the name of a value of an enum.
+    Text(String),
+    Number(u64),
+    /// An entry of a map, or of a list of names with their texts.
+    Pair(String, String),
+    /// The bytes of a message.
+    Message(Vec<u8>),
+}
 
 /// Parses a value, or says what is required of it.
 pub(crate) type Parse = fn(&str) -> Result<Input, String>;

@@ -3,9 +3,7 @@
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse};
 
-use crate::text::printable;
-
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
+use crate::text::{human_duration, nanos, printable};
 
 /// Returns the response as one line of text. `cost` is the cost of the request.
 pub(crate) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
@@ -89,57 +87,9 @@ fn burst(response: &CheckResponse) -> Option<i64> {
     (has_burst && is_whole && burst != response.limit).then_some(burst)
 }
 
-/// Returns a duration of up to two units, rounded up: `57.216s`, `2m 5s`, `3h 20m`, `2d 1h`.
-pub(crate) fn human_duration(duration: &prost_types::Duration) -> String {
-    let up_to = |nanos: i128| (self::nanos(duration) + nanos - 1) / nanos;
-    let two = |count: i128, of: i128, large: &str, small: &str| match (count / of, count % of) {
-        (large_units, 0) => format!("{large_units}{large}"),
-        (large_units, small_units) => format!("{large_units}{large} {small_units}{small}"),
-    };
-    let (millis, seconds) = (up_to(1_000_000), up_to(NANOS_PER_SECOND));
-    let (minutes, hours) = (up_to(60 * NANOS_PER_SECOND), up_to(3600 * NANOS_PER_SECOND));
-    if millis <= 120_000 {
-        let text = format!("{}.{:03}", millis / 1000, millis % 1000);
-        format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
-    } else if seconds <= 7_200 {
-        two(seconds, 60, "m", "s")
-    } else if minutes <= 2 * 24 * 60 {
-        two(minutes, 60, "h", "m")
-    } else {
-        two(hours, 24, "d", "h")
-    }
-}
-
-fn nanos(duration: &prost_types::Duration) -> i128 {
-    i128::from(duration.seconds) * NANOS_PER_SECOND + i128::from(duration.nanos)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn duration(seconds: i64, nanos: i32) -> prost_types::Duration {
-        prost_types::Duration { seconds, nanos }
-    }
-
-    #[test]
-    fn duration_has_up_to_two_units_and_is_rounded_up() {
-        for (seconds, nanos, expected) in [
-            (0, 0, "0s"),
-            (0, 1_000, "0.001s"),
-            (59, 998_000_001, "59.999s"),
-            (59, 999_287_000, "60s"),
-            (120, 0, "120s"),
-            (124, 1, "2m 5s"),
-            (7_200, 0, "120m"),
-            (7_201, 0, "2h 1m"),
-            (12_000, 0, "3h 20m"),
-            (172_801, 0, "2d 1h"),
-            (31_622_400, 0, "366d"),
-        ] {
-            assert_eq!(human_duration(&duration(seconds, nanos)), expected);
-        }
-    }
 
     #[test]
     fn values_of_a_newer_server_are_shown() {

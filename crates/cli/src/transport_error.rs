@@ -6,11 +6,11 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use tonic::{Code, Status, TimeoutExpired};
 
-use crate::client::ServerArgs;
 use crate::code_name;
 use crate::text::printable;
 
@@ -19,7 +19,9 @@ use crate::text::printable;
 pub(crate) struct Peer {
     /// The address as the user wrote it.
     pub(crate) addr: String,
-    pub(crate) args: ServerArgs,
+    pub(crate) timeout: Duration,
+    /// The caller has a certificate.
+    pub(crate) is_certified: bool,
 }
 
 impl Peer {
@@ -43,7 +45,7 @@ impl Peer {
 
     /// Explains a timeout.
     pub(crate) fn explain_timeout(&self) -> String {
-        let timeout = humantime::format_duration(self.args.timeout);
+        let timeout = humantime::format_duration(self.timeout);
         format!("no response from {} within {timeout} (--timeout)", self.addr)
     }
 
@@ -75,10 +77,10 @@ impl Peer {
     /// Explains that there is something, but no gRPC that takes this caller.
     fn explain_other_protocol(&self) -> String {
         let (addr, bare) = (&self.addr, self.bare_address());
-        let remedy = match (addr.starts_with("https://"), &self.args.cert) {
+        let remedy = match (addr.starts_with("https://"), self.is_certified) {
             (false, _) => format!("https://{bare} with --ca if it requires TLS"),
-            (true, None) => "with --cert and --key if it requires a client certificate".to_owned(),
-            (true, Some(_)) => "and --cert a certificate that it accepts".to_owned(),
+            (true, false) => "with --cert and --key if it requires a client certificate".to_owned(),
+            (true, true) => "and --cert a certificate that it accepts".to_owned(),
         };
         format!("{addr} does not answer gRPC: --addr must be an address of server.listen, {remedy}")
     }

@@ -8,7 +8,9 @@ use axum::http;
 use prost_types::Timestamp;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::project_service_client::ProjectServiceClient;
-use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetProjectRequest, ListRevisionsRequest, Project, Revision, TopKeysRequest, TopKeysResponse,
+};
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse};
 use rlaas_proto::{CHANGE_PAUSE, CHANGE_REPEAT_TIME, is_too_many_changes};
@@ -171,6 +173,25 @@ pub(super) fn id_of_page(field: &str) -> &str {
 /// Returns the id of a project as fields of forms and queries have it.
 pub(super) fn field_of(id: &str) -> &str {
     if id.is_empty() { UNNAMED } else { id }
+}
+
+/// Returns a project.
+pub(super) async fn project(visitor: &Visitor, id: &str) -> Result<Project, PageError> {
+    let request = within(READ_TIME, GetProjectRequest { project_id: id.to_owned() });
+    let found = visitor.projects().get_project(request).await?.into_inner();
+    Ok(found.project.unwrap_or_default())
+}
+
+/// Returns so many of the last revisions, newest first.
+pub(super) async fn last_revisions(
+    visitor: &Visitor,
+    id: &str,
+    page_size: i32,
+) -> Result<Vec<Revision>, PageError> {
+    let (project_id, page_token) = (id.to_owned(), String::new());
+    let request = ListRevisionsRequest { project_id, page_size, page_token };
+    let listed = visitor.projects().list_revisions(within(READ_TIME, request)).await?;
+    Ok(listed.into_inner().revisions)
 }
 
 #[cfg(test)]

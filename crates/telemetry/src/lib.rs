@@ -18,6 +18,7 @@ mod projects;
 pub mod record;
 pub mod reference;
 pub mod rule_counters;
+mod rule_metrics;
 mod series;
 pub mod sharded;
 pub mod stats;

@@ -19,11 +19,11 @@ pub use super::labels::{
     ApiLabels, CertificateLabels, EventLabels, KindLabels, OperationLabels, OutcomeLabels,
     ReasonLabels,
 };
-use super::observer::RuleMetrics;
 use super::process::ProcessCollector;
 use super::projects::ProjectMetrics;
 use super::record::{RecordMetrics, TrafficRecorder};
 use super::rule_counters::{RuleTable, RuleTotals};
+use super::rule_metrics::RuleMetrics;
 use super::sharded::{DurationCounts, RequestCounters, ShardedCounter, ShardedHistogram};
 use super::top_keys::TopKeys;
 

@@ -14,8 +14,6 @@ use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{self, Certificate, Channel, ClientTlsConfig};
 
-use super::traces::SampleRatio;
-
 /// Maximum duration of an export.
 pub(super) const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Headers that the protocol sets itself.
@@ -31,6 +29,15 @@ pub struct OtlpSettings {
     /// Time between two pushes of metrics; `None`: they are not pushed.
     pub metrics: Option<Duration>,
 }
+
+/// A ratio of calls, from 0 for none to 1 for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleRatio(pub(super) f64);
+
+/// The error for a number that is not a ratio.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("must be a number from 0 to 1, such as 0.01")]
+pub struct RatioError;
 
 /// A collector, and what it must be shown.
 #[derive(Clone, Debug)]
@@ -69,6 +76,17 @@ pub struct HeadersError;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("must be a PEM file with at least one certificate, and nothing broken")]
 pub struct AuthoritiesError;
+
+impl SampleRatio {
+    /// Creates a ratio.
+    ///
+    /// # Errors
+    ///
+    /// [`RatioError`] if it is not between 0 and 1.
+    pub fn new(ratio: f64) -> Result<Self, RatioError> {
+        if (0.0..=1.0).contains(&ratio) { Ok(Self(ratio)) } else { Err(RatioError) }
+    }
+}
 
 impl CollectorSettings {
     /// Returns a connection that is made with the first export. It runs on the calling runtime.

@@ -25,19 +25,10 @@ use thiserror::Error;
 use tonic::transport;
 use tracing::{info, warn};
 
-use super::otlp::{CollectorSettings, EXPORT_TIMEOUT, resource};
+use super::otlp::{CollectorSettings, EXPORT_TIMEOUT, SampleRatio, resource};
 
 /// Maximum time to export the remaining spans at the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A ratio of calls, from 0 for none to 1 for all.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SampleRatio(f64);
-
-/// The error for a number that is not a ratio.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("must be a number from 0 to 1, such as 0.01")]
-pub struct RatioError;
 
 /// The error if the exporter can't be built.
 #[derive(Debug, Error)]
@@ -217,16 +208,5 @@ impl SpanExporter for LoggingExporter {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
-    }
-}
-
-impl SampleRatio {
-    /// Creates a ratio.
-    ///
-    /// # Errors
-    ///
-    /// [`RatioError`] if it is not between 0 and 1.
-    pub fn new(ratio: f64) -> Result<Self, RatioError> {
-        if (0.0..=1.0).contains(&ratio) { Ok(Self(ratio)) } else { Err(RatioError) }
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTP endpoints of envoyproxy/ratelimit, for existing probes and tools: `POST /json`,
-//! `GET /healthcheck` and `GET /rlconfig`.
+//! The HTTP endpoints of envoyproxy/ratelimit, for existing probes and tools: `POST /json` and
+//! `GET /rlconfig`; `GET /healthcheck` is with the probes.
 //!
 //! Paths, bodies and statuses are the same, with one exception: a request without a decision has
 //! status 500 here and 400 there, although the caller made no mistake.
@@ -21,12 +21,10 @@ use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor
 use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::check::whole_number;
 use super::json_object::JsonObject;
-use super::probes::NotReady;
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body};
 use crate::api::envoy::json;
@@ -58,16 +56,6 @@ const UNIT_MULTIPLIER: Field =
     Field { names: &["unitMultiplier", "unit_multiplier"], reason: "limit", valid: UNITS };
 const UNIT: Field =
     Field { names: &["unit"], reason: "limit", valid: "SECOND, MINUTE, HOUR, DAY, MONTH or YEAR" };
-
-/// `GET /healthcheck`: the same readiness as `/readyz`.
-pub(super) async fn healthcheck(
-    State(ready): State<watch::Receiver<NotReady>>,
-) -> (StatusCode, &'static str) {
-    match *ready.borrow() {
-        None => (StatusCode::OK, "OK"),
-        Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-    }
-}
 
 /// `GET /rlconfig`: one line for each rule in force, in the order of the files.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Result<String, StatusCode> {

@@ -8,7 +8,7 @@ use axum::routing::get;
 use rlaas_telemetry::exposition::Exposition;
 use tokio::sync::watch;
 
-use super::{HttpState, envoy};
+use super::HttpState;
 
 /// The reason why the server is not ready; `None` if it is.
 pub type NotReady = Option<&'static str>;
@@ -28,7 +28,7 @@ pub enum Scrapes {
 pub(super) fn router(state: &HttpState, ready: watch::Receiver<NotReady>) -> Router {
     let probes = Router::new()
         .route("/readyz", get(readyz))
-        .route("/healthcheck", get(envoy::healthcheck))
+        .route("/healthcheck", get(healthcheck))
         .with_state(ready);
     let router = Router::new().route("/livez", get("ok\n")).merge(probes);
     if state.scrapes == Scrapes::Elsewhere {
@@ -69,6 +69,14 @@ async fn readyz(State(ready): State<watch::Receiver<NotReady>>) -> (StatusCode, 
     match *ready.borrow() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+    }
+}
+
+/// `GET /healthcheck` of envoyproxy/ratelimit: the same readiness as `/readyz`.
+async fn healthcheck(State(ready): State<watch::Receiver<NotReady>>) -> (StatusCode, &'static str) {
+    match *ready.borrow() {
+        None => (StatusCode::OK, "OK"),
+        Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! **Source:** RFC 7519, RFC 8725, RFC 9068 section 4.
 
+mod claim_path;
 mod claims;
 mod client;
 mod code_flow;
@@ -22,7 +23,7 @@ mod settings;
 mod url;
 mod verified;
 
-pub use claims::ClaimPath;
+pub use claim_path::ClaimPath;
 pub use client::{ClientSecret, ConsoleClient, RedirectUri, RedirectUriError};
 pub use code_flow::{CodeFlow, CodeFlowError, CodeRequest, refusal};
 pub use refresh::KeysAwaited;

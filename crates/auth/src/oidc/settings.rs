@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
-use super::claims::ClaimPath;
+use super::claim_path::ClaimPath;
 use super::client::ConsoleClient;
 use super::url::FetchUrl;
 

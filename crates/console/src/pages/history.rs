@@ -3,14 +3,11 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{
-    GetRevisionRequest, GetRevisionResponse, ListRevisionsRequest, Revision,
-};
+use rlaas_proto::ratelimit::admin::v1::{GetRevisionRequest, GetRevisionResponse, Revision};
 
-use super::project::project;
 use super::undo::Undo;
 use crate::action_words::revision_words;
-use crate::calls::{CHANGE_TIME, READ_TIME, field_of, id_of_page, within};
+use crate::calls::{CHANGE_TIME, READ_TIME, field_of, id_of_page, last_revisions, project, within};
 use crate::fields::{FormFields, Link};
 use crate::form::{Field, FieldKind, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
@@ -121,18 +118,6 @@ pub(super) async fn revision(
 /// Returns the last revisions of the rules of a project, newest first.
 pub(super) async fn revisions(visitor: &Visitor, id: &str) -> Result<Vec<Revision>, PageError> {
     last_revisions(visitor, id, MAX_REVISIONS).await
-}
-
-/// Returns so many of the last revisions, newest first.
-pub(super) async fn last_revisions(
-    visitor: &Visitor,
-    id: &str,
-    page_size: i32,
-) -> Result<Vec<Revision>, PageError> {
-    let (project_id, page_token) = (id.to_owned(), String::new());
-    let request = ListRevisionsRequest { project_id, page_size, page_token };
-    let listed = visitor.projects().list_revisions(within(READ_TIME, request)).await?;
-    Ok(listed.into_inner().revisions)
 }
 
 async fn respond(visit: &Visit, refused: Option<RefusedForm>) -> Response {

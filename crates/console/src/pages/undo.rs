@@ -3,10 +3,8 @@
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{Project, Revision};
 
-use super::history::last_revisions;
-use super::project::project;
 use crate::action_words::revision_words;
-use crate::calls::field_of;
+use crate::calls::{field_of, last_revisions, project};
 use crate::fields::FormFields;
 use crate::form::{Field, FieldKind, Form, FormPlace};
 use crate::layout::Frame;

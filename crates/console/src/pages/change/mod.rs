@@ -29,10 +29,9 @@ use tonic::Status;
 
 use self::form::ChangeForm;
 use self::plan::ChangePlan;
-use super::project::project;
 use super::undo::Undo;
 use crate::Console;
-use crate::calls::{READ_TIME, every, field_of, id_of_page, within};
+use crate::calls::{READ_TIME, every, field_of, id_of_page, project, within};
 use crate::fields::FormFields;
 use crate::layout::{Frame, notice};
 use crate::page_error::PageError;

@@ -8,12 +8,11 @@ use super::form::ChangeForm;
 use super::plan::{ChangePlan, plan};
 use super::{ChangePage, ChangeResult, NewerRules, load, read, unreadable};
 use crate::Console;
-use crate::calls::{CHANGE_TIME, field_of, within};
+use crate::calls::{CHANGE_TIME, field_of, project, within};
 use crate::fields::Link;
 use crate::form::{Field, named};
 use crate::page_error::PageError;
 use crate::pages::history::{revision, revisions};
-use crate::pages::project::project;
 use crate::pages::undo::MADE;
 use crate::visit::{Visit, Visitor};
 

@@ -361,7 +361,11 @@ impl KeyPage {
         let link = link(&self.asked);
         // Giving back is for another role than the limit.
         let is_operator = self.frame.visitor.is_operator(id_of(self.asked.get("project")));
-        let own = if of.name == BAN_ON_ALL { self.own_projects() } else { Vec::new() };
+        let own = if of.name == BAN_ON_ALL {
+            self.choices.own_projects(&self.frame.visitor)
+        } else {
+            Vec::new()
+        };
         let is_alone =
             of.name == SET_LIMIT && !is_operator || of.name == BAN_ON_ALL && own.len() < 2;
         let form = if is_alone { of.form.without_last() } else { of.form };

@@ -3,13 +3,12 @@
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::v1::GetConfigRequest;
 
-use super::render::KeyPage;
 use crate::calls::{configuration, field_of, id_of};
-use crate::fields::{UNNAMED, search_input};
+use crate::fields::{FormFields, UNNAMED, search_input};
 use crate::pages::projects;
 use crate::request_fields::{REQUEST_FIELDS, further_inputs};
 use crate::text::visible;
-use crate::visit::Visit;
+use crate::visit::{Visit, Visitor};
 
 /// Most projects or rules in a list.
 const MAX_LISTED: usize = 200;
@@ -47,18 +46,15 @@ impl Choices {
     pub(in crate::pages) fn project(&self, chosen: &str) -> Markup {
         choice(("project", "Project", "All projects"), &self.projects, chosen)
     }
-}
 
-impl KeyPage {
     /// Returns the projects that the visitor may change.
-    pub(super) fn own_projects(&self) -> Vec<String> {
-        let projects = self.choices.projects.iter();
-        let is_own = |of: &&String| self.frame.visitor.is_admin(id_of(of));
-        projects.filter(is_own).cloned().collect()
+    pub(super) fn own_projects(&self, visitor: &Visitor) -> Vec<String> {
+        let is_own = |of: &&String| visitor.is_admin(id_of(of));
+        self.projects.iter().filter(is_own).cloned().collect()
     }
 
-    pub(super) fn search_form(&self) -> Markup {
-        let search = &self.search;
+    /// Shows the form of a search, with what was searched for.
+    pub(super) fn search_form(&self, search: &FormFields) -> Markup {
         // The form begins another search: a key, its project and its rule are not kept.
         let is_of_key = !search.get("id").is_empty();
         let [project, rule] =
@@ -67,9 +63,9 @@ impl KeyPage {
         html! {
             form.row method="get" action="key" role="search" {
                 (search_input(("user_id", "User id", "text", search.get("user_id"))))
-                (self.choices.project(project))
+                (self.project(project))
                 @if !project.is_empty() || !rule.is_empty() {
-                    (choice(("rule", "Rule", "All rules"), &self.choices.rules, rule))
+                    (choice(("rule", "Rule", "All rules"), &self.rules, rule))
                 }
                 button.primary { "Look up" }
                 details id="more" open[has_more || !rule.is_empty()] {

@@ -38,7 +38,7 @@ impl KeyPage {
     pub(super) fn render(&self) -> Markup {
         let content = html! {
             @if let Some(refused) = &self.refused { (refused.notice()) }
-            (self.search_form())
+            (self.choices.search_form(&self.search))
             (self.lately())
             @match &self.found {
                 None => p.notice {

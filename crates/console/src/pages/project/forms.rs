@@ -6,8 +6,8 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{ApiKey, Project, UpdateProjectRequest};
 
-use super::{project, respond};
-use crate::calls::{CHANGE_TIME, field_of, id_of, within};
+use super::respond;
+use crate::calls::{CHANGE_TIME, field_of, id_of, project, within};
 use crate::fields::{FormFields, Link};
 use crate::form::{Field, FieldChoice, FieldKind, Form};
 use crate::layout::Frame;

@@ -16,20 +16,20 @@ pub(crate) use self::usage::download;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{DailyUsage, GetProjectRequest, Project, UsageBy};
+use rlaas_proto::ratelimit::admin::v1::{DailyUsage, Project, UsageBy};
 
 use self::forms::{DELETE, SETTINGS};
 use self::keys::ListedKeys;
 use super::projects::{created, policy_text, policy_value, typed_policy_text};
 use super::undo::Undo;
-use crate::calls::{READ_TIME, field_of, id_of_page, within};
+use crate::calls::{field_of, id_of_page, project};
 use crate::fields::Link;
 use crate::form::{Form, FormPlace, RefusedForm};
 use crate::layout::Frame;
 use crate::page_error::PageError;
 use crate::table::Table;
 use crate::text::{foreign, time};
-use crate::visit::{Visit, Visitor};
+use crate::visit::Visit;
 
 /// All that the page shows.
 #[derive(Debug)]
@@ -78,13 +78,6 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
     let page = ProjectPage { frame, project, keys, by, usage, undo, is_admin, refused, shown_key };
     let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
     console.page(status, move || page.render()).await
-}
-
-/// Returns a project.
-pub(super) async fn project(visitor: &Visitor, id: &str) -> Result<Project, PageError> {
-    let request = within(READ_TIME, GetProjectRequest { project_id: id.to_owned() });
-    let found = visitor.projects().get_project(request).await?.into_inner();
-    Ok(found.project.unwrap_or_default())
 }
 
 impl ProjectPage {

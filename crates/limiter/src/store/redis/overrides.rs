@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::RedisStore;
 use super::codec::call_error::CallError;
 use super::connection::connector::ManagedConnection;
-use super::fleet::denied;
+use super::fleet::call::denied;
 use super::node::Node;
 use crate::clock::{Deadline, Timestamp};
 use crate::control::{ControlRecord, KeyGrant, KeyOverride, KeyOverrides, OverridePage};

@@ -19,6 +19,8 @@ use deadpool_redis::redis::{
 use tokio::net::UnixStream;
 
 use super::address::Address;
+#[cfg(target_os = "linux")]
+use super::tls::USER_TIMEOUT;
 use super::tls::{TlsOptions, connect_tcp};
 use crate::store::redis::settings::{
     Credentials, RedisSettings, RedisUrl, Servers, SettingError, Tls,
@@ -26,11 +28,6 @@ use crate::store::redis::settings::{
 
 /// Maximum number of calls in the queue of one connection.
 const MAX_QUEUED_CALLS: usize = 1024;
-/// Time after which unacknowledged bytes close a connection (`TCP_USER_TIMEOUT`, on Linux only).
-/// Elsewhere the socket stays open for longer, but unused: a probe that times out replaces the
-/// connection.
-#[cfg(target_os = "linux")]
-pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Probes of a connection on which the service sends nothing: the first after 5 s of silence.
 const KEEPALIVE: TcpKeepalive =

@@ -7,6 +7,8 @@
 
 use std::io;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 #[cfg(target_os = "linux")]
@@ -20,10 +22,14 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-#[cfg(target_os = "linux")]
-use super::options::USER_TIMEOUT;
 use super::self_signed::SelfSignedVerifier;
 use crate::store::redis::settings::{Identity, SettingError, Tls};
+
+/// Time after which unacknowledged bytes close a connection (`TCP_USER_TIMEOUT`, on Linux only).
+/// Elsewhere the socket stays open for longer, but unused: a probe that times out replaces the
+/// connection.
+#[cfg(target_os = "linux")]
+pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// TLS configuration of a client.
 #[derive(Clone)]

@@ -4,14 +4,13 @@
 //! server does not know it. A call of unknown fate is not repeated.
 //! It is not admitted by the circuit breaker and does not count for it; its deadline limits it.
 
-mod call;
+pub(super) mod call;
 mod catalogue;
 mod durability;
 mod registers;
 mod restore;
 mod subscription;
 
-pub(super) use call::denied;
 pub(crate) use subscription::RedisSubscription;
 
 use std::sync::{Arc, LazyLock, Mutex};
