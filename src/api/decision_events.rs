@@ -1,4 +1,4 @@
-//! Decisions of all protocols for those who record or watch them.
+//! Decisions of all protocols for those who watch them.
 //!
 //! The key of the rule that decided is resolved from the request again, and only for an event that
 //! somebody wants. While nobody watches, a decision costs one comparison.
@@ -18,7 +18,7 @@ pub(super) struct Origin {
     pub(super) method: &'static str,
 }
 
-/// Records a decided request, and offers the decision to those who watch.
+/// Offers the decision on a request to those who watch.
 #[inline]
 pub(super) fn decided(
     metrics: &Metrics,
@@ -27,9 +27,6 @@ pub(super) fn decided(
     request: &Request<'_>,
     decided: &Result<Verdict, CheckError>,
 ) {
-    if let Some(recorder) = metrics.recorder() {
-        recorder.record(request, decided);
-    }
     let Ok(verdict) = decided else { return };
     let requester = Requester { project: request.project(), user_id: Some(request.user_id()) };
     metrics.decisions.decided(requester, verdict, |decided_at| DecisionEvent {
@@ -48,10 +45,10 @@ pub(super) fn decided(
 /// Returns `true` if somebody wants to see requests after they were decided.
 #[inline]
 pub(super) fn are_wanted(metrics: &Metrics) -> bool {
-    metrics.recorder().is_some() || metrics.decisions.are_active()
+    metrics.decisions.are_active()
 }
 
-/// Records a decided request by descriptors, and offers the decision to those who watch.
+/// Offers the decision on a request by descriptors to those who watch.
 pub(super) fn descriptors_decided(
     metrics: &Metrics,
     limiter: &Limiter,
@@ -59,10 +56,6 @@ pub(super) fn descriptors_decided(
     request: &DescriptorRequest<'_>,
     decided: &Result<DescriptorVerdict, CheckError>,
 ) {
-    // A recording has requests by descriptors for the rules of Envoy's files.
-    if let Some(recorder) = metrics.recorder().filter(|_| request.project().is_empty()) {
-        recorder.record_descriptors(request, decided);
-    }
     let Ok(verdict) = decided else { return };
     let watchers = &metrics.decisions;
     // The verdict is copied for the filter.

@@ -15,7 +15,6 @@ use rlaas_telemetry::log::{self, LogFormat, Logs};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::metrics_push::MetricsPush;
 use rlaas_telemetry::otlp::OtlpSettings;
-use rlaas_telemetry::record::TrafficRecorder;
 use rlaas_telemetry::top_keys::TopKeys;
 use rlaas_telemetry::traces::Traces;
 use tokio::runtime::{Builder, Runtime};
@@ -97,7 +96,6 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         warn_about(&config);
         let metrics = Arc::new(metrics(&config.telemetry)?);
         metrics.config_revision.set(1);
-        let recorder = metrics.recorder().cloned();
         let store = store(&config, &metrics)?;
         let xds = XdsRules::new(&config, has_rules, &metrics);
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
@@ -184,7 +182,7 @@ fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<Exi
         };
         // A second signal ends the wait for what is still to be written.
         tokio::select! {
-            () = finish(otlp.traces, metrics_push, recorder, limiter.store()) => {}
+            () = finish(otlp.traces, metrics_push, limiter.store()) => {}
             () = signals.nth(2) => {}
         }
         code.context("no worker threads or signals")
@@ -274,22 +272,14 @@ fn disable_huge_pages() {
     }
 }
 
-/// Sends the last spans and metrics, and writes what the recording and the journal still lack.
-async fn finish(
-    traces: Option<Traces>,
-    metrics_push: Option<MetricsPush>,
-    recorder: Option<TrafficRecorder>,
-    store: &Store,
-) {
+/// Sends the last spans and metrics, and writes what the journal still lacks.
+async fn finish(traces: Option<Traces>, metrics_push: Option<MetricsPush>, store: &Store) {
     if let Some(traces) = traces {
         // The exporter's connection runs on this runtime, so it must not block.
         let _finished = spawn_blocking(move || traces.shutdown()).await;
     }
     if let Some(push) = metrics_push {
         push.finish().await;
-    }
-    if let Some(recorder) = recorder {
-        let _closed = spawn_blocking(move || recorder.close()).await;
     }
     if let Store::Memory(store) = store.clone() {
         let _closed = spawn_blocking(move || store.close_journal()).await;
@@ -303,11 +293,6 @@ fn metrics(settings: &TelemetrySettings) -> anyhow::Result<Metrics> {
     }
     if settings.has_top_keys {
         metrics = metrics.with_top_keys(TopKeys::start().context("telemetry.top-keys")?);
-    }
-    if let Some(record) = &settings.record {
-        info!(path = %record.path.display(), "recording requests");
-        let recorder = TrafficRecorder::start(record.clone(), metrics.record.clone());
-        metrics = metrics.with_recorder(recorder.context("telemetry.record.file")?);
     }
     Ok(metrics)
 }

@@ -1,31 +1,38 @@
 //! The options of traffic, of `simulate`.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use rlaas_auth::ProjectId;
+use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use rlaas_proto::json::message;
+use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_simulation::RecordedRequest;
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
+use serde_json::Value;
+
+use crate::api::{envoy, parse_check};
 
 /// Which traffic is read, and how.
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]
 #[derive(Args, Debug)]
 pub(super) struct TrafficArgs {
-    /// Access log or recording, also .gz or .zst; - is standard input; several, at most 100, are merged
+    /// Access log or lines of requests, also .gz; - is standard input; several, at most 100, are merged
     /// by time
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     traffic: Vec<PathBuf>,
     /// Format of the logs: common, combined, jsonl, envoy-json or regex:EXPRESSION with named groups;
-    /// recordings need none
+    /// without it each line is a request with its time
     #[arg(long, value_parser = format)]
     format: Option<LogFormat>,
     /// Field of a line that becomes a part of the request: user_id, resource, attributes.NAME, cost;
     /// time and status; such as user_id=user.id
     #[arg(long, value_name = "NAME=FIELD")]
     map: Vec<String>,
-    /// Project whose requests are read from recordings [default: requests without a project, and
-    /// Envoy's]; logs have no projects, so that all of their lines are of this one
+    /// Project of the requests [default: none]
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, value_parser = project)]
     pub(super) project: String,
     /// Largest share of lines that can't be read; with more the exit code is 2
@@ -44,10 +51,9 @@ impl TrafficArgs {
     }
 
     fn settings(&self, inputs: Vec<TrafficInput>) -> TrafficSettings {
-        let mut settings = TrafficSettings::new(inputs);
+        let mut settings = TrafficSettings::new(inputs, read_request);
         settings.format.clone_from(&self.format);
         settings.mappings.clone_from(&self.map);
-        settings.project.clone_from(&self.project);
         settings
     }
 
@@ -75,6 +81,20 @@ pub(super) fn no_result(what: &str, counts: &TrafficCounts) -> anyhow::Error {
         return anyhow!("{what}");
     }
     anyhow!("{what}: no line has a value for {fields}")
+}
+
+/// Reads the request of a line: a message in the JSON mapping of protobuf.
+fn read_request(json: Value) -> Result<RecordedRequest, Box<dyn Error + Send + Sync>> {
+    if ["domain", "descriptors"].iter().any(|field| json.get(field).is_some()) {
+        let name = "envoy.service.ratelimit.v3.RateLimitRequest";
+        let request: RateLimitRequest = message(name, json)?;
+        return Ok(RecordedRequest::from(&envoy::parse(&request)?));
+    }
+    let request: CheckRequest = message("ratelimit.v1.CheckRequest", json)?;
+    if request.dry_run || !request.costs.is_empty() {
+        return Err("dry_run and costs must be left out".into());
+    }
+    Ok(RecordedRequest::from(&parse_check(&request)?))
 }
 
 /// Parses a format.

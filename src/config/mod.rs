@@ -18,7 +18,6 @@ mod oidc_console;
 mod privacy;
 mod problem;
 mod ratelimit_environment;
-mod record;
 mod reference;
 mod removed;
 mod rules;
@@ -150,7 +149,7 @@ impl Config {
         let idempotency = idempotency::read(root);
         let max_project_rules = max_project_rules(root);
         let audit = audit::read(root);
-        let telemetry = telemetry::read(root, &privacy, has_console);
+        let telemetry = telemetry::read(root, has_console);
         let spec = rules::read(root);
         auth::decide_api_keys(root, &mut api_keys, (&store, &spec), sources.api_keys);
         // Until a restart the mode in force stays, whatever is written now.

@@ -10,13 +10,11 @@ use rlaas_telemetry::otlp::{
     SampleRatio,
 };
 
-use super::privacy::PrivacySettings;
-use super::record;
 use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, PEM_FILE, Read, pem_path, read_pem};
 
-const TELEMETRY: Setting = Setting::new("telemetry", "Logs, traces and recordings.");
+const TELEMETRY: Setting = Setting::new("telemetry", "Logs, metrics and traces.");
 const LOG: Setting = Setting::new(
     "log",
     "Log level, or levels by target. RUST_LOG has the same format. Changes are reloaded. Logs \
@@ -61,11 +59,7 @@ const PROJECTS: Setting = Setting::new(
     "Most projects with metrics of their own. The others are counted together as other.",
 );
 
-pub(super) fn read(
-    root: &mut Section<'_>,
-    privacy: &PrivacySettings,
-    has_console: bool,
-) -> TelemetrySettings {
+pub(super) fn read(root: &mut Section<'_>, has_console: bool) -> TelemetrySettings {
     let mut section = root.section(TELEMETRY);
     let filter = section.read(LOG, "info", filter);
     let format = section.read(FORMAT, "text", |value| {
@@ -76,11 +70,10 @@ pub(super) fn read(
     let has_top_keys =
         section.read(TOP_KEYS, if has_console { "true" } else { "false" }, values::boolean);
     let max_projects = section.read(PROJECTS, "1000", values::count(10_000));
-    let record = record::read(&mut section, privacy);
     section.close();
     let log = LogSettings { filter, format };
     let max_projects = max_projects as usize;
-    TelemetrySettings { log, otlp, has_envoy_names, has_top_keys, max_projects, record }
+    TelemetrySettings { log, otlp, has_envoy_names, has_top_keys, max_projects }
 }
 
 /// Reads the section `otlp`. Returns `None` without an endpoint.

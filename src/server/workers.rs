@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rlaas_telemetry::metrics::Metrics;
-use rlaas_telemetry::record::TrafficRecorder;
 use rlaas_telemetry::top_keys::TopKeys;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
@@ -74,9 +73,6 @@ impl WorkerQueues {
             runtime.spawn(keep_connections);
             if metrics.top_keys().is_some() {
                 runtime.spawn(TopKeys::flush_thread());
-            }
-            if metrics.recorder().is_some() {
-                runtime.spawn(TrafficRecorder::flush_thread());
             }
             let thread = thread::Builder::new().name(format!("worker-{number}"));
             thread.spawn(move || runtime.block_on(with_calls(serve(accepted, handlers))))?;

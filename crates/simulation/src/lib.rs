@@ -1,6 +1,6 @@
 //! Recorded traffic, and rules that are tried on it before anybody is refused.
 //!
-//! Access logs and recordings become [`TimedRequest`]s in the order of their times. A simulation decides
+//! Access logs and lines of requests become [`TimedRequest`]s in the order of their times. A simulation decides
 //! each of them with the engine of the service, in memory and with a clock that is moved.
 //!
 //! This crate reads what it is given and computes. It knows no command line and no configuration
@@ -8,7 +8,6 @@
 
 pub mod chart;
 mod page;
-pub mod recording;
 mod request;
 pub mod simulation;
 pub mod traffic;

@@ -20,8 +20,6 @@ pub enum RecordedRequest {
 /// A request by user, resource and attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedFields {
-    /// Project; empty for none.
-    pub project: Box<str>,
     /// User or client.
     pub user_id: Box<str>,
     /// Resource; empty if there is none.
@@ -59,7 +57,7 @@ pub struct TimedRequest {
     pub at: Timestamp,
     /// The request.
     pub request: RecordedRequest,
-    /// Whether the recorded answer was a refusal: status 429, or a denial of a recording.
+    /// Whether the recorded answer was a refusal: status 429.
     pub was_refused: bool,
 }
 
@@ -67,12 +65,18 @@ impl From<&Request<'_>> for RecordedRequest {
     fn from(request: &Request<'_>) -> Self {
         let attributes = request.attributes().iter();
         Self::Fields(RecordedFields {
-            project: request.project().into(),
             user_id: request.user_id().into(),
             resource: request.resource().into(),
             attributes: attributes.map(|(name, value)| (name.into(), value.into())).collect(),
             cost: request.cost().units().try_into().unwrap_or(u32::MAX),
         })
+    }
+}
+
+impl From<&DescriptorRequest<'_>> for RecordedRequest {
+    fn from(request: &DescriptorRequest<'_>) -> Self {
+        let descriptors = request.descriptors().iter().map(RecordedDescriptor::from).collect();
+        Self::Descriptors(RecordedDescriptors { domain: request.domain().into(), descriptors })
     }
 }
 
@@ -95,26 +99,6 @@ impl From<&RequestDescriptor<'_>> for RecordedDescriptor {
 }
 
 impl RecordedRequest {
-    /// Records a request with those of its descriptors that `keep` selects; `None` if there are none.
-    pub fn from_descriptors(
-        request: &DescriptorRequest<'_>,
-        keep: impl Fn(&RequestDescriptor<'_>) -> bool,
-    ) -> Option<Self> {
-        let kept = request.descriptors().iter().filter(|descriptor| keep(descriptor));
-        let descriptors: Box<[_]> = kept.map(RecordedDescriptor::from).collect();
-        let domain = request.domain().into();
-        (!descriptors.is_empty())
-            .then_some(Self::Descriptors(RecordedDescriptors { domain, descriptors }))
-    }
-
-    /// Returns the project of the request; empty for none, as a request by descriptors has.
-    pub fn project(&self) -> &str {
-        match self {
-            Self::Fields(fields) => &fields.project,
-            Self::Descriptors(_) => "",
-        }
-    }
-
     /// Returns about how many bytes the request takes.
     pub(crate) fn bytes(&self) -> usize {
         let pairs = |pairs: &[(Box<str>, Box<str>)]| -> usize {
@@ -122,7 +106,7 @@ impl RecordedRequest {
         };
         let texts = match self {
             Self::Fields(fields) => {
-                let plain = [&fields.project, &fields.user_id, &fields.resource];
+                let plain = [&fields.user_id, &fields.resource];
                 plain.map(|text| text.len()).iter().sum::<usize>() + pairs(&fields.attributes)
             }
             Self::Descriptors(of) => {

@@ -15,7 +15,6 @@ mod observer;
 pub mod otlp;
 mod process;
 mod projects;
-pub mod record;
 pub mod reference;
 pub mod rule_counters;
 mod rule_metrics;
@@ -28,7 +27,6 @@ pub mod traces;
 
 use self::log::LogSettings;
 use self::otlp::OtlpSettings;
-use self::record::RecordSettings;
 
 /// Settings of logs and traces.
 #[derive(Clone, Debug)]
@@ -43,6 +41,4 @@ pub struct TelemetrySettings {
     pub has_top_keys: bool,
     /// Most projects with metrics of their own.
     pub max_projects: usize,
-    /// Settings of the recording; `None` turns it off.
-    pub record: Option<RecordSettings>,
 }

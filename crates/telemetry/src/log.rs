@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn a_filter_renames_targets_of_moved_modules() {
-        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::record=debug,rlaas::api::auth=debug";
+        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::traces=debug,rlaas::api::auth=debug";
         let compiled = LogFilter(filter.to_owned()).compile().to_string();
         for directive in [
             "info",
             "rlaas_limiter::store=debug",
             "rlaas_limiter::limiter=trace",
-            "rlaas_telemetry::record=debug",
+            "rlaas_telemetry::traces=debug",
             "rlaas_auth=debug",
         ] {
             assert!(compiled.split(',').any(|of| of == directive), "{directive}: {compiled}");

@@ -21,7 +21,6 @@ pub use super::labels::{
 };
 use super::process::ProcessCollector;
 use super::projects::ProjectMetrics;
-use super::record::{RecordMetrics, TrafficRecorder};
 use super::rule_counters::{RuleTable, RuleTotals};
 use super::rule_metrics::RuleMetrics;
 use super::sharded::{DurationCounts, RequestCounters, ShardedCounter, ShardedHistogram};
@@ -54,10 +53,6 @@ pub struct Metrics {
     pub decisions: Arc<DecisionWatchers>,
     /// Counts of keys, which are in no metric.
     pub(super) top_keys: Option<TopKeys>,
-    /// Records requests.
-    pub(super) recorder: Option<TrafficRecorder>,
-    /// Metrics of the recording.
-    pub record: RecordMetrics,
     /// Requests that were shed because too many waited for the store.
     pub shed: Counter,
     /// Requests whose deadline passed before the call to the store.
@@ -156,19 +151,6 @@ impl Metrics {
             envoy: EnvoyCounts::default(),
             decisions: Arc::default(),
             top_keys: None,
-            recorder: None,
-            record: RecordMetrics {
-                dropped: add(
-                    r,
-                    "rlaas_record_dropped",
-                    "Requests that are not in the recording: too many waited, or it can't be written",
-                ),
-                failing: add(
-                    r,
-                    "rlaas_record_failing",
-                    "1 while the recording can't be written, else 0",
-                ),
-            },
             shed: add(r, "rlaas_shed", "Requests shed because too many waited for the store"),
             expired: add(
                 r,
@@ -391,18 +373,6 @@ impl Metrics {
     #[must_use]
     pub fn with_top_keys(self, top_keys: TopKeys) -> Self {
         Self { top_keys: Some(top_keys), ..self }
-    }
-
-    /// Records requests too.
-    #[must_use]
-    pub fn with_recorder(self, recorder: TrafficRecorder) -> Self {
-        Self { recorder: Some(recorder), ..self }
-    }
-
-    /// Returns what records requests; `None` if nothing does.
-    #[inline]
-    pub fn recorder(&self) -> Option<&TrafficRecorder> {
-        self.recorder.as_ref()
     }
 
     /// Returns the counts of keys; `None` if they are not recorded.

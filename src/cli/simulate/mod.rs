@@ -13,10 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use rlaas_simulation::SimulationPage;
-use rlaas_simulation::recording::check_rules;
-use rlaas_simulation::simulation::{
-    GateResult, Simulation, SimulationReport, SimulationSettings, recording_notes,
-};
+use rlaas_simulation::simulation::{GateResult, Simulation, SimulationReport, SimulationSettings};
 use rlaas_simulation::traffic::TrafficCounts;
 use serde::Serialize;
 
@@ -70,12 +67,6 @@ fn simulate(args: &SimulateArgs, settings: SimulationSettings) -> ExitCode {
         Ok(traffic) => traffic,
         Err(error) => return fail(&error, EXIT_CONFIG),
     };
-    for rules in settings.against.iter().chain([&settings.candidate]) {
-        if let Err(error) = check_rules(rules, traffic.recordings()) {
-            return fail(&error.into(), EXIT_CONFIG);
-        }
-    }
-    let notes = recording_notes(traffic.recordings(), &settings.candidate);
     let mut page = match args.html.as_deref().map(PageFile::create).transpose() {
         Ok(page) => page,
         Err(error) => return fail(&error, EXIT_CONFIG),
@@ -87,7 +78,7 @@ fn simulate(args: &SimulateArgs, settings: SimulationSettings) -> ExitCode {
     let (report, traffic_counts) = (simulation.finish(), traffic.counts());
     let output = SimulateOutput {
         gate: args.max_new_denials.map(|max| GateResult::new(&report, max)),
-        notes: [report.notes(traffic_counts), notes].concat(),
+        notes: report.notes(traffic_counts),
         report,
         traffic: traffic_counts,
     };

@@ -12,7 +12,7 @@ use crate::rules::RuleSet;
 
 /// Try rules on recorded traffic, before anybody is refused
 ///
-/// Decides each request of access logs or recordings at its time, with the engine of the server,
+/// Decides each request of access logs, or of lines of requests, at its time, with the engine of the server,
 /// in memory. Nothing is started. Exit codes: 0 within --max-new-denials, 1 above, 2 if nothing was
 /// decided or too much of the traffic could not be read, 64 for rules or options that can't be.
 #[derive(Args, Debug)]

@@ -11,7 +11,6 @@ mod forged_text;
 mod golden;
 mod logs;
 mod projects;
-mod record;
 mod removed;
 mod rule_tests;
 mod rules;

@@ -1,4 +1,4 @@
-//! `simulate`: exit codes, the text and the JSON form, on recordings that can be counted by hand.
+//! `simulate`: exit codes, the text and the JSON form, on requests that can be counted by hand.
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::run;
@@ -27,15 +27,14 @@ impl SimulateFiles {
         self.0.write(name, &rules);
     }
 
-    /// Records requests of users at seconds.
-    fn recording(&self, name: &str, requests: impl IntoIterator<Item = (&'static str, u64)>) {
-        let mut lines = json!({ "rlaas_recording": 1 }).to_string();
+    /// Writes requests of users at seconds.
+    fn requests(&self, name: &str, requests: impl IntoIterator<Item = (&'static str, u64)>) {
+        let mut lines = String::new();
         for (user, second) in requests {
             let at = START_US + second * 1_000_000;
-            lines.push('\n');
-            lines.push_str(&json!({ "at_us": at, "user_id": user }).to_string());
+            let line = json!({ "time": at, "request": { "userId": user } });
+            lines.push_str(&format!("{line}\n"));
         }
-        lines.push('\n');
         self.0.write(name, &lines);
     }
 
@@ -64,7 +63,7 @@ fn five() -> [(&'static str, u64); 5] {
 #[test]
 fn simulate_prints_what_would_happen() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     let (code, out, error) = files.simulate(&[]);
     assert_eq!((code, error.as_str()), (0, ""));
     assert!(
@@ -88,7 +87,7 @@ fn simulate_prints_what_would_happen() {
 #[test]
 fn simulate_writes_a_page() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     let page = files.path("report.html");
     let (code, out, error) = files.simulate(&["--html", &page]);
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
@@ -103,7 +102,7 @@ fn simulate_writes_a_page() {
 #[test]
 fn json_has_the_report_the_gate_the_traffic_and_the_notes() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     files.rules("old.yaml", 3);
     let old = files.path("old.yaml");
     let (code, json) = files.json(&["--against", &old, "--max-new-denials", "25%"]);
@@ -133,7 +132,7 @@ fn json_has_the_report_the_gate_the_traffic_and_the_notes() {
 #[test]
 fn gate_decides_the_exit_code() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     files.rules("old.yaml", 3);
     let old = files.path("old.yaml");
     for (options, expected) in [
@@ -151,7 +150,7 @@ fn gate_decides_the_exit_code() {
 #[test]
 fn wrong_rules_and_options_are_exit_code_64() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     files.0.write("bad.yaml", "rules:\n- { name: a, limit: many, window: 1m }\n");
     let (bad, missing) = (files.path("bad.yaml"), files.path("missing"));
     for (options, text) in [
@@ -174,7 +173,7 @@ fn wrong_rules_and_options_are_exit_code_64() {
 #[test]
 fn traffic_that_cannot_be_judged_is_exit_code_2() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", []);
+    files.requests("traffic", []);
     let (code, _, error) = files.simulate(&[]);
     assert_eq!((code, error.as_str()), (2, "rlaas: nothing was decided\n"));
     let line = |second: u32| {
@@ -197,7 +196,7 @@ fn traffic_that_cannot_be_judged_is_exit_code_2() {
 #[test]
 fn a_warm_up_is_left_out_and_fewer_keys_are_listed() {
     let files = SimulateFiles::new(2);
-    files.recording("traffic", five());
+    files.requests("traffic", five());
     let (_, json) = files.json(&["--warm-up", "3s"]);
     assert_eq!((&json["warmUpRequests"], &json["all"]["requests"]), (&json!(3), &json!(2)));
     assert_eq!(json["all"]["refused"], 2);
@@ -206,31 +205,30 @@ fn a_warm_up_is_left_out_and_fewer_keys_are_listed() {
 }
 
 #[test]
-fn one_project_is_taken_from_a_recording() {
+fn lines_are_messages_of_the_service() {
     let files = SimulateFiles::new(2);
-    let mut lines = vec![json!({ "rlaas_recording": 2 }).to_string()];
-    for project in [Some("shop"), None, Some("shop"), Some("blog"), Some("shop")] {
-        lines.push(json!({ "at_us": START_US, "user_id": "a", "project": project }).to_string());
-    }
-    let entries = json!([{ "entries": [{ "key": "ip", "value": "::1" }] }]);
-    lines.push(json!({ "at_us": START_US, "domain": "web", "descriptors": entries }).to_string());
+    let line = |request: Value| json!({ "time": START_US, "request": request }).to_string();
+    let attributes = json!({ "plan": "free" });
+    let lines = [
+        line(json!({ "userId": "a", "resource": "/pay", "attributes": attributes, "cost": "2" })),
+        line(json!({ "user_id": "a", "requestId": "one" })),
+        line(json!({ "userId": "a", "dryRun": true })),
+        line(json!({ "userId": "a", "costs": { "each": 1 } })),
+        line(json!({ "user": "a" })),
+        line(json!({ "userId": "" })),
+    ];
     files.0.write("traffic", &(lines.join("\n") + "\n"));
-    for (options, requests, refused) in [
-        (&[][..], 2, 0),
-        (&["--project", "_"], 2, 0),
-        (&["--project", "shop"], 3, 1),
-        (&["--project", "blog"], 1, 0),
-    ] {
-        let (code, json) = files.json(options);
-        assert_eq!((code, &json["all"]["requests"]), (0, &json!(requests)), "{options:?}: {json}");
-        assert_eq!(json["all"]["refused"], refused, "{options:?}");
-        assert_eq!(json["traffic"]["skippedByProject"], 6 - requests, "{options:?}");
+    let (code, json) = files.json(&["--max-unreadable", "100%"]);
+    assert_eq!((code, &json["all"]["requests"]), (0, &json!(2)), "{json}");
+    assert_eq!(json["all"]["refused"], 1, "{json}");
+    let reasons = json["traffic"]["firstUnread"].to_string();
+    for reason in ["dry_run and costs must be left out", "'user'", "user_id must be 1 to"] {
+        assert!(reasons.contains(reason), "{reason}: {reasons}");
     }
+    assert_eq!(json["traffic"]["unread"], 4);
     let (code, out, error) = files.simulate(&["--project", "a/b"]);
     assert_eq!((code, out.as_str()), (64, ""));
     assert!(error.contains("lower case letters"), "{error}");
-    let (code, _, error) = files.simulate(&["--project", "nobody"]);
-    assert_eq!(code, 2, "{error}");
 }
 
 #[test]
@@ -241,9 +239,9 @@ fn envoys_rules_are_those_of_the_configuration() {
     let web = files.path("web.yaml");
     files.0.write("rules.yaml", &format!("envoy: {{ files: [{web}] }}\n"));
     let entries = json!([{ "entries": [{ "key": "ip", "value": "::1" }] }]);
-    let request = json!({ "at_us": START_US, "domain": "web", "descriptors": entries });
-    let header = json!({ "rlaas_recording": 1 });
-    files.0.write("traffic", &format!("{header}\n{request}\n{request}\n"));
+    let request = json!({ "domain": "web", "descriptors": entries });
+    let line = json!({ "time": START_US, "request": request });
+    files.0.write("traffic", &format!("{line}\n{line}\n"));
     let (code, json) = files.json(&["--max-new-denials", "50%"]);
     assert_eq!(code, 0, "{json}");
     let rule =

@@ -134,28 +134,30 @@ async fn a_log_is_decided_as_a_server_decides_its_requests() {
             (user, format!("/{}", number * 7 % 5))
         })
         .collect();
-    let recording = path(&files, "requests.jsonl.zst");
-    let record = format!("telemetry.record.file={recording}");
-    let mut server = Rlaas::start_from(&rules, &[&record]);
+    let server = Rlaas::start_from(&rules, &[]);
     let (mut client, mut denied) = (server.client().await, 0_u64);
     for (user, resource) in &requests {
         let asked = CheckRequest { resource: resource.clone(), ..request(user) };
         denied += u64::from(!client.check(asked).await.expect("a decision").into_inner().allowed);
     }
-    server.signal("TERM");
-    assert!(server.wait().success(), "{}", server.log());
     assert!((50..250).contains(&denied), "{denied}");
 
     let (combined, jsonl) = logs(&requests);
     files.write("combined.log", &combined);
     files.write("json.log", &jsonl);
+    let line = |(user, resource): &(String, String)| {
+        let request = json!({ "userId": user, "resource": resource });
+        format!("{}\n", json!({ "time": 1_779_012_300, "request": request }))
+    };
+    files.write("requests.jsonl", &requests.iter().map(line).collect::<String>());
+    let lines = path(&files, "requests.jsonl");
     let (combined, jsonl) = (path(&files, "combined.log"), path(&files, "json.log"));
     let mapped = ["--map", "user_id=user.id", "--map", "resource=uri", "--map", "time=time"];
     let json_options = [&["--traffic", &jsonl, "--format", "jsonl"], &mapped[..]].concat();
     for (options, unread, late) in [
         (&["--traffic", &combined, "--format", "combined"][..], 2, 4),
         (&json_options[..], 2, 4),
-        (&["--traffic", &recording], 0, 0),
+        (&["--traffic", &lines], 0, 0),
     ] {
         let rules = rules.display().to_string();
         let command = ["simulate", "--config", &rules, "--max-unreadable", "1%", "--json"];

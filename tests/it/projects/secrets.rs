@@ -226,15 +226,9 @@ async fn shown(server: &Rlaas) -> Vec<Exposed> {
     found
 }
 
-/// Settings of a server that writes all it can into a folder.
-fn settings(dir: &TempDir) -> Vec<String> {
-    vec![
-        "auth.api-keys=accepted".to_owned(),
-        "telemetry.log=debug".to_owned(),
-        "telemetry.top-keys=true".to_owned(),
-        format!("telemetry.record.file={}", dir.path("requests.rec").display()),
-    ]
-}
+/// Settings of a server that writes all it can.
+const SETTINGS: [&str; 3] =
+    ["auth.api-keys=accepted", "telemetry.log=debug", "telemetry.top-keys=true"];
 
 /// Makes, uses and ends keys on a server, and stops it. Returns the secrets, and what it has shown
 /// beyond files.
@@ -256,8 +250,7 @@ async fn stolen_copy_of_redis_shows_no_secret() {
     Running::on_redis(&standalone(&redis.url())).put("first", "First").await.expect("a change");
     let dir = TempDir::new();
     let state_dir = format!("state-dir={}", dir.path("state").display());
-    let settings = [settings(&dir), vec![state_dir]].concat();
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let settings = [&SETTINGS[..], &[&state_dir]].concat();
     let (secrets, mut found) = live(Rlaas::on_redis(&redis, &settings)).await;
     redis.query::<()>(&["SAVE"]);
     let [_, folder]: [String; 2] = redis.query(&["CONFIG", "GET", "dir"]);
@@ -287,9 +280,7 @@ async fn stolen_copy_of_redis_shows_no_secret() {
 async fn stolen_journal_shows_no_secret() {
     let (dir, folder) = (TempDir::new(), "journal");
     let journal = format!("store.memory.journal.path={}", dir.path(folder).display());
-    let snapshot = "store.memory.snapshot=1s".to_owned();
-    let settings = [settings(&dir), vec![journal, snapshot]].concat();
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let settings = [&SETTINGS[..], &[&journal, "store.memory.snapshot=1s"]].concat();
     let (secrets, mut found) = live(Rlaas::start(&settings)).await;
     let of_server = files(&dir.path("."));
     for secret in &secrets {

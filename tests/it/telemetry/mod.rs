@@ -5,7 +5,6 @@ mod dashboard;
 mod metrics;
 mod metrics_push;
 mod queries;
-mod record;
 mod series;
 mod top_keys;
 mod traces;

@@ -54,12 +54,6 @@ impl KeyHasher {
         HashedValue::from_bytes((self.0)(value.as_bytes()))
     }
 
-    /// Derives a key of 128 bits for another purpose, which the hash of no value is.
-    pub fn derive(&self, purpose: &str) -> [u8; 16] {
-        // The first byte is not UTF-8, so no value begins with it.
-        (self.0)(&[b"\xff", purpose.as_bytes()].concat())
-    }
-
     /// Returns the text for callers who may see hashes only: `#` and the hashed value.
     pub fn shown(&self, value: &str) -> String {
         self.hash(value).shown()

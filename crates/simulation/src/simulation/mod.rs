@@ -10,7 +10,6 @@ mod engine;
 mod gate;
 mod keys;
 mod notes;
-mod recording_notes;
 mod report;
 mod rules;
 #[cfg(test)]
@@ -20,7 +19,6 @@ mod timeline;
 mod verdict;
 
 pub use gate::{GateCheck, GateResult, InvalidShare, MaxShare};
-pub use recording_notes::recording_notes;
 pub use report::{
     CountsReport, HitKey, RuleReport, SimulatedSpan, SimulationReport, TimeReport, UnmatchedReport,
 };

@@ -62,9 +62,7 @@ fn note_traffic(traffic: &TrafficCounts, notes: &mut Notes) {
     for damaged in &traffic.damaged {
         notes.0.push(format!("{}: {}", damaged.input, damaged.reason));
     }
-    notes.count(traffic.lost, "missing, because the server that recorded them dropped them");
     notes.count(traffic.anonymous, "left out, without a user id");
-    notes.count(traffic.skipped_by_project, "left out by --project, of other projects");
     notes.count(traffic.left_early, "decided before older ones: too many came within 10 s");
     notes.count(traffic.late, "more than 10 s behind others, decided at the oldest open time");
 }

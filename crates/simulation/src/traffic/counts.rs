@@ -3,9 +3,8 @@
 use rlaas_core::clock::Timestamp;
 use serde::Serialize;
 
-/// What became of the lines that were read. Each line is in exactly one of `arrivals`, `unread`,
-/// `anonymous` and `skipped_by_project`, or it waits to be put in order. Empty lines are no lines,
-/// nor are those of a recording that are no requests.
+/// What became of the lines that were read. Each line is in exactly one of `arrivals`, `unread` and
+/// `anonymous`, or it waits to be put in order. Empty lines are no lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -22,9 +21,6 @@ pub struct TrafficCounts {
     pub first_unread: Vec<UnreadLine>,
     /// Lines without a user id: no requests.
     pub anonymous: u64,
-    /// Requests of a recording in another project, or by descriptors, which are in none
-    /// (`--project`).
-    pub skipped_by_project: u64,
     /// Requests whose recorded answer was a refusal.
     pub refused_before: u64,
     /// Requests that were further behind the newest of their input than lines are put in order.
@@ -33,8 +29,6 @@ pub struct TrafficCounts {
     /// Requests that were returned before all older ones could have been read, because the buffer
     /// that puts lines in order was full.
     pub left_early: u64,
-    /// Requests that the writer of a recording lost: they are in no other count.
-    pub lost: u64,
     /// Inputs that end too early or are corrupt. What was before the damage was read.
     pub damaged: Vec<DamagedInput>,
     /// Time of the first request.

@@ -6,7 +6,6 @@ use thiserror::Error;
 
 use super::MAX_INPUTS;
 use super::log::MappingError;
-use crate::recording::RecordingError;
 
 /// Why traffic can't be read.
 #[derive(Debug, Error)]
@@ -33,13 +32,19 @@ pub enum TrafficError {
         #[source]
         source: io::Error,
     },
-    /// A recording can't be read.
-    #[error("{input}")]
+    /// A recording of an earlier version.
+    #[error(
+        "{input}: is a recording, which was removed: write requests, see docs/simulation.md, Requests"
+    )]
     Recording {
         /// Name of the input.
         input: String,
-        /// Why it can't be read.
-        source: RecordingError,
+    },
+    /// A file that is compressed by zstd.
+    #[error("{input}: zstd was removed: use zstdcat, into --traffic -")]
+    Zstd {
+        /// Name of the input.
+        input: String,
     },
     /// A log, but no format.
     #[error("{input}: is a log: --format must be given, such as combined or jsonl")]
@@ -47,9 +52,9 @@ pub enum TrafficError {
         /// Name of the input.
         input: String,
     },
-    /// Mappings, and recordings that they do not apply to.
-    #[error("--map must be given for logs alone: recordings have requests, not fields")]
-    MappedRecording,
+    /// Mappings without a format.
+    #[error("--map must be given with --format: without it lines are requests")]
+    MappedRequests,
     /// A mapping can't be used.
     #[error(transparent)]
     Mapping(#[from] MappingError),

@@ -10,15 +10,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use zstd::stream::read::Decoder as ZstdDecoder;
 
 use super::{TrafficError, TrafficInput};
 
-/// Largest window of a zstd frame that is read, as a power of two: 128 MiB.
-const MAX_ZSTD_WINDOW_LOG: u32 = 27;
 /// Bytes of a buffer.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Bytes of a line that are read into memory: more than the largest request of a recording.
+/// Bytes of a line that are read into memory: more than the largest request.
 const MAX_READ_BYTES: u64 = 4 << 20;
 
 /// How a file is compressed.
@@ -55,11 +52,7 @@ impl TrafficInput {
         let decoded: Box<dyn BufRead + Send> = match Compression::from_path(path) {
             Compression::None => Box::new(reader),
             Compression::Gzip => Box::new(buffered(MultiGzDecoder::new(reader))),
-            Compression::Zstd => {
-                let mut decoder = ZstdDecoder::with_buffer(reader).map_err(failed)?;
-                decoder.window_log_max(MAX_ZSTD_WINDOW_LOG).map_err(failed)?;
-                Box::new(buffered(decoder))
-            }
+            Compression::Zstd => return Err(TrafficError::Zstd { input: self.to_string() }),
         };
         Ok(Lines::new(decoded))
     }
@@ -93,11 +86,6 @@ impl Lines {
     pub(super) fn peek(&mut self) -> &[u8] {
         self.is_peeked = self.advance();
         &self.line
-    }
-
-    /// Leaves out the line that was looked at.
-    pub(super) fn skip_peeked(&mut self) {
-        self.is_peeked = false;
     }
 
     /// Reads the next line that is not empty. Returns `false` at the end.

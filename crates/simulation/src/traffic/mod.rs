@@ -1,4 +1,4 @@
-//! Traffic: the requests of access logs and recordings, in the order of their times.
+//! Traffic: the requests of access logs, or of lines that are requests, in the order of their times.
 //!
 //! | file | has |
 //! | --- | --- |
@@ -29,17 +29,19 @@ pub use error::TrafficError;
 pub use format::{FormatError, LogFormat};
 pub use log::MappingError;
 pub use settings::{TrafficInput, TrafficSettings};
+pub use source::RequestReader;
 
 use rlaas_core::clock::Timestamp;
 
-use crate::recording::Header;
 use crate::request::TimedRequest;
 use log::LogReader;
 use order::OrderedSource;
-use source::{Sink, Source, SourceKind};
+use source::{LineReader, Sink, Source};
 
 /// Most inputs: all of them are open at once.
 pub const MAX_INPUTS: usize = 100;
+/// How recordings of earlier versions begin.
+const RECORDINGS: [&[u8]; 2] = [b"RLAASREC", b"{\"rlaas_recording\":"];
 
 /// Reads requests in the order of their times. Of equal times the input that is named first comes
 /// first, and lines keep their order.
@@ -49,7 +51,6 @@ pub struct Traffic {
     /// Times of the next requests of the sources; `None` for those at their end.
     next: Vec<Option<Timestamp>>,
     sink: Sink,
-    headers: Vec<Header>,
 }
 
 impl Traffic {
@@ -61,30 +62,27 @@ impl Traffic {
     pub fn open(settings: &TrafficSettings) -> Result<Self, TrafficError> {
         check_inputs(&settings.inputs)?;
         let format = settings.format.as_ref();
-        let log = format.map(|format| LogReader::new(format, &settings.mappings)).transpose()?;
-        let (mut sources, mut headers) = (Vec::new(), Vec::new());
+        let reader = match format {
+            Some(format) => LineReader::Log(LogReader::new(format, &settings.mappings)?),
+            None if !settings.mappings.is_empty() => return Err(TrafficError::MappedRequests),
+            None => LineReader::Requests(settings.requests),
+        };
+        let mut sources = Vec::new();
         for input in &settings.inputs {
             let mut lines = input.open()?;
-            let recording = |source| TrafficError::Recording { input: input.to_string(), source };
-            let kind = match Header::read(lines.peek()).map_err(recording)? {
-                Some(header) => {
-                    lines.skip_peeked();
-                    headers.push(header);
-                    SourceKind::Recording { project: settings.project.as_str().into() }
-                }
-                None if log.is_some() || lines.peek().is_empty() => SourceKind::Log,
-                None => return Err(TrafficError::NoFormat { input: input.to_string() }),
-            };
-            sources.push(OrderedSource::new(Source::new(input.to_string(), lines, kind)));
-        }
-        if headers.len() == sources.len() && !settings.mappings.is_empty() {
-            return Err(TrafficError::MappedRecording);
+            let (first, input) = (lines.peek(), input.to_string());
+            if RECORDINGS.iter().any(|start| first.starts_with(start)) {
+                return Err(TrafficError::Recording { input });
+            }
+            if format.is_none() && first.first().is_some_and(|byte| *byte != b'{') {
+                return Err(TrafficError::NoFormat { input });
+            }
+            sources.push(OrderedSource::new(Source::new(input, lines)));
         }
         let mut traffic = Self {
             next: vec![None; sources.len()],
             sources,
-            sink: Sink::new(log, settings.max_held_bytes),
-            headers,
+            sink: Sink::new(reader, settings.max_held_bytes),
         };
         traffic.sink.counts.inputs = settings.inputs.len() as u64;
         for (source, next) in traffic.sources.iter_mut().zip(&mut traffic.next) {
@@ -96,11 +94,6 @@ impl Traffic {
     /// Returns what was read so far. What is known only at the end of an input is added then.
     pub fn counts(&self) -> &TrafficCounts {
         &self.sink.counts
-    }
-
-    /// Returns the headers of the inputs that are recordings.
-    pub fn recordings(&self) -> &[Header] {
-        &self.headers
     }
 }
 

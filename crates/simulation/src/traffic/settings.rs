@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::format::LogFormat;
+use super::source::RequestReader;
 
 /// Which traffic is read, and how.
 #[derive(Clone, Debug)]
@@ -11,27 +12,20 @@ use super::format::LogFormat;
 pub struct TrafficSettings {
     /// Files, in the order in which equal times are kept: at most [`MAX_INPUTS`](super::MAX_INPUTS).
     pub inputs: Vec<TrafficInput>,
-    /// Format of the logs; recordings need none.
+    /// Format of the logs; `None`: lines are requests.
     pub format: Option<LogFormat>,
+    /// Reads the requests of lines.
+    pub requests: RequestReader,
     /// Mappings from fields of lines to requests, each as `NAME=FIELD`.
     pub mappings: Vec<String>,
-    /// Project whose requests are read from recordings; empty: those in no project, and those by
-    /// descriptors. Logs have no projects: all of their requests are read.
-    pub project: String,
     /// Most bytes of requests that are held to be put in order.
     pub max_held_bytes: usize,
 }
 
 impl TrafficSettings {
     /// Creates the default settings for these inputs.
-    pub fn new(inputs: Vec<TrafficInput>) -> Self {
-        Self {
-            inputs,
-            format: None,
-            mappings: Vec::new(),
-            project: String::new(),
-            max_held_bytes: 256 << 20,
-        }
+    pub fn new(inputs: Vec<TrafficInput>, requests: RequestReader) -> Self {
+        Self { inputs, format: None, requests, mappings: Vec::new(), max_held_bytes: 256 << 20 }
     }
 }
 

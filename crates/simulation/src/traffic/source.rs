@@ -1,12 +1,15 @@
 //! An input as requests as they come.
 
+use std::error::Error as StdError;
+
+use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 
 use super::input::Lines;
 use super::log::{LogLineError, LogReader};
-use super::{DamagedInput, TrafficCounts, UnreadLine};
-use crate::recording::{LineProblem, RecordedLine};
-use crate::request::TimedRequest;
+use super::{DamagedInput, TrafficCounts, UnreadLine, time};
+use crate::request::{RecordedRequest, TimedRequest};
 
 /// Longest line of a log in bytes.
 const MAX_LOG_LINE: usize = 64 << 10;
@@ -18,35 +21,34 @@ const SHOWN_CHARACTERS: usize = 200;
 pub(super) struct Source {
     name: String,
     lines: Lines,
-    kind: SourceKind,
 }
 
-/// What the lines of an input are.
+/// Reads the JSON of a request.
+pub type RequestReader = fn(Value) -> Result<RecordedRequest, Box<dyn StdError + Send + Sync>>;
+
+/// Reads lines.
 #[derive(Debug)]
-pub(super) enum SourceKind {
-    Log,
-    /// A recording, of which the requests of a project are read; empty: none.
-    Recording {
-        project: Box<str>,
-    },
+pub(super) enum LineReader {
+    Log(LogReader),
+    Requests(RequestReader),
+}
+
+/// A line that is a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestLine {
+    time: Value,
+    request: Value,
 }
 
 /// What sources share.
 #[derive(Debug)]
 pub(super) struct Sink {
-    log: Option<LogReader>,
+    reader: LineReader,
     pub(super) counts: TrafficCounts,
     /// Bytes of the requests that are held to be put in order, and how many there may be.
     pub(super) held_bytes: usize,
     pub(super) max_held_bytes: usize,
-}
-
-/// What a line is.
-enum LineOutcome {
-    Request(TimedRequest),
-    Anonymous,
-    OtherProject,
-    Lost(u64),
 }
 
 /// Why a line can't be a request.
@@ -56,27 +58,24 @@ enum LineError {
     TooLong,
     #[error(transparent)]
     Log(#[from] LogLineError),
-    #[error(transparent)]
-    Recording(#[from] LineProblem),
+    #[error("the line must be an object with time and request: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("request: {0}")]
+    Request(#[from] Box<dyn StdError + Send + Sync>),
 }
 
 impl Source {
-    pub(super) fn new(name: String, lines: Lines, kind: SourceKind) -> Self {
-        Self { name, lines, kind }
+    pub(super) fn new(name: String, lines: Lines) -> Self {
+        Self { name, lines }
     }
 
     /// Returns the next request, and counts all other lines; `None` at the end.
     pub(super) fn next(&mut self, sink: &mut Sink) -> Option<TimedRequest> {
         while self.lines.advance() {
             sink.counts.lines += 1;
-            match self.outcome(sink.log.as_mut()) {
-                Ok(LineOutcome::Request(arrival)) => return Some(arrival),
-                Ok(LineOutcome::Anonymous) => sink.counts.anonymous += 1,
-                Ok(LineOutcome::OtherProject) => sink.counts.skipped_by_project += 1,
-                Ok(LineOutcome::Lost(count)) => {
-                    sink.counts.lines -= 1;
-                    sink.counts.lost = sink.counts.lost.saturating_add(count);
-                }
+            match self.request(&mut sink.reader) {
+                Ok(Some(arrival)) => return Some(arrival),
+                Ok(None) => sink.counts.anonymous += 1,
                 Err(error) => sink.counts.add_unread(|| {
                     let (line, excerpt) = self.lines.excerpt(SHOWN_CHARACTERS);
                     UnreadLine {
@@ -92,25 +91,16 @@ impl Source {
         None
     }
 
-    fn outcome(&self, log: Option<&mut LogReader>) -> Result<LineOutcome, LineError> {
-        let max = match self.kind {
-            SourceKind::Log => MAX_LOG_LINE,
-            SourceKind::Recording { .. } => usize::MAX,
-        };
-        let line = self.lines.line(max).ok_or(LineError::TooLong)?;
-        match (&self.kind, log) {
-            (SourceKind::Recording { project }, _) => Ok(match RecordedLine::read(line)? {
-                RecordedLine::Lost(count) => LineOutcome::Lost(count),
-                RecordedLine::Request { request, .. } if request.project() != &**project => {
-                    LineOutcome::OtherProject
-                }
-                RecordedLine::Request { at, request, was_refused } => {
-                    LineOutcome::Request(TimedRequest { at, request, was_refused })
-                }
-            }),
-            (SourceKind::Log, log) => {
-                let arrival = log.map(|log| log.read(line)).transpose()?.flatten();
-                Ok(arrival.map_or(LineOutcome::Anonymous, LineOutcome::Request))
+    /// Returns the request of the line that was read last; `None` if it has no user id.
+    fn request(&self, reader: &mut LineReader) -> Result<Option<TimedRequest>, LineError> {
+        let line = |max| self.lines.line(max).ok_or(LineError::TooLong);
+        match reader {
+            LineReader::Log(log) => Ok(log.read(line(MAX_LOG_LINE)?)?),
+            LineReader::Requests(read) => {
+                let RequestLine { time, request } = serde_json::from_slice(line(usize::MAX)?)?;
+                let time = time.as_str().map_or_else(|| time.to_string(), str::to_owned);
+                let at = time::read(&time).ok_or(LogLineError::Time)?;
+                Ok(Some(TimedRequest { at, request: read(request)?, was_refused: false }))
             }
         }
     }
@@ -118,7 +108,7 @@ impl Source {
     /// Counts what is known only at the end.
     fn end(&self, sink: &mut Sink) {
         let counts = &mut sink.counts;
-        if let Some(log) = &sink.log {
+        if let LineReader::Log(log) = &sink.reader {
             counts.absent_fields = log.absent_fields();
         }
         if let Some(damage) = self.lines.damage() {
@@ -129,10 +119,12 @@ impl Source {
 }
 
 impl Sink {
-    pub(super) fn new(log: Option<LogReader>, max_held_bytes: usize) -> Self {
-        let default_mappings = log.as_ref().map(LogReader::default_mappings).unwrap_or_default();
-        let default_mappings = default_mappings.to_vec();
+    pub(super) fn new(reader: LineReader, max_held_bytes: usize) -> Self {
+        let default_mappings = match &reader {
+            LineReader::Log(log) => log.default_mappings().to_vec(),
+            LineReader::Requests(_) => Vec::new(),
+        };
         let counts = TrafficCounts { default_mappings, ..TrafficCounts::default() };
-        Self { log, counts, held_bytes: 0, max_held_bytes }
+        Self { reader, counts, held_bytes: 0, max_held_bytes }
     }
 }

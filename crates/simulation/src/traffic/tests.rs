@@ -1,5 +1,6 @@
 //! Traffic from files, through the public door.
 
+use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rlaas_core::clock::{Micros, Timestamp};
 
-use super::{Traffic, TrafficCounts, TrafficError, TrafficInput, TrafficSettings};
-use crate::recording::{Header, RecordedLine, RecordingForm, Writer};
+use serde_json::Value;
+
+use super::{Traffic, TrafficCounts, TrafficInput, TrafficSettings};
 use crate::request::{RecordedFields, RecordedRequest};
 
 /// A folder of inputs, which is removed at the end.
@@ -43,8 +45,19 @@ fn combined(host: &str, second: u64, status: u16) -> String {
     format!("{host} - - [{time}] \"GET /a?b HTTP/1.1\" {status} 17 \"-\" \"-\"\n")
 }
 
+/// Reads a request that has a user alone.
+fn request(json: Value) -> Result<RecordedRequest, Box<dyn Error + Send + Sync>> {
+    let user_id = json["user"].as_str().ok_or("must have a user")?.into();
+    let fields = RecordedFields { user_id, cost: 1, ..RecordedFields::default() };
+    Ok(RecordedRequest::Fields(fields))
+}
+
+fn requests(inputs: Vec<TrafficInput>) -> TrafficSettings {
+    TrafficSettings::new(inputs, request)
+}
+
 fn settings(format: &str, inputs: Vec<TrafficInput>) -> TrafficSettings {
-    let mut settings = TrafficSettings::new(inputs);
+    let mut settings = requests(inputs);
     settings.format = Some(format.parse().expect("a format"));
     settings
 }
@@ -59,9 +72,12 @@ fn read(settings: &TrafficSettings) -> (Vec<(u64, String)>, TrafficCounts) {
         read.push((second, fields.user_id.to_string()));
     }
     let counts = traffic.counts().clone();
-    let TrafficCounts { arrivals, unread, anonymous, skipped_by_project, .. } = counts;
-    let all = arrivals + unread + anonymous + skipped_by_project;
-    assert_eq!(counts.lines, all, "each line is in one count: {counts:?}");
+    let TrafficCounts { arrivals, unread, anonymous, .. } = counts;
+    assert_eq!(
+        counts.lines,
+        arrivals + unread + anonymous,
+        "each line is in one count: {counts:?}"
+    );
     (read, counts)
 }
 
@@ -90,37 +106,29 @@ fn files_are_merged_by_time_whatever_they_are_compressed_with() {
     assert_eq!((counts.first, counts.last), (Some(first), Some(first + Micros::from_secs(20))));
 }
 
-/// Returns a recording of requests, of which others were lost.
-fn recording(requests: &[(u64, &str, bool)], lost: u64) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), RecordingForm::Zstd, &Header::default());
-    let writer = writer.as_mut().expect("a vector");
-    for (second, user, was_refused) in requests {
-        let fields =
-            RecordedFields { user_id: (*user).into(), cost: 1, ..RecordedFields::default() };
-        let at = Timestamp::from_millis((1_700_000_000 + second) * 1_000);
-        let (request, was_refused) = (RecordedRequest::Fields(fields), *was_refused);
-        let line = RecordedLine::Request { at, request, was_refused };
-        writer.write(line).expect("a vector");
-    }
-    writer.write(RecordedLine::Lost(lost)).expect("a vector");
-    writer.flush().expect("a vector");
-    std::mem::take(writer.output())
-}
-
 #[test]
-fn recordings_of_two_instances_are_one_traffic() {
+fn lines_of_requests_have_times_of_all_forms() {
     let folder = Folder::new();
-    // Each has numbers of its own for its users. Its threads write one after the other.
-    let one = recording(&[(10, "ann", false), (14, "bob", false), (12, "ann", true)], 2);
-    let other = recording(&[(11, "bob", false), (13, "eve", false), (14, "ann", true)], 3);
-    let inputs = vec![folder.file("one.jsonl.zst", one), folder.file("other.jsonl.zst.1", other)];
-    let settings = TrafficSettings::new(inputs);
-    let (requests, counts) = read(&settings);
-    let expected = [(10, "ann"), (11, "bob"), (12, "ann"), (13, "eve"), (14, "bob"), (14, "ann")];
-    assert_eq!(users(&requests), expected);
-    assert_eq!((counts.inputs, counts.arrivals, counts.refused_before), (2, 6, 2));
-    assert_eq!((counts.lost, counts.late), (5, 0));
-    assert_eq!(Traffic::open(&settings).expect("readable").recordings().len(), 2);
+    let one = "{\"time\":1700000010,\"request\":{\"user\":\"ann\"}}\n\
+               {\"request\":{\"user\":\"bob\"},\"time\":\"2023-11-14T22:13:34.5Z\"}\n";
+    let other = "{\"time\":1700000011000,\"request\":{\"user\":\"eve\"}}\n\
+                 {\"time\":1700000012.25,\"request\":{\"user\":\"ann\"}}\n\
+                 {\"time\":\"soon\",\"request\":{\"user\":\"ann\"}}\n\
+                 {\"time\":1,\"request\":{}}\n{\"time\":1}\n{\"time\":1,\"request\":{},\"id\":2}\n";
+    let inputs = vec![folder.file("one.jsonl", one), folder.file("other.jsonl", other)];
+    let (found, counts) = read(&requests(inputs));
+    assert_eq!(users(&found), [(10, "ann"), (11, "eve"), (12, "ann"), (14, "bob")]);
+    let reasons: Vec<_> = counts.first_unread.iter().map(|line| &*line.reason).collect();
+    assert!(reasons[0].starts_with("time must be"), "{reasons:?}");
+    assert_eq!(reasons[1], "request: must have a user");
+    for (reason, field) in
+        reasons[2..].iter().zip(["missing field `request`", "unknown field `id`"])
+    {
+        assert!(
+            reason.contains("an object with time and request") && reason.contains(field),
+            "{reason}"
+        );
+    }
 }
 
 #[test]
@@ -163,35 +171,19 @@ fn a_full_buffer_lets_the_oldest_leave_early() {
 }
 
 #[test]
-fn recordings_are_merged_with_logs() {
+fn what_was_removed_is_refused_by_name() {
     let folder = Folder::new();
-    let requests = [(15, "ann", false), (25, "bob", true), (26, "ann", false)];
-    let recording = folder.file("a.zst", recording(&requests, 0));
-    let alone = TrafficSettings::new(vec![recording.clone()]);
-    let (requests, counts) = read(&alone);
-    assert_eq!(users(&requests), [(15, "ann"), (25, "bob"), (26, "ann")]);
-    assert_eq!(counts.refused_before, 1);
-
-    let log = folder.file("a.log", combined("192.0.2.1", 20, 200));
-    let both = settings("combined", vec![recording, log]);
-    let (requests, _) = read(&both);
-    assert_eq!(users(&requests), [(15, "ann"), (20, "192.0.2.1"), (25, "bob"), (26, "ann")]);
-    assert_eq!(Traffic::open(&both).expect("readable").recordings().len(), 1);
-    let mut mapped = alone;
-    mapped.format = both.format;
-    mapped.mappings = vec!["user_id=host".to_owned()];
-    assert!(matches!(Traffic::open(&mapped), Err(TrafficError::MappedRecording)));
-}
-
-#[test]
-fn a_recording_in_the_binary_form_is_refused_by_name_and_left_as_it_is() {
-    let folder = Folder::new();
-    let bytes = b"RLAASREC\x02\0and so on";
-    let input = folder.file("old.rec", bytes);
-    let error = error(&TrafficSettings::new(vec![input.clone()]));
-    assert!(error.contains("old.rec") && error.contains("binary form"), "{error}");
-    let TrafficInput::File(path) = input else { panic!("a file") };
-    assert_eq!(fs::read(path).expect("a file"), bytes);
+    for (name, bytes, expected) in [
+        ("old.rec", &b"RLAASREC\x02\0and so on"[..], "old.rec: is a recording, which was removed"),
+        ("old.jsonl", b"{\"rlaas_recording\":2}\n", "old.jsonl: is a recording, which was removed"),
+        ("a.log.zst.1", b"", "a.log.zst.1: zstd was removed: use zstdcat, into --traffic -"),
+    ] {
+        let input = folder.file(name, bytes);
+        let error = error(&requests(vec![input.clone()]));
+        assert!(error.contains(expected), "{error}");
+        let TrafficInput::File(path) = input else { panic!("a file") };
+        assert_eq!(fs::read(path).expect("a file"), bytes, "left as it is");
+    }
 }
 
 #[test]
@@ -291,8 +283,11 @@ fn error(settings: &TrafficSettings) -> String {
 fn settings_that_contradict_each_other_are_errors() {
     let folder = Folder::new();
     let log = || vec![folder.file("a.log", combined("a", 1, 200))];
-    assert!(error(&TrafficSettings::new(Vec::new())).contains("at least one file"));
-    assert!(error(&TrafficSettings::new(log())).contains("--format must be given"));
+    assert!(error(&requests(Vec::new())).contains("at least one file"));
+    assert!(error(&requests(log())).contains("--format must be given"));
+    let mut mapped = requests(log());
+    mapped.mappings = vec!["user_id=host".to_owned()];
+    assert!(error(&mapped).contains("--map must be given with --format"));
     assert!(error(&settings("jsonl", log())).contains("--map user_id="));
     assert!(error(&settings("regex:(?<user_id>a)", log())).contains("--map time="));
     let twice = vec![TrafficInput::StandardInput, TrafficInput::StandardInput];
