@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 source scripts/interleave.sh
 consoles=${1:-8} rounds=${2:-10} seconds=${3:-12}
 rlaas=${RLAAS:-target/dist/rlaas}
+cargo bench --quiet --no-run --bench load
 folder=$(mktemp -d)
 children=()
 trap 'kill "${children[@]}" 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
@@ -62,7 +63,7 @@ rate() { # NAME: decisions per second, while consoles watch if the name is "on"
     children+=("${watching[@]}")
     sleep 1
   fi
-  "$rlaas" bench --addr "unix:$folder/grpc" --duration "${seconds}s" --warm-up 1s --ids 100000 --json |
+  cargo bench --quiet --bench load -- --addr "unix:$folder/grpc" --duration "${seconds}s" --warm-up 1s --ids 100000 --json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["decisionsPerSecond"])'
   if [ "$1" = on ]; then
     kill "${watching[@]}"

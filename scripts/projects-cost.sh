@@ -15,6 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 projects=${1:-10000} rounds=${2:-7} seconds=${3:-3}
 rlaas=${RLAAS:-target/dist/rlaas}
+cargo bench --quiet --no-run --bench load
 folder=$(mktemp -d)
 children=()
 nice=0
@@ -42,7 +43,7 @@ until_ready() { # NAME: waits until a server is ready
 bench() { # NAME EXPRESSION OPTION...: a load, of whose result `r` this is printed
   local name=$1 expression=$2
   shift 2
-  "$rlaas" bench --addr "unix:$folder/$name" --ids 100000 --json "$@" |
+  cargo bench --quiet --bench load -- --addr "unix:$folder/$name" --ids 100000 --json "$@" |
     python3 -c "import json, sys; r = json.load(sys.stdin); print($expression)"
 }
 

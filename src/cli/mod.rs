@@ -84,8 +84,6 @@ enum Command {
     Tail(rlaas_cli::TailArgs),
     /// Try rules on recorded traffic: who would be refused, and when
     Simulate(simulate::SimulateArgs),
-    /// Load a running server and measure throughput and latency
-    Bench(rlaas_cli::BenchArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
     Metrics(reference::MetricsArgs),
     /// Print the completions of a shell for this program
@@ -218,7 +216,6 @@ impl Program {
             Command::Top(args) => rlaas_cli::top(&args),
             Command::Tail(args) => rlaas_cli::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
-            Command::Bench(args) => rlaas_cli::bench(&args),
             Command::Metrics(_) => rlaas_cli::print(&reference::metrics()),
             Command::Completions(args) => complete(&args),
         }

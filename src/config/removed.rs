@@ -35,7 +35,8 @@ pub const REMOVED: &[RemovedName] = &[
     setting("telemetry.record", "rlaas simulate reads access logs, and requests with their times"),
     setting(
         "rules[].candidates",
-        "write a second rule with the same match and mode: shadow, see \"Limits on trial\" in docs/rules.md",
+        "write a second rule with the same match and mode: shadow, see \"Limits on trial\" in \
+         docs/rules.md",
     ),
     setting(
         "gorl",
@@ -46,12 +47,9 @@ pub const REMOVED: &[RemovedName] = &[
         "plan",
         "see rlaas simulate: the limits to try in --config, those in force in --against",
     ),
+    command("bench", "use ghz or h2load, see docs/benchmarks.md"),
     command("record", "rlaas simulate reads access logs, and requests with their times"),
     command("rule preview", LIMITS_ON_TRIAL),
-    flag("bench --plot", "use --json"),
-    flag("bench --hdr", "use --json, which has the percentiles"),
-    flag("bench --threads", "run several of them"),
-    flag("bench --batch", "a batch is decided request by request: measure these"),
     flag("simulate --key-file", "requests are read as they are"),
     flag("simulate --max-keys", "keys are never dropped in a simulation"),
     flag("simulate --progress", "a simulation takes seconds for a million requests"),

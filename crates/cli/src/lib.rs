@@ -4,13 +4,12 @@
 //! arguments with the paths of the fields that they set, and the columns of the answer. They are
 //! filled, sent and printed by the descriptors of the messages; `--json` is the response in the JSON
 //! mapping of protobuf. Commands with more to do than that are modules of their own: `check`, `health`,
-//! `explain`, `top`, `tail` and `bench`.
+//! `explain`, `top` and `tail`.
 //!
 //! This crate knows no store, no limiter and no file of rules. Those who run rules in their own
 //! process, and read files, are in the program; they use the tables, texts and calls from here.
 
 mod argument;
-mod bench;
 mod call;
 mod check;
 mod client;
@@ -36,7 +35,6 @@ pub mod text;
 mod top;
 mod transport_error;
 
-pub use self::bench::{BenchArgs, run as bench};
 pub use self::call::{
     CallArgs, CommandError, CommandOutput, ProjectClient, confirm, is_confirmed, print, repeated,
     report,

@@ -38,7 +38,6 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `load` | the load generator behind `rlaas bench` |
 //! | `tower` | decisions by the service for the tower layer of rlaas-limiter |
 //!
 //! # Minimum Rust version
@@ -49,8 +48,6 @@
 
 mod channel;
 mod client;
-#[cfg(feature = "load")]
-pub mod load;
 mod summary;
 #[cfg(feature = "tower")]
 pub mod tower;

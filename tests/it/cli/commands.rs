@@ -239,7 +239,7 @@ fn serve_names_the_setting_of_an_address_in_use() {
     assert!(error.contains(server.grpc()) && error.contains("server.listen"), "{error}");
 }
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 18] = [
     "serve",
     "check",
     "check-config",
@@ -258,7 +258,6 @@ const COMMANDS: [&str; 19] = [
     "audit",
     "top",
     "tail",
-    "bench",
 ];
 
 #[test]

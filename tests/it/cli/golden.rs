@@ -29,7 +29,7 @@ rules:
 ";
 
 /// Commands in their order; each is run as text, and then with `--json`. `KEY`, `FILE` and `ONE`
-/// stand for the id of an API key and for rules files. Streams, and `rlaas bench`, have tests of their own.
+/// stand for the id of an API key and for rules files. Streams have tests of their own.
 const COMMANDS: &str = "\
 health
 health --service store
@@ -174,7 +174,7 @@ const HELP: &str = "\
 |override clear|override list|rule|rule create|rule set|rule apply|rule export|rule list|rule get\
 |rule delete|rule history|rule diff|rule rollback|rule mode|project|project create|project list\
 |project get|project set|project delete|project restore|project usage|key|key create|key list\
-|key find|key rotate|key revoke|journal|test|audit|top|tail|simulate|bench|metrics|completions";
+|key find|key rotate|key revoke|journal|test|audit|top|tail|simulate|metrics|completions";
 
 /// Returns what another run has otherwise, and what to show instead.
 fn masks() -> Vec<(Regex, &'static str)> {

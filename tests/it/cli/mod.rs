@@ -1,7 +1,6 @@
 //! The commands and the configuration of the program.
 
 mod admin;
-mod bench;
 mod change_warnings;
 mod commands;
 mod completions;

@@ -37,14 +37,6 @@ fn token_comes_from_option_or_environment() {
     assert_eq!(finish(option_wins.expect("the program")).0, 2);
     assert_eq!(run(&["health", "--addr", server.grpc()]).0, 0, "health needs no token");
 
-    let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
-    let bench = [&["bench", "--addr", server.grpc()][..], &load].concat();
-    let (code, out, error) = run(&[&bench[..], &["--token", TOKEN]].concat());
-    assert_eq!(code, 0, "{out} {error}");
-    let (code, out, _) = run(&bench);
-    assert_eq!(code, 2);
-    assert!(out.contains("errors                10"), "{out}");
-
     for wrong in ["s3cret\n", "s3cret \u{1}"] {
         let (code, _, error) = run(&[&check[..], &["--token", wrong]].concat());
         assert_eq!(code, 2);
@@ -76,9 +68,6 @@ fn commands_speak_tls_and_present_certificates() {
     assert_eq!(code, 0, "--ca implies https: {error}");
     let health = ["health", "--addr", &https, "--ca", &ca];
     assert_eq!(run(&[&health, &identity[..]].concat()).0, 0);
-    let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
-    let bench = ["bench", "--addr", &https, "--ca", &ca, "--token", TOKEN];
-    assert_eq!(run(&[&bench[..], &identity, &load].concat()).0, 0);
 
     for (more, expected) in [
         (vec!["--addr", &https, "--ca", &ca], ""),

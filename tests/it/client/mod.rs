@@ -2,7 +2,6 @@
 
 mod deadlines;
 mod flood;
-mod load;
 mod no_answer;
 mod remembered_denials;
 mod reservations;

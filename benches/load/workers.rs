@@ -2,29 +2,33 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rlaas_client::{ApiChannel, ClientBuilder, ConnectError};
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+use tonic::Status;
 
-use super::requests::{Requests, ServiceClient};
+use super::Options;
+use super::ids::Ids;
 use super::schedule::Schedule;
-use super::stats::{LoadStats, Times};
-use super::{LoadError, LoadSettings};
-use crate::client::ClientBuilder;
+use super::stats::LoadStats;
 
-/// Connections of a load, on which nothing is sent yet.
+type ServiceClient = RateLimitServiceClient<ApiChannel>;
+
+/// Returns connections on which nothing is sent yet.
 pub(super) async fn connect(
     client: &ClientBuilder,
     connections: u16,
-) -> Result<Vec<ServiceClient>, LoadError> {
+) -> Result<Vec<ServiceClient>, ConnectError> {
     let mut clients = Vec::new();
     for _ in 0..connections {
-        let client = client.clone().connect().await.map_err(LoadError::Connect)?;
+        let client = client.clone().connect().await?;
         clients.push(RateLimitServiceClient::new(client.channel()));
     }
     Ok(clients)
 }
 
-/// The running workers of a load. They end when they are dropped.
+/// The running workers of a load.
 #[derive(Debug)]
 pub(super) struct Workers {
     tasks: JoinSet<()>,
@@ -34,18 +38,19 @@ pub(super) struct Workers {
 impl Workers {
     pub(super) fn start(
         clients: &[ServiceClient],
-        settings: &LoadSettings,
+        options: &Options,
         schedule: &Arc<Schedule>,
     ) -> Self {
-        let (requests, stats) = (Arc::new(Requests::new(settings)), Arc::default());
-        let mut workers = Self { tasks: JoinSet::new(), stats };
+        let ids = Arc::new(Ids::new(options.ids, options.distribution));
+        let mut workers = Self { tasks: JoinSet::new(), stats: Arc::default() };
         // In this order the first calls are spread over all connections.
-        for _ in 0..settings.streams {
+        for _ in 0..options.streams {
             for client in clients {
                 let worker = Worker {
                     client: client.clone(),
                     schedule: Arc::clone(schedule),
-                    requests: Arc::clone(&requests),
+                    ids: Arc::clone(&ids),
+                    resource: options.resource.clone(),
                     stats: Arc::clone(&workers.stats),
                 };
                 workers.tasks.spawn(worker.run());
@@ -54,25 +59,24 @@ impl Workers {
         workers
     }
 
-    pub(super) async fn finished(&mut self) -> Result<(), LoadError> {
+    /// Waits until the last call is answered.
+    pub(super) async fn finished(&mut self) -> Result<(), JoinError> {
         while let Some(ended) = self.tasks.join_next().await {
-            ended.map_err(|_| LoadError::Panicked)?;
+            ended?;
         }
         Ok(())
     }
 
-    /// Returns the statistics since the previous call, and resets them.
-    pub(super) fn take_stats(&self) -> LoadStats {
-        let fresh = LoadStats::default();
-        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *stats, fresh)
+    pub(super) fn stats(&self) -> LoadStats {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 struct Worker {
     client: ServiceClient,
     schedule: Arc<Schedule>,
-    requests: Arc<Requests>,
+    ids: Arc<Ids>,
+    resource: String,
     stats: Arc<Mutex<LoadStats>>,
 }
 
@@ -80,11 +84,17 @@ impl Worker {
     async fn run(mut self) {
         while let Some(call) = self.schedule.next().await {
             let started = self.schedule.elapsed();
-            let counts = self.requests.send(&mut self.client, call.number).await;
+            let result = self.check(call.number).await;
             let answered = self.schedule.elapsed();
-            let times = Times { intended: call.intended, started, answered };
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-            stats.record(&call, times, &counts);
+            stats.record(call, started, answered, &result);
         }
+    }
+
+    /// Returns whether a request is allowed.
+    async fn check(&mut self, number: u64) -> Result<bool, Status> {
+        let (user_id, resource) = (self.ids.for_request(number), self.resource.clone());
+        let request = CheckRequest { user_id, resource, ..CheckRequest::default() };
+        Ok(self.client.check(request).await?.get_ref().allowed)
     }
 }

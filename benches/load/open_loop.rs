@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::schedule::{Length, LoadPlan};
+use super::schedule::LoadPlan;
 
 /// Time after the end of measuring in which queued calls are still started.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// The longest sleep, and so the longest time to notice that the load was stopped.
+/// The longest sleep, and so the longest time to notice that no further call starts.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
@@ -28,7 +28,7 @@ pub(super) struct OpenLoop {
     begins: Duration,
     calls: u64,
     /// End of the time in which calls are started, since the start of the load.
-    closes: Option<Duration>,
+    closes: Duration,
     due: AtomicU64,
     taken: AtomicU64,
     /// One permit for each call that is due and not taken. Closed when no further call starts.
@@ -38,23 +38,18 @@ pub(super) struct OpenLoop {
 impl OpenLoop {
     /// Creates the loop of the warm-up. Calls that are queued when measuring begins are dropped,
     /// because they would delay measured calls.
-    pub(super) fn warm_up(rate: NonZeroU32, plan: &LoadPlan) -> Self {
+    pub(super) fn warm_up(rate: NonZeroU32, plan: LoadPlan) -> Self {
         let calls = calls_within(plan.warm_up, rate);
-        Self::new(rate, Duration::ZERO, calls, Some(plan.warm_up))
+        Self::new(rate, Duration::ZERO, calls, plan.warm_up)
     }
 
     /// Creates the loop of the measured part.
-    pub(super) fn measured(rate: NonZeroU32, plan: &LoadPlan) -> Self {
-        let (calls, closes) = match plan.length {
-            Length::Calls(calls) => (calls, None),
-            Length::Duration(duration) => {
-                (calls_within(duration, rate), Some(plan.warm_up + duration + GRACE_PERIOD))
-            }
-        };
-        Self::new(rate, plan.warm_up, calls, closes)
+    pub(super) fn measured(rate: NonZeroU32, plan: LoadPlan) -> Self {
+        let closes = plan.warm_up + plan.duration + GRACE_PERIOD;
+        Self::new(rate, plan.warm_up, calls_within(plan.duration, rate), closes)
     }
 
-    fn new(rate: NonZeroU32, begins: Duration, calls: u64, closes: Option<Duration>) -> Self {
+    fn new(rate: NonZeroU32, begins: Duration, calls: u64, closes: Duration) -> Self {
         let permits = Semaphore::new(0);
         if calls == 0 {
             permits.close();
@@ -67,7 +62,7 @@ impl OpenLoop {
     /// one; `None` if no further call starts.
     pub(super) async fn next(&self, elapsed: impl Fn() -> Duration) -> Option<(u64, Duration)> {
         self.permits.acquire().await.ok()?.forget();
-        if self.closes.is_some_and(|closes| elapsed() > closes) {
+        if elapsed() > self.closes {
             self.stop();
             return None;
         }
@@ -132,66 +127,4 @@ fn calls_within(duration: Duration, rate: NonZeroU32) -> u64 {
 /// wakes threads up to 50 µs late, to combine wake-ups.
 pub(super) fn minimize_timer_slack() {
     let _best_effort = fs::write("/proc/self/timerslack_ns", "1");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MILLI: Duration = Duration::from_millis(1);
-
-    fn plan(rate: u32, warm_up: Duration, length: Length) -> (NonZeroU32, LoadPlan) {
-        let rate = NonZeroU32::new(rate).expect("a rate");
-        (rate, LoadPlan { rate: Some(rate), warm_up, length })
-    }
-
-    #[test]
-    fn call_is_due_from_its_intended_start_on() {
-        for rate in [1, 3, 7, 999, 1_000, 30_011, 10_000_000] {
-            let (rate, plan) = plan(rate, MILLI, Length::Calls(u64::MAX));
-            let open = OpenLoop::measured(rate, &plan);
-            for number in [0, 1, 2, 10, 1_001, 123_456_789] {
-                let at = open.intended(number);
-                assert_eq!(open.due_at(at), number + 1, "{rate}");
-                assert_eq!(open.due_at(at.saturating_sub(Duration::from_nanos(1))), number);
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn queued_call_keeps_its_intended_start() {
-        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(3));
-        let open = OpenLoop::measured(rate, &plan);
-        let late = || MILLI * 100;
-        open.pace(late);
-        assert_eq!(open.due(), 3);
-        for expected in [(0, MILLI * 10), (1, MILLI * 11), (2, MILLI * 12)] {
-            assert_eq!(open.next(late).await, Some(expected));
-        }
-        assert_eq!(open.next(late).await, None);
-    }
-
-    #[tokio::test]
-    async fn queued_calls_of_the_warm_up_are_dropped() {
-        let (rate, plan) = plan(1_000, MILLI * 10, Length::Calls(1));
-        let open = OpenLoop::warm_up(rate, &plan);
-        open.pace(|| MILLI * 9);
-        assert_eq!(open.due(), 10);
-        assert_eq!(open.next(|| MILLI * 10).await, Some((0, Duration::ZERO)));
-        assert_eq!(open.next(|| MILLI * 11).await, None);
-    }
-
-    #[tokio::test]
-    async fn no_call_starts_after_the_grace_period_or_a_stop() {
-        let (rate, plan) = plan(1_000, Duration::ZERO, Length::Duration(MILLI * 10));
-        let open = OpenLoop::measured(rate, &plan);
-        open.pace(|| MILLI * 10);
-        assert!(open.next(|| GRACE_PERIOD + MILLI * 10).await.is_some());
-        assert_eq!(open.next(|| GRACE_PERIOD + MILLI * 11).await, None);
-        let open = OpenLoop::measured(rate, &plan);
-        open.pace(|| MILLI * 10);
-        open.stop();
-        assert_eq!(open.next(|| MILLI).await, None);
-        assert_eq!(OpenLoop::warm_up(rate, &plan).next(|| MILLI).await, None);
-    }
 }
