@@ -13,4 +13,5 @@ pub(crate) use rlaas_proto::json as json_messages;
 pub mod api;
 pub mod cli;
 pub mod config;
+mod run;
 pub mod server;

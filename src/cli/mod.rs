@@ -5,7 +5,6 @@
 //! 64 invalid configuration, 130 terminated by a second signal. Commands that try rules use 1 for rules that refuse too much, 2
 //! for traffic that can't be judged, and 64 for wrong options, too.
 
-mod certificates;
 mod check_config;
 mod config;
 mod example;
@@ -13,13 +12,10 @@ mod explain;
 mod journal;
 mod ratelimit;
 mod reference;
-mod reload;
 mod rule;
-mod serve;
 mod simulate;
 mod test;
 mod traffic;
-mod xds;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,9 +26,9 @@ use clap_complete::Shell;
 use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value, wrong_arguments};
 
 use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
+use crate::run;
 
 const EXIT_CONFIG: u8 = 64;
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Commands whose exit codes are those of a gate.
 const TRIES_RULES: [&str; 2] = ["simulate", "test"];
@@ -201,7 +197,8 @@ impl Program {
     fn run(self, ignored: &[String]) -> ExitCode {
         let given = self.configuration;
         match self.command.unwrap_or(Command::Serve(ConfigurationArgs::default())) {
-            Command::Serve(args) => serve::run(given.with(args), ignored),
+            Command::Serve(args) => run::serve(given.with(args).sources(), ignored)
+                .unwrap_or_else(|problems| refuse(&problems)),
             Command::Config(args) => config::run(args, given),
             Command::Check(args) => rlaas_cli::check(args),
             Command::Report(args) => rlaas_cli::report_cost(args),

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::sources::{code_lines, files_below};
 
 /// The modules of the service. Each may use those before it.
-const LAYERS: [&str; 4] = ["api", "server", "config", "cli"];
+const LAYERS: [&str; 5] = ["api", "server", "config", "run", "cli"];
 
 #[test]
 fn modules_use_only_the_layers_above_them() {

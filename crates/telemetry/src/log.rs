@@ -112,15 +112,22 @@ impl Logs {
     }
 }
 
+/// Targets of modules that have moved, and what they are now.
+const MOVED: &[(&str, &str)] = &[
+    ("rlaas::store", "rlaas_limiter::store"),
+    ("rlaas::limiter", "rlaas_limiter::limiter"),
+    ("rlaas::telemetry", "rlaas_telemetry"),
+    ("rlaas::api::auth", "rlaas_auth"),
+    ("rlaas::api::projects", "rlaas_projects"),
+    ("rlaas::api::usage", "rlaas_projects::usage"),
+    ("rlaas::cli", "rlaas::run"),
+];
+
 impl LogFilter {
-    /// Compiles the filter. Targets of modules that have moved to crates of their own are renamed.
+    /// Compiles the filter. Targets of modules that have moved are renamed.
     fn compile(&self) -> EnvFilter {
-        let text = self.0.replace("rlaas::store", "rlaas_limiter::store");
-        let text = text.replace("rlaas::limiter", "rlaas_limiter::limiter");
-        let text = text.replace("rlaas::telemetry", "rlaas_telemetry");
-        let text = text.replace("rlaas::api::auth", "rlaas_auth");
-        let text = text.replace("rlaas::api::projects", "rlaas_projects");
-        let text = text.replace("rlaas::api::usage", "rlaas_projects::usage");
+        let moved = MOVED.iter();
+        let text = moved.fold(self.0.clone(), |text, (before, now)| text.replace(before, now));
         EnvFilter::builder().parse(text).expect("from_str has parsed it")
     }
 }
@@ -213,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_filter_renames_targets_of_moved_modules() {
-        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::traces=debug,rlaas::api::auth=debug";
+        let filter = "info,rlaas::store=debug,rlaas::limiter=trace,rlaas::telemetry::traces=debug,rlaas::api::auth=debug,rlaas::cli::xds=info";
         let compiled = LogFilter(filter.to_owned()).compile().to_string();
         for directive in [
             "info",
@@ -221,6 +228,7 @@ mod tests {
             "rlaas_limiter::limiter=trace",
             "rlaas_telemetry::traces=debug",
             "rlaas_auth=debug",
+            "rlaas::run::xds=info",
         ] {
             assert!(compiled.split(',').any(|of| of == directive), "{directive}: {compiled}");
         }

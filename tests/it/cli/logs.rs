@@ -44,7 +44,7 @@ async fn json_log_has_one_object_per_line() {
     };
     let serving = of("serving");
     assert_eq!(serving["level"], "INFO");
-    assert_eq!(serving["target"], "rlaas::cli::serve");
+    assert_eq!(serving["target"], "rlaas::run::serve");
     assert_eq!(serving["grpc"], server.grpc());
     assert_eq!(serving["rules"], 1, "numbers are JSON numbers");
     assert_eq!(of("redis connection failed")["level"], "WARN");

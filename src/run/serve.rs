@@ -1,4 +1,4 @@
-//! `rlaas serve`: builds the store and the server from the configuration, and runs until a signal.
+//! Builds the store and the server from the configuration, and runs until a signal.
 
 use std::fmt::Display;
 use std::fs;
@@ -26,49 +26,46 @@ use tracing::{error, info, warn};
 use super::certificates::CertificateReloader;
 use super::reload::ConfigReloader;
 use super::xds::{MAX_REASON, XdsClient, XdsRules, cut, kept_rules};
-use rlaas_cli::loopback;
-
-use super::{ConfigurationArgs, EXIT_INTERRUPTED, EXIT_NO, refuse};
 use crate::api::ApiSettings;
 use crate::api::admin::{AdminSettings, ConfiguredHasher, InstanceId};
 use crate::api::envoy::EnvoySettings;
 use crate::clock::Clock;
-use crate::config::{Config, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, Problems, Sources, StoreSettings, Watch, warnings};
 use crate::server::{ListenAddress, Server, ServerSettings, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
-use rlaas_cli::Signals;
+use rlaas_cli::{EXIT_NO, Signals, loopback};
 use rlaas_limiter::{DenyCache, Limiter};
 
-pub(super) fn run(args: ConfigurationArgs, ignored: &[String]) -> ExitCode {
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Runs the service by a configuration, and returns the exit code. `ignored` are arguments that were left out.
+///
+/// # Errors
+///
+/// [`Problems`] of the configuration.
+pub(crate) fn serve(sources: Sources, ignored: &[String]) -> Result<ExitCode, Problems> {
     // Installed first: without a handler an early SIGHUP would terminate the process.
     let (runtime, hangups) = match runtime_and_hangups() {
         Ok(both) => both,
         Err(error) => {
             eprintln!("rlaas: can't install the SIGHUP handler: {error}");
-            return ExitCode::from(EXIT_NO);
+            return Ok(ExitCode::from(EXIT_NO));
         }
     };
-    let sources = args.sources();
     // The snapshot is taken before the files are read, so no change in between is missed.
     let mut watch = Watch::new(sources.files.clone());
     let (config, named) = Config::load_with_files(&sources);
-    let config = match config {
-        Ok(config) => config,
-        Err(problems) => return refuse(&problems),
-    };
+    let config = config?;
     watch.follow(named);
     let logs = log::start(&config.telemetry.log);
     if !ignored.is_empty() {
         warn!(arguments = ignored.join(" "), "arguments of envoyproxy/ratelimit are ignored");
     }
     let inputs = Inputs { sources: Arc::new(sources), watch, hangups, logs };
-    match serve(runtime, config, inputs) {
-        Ok(code) => code,
-        Err(error) => {
-            error!(error = format!("{error:#}"), "can't serve");
-            ExitCode::from(EXIT_NO)
-        }
-    }
+    Ok(until_signal(runtime, config, inputs).unwrap_or_else(|error| {
+        error!(error = format!("{error:#}"), "can't serve");
+        ExitCode::from(EXIT_NO)
+    }))
 }
 
 fn runtime_and_hangups() -> io::Result<(Runtime, Signal)> {
@@ -88,7 +85,7 @@ struct Inputs {
     logs: Logs,
 }
 
-fn serve(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<ExitCode> {
+fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Result<ExitCode> {
     disable_huge_pages();
     let code = runtime.block_on(async {
         let signals = Signals::listen()?;

@@ -1,0 +1,9 @@
+//! The running service: puts the parts together, and follows what they are made of: the configuration, the
+//! certificates, and the rules of a management server.
+
+mod certificates;
+mod reload;
+mod serve;
+mod xds;
+
+pub(crate) use serve::serve;
