@@ -5,13 +5,13 @@
 
 use std::collections::HashSet;
 
-use rlaas_auth::ProjectId;
+use rlaas_auth::{ConfiguredProjects, ProjectId};
 use rlaas_proto::ratelimit::v1 as proto;
 use rlaas_proto::rule_messages::{descriptor_message, rule_message, run_time_origin};
+use rlaas_proto::values::unmatched;
 
-use crate::api::admin::Projects;
 use crate::rules::descriptors::PlacedRule;
-use crate::rules::{Rule, RuleSet, Unmatched, Violation};
+use crate::rules::{Rule, RuleSet, Violation};
 use rlaas_limiter::Snapshot;
 
 /// Maximum number of rules in a page.
@@ -25,7 +25,7 @@ const MAX_PAGE: usize = 1_000;
 pub(super) fn page(
     snapshot: &Snapshot,
     store: &str,
-    projects: &Projects,
+    projects: Option<&dyn ConfiguredProjects>,
     request: &proto::GetConfigRequest,
 ) -> Result<proto::GetConfigResponse, Violation> {
     let invalid_size =
@@ -49,7 +49,7 @@ pub(super) fn page(
     let page = rules.into_iter().skip(first).take(size);
     let project = snapshot.rules.project();
     let files = ProjectId::try_from(project.to_owned()).ok();
-    let files = files.and_then(|id| projects.files_beside(&id));
+    let files = files.and_then(|id| projects?.files_beside(&id));
     let files = files.iter().flat_map(|files| files.iter()).map(|rule| &*rule.name);
     let files: HashSet<&str> = files.chain([Rule::DEFAULT]).collect();
     Ok(proto::GetConfigResponse {
@@ -60,7 +60,7 @@ pub(super) fn page(
         store: store.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unmatched: unmatched(snapshot.rules.unmatched()).into(),
-        catalogue_revision: projects.catalogue_revision(),
+        catalogue_revision: projects.map_or(0, ConfiguredProjects::catalogue_revision),
     })
 }
 
@@ -104,13 +104,4 @@ fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
     all.extend(rules.descriptors().placed().into_iter().map(AnyRule::Descriptor));
     all[1..].sort_by(|one, other| one.name().cmp(other.name()));
     all
-}
-
-/// Returns the message of the policy for requests that no rule matches.
-pub(super) const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
-    match policy {
-        Unmatched::DefaultRule => proto::UnmatchedPolicy::DefaultRule,
-        Unmatched::Allow => proto::UnmatchedPolicy::Allow,
-        Unmatched::Deny => proto::UnmatchedPolicy::Deny,
-    }
 }

@@ -22,7 +22,6 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 use tower::{BoxError, Service};
 
-use super::admin::Projects;
 use super::envoy::kuadrant::Kuadrant;
 use super::{ApiSettings, MAX_DESCRIPTORS_MESSAGE, MAX_MESSAGE, envoy, reservations, v1};
 
@@ -47,13 +46,9 @@ pub type Responding = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
 impl Decisions {
     /// Creates the services over `limiter`.
-    pub fn new(
-        limiter: &Limiter,
-        projects: Projects,
-        metrics: &Arc<Metrics>,
-        settings: &ApiSettings,
-    ) -> Self {
-        let service = v1::Service::new(limiter.clone(), projects, Arc::clone(metrics));
+    pub fn new(limiter: &Limiter, metrics: &Arc<Metrics>, settings: &ApiSettings) -> Self {
+        let service =
+            v1::Service::new(limiter.clone(), settings.projects.clone(), Arc::clone(metrics));
         let service = Arc::new(service.with_headers(settings.headers));
         let v1 = V1Server::from_arc(Arc::clone(&service)).max_decoding_message_size(MAX_MESSAGE);
         let envoy =

@@ -7,7 +7,6 @@
 pub mod admin;
 mod config;
 pub mod console;
-mod deadline;
 mod decision_events;
 mod decisions;
 pub mod envoy;
@@ -16,26 +15,25 @@ mod in_process;
 pub(crate) mod json;
 mod request_log;
 mod reservations;
-mod response;
+mod routes;
 mod status;
 mod traces;
 mod v1;
+mod verdict_headers;
 
 pub use decisions::{Decisions, Responding};
 pub use in_process::InProcess;
-pub(crate) use response::rule_decision;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub(crate) use status::grpc as check_status;
 pub use status::{Interruption, refused, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
-pub(crate) use v1::parse as parse_check;
 
 use std::sync::Arc;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use rlaas_auth::{ApiKeys, Auth, Permission};
+use rlaas_auth::{AdminApi, ApiKeys, Auth, ConfiguredProjects, Permission};
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
@@ -48,7 +46,6 @@ use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
-use self::admin::routes::{AdminApi, AdminRoute};
 use self::admin::{AdminSettings, Administrator, Projects};
 use self::envoy::EnvoySettings;
 use self::envoy::kuadrant::Kuadrant;
@@ -73,6 +70,8 @@ pub struct ApiSettings {
     pub api_keys: ApiKeys,
     /// Settings of Envoy's service.
     pub envoy: EnvoySettings,
+    /// The projects; `None` if there are none.
+    pub projects: Option<Arc<dyn ConfiguredProjects>>,
     /// Settings of the administration.
     pub admin: AdminSettings,
     /// Exporter of traces.
@@ -141,11 +140,11 @@ pub fn permission_of(path: &str) -> Option<Permission> {
         }
         ReservationServer::<reservations::Service>::NAME => Some(Permission::Decisions),
         AdminServer::<admin::Service>::NAME => {
-            let route = AdminRoute::of_rpc(AdminApi::Keys, method);
+            let route = routes::of_rpc(AdminApi::Keys, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
         ProjectServer::<Projects>::NAME => {
-            let route = AdminRoute::of_rpc(AdminApi::Projects, method);
+            let route = routes::of_rpc(AdminApi::Projects, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
         _ => None,
@@ -159,7 +158,7 @@ pub fn is_stream(path: &str) -> bool {
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),
         AdminServer::<admin::Service>::NAME => {
-            AdminRoute::of_rpc(AdminApi::Keys, method).is_some_and(|route| route.is_stream)
+            routes::of_rpc(AdminApi::Keys, method).is_some_and(|route| route.is_stream)
         }
         _ => false,
     })

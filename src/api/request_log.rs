@@ -8,9 +8,9 @@ use std::fmt::Display;
 
 use tracing::{Level, debug, enabled};
 
-use super::response::{reason, rule_decision};
 use crate::algorithm::Outcome;
 use rlaas_limiter::{CheckError, RuleDecision};
+use rlaas_proto::verdict_messages::{reason, rule_decision};
 
 /// Logs the decisions of all rules that matched a request.
 #[inline]

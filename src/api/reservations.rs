@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rlaas_auth::Tenant;
+use rlaas_auth::{Tenant, deadline};
 use rlaas_limiter::{CheckError, Deadline, Limiter, OpenReservation, Reserved, Settled, Settling};
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationService;
 use rlaas_proto::ratelimit::v1::{
     CancelRequest, CancelResponse, CheckRequest, CommitRequest, CommitResponse, ExtendRequest,
     ExtendResponse, ReserveRequest, ReserveResponse, Settlement,
 };
-use rlaas_proto::values::{micros, timestamp};
+use rlaas_proto::status::invalid;
+use rlaas_proto::values::{check_request, micros, timestamp};
+use rlaas_proto::verdict_messages::response;
 use rlaas_telemetry::metrics::{EventLabels, Metrics, ReasonLabels};
 use tonic::{Extensions, Request, Response, Status};
 
-use super::deadline::deadline;
 use super::decision_events::{self, Origin};
-use super::response::{VerdictHeaders, response};
-use super::status::{self, invalid};
-use super::v1::{parse, set_tenant};
+use super::status;
+use super::v1::set_tenant;
+use super::verdict_headers::VerdictHeaders;
 use super::{request_log, v1::API};
 use crate::algorithm::Cost;
 use crate::clock::{Micros, Timestamp};
@@ -82,7 +83,7 @@ impl Service {
         message: &'a CheckRequest,
         project: &'a str,
     ) -> Result<rules::Request<'a>, Status> {
-        let request = parse(message)
+        let request = check_request(message)
             .map_err(|error| self.rejected(error.violation().path, &error.to_string()))?;
         Ok(request.in_project(project))
     }

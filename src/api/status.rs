@@ -1,15 +1,12 @@
-//! The only place that maps errors to statuses. Callers get less detail than logs: no
+//! The only place that maps errors to statuses; `rlaas_proto::status` makes them. Callers get less detail than logs: no
 //! address, no key and no text from the store.
-
-use std::collections::HashMap;
-use std::fmt::Display;
 
 use axum::http::{HeaderMap, StatusCode};
 use rlaas_auth::{ApiKeyRefusal, AuthError, KeyRefusal, TokenError};
-use rlaas_proto::ratelimit::v1::check_response::Reason;
-use rlaas_proto::{ERROR_DOMAIN, NOT_READY, OVERLOADED, STORE_UNAVAILABLE};
+use rlaas_proto::status::{NO_RULE, invalid, no_rule, not_ready, with_reason};
+use rlaas_proto::{OVERLOADED, STORE_UNAVAILABLE};
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::StatusExt;
 
 use rlaas_limiter::CheckError;
 use rlaas_limiter::idempotency::RequestIdError;
@@ -47,11 +44,6 @@ impl From<Interruption> for Status {
             Interruption::AccessEnded => Status::unauthenticated("credentials are no longer valid"),
         }
     }
-}
-
-/// Returns the status of an invalid request. The error names the field and what it must be.
-pub(super) fn invalid(error: impl Display) -> Status {
-    Status::invalid_argument(error.to_string())
 }
 
 /// Returns the status of a call that is refused.
@@ -97,7 +89,7 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
             return with_reason(Code::ResourceExhausted, OVERLOADED, text(error));
         }
         CheckError::Expired => Code::DeadlineExceeded,
-        CheckError::NoRule => return no_rule(text(error)),
+        CheckError::NoRule => return no_rule(),
         // Deleted since its API key was looked up.
         CheckError::UnknownProject => Code::Unauthenticated,
         CheckError::LongKeys | CheckError::RequestId(RequestIdError::OtherRequest) => {
@@ -113,30 +105,6 @@ pub(crate) fn grpc(error: &CheckError) -> Status {
         | CheckError::NotReservable => Code::FailedPrecondition,
     };
     Status::new(code, text(error))
-}
-
-/// Returns the status of an invalid field of an administrative request. `must` says what the field
-/// must be, such as `must be 1 to 64 bytes`.
-pub(super) fn invalid_field(path: &str, must: &str) -> Status {
-    violation(Code::InvalidArgument, "INVALID_FIELD", path, must)
-}
-
-/// Returns a status with the violation of one field.
-pub(super) fn violation(code: Code, reason: &str, path: &str, must: &str) -> Status {
-    let mut details = ErrorDetails::with_bad_request_violation(path, must);
-    details.set_error_info(reason, ERROR_DOMAIN, HashMap::new());
-    Status::with_error_details(code, format!("{path} {must}"), details)
-}
-
-/// Returns a status with a reason for programs.
-pub(super) fn with_reason(code: Code, reason: &str, message: String) -> Status {
-    let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
-    Status::with_error_details(code, message, details)
-}
-
-/// Returns the status of a call whose keys, project or rules are not known yet.
-pub(super) fn not_ready(message: impl Into<String>) -> Status {
-    with_reason(Code::Unavailable, NOT_READY, message.into())
 }
 
 /// Returns `true` for the status of a call that is refused because there are as many projects, keys
@@ -168,10 +136,6 @@ pub(super) fn http_of_code(code: Code) -> StatusCode {
     }
 }
 
-fn no_rule(message: String) -> Status {
-    with_reason(Code::PermissionDenied, Reason::NoRule.as_str_name(), message)
-}
-
 /// Returns the text for callers, the same in all protocols.
 pub(super) fn text(error: &CheckError) -> String {
     match error {
@@ -179,7 +143,7 @@ pub(super) fn text(error: &CheckError) -> String {
         CheckError::Descriptor(error) => error.to_string(),
         CheckError::Overloaded => "overloaded".to_owned(),
         CheckError::Expired => "deadline exceeded".to_owned(),
-        CheckError::NoRule => "no rule matches".to_owned(),
+        CheckError::NoRule => NO_RULE.to_owned(),
         CheckError::UnknownProject => "the project was deleted".to_owned(),
         CheckError::NotPostPaid
         | CheckError::NeedsReservation(_)
@@ -216,6 +180,7 @@ pub(super) fn http(error: &CheckError) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use rlaas_proto::{ERROR_DOMAIN, NOT_READY};
     use rlaas_telemetry::labels::REQUEST_FIELDS;
 
     use super::*;

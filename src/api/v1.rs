@@ -6,28 +6,29 @@ use std::sync::Arc;
 
 use futures_util::future::Either;
 use futures_util::stream::{self, Stream, StreamExt};
-use rlaas_auth::{CallProject, Permission, StreamAccess, Tenant};
+use rlaas_auth::{CallProject, ConfiguredProjects, Permission, StreamAccess, Tenant, deadline};
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
 use rlaas_proto::ratelimit::v1::{
     CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, CheckResult,
     GetConfigRequest, GetConfigResponse, ReportRequest, ReportResponse,
 };
+use rlaas_proto::status::{invalid, unknown_project};
+use rlaas_proto::values::check_request;
+use rlaas_proto::verdict_messages::{response, result, short_result};
 use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use rlaas_telemetry::sharded::ShardedHistogram;
 use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use super::config;
-use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::decisions::{Checking, checked};
 use super::request_log;
-use super::response::{self, VerdictHeaders, response, result, short_result};
-use super::status::{self, Interruption, invalid};
+use super::status::{self, Interruption};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
-use crate::api::admin::{Projects, unknown_project};
+use super::verdict_headers::VerdictHeaders;
 use crate::clock::Deadline;
-use crate::rules::{self, InvalidRequest};
+use crate::rules;
 use rlaas_limiter::{CheckError, Limiter, Reported, StartedCheck, Verdict};
 
 /// Name of this protocol in metrics and logs.
@@ -41,7 +42,7 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     limiter: Limiter,
-    projects: Projects,
+    projects: Option<Arc<dyn ConfiguredProjects>>,
     metrics: Arc<Metrics>,
     timing: ShardedHistogram,
     headers: LimitHeaders,
@@ -49,7 +50,11 @@ pub(super) struct Service {
 
 impl Service {
     /// Creates the service over `limiter`.
-    pub(super) fn new(limiter: Limiter, projects: Projects, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        limiter: Limiter,
+        projects: Option<Arc<dyn ConfiguredProjects>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let timing = metrics.check_duration.get_or_create_owned(&ApiLabels { api: API });
         Self { limiter, projects, metrics, timing, headers: LimitHeaders::None }
     }
@@ -76,7 +81,7 @@ impl Service {
         project: &'a str,
         request: &'a CheckRequest,
     ) -> Result<rules::Request<'a>, Status> {
-        let parsed = parse(request).map_err(|error| {
+        let parsed = check_request(request).map_err(|error| {
             self.count_rejected(error.violation().path, error);
             invalid(error)
         });
@@ -155,7 +160,7 @@ impl Service {
         decided: &Result<Verdict, CheckError>,
     ) {
         if decision_events::are_wanted(&self.metrics)
-            && let Ok(request) = parse(request)
+            && let Ok(request) = check_request(request)
         {
             let (request, origin) = (request.in_project(project), Origin { api: API, method });
             decision_events::decided(&self.metrics, &self.limiter, origin, &request, decided);
@@ -291,7 +296,8 @@ impl RateLimitService for Service {
             Err(error) => request_log::undecided(API, error),
         }
         let reported = reported.map_err(|error| status::grpc(&error))?;
-        let message = response::reported(&reported);
+        let verdict = Some(response(&reported.verdict));
+        let message = ReportResponse { verdict, uncounted: reported.uncounted };
         Ok(VerdictHeaders::add(&extensions, &reported.verdict, message))
     }
 
@@ -311,7 +317,7 @@ impl RateLimitService for Service {
             None => status::grpc(&CheckError::UnknownProject),
         })?;
         let (store, message) = (self.limiter.store().name(), request.get_ref());
-        let config = config::page(&snapshot, store, &self.projects, message);
+        let config = config::page(&snapshot, store, self.projects.as_deref(), message);
         config.map(Response::new).map_err(|violation| {
             self.count_rejected(violation.path, &violation);
             invalid(violation)
@@ -346,13 +352,4 @@ pub(super) fn set_tenant<'a>(tenant: Option<&'a Tenant>, request: &mut CheckRequ
     let Some(tenant) = tenant else { return "" };
     tenant.set_attribute(&mut request.attributes);
     tenant.project()
-}
-
-/// Validates the fields of a request.
-pub(crate) fn parse(request: &CheckRequest) -> Result<rules::Request<'_>, InvalidRequest> {
-    let CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } = request;
-    let (cost, dry_run) = (*cost, *dry_run);
-    rules::Request::new(rules::RequestFields { user_id, resource, attributes, cost, dry_run })?
-        .with_costs(costs)?
-        .with_request_id(request_id)
 }

@@ -126,12 +126,16 @@ impl Server {
         &self.registry
     }
 
-    /// Sets the API settings, except for the headers, which are those of the server's settings.
+    /// Sets the API settings, except for the headers, which are those of the server's settings, and the projects.
     /// Health, reflection, metrics and probes need no authorisation whatever `auth` says.
     #[must_use]
     pub fn with_api(self, api_settings: ApiSettings) -> Self {
         Self {
-            api_settings: ApiSettings { headers: self.settings.grpc_headers, ..api_settings },
+            api_settings: ApiSettings {
+                headers: self.settings.grpc_headers,
+                projects: Some(Arc::new(self.registry.clone())),
+                ..api_settings
+            },
             ..self
         }
     }
@@ -183,7 +187,7 @@ impl Server {
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let administrator = administrator.with_limiter(limiter.clone());
                 let admin = (administrator.clone(), projects.clone());
-                let decisions = self.decisions(limiter, &projects);
+                let decisions = Decisions::new(limiter, &self.metrics, &self.api_settings);
                 let grpc = self.grpc_services(decisions.clone(), admin, &health_service);
                 let admin = (administrator.clone(), projects.clone());
                 let http = self.http_services(limiter, admin, &health, &background);
@@ -285,10 +289,6 @@ impl Server {
         budget
     }
 
-    fn decisions(&self, limiter: &Limiter, projects: &Projects) -> Decisions {
-        Decisions::new(limiter, projects.clone(), &self.metrics, &self.api_settings)
-    }
-
     fn grpc_services(
         &self,
         decisions: Decisions,
@@ -309,7 +309,7 @@ impl Server {
         let state = self
             .http_state(limiter, background)
             .with_auth(self.auth())
-            .with_envoy(&self.api_settings)
+            .with_settings(&self.api_settings)
             .with_traces(self.api_settings.traces.as_ref())
             .with_scrapes(self.scrapes());
         api::http::router(state, administrator, projects, health.ready())

@@ -7,13 +7,15 @@
 //! request decisions and read the configuration, but only local callers may administer (`local`).
 //! This crate reads headers and certificate names; each protocol turns an [`AuthError`] into its
 //! own response. It knows of projects that they have ids, and asks for their API keys by
-//! [`KnownApiKeys`].
+//! [`KnownApiKeys`]; who shows the configuration asks for them by [`ConfiguredProjects`].
 //!
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
 pub mod api_key_text;
 mod api_keys;
 mod caller;
+mod configured_projects;
+mod deadline;
 mod grants;
 mod known_keys;
 mod listed;
@@ -23,6 +25,7 @@ mod origin;
 mod project_id;
 mod refusal_log;
 mod roles;
+mod routes;
 mod sign_in;
 mod stream_access;
 mod token;
@@ -30,6 +33,8 @@ mod token;
 pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
 pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
+pub use configured_projects::ConfiguredProjects;
+pub use deadline::deadline;
 pub use grants::Grants;
 pub use known_keys::{KeyHolder, KeyRefusal, KnownApiKeys};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
@@ -41,6 +46,7 @@ pub use oidc::{
 pub use origin::{RequestKind, WebError};
 pub use project_id::{InvalidProjectId, ProjectId};
 pub use roles::{Permission, Role, Roles};
+pub use routes::{AdminApi, AdminRoute, Verb};
 pub use sign_in::{Credential, ShownToken};
 pub use stream_access::StreamAccess;
 pub use token::{HashError, TokenHash};

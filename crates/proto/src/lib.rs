@@ -11,7 +11,7 @@
 //! | (none) | messages |
 //! | `client` | generated clients, for any channel of tonic or tower |
 //! | `json` | messages in the JSON mapping of protobuf, by their descriptors |
-//! | `rules` | rules and values of `rlaas-core` as messages, and rules of messages as in files |
+//! | `rules` | rules, values and verdicts of `rlaas-core` as messages, and rules of messages as in files |
 //! | `server` | traits to implement the services |
 //!
 //! # Example
@@ -40,8 +40,11 @@ pub mod csv;
 pub mod json;
 #[cfg(feature = "rules")]
 pub mod rule_messages;
+pub mod status;
 #[cfg(feature = "rules")]
 pub mod values;
+#[cfg(feature = "rules")]
+pub mod verdict_messages;
 
 pub use self::generated::{envoy, kuadrant, ratelimit};
 

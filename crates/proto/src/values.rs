@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rlaas_core::algorithm::Algorithm;
 use rlaas_core::clock::{Micros, Timestamp};
-use rlaas_core::rules::Grant;
+use rlaas_core::rules::{Grant, InvalidRequest, Request, RequestFields, Unmatched};
 
 use crate::ratelimit::v1 as proto;
 
@@ -60,6 +60,29 @@ pub fn int64(number: u64) -> i64 {
 pub fn timestamp(time: Timestamp) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration(time.since(Timestamp::EPOCH));
     prost_types::Timestamp { seconds, nanos }
+}
+
+/// Returns the message of the policy for requests that no rule matches.
+pub const fn unmatched(policy: Unmatched) -> proto::UnmatchedPolicy {
+    match policy {
+        Unmatched::DefaultRule => proto::UnmatchedPolicy::DefaultRule,
+        Unmatched::Allow => proto::UnmatchedPolicy::Allow,
+        Unmatched::Deny => proto::UnmatchedPolicy::Deny,
+    }
+}
+
+/// Validates the fields of a request.
+///
+/// # Errors
+///
+/// [`InvalidRequest`] for the first field that is not valid.
+pub fn check_request(request: &proto::CheckRequest) -> Result<Request<'_>, InvalidRequest> {
+    let proto::CheckRequest { user_id, resource, attributes, cost, dry_run, request_id, costs } =
+        request;
+    let (cost, dry_run) = (*cost, *dry_run);
+    Request::new(RequestFields { user_id, resource, attributes, cost, dry_run })?
+        .with_costs(costs)?
+        .with_request_id(request_id)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
+use rlaas_proto::status::unknown_project;
 use rlaas_telemetry::metrics::Metrics;
 use tonic::Status;
 
@@ -184,7 +185,7 @@ impl Administrator {
         };
         let target = long.as_deref().map_or(selector.target, SelectorTarget::Id);
         let snapshot = self.limiter.project_snapshot(project);
-        let unknown = || refusals::unknown_project("selector.project_id");
+        let unknown = || unknown_project("selector.project_id");
         let keys = snapshot.ok_or_else(unknown)?.rules.select(&Selector { target, ..*selector });
         keys.map_err(refusals::selector)
     }

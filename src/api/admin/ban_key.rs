@@ -13,11 +13,11 @@ use tonic::{Code, Request, Status};
 
 use super::change::{AdminCall, ChangeOfKeys};
 use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller, overrides, refusals};
-use crate::api::status::invalid_field;
 use crate::clock::{Clock, Micros};
 use crate::control::{KeyGrant, OverrideKind};
 use crate::plan::{KeyPart, SelectedKey, Selector};
 use crate::store::StoreError;
+use rlaas_proto::status::invalid_field;
 
 /// Most rules that are keyed by the parts.
 const MAX_RULES: usize = 1_000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use prost_reflect::DynamicMessage;
-use rlaas_auth::{Caller, CallerScope, Roles};
+use rlaas_auth::{Caller, CallerScope, Roles, deadline};
 use rlaas_projects::registry::ChangeRank;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_telemetry::holder::Holder;
@@ -19,8 +19,6 @@ use super::{
     messages, refusals,
 };
 use crate::algorithm::Limit;
-use crate::api::deadline::deadline;
-use crate::api::status::{invalid_field, violation};
 use crate::clock::Deadline;
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
 use crate::json_messages::POOL;
@@ -28,6 +26,7 @@ use crate::plan::SelectedKey;
 use crate::rules::Key;
 use crate::store::StoreError;
 use rlaas_limiter::{ChangeError, KeyChange, KeysChanged};
+use rlaas_proto::status::{invalid_field, violation};
 
 /// Longest time for telling other instances of a change.
 const PUBLISH_TIME: Duration = Duration::from_secs(1);

@@ -18,9 +18,9 @@ use tonic::{Code, Status};
 use super::projects::admitted;
 use super::refusals::no_project;
 use super::{EVERY_PROJECT, KeyView, SharedHasher};
-use crate::api::response::response;
-use crate::api::status::{invalid_field, with_reason};
 use rlaas_limiter::Limiter;
+use rlaas_proto::status::{invalid_field, with_reason};
+use rlaas_proto::verdict_messages::response;
 
 /// Pause between two responses while few events come.
 const INTERVAL: Duration = Duration::from_millis(50);

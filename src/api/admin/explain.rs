@@ -7,15 +7,14 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
 use rlaas_proto::rule_messages::{calendar_window, grant, mode};
-use rlaas_proto::values::duration;
+use rlaas_proto::status::{invalid, invalid_field, no_rule, unknown_project};
+use rlaas_proto::values::{check_request, duration};
+use rlaas_proto::verdict_messages::{error, result, rule_decision};
 use tonic::Status;
 
 use super::messages::{grant_from, key_ref, key_state};
 use super::{MAX_TIME, refusals};
 use crate::algorithm::Cost;
-use crate::api::response::{error, result, rule_decision};
-use crate::api::status::{self, invalid, invalid_field};
-use crate::api::v1::parse;
 use crate::clock::{Deadline, Micros};
 use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::rules::descriptors::{
@@ -39,18 +38,18 @@ pub(crate) async fn explain(
 ) -> Result<proto::ExplainResponse, Status> {
     let proto::ExplainRequest { request, project_id, rule: asked } = message;
     let snapshot = limiter.project_snapshot(&project_id);
-    let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
+    let snapshot = snapshot.ok_or_else(|| unknown_project("project_id"))?;
     if !asked.is_empty() && !snapshot.rules.has_rule(&asked) {
         return Err(refusals::unknown_rule());
     }
     let request = request.ok_or_else(|| invalid_field("request", "must be set"))?;
-    if let Err(problem) = parse(&request) {
+    if let Err(problem) = check_request(&request) {
         let result = Some(result(Err(&invalid(problem))));
         let revision = snapshot.revision;
         return Ok(proto::ExplainResponse { result, revision, ..Default::default() });
     }
     let explain = move |rules: &RuleSet| {
-        let request = parse(&request)?.in_project(&project_id);
+        let request = check_request(&request)?.in_project(&project_id);
         let mut explained = rules.explain(&request);
         if asked.is_empty() {
             return Ok::<_, InvalidRequest>((explained, None));
@@ -193,10 +192,11 @@ fn check_result(
     let preview = outlook.preview.as_ref().ok()?;
     if let Some(rule) = plan.clone().without_slots() {
         let name = Arc::clone(rules.rule(rule).name);
-        return Some(result(Err(&status::grpc(&CheckError::NeedsReservation(name)))));
+        let refusal = CheckError::NeedsReservation(name).to_string();
+        return Some(result(Err(&Status::failed_precondition(refusal))));
     }
     if is_denied {
-        return Some(result(Err(&status::grpc(&CheckError::NoRule))));
+        return Some(result(Err(&no_rule())));
     }
     Some(result(Ok(&preview.verdict)))
 }

@@ -1,7 +1,7 @@
 //! Lists: the audit and the instances, in pages.
 
 use prost_types::Timestamp as ProtoTimestamp;
-use rlaas_auth::{Caller, Role};
+use rlaas_auth::{Caller, Role, deadline};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
@@ -10,9 +10,8 @@ use super::projects::{ADMIN, admitted};
 use super::refusals::{self, invalid_page_token};
 use super::selector::ParsedSelector;
 use super::{EVERY_PROJECT, MAX_TIME, Service, caller, page_count};
-use crate::api::deadline::deadline;
-use crate::api::status::invalid_field;
 use crate::clock::Timestamp;
+use rlaas_proto::status::invalid_field;
 
 /// Most bytes of a token for a page of instances: host name and suffix.
 const MAX_TOKEN_LEN: usize = 512;

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use prost_types::Duration;
-use rlaas_auth::ProjectId;
+use rlaas_auth::{ProjectId, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
@@ -21,11 +21,10 @@ use self::sentence::{Effect, sentence};
 use super::messages::key_state;
 use super::projects::OPERATE;
 use super::{MAX_TIME, Service, caller, refusals};
-use crate::api::deadline::deadline;
-use crate::api::status::invalid_field;
 use crate::clock::{Clock, Deadline};
 use crate::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
 use crate::rules::Key;
+use rlaas_proto::status::invalid_field;
 
 /// Most keys that are looked at, and most of an answer.
 const MAX_KEYS: usize = 1_000;

@@ -47,7 +47,7 @@ pub(super) use projects::PlannedChange;
 pub use projects::Projects;
 pub(super) use projects::refusals::{no_random_numbers, rules as rule_refusal};
 pub(super) use projects::{OPERATE_OR_ADMIN, admitted};
-pub(super) use refusals::{forbidden, unknown_project};
+pub(super) use refusals::forbidden;
 pub use stats::{
     FleetStats, MAX_STATS_WATCHERS, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch,
 };
@@ -56,7 +56,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_auth::{Caller, EVERY_PROJECT, ProjectId, Role, Roles, StreamAccess};
+use rlaas_auth::{Caller, EVERY_PROJECT, ProjectId, Role, Roles, StreamAccess, deadline};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminService;
@@ -68,10 +68,9 @@ use self::decisions::WatchedProjects;
 use self::projects::{ADMIN, OPERATE};
 use self::selector::ParsedSelector;
 use self::stats::responses as stats_responses;
-use super::deadline::deadline;
-use super::status::invalid_field;
 use crate::algorithm::Cost;
 use rlaas_limiter::KeyChange;
+use rlaas_proto::status::invalid_field;
 
 /// Longest time that an operation may take before it changes something, whatever deadline its caller has:
 /// the store may hang. So each is answered within 2 s.

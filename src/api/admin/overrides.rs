@@ -12,9 +12,9 @@ use super::messages::{key_override, key_part};
 use super::projects::{ADMIN, admitted};
 use super::{EVERY_PROJECT, MAX_TIME, Note, caller, page_count, refusals};
 use crate::algorithm::Limit;
-use crate::api::deadline::deadline;
-use crate::api::status::invalid_field;
 use crate::control::{KeyGrant, OverrideChange, OverrideError, OverrideKind, OverridePage};
+use rlaas_auth::deadline;
+use rlaas_proto::status::{invalid_field, unknown_project};
 
 /// Reads the grant of an override and the time until it ends.
 ///
@@ -75,7 +75,7 @@ pub(super) async fn list(
     if !every {
         let project = admitted(caller, project_id, ADMIN)?;
         let snapshot = limiter.project_snapshot(project.as_str());
-        let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
+        let snapshot = snapshot.ok_or_else(|| unknown_project("project_id"))?;
         if rule.is_some_and(|name| !snapshot.rules.has_rule(name)) {
             return Err(refusals::unknown_rule());
         }

@@ -4,16 +4,11 @@
 use rlaas_limiter::fleet::{MAX_VALUES, OutOfBounds};
 use tonic::{Code, Status};
 
-use crate::api::status::{invalid_field, violation, with_reason};
 use crate::plan::SelectError;
 use crate::rules::Violation;
 use crate::store::StoreError;
+use rlaas_proto::status::{invalid_field, violation, with_reason};
 use rlaas_proto::{OVERLOADED, STORE_UNAVAILABLE};
-
-/// Returns the status of a project that does not exist, where a field names it.
-pub(in crate::api) fn unknown_project(field: &str) -> Status {
-    violation(Code::NotFound, "UNKNOWN_PROJECT", field, "must be that of a project")
-}
 
 /// Returns the status of a project that does not exist, or that the caller has no role for.
 pub(super) fn no_project() -> Status {

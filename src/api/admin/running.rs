@@ -18,8 +18,8 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::refusals::too_many_changes;
-use crate::api::status::with_reason;
 use crate::clock::Deadline;
+use rlaas_proto::status::with_reason;
 
 /// Most changes that run at the same time for callers of all projects, and most for all others.
 /// Revocations of API keys are counted apart.

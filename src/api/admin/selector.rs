@@ -5,9 +5,9 @@ use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Status;
 
-use crate::api::status::invalid_field;
 use crate::plan::{KeyPart, Selector, SelectorTarget};
 use crate::rules::{Request, RequestFields, Violation};
+use rlaas_proto::status::invalid_field;
 
 /// A selector with its parts, from which the [`Selector`] borrows.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rlaas_auth::{ProjectId, Role};
+use rlaas_auth::{ProjectId, Role, deadline};
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
@@ -18,10 +18,9 @@ use super::decisions::WatchedProjects;
 use super::fleet_top_keys::{FleetAnswers, QueryMessage, SummaryMessage};
 use super::projects::{OPERATE, OPERATE_OR_ADMIN, admitted};
 use super::{EVERY_PROJECT, KeyView, Service, caller, refusals};
-use crate::api::deadline::deadline;
-use crate::api::status::{invalid_field, with_reason};
 use crate::plan::{Selector, SelectorTarget};
 use crate::rules::{Mode, Part, RuleSet, Unmatched};
+use rlaas_proto::status::{invalid_field, with_reason};
 
 /// Keys of an answer to a request that does not say how many.
 const DEFAULT_KEYS: usize = 20;

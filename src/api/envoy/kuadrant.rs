@@ -16,11 +16,11 @@ use rlaas_telemetry::metrics::EventLabels;
 use tonic::{Request, Response, Status};
 
 use super::{API, Service, log_decided, parse_descriptors};
-use crate::api::deadline::deadline;
 use crate::api::decision_events::{self, Origin};
 use crate::api::reservations::{cost, decode, encode};
 use crate::clock::Micros;
 use crate::rules::descriptors::DescriptorRequest;
+use rlaas_auth::deadline;
 
 /// The service of Kuadrant beside Envoy's.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_auth::{ApiKeys, Permission, ProjectId};
+use rlaas_auth::{ApiKeys, Permission, ProjectId, deadline};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
 use rlaas_proto::envoy::config::core::v3::HeaderValue;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -25,6 +25,7 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use rlaas_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use rlaas_proto::envoy::r#type::v3::RateLimitUnit;
+use rlaas_proto::status::{invalid, not_ready};
 use rlaas_telemetry::log;
 use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
 use rlaas_telemetry::sharded::ShardedHistogram;
@@ -32,10 +33,9 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::ApiSettings;
-use super::deadline::deadline;
 use super::decision_events::{self, Origin};
 use super::request_log;
-use super::status::{self, invalid};
+use super::status;
 use super::traces::{TracedDecision, is_sampled};
 use crate::algorithm::{Cost, Limit, Outcome, Window};
 use crate::calendar::CalendarUnit;
@@ -174,7 +174,7 @@ impl Service {
         if self.rules_known.as_ref().is_none_or(|known| *known.borrow()) {
             return Ok(());
         }
-        Err(status::not_ready("the management server has sent no rules yet (envoy.xds)"))
+        Err(not_ready("the management server has sent no rules yet (envoy.xds)"))
     }
 
     /// Checks the fields of a request against their bounds, and finds its project.
@@ -195,7 +195,7 @@ impl Service {
             return if self.api_keys.are_projects_known() {
                 Status::not_found("no such project: see envoy.projects and envoy.project-entry")
             } else {
-                status::not_ready("the projects in force are not known")
+                not_ready("the projects in force are not known")
             };
         }
         status::grpc(error)

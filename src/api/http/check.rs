@@ -14,6 +14,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rlaas_auth::Tenant;
 use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_proto::values::check_request;
+use rlaas_proto::verdict_messages::response;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -22,8 +24,8 @@ use super::json_object::JsonObject;
 use super::problem::{ProblemDocument, problem_response};
 use super::rejection::{Field, Rejection};
 use super::{HttpState, body};
-use crate::api::v1::{parse, set_tenant};
-use crate::api::{json, response};
+use crate::api::json;
+use crate::api::v1::set_tenant;
 use rlaas_limiter::Verdict;
 
 const USER_ID: Field =
@@ -64,13 +66,13 @@ async fn decide(state: &HttpState, request: Request) -> Result<Verdict, ProblemD
     let body = body::read(request.into_body()).await.map_err(rejected)?;
     let mut request = read(&body).map_err(rejected)?;
     let project = set_tenant(tenant.as_ref(), &mut request);
-    let request =
-        parse(&request).map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
+    let request = check_request(&request)
+        .map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
     Ok(state.decide(tenant.as_ref(), &request.in_project(project)).await?)
 }
 
 fn answer(state: &HttpState, verdict: &Verdict) -> Response {
-    let message = response::response(verdict);
+    let message = response(verdict);
     let response = if verdict.is_allowed() {
         Json(json::ResponseView::from(&message)).into_response()
     } else {

@@ -39,7 +39,8 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use rlaas_auth::{
-    ApiKeyRefusal, Auth, AuthError, KeyRefusal, Permission, Tenant, TokenError, WebError,
+    ApiKeyRefusal, Auth, AuthError, ConfiguredProjects, KeyRefusal, Permission, Tenant, TokenError,
+    WebError,
 };
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_telemetry::metrics::{ApiLabels, Metrics, ReasonLabels};
@@ -51,11 +52,11 @@ use tokio::sync::watch;
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
 use super::ApiSettings;
-use super::admin::routes::AdminRoute;
 use super::decision_events::{self, Origin};
 use super::request_log;
-use super::response::VerdictHeaders;
+use super::routes;
 use super::traces::TracedDecision;
+use super::verdict_headers::VerdictHeaders;
 use crate::api;
 use crate::api::admin::{Administrator, Projects};
 use crate::clock::Deadline;
@@ -79,6 +80,7 @@ pub fn router(
     ready: watch::Receiver<NotReady>,
 ) -> Router {
     let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
+    let configured = state.projects.clone();
     let probes = probes::router(&state, ready);
     let metrics = Arc::clone(&state.metrics);
     let decisions = Router::new()
@@ -93,7 +95,7 @@ pub fn router(
         .merge(rules)
         .merge(probes)
         .merge(admin::router(administrator, projects.clone(), metrics))
-        .merge(admin::decision_router(limiter, projects.clone(), of_decisions, headers))
+        .merge(admin::decision_router(limiter, configured, of_decisions, headers))
         .merge(compat_projects::router(projects.clone()))
         .merge(admin::project_router(projects))
         .fallback(unknown_path)
@@ -113,7 +115,7 @@ pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
         "/json" if method == Method::POST => Some(Permission::Descriptors),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
-        _ => AdminRoute::of_http(method, path)
+        _ => routes::of_http(method, path)
             .map(|route| route.permission)
             .or_else(|| compat_projects::permission_of(method, path)),
     }
@@ -126,7 +128,7 @@ pub fn takes_key_in_body(method: &Method, path: &str) -> bool {
 
 /// Returns `true` if the response of a path is an event stream.
 pub fn is_stream(path: &str) -> bool {
-    AdminRoute::streams(path)
+    routes::streams(path)
 }
 
 /// Returns the response to a request that is not authorized.
@@ -179,6 +181,8 @@ pub struct HttpState {
     timing: ShardedHistogram,
     headers: LimitHeaders,
     envoy: api::envoy::Service,
+    /// The projects; `None` if there are none.
+    projects: Option<Arc<dyn ConfiguredProjects>>,
     /// Admits calls with an API key in the body.
     auth: Option<Arc<Auth>>,
     /// Runtime for blocking work.
@@ -207,6 +211,7 @@ impl HttpState {
             timing,
             headers,
             envoy,
+            projects: None,
             auth: None,
             background,
             is_traced: false,
@@ -226,10 +231,11 @@ impl HttpState {
         Self { scrapes, ..self }
     }
 
-    /// Sets the settings of `POST /json`.
+    /// Sets the settings of `POST /json`, and the projects.
     #[must_use]
-    pub fn with_envoy(self, settings: &ApiSettings) -> Self {
-        Self { envoy: self.envoy.with_settings(settings), ..self }
+    pub fn with_settings(self, settings: &ApiSettings) -> Self {
+        let projects = settings.projects.clone();
+        Self { envoy: self.envoy.with_settings(settings), projects, ..self }
     }
 
     /// Enables traces: responses carry a [`TracedDecision`] if `traces` is given.

@@ -11,7 +11,9 @@ use super::outcome::{DecidedStep, StepError};
 use super::request::StepRequest;
 use super::rule_names::RuleNames;
 use super::value::{NONE, Tolerance, Value};
-use crate::api::{envoy, rule_decision};
+use rlaas_proto::verdict_messages::rule_decision;
+
+use crate::api::envoy;
 
 /// Errors that a request can have without a server.
 const ERRORS: [&str; 3] = ["INVALID_ARGUMENT", "NO_RULE", "FAILED_PRECONDITION"];

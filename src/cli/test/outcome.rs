@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::request::StepRequest;
-use crate::api::{check_status, code_name, envoy, parse_check};
+use rlaas_proto::values::check_request;
+
+use crate::api::{check_status, code_name, envoy};
 use crate::clock::Deadline;
 
 /// A decided request.
@@ -51,7 +53,7 @@ impl DecidedStep {
     pub(super) fn decide(limiter: &Limiter, request: &StepRequest) -> Result<Self, StepError> {
         match request {
             StepRequest::Check(request) => {
-                let request = parse_check(request).map_err(|error| StepError::invalid(&error))?;
+                let request = check_request(request).map_err(|error| StepError::invalid(&error))?;
                 let decided = limiter.check_now(&request).expect("memory never waits");
                 let verdict = decided.map_err(|error| StepError::failed(&error))?;
                 Ok(Self { verdict, statuses: Vec::new() })

@@ -15,7 +15,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::one_or::OneOr;
-use crate::api::{envoy, parse_check};
+use rlaas_proto::values::check_request;
+
+use crate::api::envoy;
 
 /// A request as the server would receive it.
 #[derive(Clone, Debug)]
@@ -121,7 +123,7 @@ impl StepRequest {
     /// field.
     pub(super) fn invalid(&self) -> Option<String> {
         match self {
-            Self::Check(request) => parse_check(request).err().map(|error| error.to_string()),
+            Self::Check(request) => check_request(request).err().map(|error| error.to_string()),
             Self::Descriptors(request) => {
                 envoy::parse(request).err().map(|error| error.to_string())
             }

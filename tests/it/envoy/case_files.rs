@@ -104,7 +104,7 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     );
     let registry = Registry::new(on.limiter.clone(), fleet, Arc::clone(&on.metrics));
     let projects = Projects::new(administrator.clone(), registry);
-    let decisions = Decisions::new(&on.limiter, projects.clone(), &on.metrics, &api_settings);
+    let decisions = Decisions::new(&on.limiter, &on.metrics, &api_settings);
     let routes = rlaas::api::services(decisions, administrator, projects, &on.metrics);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
-use rlaas_auth::{KnownApiKeys, ProjectId};
+use rlaas_auth::{ConfiguredProjects, KnownApiKeys, ProjectId};
 use rlaas_core::clock::{Clock, Deadline, Micros, Timestamp};
 use rlaas_core::rules::spec::Problem;
 use rlaas_core::rules::{RuleSet, Unmatched};
@@ -379,6 +379,16 @@ impl Registry {
             None => rules,
         };
         self.0.limiter.replace_project_rules(id.as_str(), rules);
+    }
+}
+
+impl ConfiguredProjects for Registry {
+    fn files_beside(&self, id: &ProjectId) -> Option<Arc<RuleSet>> {
+        self.files().rules(id).cloned()
+    }
+
+    fn catalogue_revision(&self) -> u64 {
+        self.revision()
     }
 }
 

@@ -12,8 +12,8 @@ use super::{ACTION, MAX_TIME_TO_LIVE};
 use crate::api::admin::change::AdminCall;
 use crate::api::admin::projects::{ADMIN, admitted};
 use crate::api::admin::{EVERY_PROJECT, caller, refusals};
-use crate::api::status::invalid_field;
 use crate::clock::Micros;
+use rlaas_proto::status::invalid_field;
 
 /// Stands for every rule.
 const EVERY_RULE: &str = "*";

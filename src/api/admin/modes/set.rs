@@ -19,9 +19,9 @@ use super::{
 use crate::api::admin::change::{MAX_OUTCOME_TIME, unavailable};
 use crate::api::admin::request_ids::{ClaimError, Claimed, ClaimedId};
 use crate::api::admin::{Administrator, refusals};
-use crate::api::status::with_reason;
 use crate::clock::{Deadline, Micros};
 use crate::store::StoreError;
+use rlaas_proto::status::{unknown_project, with_reason};
 
 impl Administrator {
     /// Sets the mode of rules for a time. A change that has begun ends although the caller goes
@@ -41,7 +41,7 @@ impl Administrator {
         }
         if let Some(project) = &change.scope.project {
             let snapshot = self.limiter.project_snapshot(project);
-            let snapshot = snapshot.ok_or_else(|| refusals::unknown_project("project_id"))?;
+            let snapshot = snapshot.ok_or_else(|| unknown_project("project_id"))?;
             if change.scope.rule.as_deref().is_some_and(|rule| !snapshot.rules.has_rule(rule)) {
                 return Err(refusals::unknown_rule());
             }

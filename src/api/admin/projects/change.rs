@@ -17,8 +17,8 @@ use super::{Projects, proto, refusals};
 use crate::api::admin::change::{AdminCall, MAX_OUTCOME_TIME};
 use crate::api::admin::request_ids::{Claimed, ClaimedId, MAX_WAIT};
 use crate::api::admin::{MAX_CHANGE_TIME, MAX_TIME, refusals as common};
-use crate::api::status::invalid_field;
 use crate::clock::Deadline;
+use rlaas_proto::status::invalid_field;
 
 /// Longest time of a restore. 10,000 projects with 10 rules each take some seconds.
 const MAX_RESTORE_TIME: Duration = Duration::from_mins(2);

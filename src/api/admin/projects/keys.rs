@@ -14,8 +14,8 @@ use super::change::{Made, PlannedChange};
 use super::{ADMIN, AdminCall, Projects, admitted, messages, named, proto, refusals};
 use crate::api::admin::caller;
 use crate::api::admin::lists::parsed;
-use crate::api::status::{invalid_field, with_reason};
 use crate::clock::Micros;
+use rlaas_proto::status::{invalid_field, with_reason};
 
 /// Time that a replaced key stays valid unless the request says otherwise.
 const DEFAULT_GRACE: Micros = Micros::from_secs(86_400);

@@ -10,9 +10,8 @@ use rlaas_projects::{ApiKey, ApiKeyState, Revision, RuleChange, RuleRecord};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1;
 use rlaas_proto::rule_messages::{rule_message, run_time_origin};
-use rlaas_proto::values::timestamp;
+use rlaas_proto::values::{timestamp, unmatched};
 
-use crate::api::config;
 use crate::clock::Timestamp;
 use crate::json_messages::POOL;
 use crate::rules::spec::{Field, RuleSpec};
@@ -23,11 +22,11 @@ pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> prot
     let of = &state.project;
     // One that is not stored, or was not when it was first written.
     let time = |time: Timestamp| (time != Timestamp::EPOCH).then(|| timestamp(time));
-    let unmatched = of_files.unwrap_or_else(|| of.unmatched.into());
+    let policy = of_files.unwrap_or_else(|| of.unmatched.into());
     proto::Project {
         id: of.id.to_string(),
         display_name: of.display_name.clone(),
-        unmatched: config::unmatched(unmatched).into(),
+        unmatched: unmatched(policy).into(),
         revision: state.revision,
         etag: if of.id.is_unnamed() { String::new() } else { of.etag.to_string() },
         created_at: time(of.created_at),

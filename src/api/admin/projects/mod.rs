@@ -26,7 +26,7 @@ mod validations;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlaas_auth::{Caller, CallerScope, Permission, ProjectId, Role, Roles};
+use rlaas_auth::{Caller, CallerScope, Permission, ProjectId, Role, Roles, deadline};
 use rlaas_projects::registry::{Change, ProjectState, Registry};
 use rlaas_projects::usage::UsageRecorder;
 use rlaas_projects::{
@@ -48,10 +48,9 @@ use self::validations::ValidationQueue;
 use super::change::AdminCall;
 use super::refusals::{forbidden, no_project};
 use super::{Administrator, EVERY_PROJECT, MAX_TIME, caller};
-use crate::api::deadline::deadline;
-use crate::api::status::{invalid_field, with_reason};
 use crate::clock::{Clock, Micros, Timestamp};
 use crate::rules::Unmatched;
+use rlaas_proto::status::{invalid_field, with_reason};
 
 /// The role for changes of a project.
 pub(in crate::api::admin) const ADMIN: Roles = Permission::PROJECT_ADMIN.roles();

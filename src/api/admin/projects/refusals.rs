@@ -11,9 +11,9 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
 use super::validations::ValidationError;
 use crate::api::admin::refusals::{store, too_many_changes};
-use crate::api::status::{invalid_field, with_reason};
 use crate::rules::Violation;
 use crate::rules::spec::Problem;
+use rlaas_proto::status::{invalid_field, with_reason};
 
 /// Most problems in a status: it is sent in headers.
 const MAX_PROBLEMS: usize = 50;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rlaas_auth::ProjectId;
+use rlaas_auth::{ProjectId, deadline};
 use rlaas_projects::registry::{ProjectState, SyncError, run_blocking};
 use rlaas_projects::{History, Others, Revision, RevisionNumber, RuleChange, differences};
 use rlaas_proto::rule_messages;
@@ -13,7 +13,6 @@ use super::change::PlannedChange;
 use super::rules::{RulesAfter, check_names};
 use super::{ADMIN, AdminCall, OPERATE_OR_ADMIN, Projects, admitted, messages, proto, refusals};
 use crate::api::admin::{MAX_TIME, caller};
-use crate::api::deadline::deadline;
 use crate::clock::Deadline;
 use crate::rules::spec::RuleSpec;
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rlaas_auth::ProjectId;
+use rlaas_auth::{ConfiguredProjects, ProjectId};
 use rlaas_projects::registry::Change;
 use rlaas_projects::{
     Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
@@ -124,7 +124,7 @@ impl Projects {
 
     /// Returns the rules of files of a project, if a file names it.
     pub(in crate::api) fn files_beside(&self, id: &ProjectId) -> Option<Arc<RuleSet>> {
-        self.registry.files().rules(id).cloned()
+        self.registry.files_beside(id)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rlaas_auth::{Caller, ProjectId};
+use rlaas_auth::{Caller, ProjectId, deadline};
 use rlaas_projects::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageRange};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
@@ -10,8 +10,7 @@ use tonic::{Request, Status};
 use super::{OPERATE_OR_ADMIN, Projects, admitted};
 use crate::api::admin::refusals::{invalid_page_token, store};
 use crate::api::admin::{EVERY_PROJECT, MAX_TIME, caller, page_count};
-use crate::api::deadline::deadline;
-use crate::api::status::invalid_field;
+use rlaas_proto::status::invalid_field;
 
 impl Projects {
     pub(super) async fn usage_page(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlaas_auth::ProjectId;
+use rlaas_auth::{ProjectId, deadline};
 use rlaas_projects::{Etag, RuleWriteError, Warning, WriteStamp, warnings};
 use rlaas_proto::rule_messages;
 use tonic::{Request, Status};
@@ -11,7 +11,6 @@ use tonic::{Request, Status};
 use super::rules::{file_rule_names, in_force_beside, problems_of_api_key};
 use super::{OPERATE_OR_ADMIN, Projects, admitted, messages, others, proto, refusals};
 use crate::api::admin::caller;
-use crate::api::deadline::deadline;
 use crate::rules::spec::{Problem, RuleSpec, RulesSpec};
 use crate::rules::{Rule, RuleSet};
 

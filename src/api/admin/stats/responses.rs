@@ -20,8 +20,8 @@ use super::{
 use crate::api::admin::Administrator;
 use crate::api::admin::decisions::{WatchedProjects, refused};
 use crate::api::admin::projects::OPERATE_OR_ADMIN;
-use crate::api::status::invalid_field;
 use crate::clock::{Micros, Timestamp};
+use rlaas_proto::status::invalid_field;
 
 /// Rules of a point if the request does not say how many, and the most.
 const DEFAULT_RULES: usize = 100;

@@ -14,7 +14,7 @@ use tonic::Status;
 use tower::Service;
 
 use super::unless_large;
-use crate::api::response::VerdictHeaders;
+use crate::api::verdict_headers::VerdictHeaders;
 
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;

@@ -9,7 +9,7 @@ use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use rlaas_proto::ratelimit::admin::v1::ListUsageResponse;
 use tonic::Status;
 
-use crate::api::admin::routes::AdminRoute;
+use rlaas_auth::AdminRoute;
 use rlaas_proto::csv;
 
 /// The type of the values.
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn values_are_for_those_who_prefer_them() {
-        let route = |path| AdminRoute::of_http(&Method::GET, path).expect("a route");
+        let route = |path| crate::api::routes::of_http(&Method::GET, path).expect("a route");
         let prefers = |accepted: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, HeaderValue::from_static(accepted));

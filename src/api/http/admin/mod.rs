@@ -3,7 +3,7 @@
 //!
 //! The request becomes a message, and the service for gRPC answers it in the same process; its
 //! response, or its status, becomes JSON. So each method is written once, and its route is a line in
-//! `api/admin/routes.rs`.
+//! `routes.rs`.
 //!
 //! | over gRPC | over HTTP |
 //! | --- | --- |
@@ -33,6 +33,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
+use rlaas_auth::{AdminApi, AdminRoute, ConfiguredProjects, Verb};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_projects::registry::run_blocking;
@@ -48,10 +49,9 @@ use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
-use crate::api::admin::routes::{
-    AdminApi, AdminRoute, DECISION_ROUTES, RESERVATION_ROUTES, ROUTES, Verb,
-};
+use crate::api::admin::routes::ROUTES;
 use crate::api::admin::{Administrator, Projects, Service};
+use crate::api::routes::{self, DECISION_ROUTES, RESERVATION_ROUTES};
 use crate::api::status::{http_of_code, is_bound};
 use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};
@@ -62,7 +62,7 @@ const LARGE: usize = 64 * 1024;
 /// Returns the routes of decisions without a form of their own, and of reservations.
 pub(super) fn decision_router(
     limiter: Limiter,
-    projects: Projects,
+    projects: Option<Arc<dyn ConfiguredProjects>>,
     metrics: Arc<Metrics>,
     headers: LimitHeaders,
 ) -> Router {
@@ -101,17 +101,17 @@ where
     all.with_state(service)
 }
 
-/// Returns the routes of the service for projects. Their paths are matched in `api/admin/routes.rs`:
-/// a segment may have a field and a verb.
+/// Returns the routes of the service for projects. Their paths are matched in `routes.rs`: a
+/// segment may have a field and a verb.
 pub(super) fn project_router(projects: Projects) -> Router {
     let service =
         ProjectServiceServer::new(projects).max_decoding_message_size(api::MAX_RULES_MESSAGE);
     let handler = |State(service): State<ProjectServiceServer<Projects>>, request: Request| async {
         let path = request.uri().path();
-        if let Some(route) = AdminRoute::of_http(request.method(), path) {
+        if let Some(route) = routes::of_http(request.method(), path) {
             return respond(service, route, request).await;
         }
-        let allowed = AdminRoute::allowed(path);
+        let allowed = routes::allowed(path);
         if allowed.is_empty() {
             return unknown_path(request).await.into_response();
         }

@@ -5,7 +5,9 @@ use prost_reflect::{Cardinality, FieldDescriptor, FileDescriptor, Kind, MessageD
 use serde_json::{Map, Value, json};
 
 use super::{csv, method};
-use crate::api::admin::routes::{self, AdminApi, AdminRoute, Verb};
+use rlaas_auth::{AdminApi, AdminRoute, Verb};
+
+use crate::api::routes;
 
 /// Statuses of errors, with the meaning of each.
 const ERRORS: [(&str, &str); 10] = [

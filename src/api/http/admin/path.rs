@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use prost_reflect::{DynamicMessage, Kind, ReflectMessage, Value};
 
-use crate::api::admin::routes::AdminRoute;
 use crate::api::http::query::decode;
 use crate::api::http::rejection::Rejection;
+use rlaas_auth::AdminRoute;
 
 /// The project "", which can't be in a path.
 const UNNAMED: &str = "_";

@@ -5,8 +5,8 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
-use crate::api::admin::routes::{AdminApi, AdminRoute, Verb};
 use crate::api::http::rejection::Rejection;
+use rlaas_auth::{AdminApi, AdminRoute, Verb};
 
 /// Sets the etag of a request from `If-Match`, if the request has one: `*` is any.
 ///

@@ -1,56 +1,21 @@
 //! Mapping of verdicts to messages of `ratelimit.v1`. HTTP and the command line show the same messages
 //! as JSON and as text.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
-use rlaas_limiter::headers::{LimitHeaders, retry_after};
-use rlaas_proto::ratelimit::v1::check_response::{self, Reason};
-use rlaas_proto::ratelimit::v1::{
-    self as proto, CheckResponse, CheckResult, ReportResponse, check_result,
-};
-use rlaas_proto::values::{algorithm, duration, int64, timestamp, units};
-use tonic::{Extensions, Response, Status};
+use rlaas_core::algorithm::{Algorithm, Outcome};
+use rlaas_core::rules::Grant;
+use rlaas_core::verdict::{RuleDecision, Source, Verdict};
+use tonic::Status;
 
-use crate::algorithm::{Algorithm, Outcome};
-use crate::rules::Grant;
-use rlaas_limiter::{Reported, RuleDecision, Source, Verdict};
-
-/// The headers of a verdict: an extension of responses to requests that have [`LimitHeaders`] as one.
-#[derive(Clone, Debug)]
-pub(super) struct VerdictHeaders(pub(super) HeaderMap);
-
-impl VerdictHeaders {
-    /// Returns the rate limit headers, and `retry-after` if waiting helps.
-    pub(super) fn new(headers: LimitHeaders, verdict: &Verdict) -> Self {
-        let all = headers.for_verdict(verdict).into_iter().chain(retry_after(verdict));
-        let header = |(name, value)| {
-            let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
-            (HeaderName::from_static(name), value)
-        };
-        Self(all.map(header).collect())
-    }
-
-    /// Returns the response to a request with these extensions.
-    pub(super) fn add<T>(of: &Extensions, verdict: &Verdict, message: T) -> Response<T> {
-        let mut response = Response::new(message);
-        if let Some(headers) = of.get::<LimitHeaders>() {
-            response.extensions_mut().insert(Self::new(*headers, verdict));
-        }
-        response
-    }
-}
+use crate::ratelimit::v1::check_response::{self, Reason};
+use crate::ratelimit::v1::{self as proto, CheckResponse, CheckResult, check_result};
+use crate::values::{algorithm, duration, int64, timestamp, units};
 
 /// Returns the response to a request. Its top-level fields are those of the deciding rule.
-pub(super) fn response(verdict: &Verdict) -> CheckResponse {
+pub fn response(verdict: &Verdict) -> CheckResponse {
     let decisions: Vec<_> = verdict.decisions.iter().map(rule_decision).collect();
     let deciding = verdict.deciding_position().map(|deciding| decisions[deciding].clone());
     CheckResponse { decisions, ..response_of(verdict, deciding) }
-}
-
-/// Returns the response to a report.
-pub(super) fn reported(reported: &Reported) -> ReportResponse {
-    let verdict = Some(response(&reported.verdict));
-    ReportResponse { verdict, uncounted: reported.uncounted }
 }
 
 /// As [`response`], without `decisions`.
@@ -87,12 +52,12 @@ fn response_of(verdict: &Verdict, deciding: Option<proto::RuleDecision>) -> Chec
 }
 
 /// Returns the result of one request of a batch or stream.
-pub(super) fn result(result: Result<&Verdict, &Status>) -> CheckResult {
+pub fn result(result: Result<&Verdict, &Status>) -> CheckResult {
     result_by(response, result)
 }
 
 /// As [`result`], without `decisions`.
-pub(super) fn short_result(result: Result<&Verdict, &Status>) -> CheckResult {
+pub fn short_result(result: Result<&Verdict, &Status>) -> CheckResult {
     result_by(short_response, result)
 }
 
@@ -109,7 +74,7 @@ fn result_by(
 
 /// Converts a status to a message. In a `tonic::Status` the details are an encoded `google.rpc.Status`;
 /// the message has its list of details.
-pub(super) fn error(status: &Status) -> tonic_types::Status {
+pub fn error(status: &Status) -> tonic_types::Status {
     let detailed = tonic_types::Status::decode(status.details()).unwrap_or_default();
     tonic_types::Status {
         code: status.code().into(),
@@ -119,7 +84,7 @@ pub(super) fn error(status: &Status) -> tonic_types::Status {
 }
 
 /// Returns the decision of one rule.
-pub(crate) fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
+pub fn rule_decision(decided: &RuleDecision) -> proto::RuleDecision {
     let decision = &decided.decision;
     let retry_after = match decision.outcome {
         Outcome::Denied { retry_after } => Some(retry_after),
@@ -156,7 +121,8 @@ fn source(source: Source) -> check_response::Source {
     }
 }
 
-pub(super) fn reason(decided: &RuleDecision) -> Reason {
+/// Returns the reason of a decision.
+pub fn reason(decided: &RuleDecision) -> Reason {
     match (decided.source, decided.decision.outcome) {
         (Source::FailOpen | Source::FailClosed, _) => Reason::StoreUnavailable,
         _ if decided.grant == Grant::Banned => Reason::Banned,
@@ -171,12 +137,11 @@ pub(super) fn reason(decided: &RuleDecision) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::status;
-    use rlaas_limiter::CheckError;
+    use crate::status::no_rule;
 
     #[test]
     fn error_has_the_details_of_the_status() {
-        let status = status::grpc(&CheckError::NoRule);
+        let status = no_rule();
         let CheckResult { result: Some(check_result::Result::Error(error)) } = result(Err(&status))
         else {
             panic!("no error of {status:?}");
