@@ -8,6 +8,7 @@ WORKDIR /build
 # Dependencies first, with an empty program: this layer changes only with them. Benchmarks and examples
 # stay outside, and cargo would miss them.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/admin/Cargo.toml crates/admin/Cargo.toml
 COPY crates/auth/Cargo.toml crates/auth/Cargo.toml
 COPY crates/cli/Cargo.toml crates/cli/Cargo.toml
 COPY crates/client/Cargo.toml crates/client/Cargo.toml

@@ -6,6 +6,8 @@
 //! The map of the code is `docs/architecture.md`: the path of a request, the layers, the threads, the
 //! invariants, and what is deliberately absent. The words are in `docs/glossary.md`.
 
+#![recursion_limit = "256"] // for the compiler: futures of several crates within each other
+
 pub use rlaas_core::{algorithm, calendar, clock, control, operation, plan, rules, verdict};
 pub use rlaas_limiter::{observer, store};
 pub(crate) use rlaas_proto::json as json_messages;

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode, header};
 use rlaas::api::LimitHeaders;
-use rlaas::api::admin::{AdminSettings, Administrator};
+use rlaas_admin::{AdminSettings, Administrator};
 use rlaas::api::http::{HttpState, permission_of, router};
 use rlaas::clock::{Clock, ManualClock, Timestamp};
 use rlaas::config::{Config, Sources};

@@ -12,8 +12,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-use super::admin::{OPERATE_OR_ADMIN, admitted, forbidden};
 use super::permission_of;
+use rlaas_admin::{OPERATE_OR_ADMIN, admitted, forbidden};
 
 /// Path of the method whose project is no field of its request.
 const GET_CONFIG: &str = "/ratelimit.v1.RateLimitService/GetConfig";

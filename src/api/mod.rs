@@ -4,7 +4,6 @@
 //! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
 
-pub mod admin;
 mod config;
 pub mod console;
 mod decision_events;
@@ -46,9 +45,9 @@ use tokio::sync::watch;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
-use self::admin::{AdminSettings, Administrator, Projects};
 use self::envoy::EnvoySettings;
 use self::envoy::kuadrant::Kuadrant;
+use rlaas_admin::{AdminSettings, Administrator, Projects};
 
 /// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
@@ -103,7 +102,7 @@ pub fn services(
     projects: Projects,
     metrics: &Arc<Metrics>,
 ) -> Routes {
-    let admin = admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
+    let admin = rlaas_admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
     let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
     let projects = ProjectServer::new(projects);
     let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);
@@ -139,7 +138,7 @@ pub fn permission_of(path: &str) -> Option<Permission> {
             Some(envoy::permission_of(method))
         }
         ReservationServer::<reservations::Service>::NAME => Some(Permission::Decisions),
-        AdminServer::<admin::Service>::NAME => {
+        AdminServer::<rlaas_admin::Service>::NAME => {
             let route = routes::of_rpc(AdminApi::Keys, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
@@ -157,7 +156,7 @@ pub fn is_stream(path: &str) -> bool {
     let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),
-        AdminServer::<admin::Service>::NAME => {
+        AdminServer::<rlaas_admin::Service>::NAME => {
             routes::of_rpc(AdminApi::Keys, method).is_some_and(|route| route.is_stream)
         }
         _ => false,

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use rlaas_auth::{AdminApi, AdminRoute, Permission, Verb};
 
-use super::admin::routes::{PROJECT_ROUTES, ROUTES};
+use rlaas_admin::routes::{PROJECT_ROUTES, ROUTES};
 
 const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {
     AdminRoute::new((api, rpc), Permission::Decisions, Verb::Post, path)

@@ -10,10 +10,10 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::observer::NoObserver;
 
 use super::{check_config, load};
-use crate::api::admin as service;
 use crate::clock::{Clock, Deadline};
 use crate::config::Sources;
 use crate::store::{MemorySettings, MemoryStore, Store};
+use rlaas_admin as service;
 
 /// Explains by the rules of files, with an empty store. Not by the environment: that of this shell is
 /// not the server's.

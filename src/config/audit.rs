@@ -3,7 +3,7 @@
 use super::section::Section;
 use super::setting::Setting;
 use super::values;
-use crate::api::admin::{AuditKeys, AuditSettings};
+use rlaas_admin::{AuditKeys, AuditSettings};
 
 const AUDIT: Setting =
     Setting::new("audit", "The audit: every change by an administrator, before and after.");

@@ -60,10 +60,10 @@ use rlaas_telemetry::TelemetrySettings;
 use self::rules_file::ConfiguredProject;
 use self::section::Section;
 use self::setting::Setting;
-use crate::api::admin::AuditSettings;
 use crate::api::envoy::EnvoySettings;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
+use rlaas_admin::AuditSettings;
 use rlaas_limiter::DenyCacheSettings;
 
 /// A whole, valid configuration.

@@ -10,8 +10,8 @@ use super::section::Section;
 use super::setting::Setting;
 use super::values::{self, Invalid, Read};
 use super::watch::FileSnapshot;
-use crate::api::admin::keyed;
 use crate::rules::{HashedParts, KeyHasher, Part, Request, RuleSet};
+use rlaas_telemetry::keyed;
 
 /// Number of bytes of a key.
 const MIN_KEY: usize = 32;

@@ -21,11 +21,11 @@ use tracing::{error, info, warn};
 
 use super::serve::warn_about_rules;
 use super::xds::{MAX_REASON, Offer, cut};
-use crate::api::admin::ConfiguredHasher;
 use crate::config::{
     Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
 };
 use crate::store::Store;
+use rlaas_admin::ConfiguredHasher;
 
 /// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -7,6 +7,8 @@ pub mod decisions;
 mod envoy_names;
 pub mod exposition;
 pub mod holder;
+mod instance_id;
+mod key_hash;
 pub mod labels;
 pub mod log;
 pub mod metrics;
@@ -24,6 +26,9 @@ pub mod stats;
 mod text_fields;
 pub mod top_keys;
 pub mod traces;
+
+pub use instance_id::InstanceId;
+pub use key_hash::keyed;
 
 use self::log::LogSettings;
 use self::otlp::OtlpSettings;

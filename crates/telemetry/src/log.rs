@@ -117,6 +117,7 @@ const MOVED: &[(&str, &str)] = &[
     ("rlaas::store", "rlaas_limiter::store"),
     ("rlaas::limiter", "rlaas_limiter::limiter"),
     ("rlaas::telemetry", "rlaas_telemetry"),
+    ("rlaas::api::admin", "rlaas_admin"),
     ("rlaas::api::auth", "rlaas_auth"),
     ("rlaas::api::projects", "rlaas_projects"),
     ("rlaas::api::usage", "rlaas_projects::usage"),

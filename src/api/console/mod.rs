@@ -34,7 +34,7 @@ use rlaas_console::{Console, with_security_headers};
 use tokio::runtime::Handle;
 
 use self::form::Form;
-use crate::api::admin::Administrator;
+use rlaas_admin::Administrator;
 
 /// What admits visitors. Each worker has its own.
 #[derive(Debug)]

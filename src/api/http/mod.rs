@@ -58,9 +58,9 @@ use super::routes;
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
 use crate::api;
-use crate::api::admin::{Administrator, Projects};
 use crate::clock::Deadline;
 use crate::rules;
+use rlaas_admin::{Administrator, Projects};
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.

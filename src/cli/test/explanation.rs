@@ -9,8 +9,8 @@ use rlaas_proto::ratelimit::admin::v1::{
 use tokio::runtime::Runtime;
 
 use super::request::StepRequest;
-use crate::api::admin as service;
 use crate::clock::Deadline;
+use rlaas_admin as service;
 use rlaas_cli::printable;
 use rlaas_cli::{check_lines, descriptor_lines};
 

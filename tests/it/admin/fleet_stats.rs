@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::api::admin::{FleetStats, StatsScope};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros, Timestamp};
 use rlaas::rules::{Request, Rule, RuleSet, Unmatched};
 use rlaas::store::{MemorySettings, MemoryStore, Store};
+use rlaas_admin::{FleetStats, StatsScope};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::metrics::Metrics;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlaas::api::admin::keyed;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_telemetry::keyed;
 use rlaas_testkit::process::{Rlaas, request};
 use rlaas_testkit::{TempDir, eventually};
 use tonic::Streaming;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
-use rlaas::api::admin::FleetStats;
 use rlaas::clock::{Clock, ManualClock, Micros, Timestamp};
+use rlaas_admin::FleetStats;
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, signal};

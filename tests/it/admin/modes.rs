@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use rlaas::api::admin::{AdminSettings, Administrator};
 use rlaas::clock::{Clock, Deadline, ManualClock, Micros};
 use rlaas::store::{RedisSettings, Servers};
+use rlaas_admin::{AdminSettings, Administrator};
 use rlaas_auth::Caller;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;

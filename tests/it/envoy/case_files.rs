@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rlaas_projects::registry::Registry;
 
 use super::notation;
-use rlaas::api::admin::{Administrator, Projects};
 use rlaas::api::{ApiSettings, Decisions};
 use rlaas::config::{Config, Sources};
+use rlaas_admin::{Administrator, Projects};
 use rlaas_limiter::fleet::Fleet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;

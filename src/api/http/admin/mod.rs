@@ -49,12 +49,12 @@ use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
 use super::{other_method, unknown_path};
-use crate::api::admin::routes::ROUTES;
-use crate::api::admin::{Administrator, Projects, Service};
 use crate::api::routes::{self, DECISION_ROUTES, RESERVATION_ROUTES};
 use crate::api::status::{http_of_code, is_bound};
 use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};
+use rlaas_admin::routes::ROUTES;
+use rlaas_admin::{Administrator, Projects, Service};
 
 /// Bytes above which messages are large: more than a page of any list needs.
 const LARGE: usize = 64 * 1024;

@@ -33,8 +33,8 @@ use self::project::ProjectView;
 use self::rule::{RuleFields, RuleView};
 use super::query::decode;
 use super::{body, other_method, unknown_path};
-use crate::api::admin::{AdminCall, PlannedChange, Projects, no_random_numbers};
 use crate::clock::Deadline;
+use rlaas_admin::{AdminCall, PlannedChange, Projects, no_random_numbers};
 
 const SHOW: Permission = Permission::PROJECT_OPERATE_OR_ADMIN;
 const CHANGE: Permission = Permission::PROJECT_ADMIN;

@@ -1,0 +1,189 @@
+//! `LookUp`: what refuses a user under the rules of projects, in a sentence and key by key.
+//!
+//! The keys are those that consist of the user id, those that a request of the user without anything else
+//! meets, those with an override, and those that were refused in the last hour.
+
+mod sentence;
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use prost_types::Duration;
+use rlaas_auth::{ProjectId, deadline};
+use rlaas_limiter::KeyState;
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_proto::rule_messages::calendar_window;
+use rlaas_proto::values::timestamp;
+use tonic::{Code, Request, Status};
+
+use self::sentence::{Effect, sentence};
+use super::messages::key_state;
+use super::projects::OPERATE;
+use super::{MAX_TIME, Service, caller, refusals};
+use rlaas_core::clock::{Clock, Deadline};
+use rlaas_core::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
+use rlaas_core::rules::Key;
+use rlaas_proto::status::invalid_field;
+
+/// Most keys that are looked at, and most of an answer.
+const MAX_KEYS: usize = 1_000;
+const MAX_SHOWN: usize = 100;
+/// Most pages of overrides, and keys of each.
+const MAX_PAGES: usize = 20;
+const PAGE_SIZE: usize = 1_000;
+/// Time of the counts, and most keys with counts.
+const HOUR: Duration = Duration { seconds: 3_600, nanos: 0 };
+const MAX_COUNTED: i32 = 128;
+
+impl Service {
+    /// Answers `LookUp`.
+    pub(super) async fn looked_up(
+        &self,
+        request: &Request<proto::LookUpRequest>,
+    ) -> Result<proto::LookUpResponse, Status> {
+        let proto::LookUpRequest { user_id, project_id } = request.get_ref();
+        let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
+        let deadline = deadline(request.metadata()).or_within(MAX_TIME);
+        let mut own = Vec::new();
+        for project in &projects {
+            let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
+            let keys = snapshot.map(|snapshot| snapshot.rules.select_user(user_id)).transpose();
+            let keys = keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?;
+            own.extend(keys.into_iter().flatten());
+        }
+        // Half of the time is for the states.
+        let until = Deadline::within(deadline.remaining() / 2);
+        let (mut found, is_complete) = self.keys_with_overrides(user_id, &projects, until).await;
+        let (counted, are_counts_complete) = self.refusals(request).await;
+        let mut refused = HashMap::new();
+        for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
+            let id = key.unwrap_or_default().id;
+            if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
+                refused.insert(key.hit.key.clone(), count);
+                found.push(key);
+            }
+        }
+        // Of too many, those with an override and those that were refused are looked at.
+        found.extend(own);
+        let mut known = HashSet::new();
+        found.retain(|key| known.insert(key.hit.key.clone()));
+        let left_out = found.len().saturating_sub(MAX_KEYS);
+        let incomplete = !is_complete || !are_counts_complete || left_out > 0;
+        found.truncate(MAX_KEYS);
+        let mut keys = self.with_states(found, &refused, deadline).await?;
+        keys.sort_by_cached_key(|key| {
+            let rule = key.state.as_ref().map(|state| state.rule.clone());
+            (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
+        });
+        let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
+        if incomplete {
+            answer.push_str("; not all keys were looked at");
+        }
+        let left_out = left_out + keys.len().saturating_sub(MAX_SHOWN);
+        keys.truncate(MAX_SHOWN);
+        Ok(proto::LookUpResponse {
+            answer,
+            keys,
+            keys_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+            keyed_otherwise: counted.keyed_otherwise,
+            keyed_otherwise_left_out: counted.keyed_otherwise_left_out,
+            coverage: counted.coverage,
+            incomplete,
+        })
+    }
+
+    /// Returns the key of a rule with this id, if there still is one.
+    fn key_by_id(&self, project: &str, rule: &str, id: &str) -> Option<SelectedKey> {
+        let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
+        self.administrator.select(project, &selector).ok()?.pop()
+    }
+
+    /// Returns the keys with overrides that have the user id as a part, and `false` if there was no time to
+    /// look at all.
+    async fn keys_with_overrides(
+        &self,
+        user: &str,
+        projects: &[ProjectId],
+        until: Deadline,
+    ) -> (Vec<SelectedKey>, bool) {
+        let limiter = self.administrator.limiter();
+        let hashed = self.administrator.key_hasher().map(|hasher| hasher.shown(user));
+        let is_user = |part: &KeyPart| {
+            part.value.as_ref().is_some_and(|value| value == user || Some(value) == hashed.as_ref())
+        };
+        let own: HashSet<&str> = projects.iter().map(ProjectId::as_str).collect();
+        let (mut found, mut token) = (Vec::new(), String::new());
+        for _ in 0..MAX_PAGES {
+            // Of a store that is away the states say so.
+            let page = limiter.store().list_overrides(&token, PAGE_SIZE, until).await;
+            let Ok(page) = page else { break };
+            for of in page.keys {
+                let Some(snapshot) = limiter.snapshot_of_key(&of.key) else { continue };
+                let (rule, parts) = snapshot.rules.describe(&of.key);
+                let project = of.key.project_name().unwrap_or_default();
+                let is_found = own.contains(&*project) && parts.iter().any(is_user);
+                let rule = rule.filter(|_| is_found);
+                found.extend(rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id())));
+            }
+            let Some(next) = page.next else { return (found, true) };
+            token = next;
+        }
+        (found, false)
+    }
+
+    /// Returns the keys of the user that were refused in the last hour, none if they are not counted; and `false`
+    /// if they could not be read.
+    async fn refusals(
+        &self,
+        request: &Request<proto::LookUpRequest>,
+    ) -> (proto::TopKeysResponse, bool) {
+        let proto::LookUpRequest { user_id, project_id } = request.get_ref().clone();
+        let counts = proto::TopKeysRequest {
+            project_id,
+            kind: proto::TopKind::Denied.into(),
+            window: Some(HOUR),
+            max_keys: MAX_COUNTED,
+            value: user_id,
+            ..proto::TopKeysRequest::default()
+        };
+        let (metadata, extensions) = (request.metadata(), request.extensions());
+        let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
+        match self.highest_counts(&counts).await.map_err(|status| status.code()) {
+            Ok(counted) => (counted.into_inner(), true),
+            // They are not counted, or the user id is longer than those that are found there.
+            Err(Code::FailedPrecondition | Code::InvalidArgument) => {
+                (proto::TopKeysResponse::default(), true)
+            }
+            Err(_) => (proto::TopKeysResponse::default(), false),
+        }
+    }
+
+    /// Reads the states of keys. Returns those that were used, refused, banned or granted something else.
+    async fn with_states(
+        &self,
+        keys: Vec<SelectedKey>,
+        refused: &HashMap<Key, u64>,
+        deadline: Deadline,
+    ) -> Result<Vec<proto::UserKey>, Status> {
+        let mut states = Vec::new();
+        for chunk in keys.chunks(Selector::MAX_KEYS) {
+            let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline)).await;
+            states.extend(read.map_err(|error| refusals::store(&error))?);
+        }
+        let user_key = |(key, state): (SelectedKey, KeyState)| {
+            let state = key_state(state);
+            let refused = refused.get(&key.hit.key).copied().unwrap_or_default();
+            let is_used = state.used > 0 || refused > 0 || state.limit == 0;
+            let is_shown = is_used || !state.overrides.is_empty();
+            (is_shown && state.mode() != RuleMode::Off).then(|| proto::UserKey {
+                project_id: key.hit.key.project_name().unwrap_or_default(),
+                state: Some(state),
+                overridable: key.hit.overridable,
+                refused,
+                calendar: calendar_window(key.hit.window, None),
+            })
+        };
+        Ok(keys.into_iter().zip(states).filter_map(user_key).collect())
+    }
+}

@@ -1,0 +1,98 @@
+//! Selectors in messages.
+
+use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::v1::CheckRequest;
+use tonic::Status;
+
+use rlaas_core::plan::{KeyPart, Selector, SelectorTarget};
+use rlaas_core::rules::{Request, RequestFields, Violation};
+use rlaas_proto::status::invalid_field;
+
+/// A selector with its parts, from which the [`Selector`] borrows.
+#[derive(Debug)]
+pub(super) struct ParsedSelector<'a> {
+    target: ParsedTarget<'a>,
+    rule: Option<&'a str>,
+}
+
+#[derive(Debug)]
+enum ParsedTarget<'a> {
+    Request(Request<'a>),
+    Parts(Vec<KeyPart>),
+    Id(&'a str),
+    Descriptor { domain: &'a str, entries: Vec<(&'a str, &'a str)> },
+}
+
+impl<'a> ParsedSelector<'a> {
+    /// Parses a selector, which must be set.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`, with the field.
+    pub(super) fn new(selector: Option<&'a proto::Selector>) -> Result<Self, Status> {
+        let selector = selector.ok_or_else(|| invalid_field("selector", "must be set"))?;
+        let proto::Selector { whose, rule, project_id } = selector;
+        let whose = whose.as_ref();
+        let whose = whose
+            .ok_or_else(|| invalid_field("selector", "must have one of request, key and envoy"))?;
+        let target = match whose {
+            Whose::Request(request) => ParsedTarget::Request(request_of(request)?),
+            Whose::Key(key) => target_of_key(key)?,
+            Whose::Envoy(_) if !project_id.is_empty() => {
+                return Err(invalid_field("selector.project_id", "must be empty with envoy"));
+            }
+            Whose::Envoy(proto::DescriptorRef { domain, entries }) => {
+                let entries = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+                ParsedTarget::Descriptor { domain, entries }
+            }
+        };
+        Ok(Self { target, rule: Some(rule.as_str()).filter(|rule| !rule.is_empty()) })
+    }
+
+    /// Returns the selector.
+    pub(super) fn selector(&self) -> Selector<'_> {
+        let target = match &self.target {
+            ParsedTarget::Request(request) => SelectorTarget::Request(request),
+            ParsedTarget::Parts(parts) => SelectorTarget::Parts(parts),
+            ParsedTarget::Id(id) => SelectorTarget::Id(id),
+            ParsedTarget::Descriptor { domain, entries } => {
+                SelectorTarget::Descriptor { domain, entries }
+            }
+        };
+        Selector { target, rule: self.rule }
+    }
+}
+
+/// Parses a request. Its cost makes no difference.
+fn request_of(request: &CheckRequest) -> Result<Request<'_>, Status> {
+    let fields = RequestFields {
+        user_id: &request.user_id,
+        resource: &request.resource,
+        attributes: &request.attributes,
+        cost: None,
+        dry_run: false,
+    };
+    Request::new(fields).map_err(|invalid| {
+        let Violation { path, must } = invalid.violation();
+        invalid_field(&format!("selector.request.{path}"), &must)
+    })
+}
+
+fn target_of_key(key: &proto::KeyRef) -> Result<ParsedTarget<'_>, Status> {
+    let proto::KeyRef { parts, id, storage_key } = key;
+    if !storage_key.is_empty() {
+        return Err(invalid_field("selector.key.storage_key", "must be empty in requests"));
+    }
+    match (parts.is_empty(), id.is_empty()) {
+        (false, true) => {
+            let part = |part: &proto::KeyPart| KeyPart {
+                name: part.name.clone(),
+                value: part.value.clone(),
+            };
+            Ok(ParsedTarget::Parts(parts.iter().map(part).collect()))
+        }
+        (true, false) => Ok(ParsedTarget::Id(id)),
+        _ => Err(invalid_field("selector.key", "must have either parts or id")),
+    }
+}

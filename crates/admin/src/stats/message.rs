@@ -1,0 +1,205 @@
+//! The report of an instance: points of 10 s, as they lie in the fleet.
+
+use std::sync::Arc;
+
+use prost::Message;
+use rlaas_limiter::fleet::MAX_VALUE_LEN;
+use rlaas_proto::ratelimit::admin::v1::RuleStats;
+use rlaas_telemetry::stats::{
+    DecisionCounts, MAX_POINTS, MAX_RULES, StatsKey, StatsPoint, StatsSum,
+};
+
+use rlaas_core::clock::Timestamp;
+
+/// Version of reports.
+const VERSION: u32 = 3;
+/// Most bytes of the name of a rule or a project.
+const MAX_NAME: usize = 1_024;
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct ReportMessage {
+    #[prost(message, repeated, tag = "1")]
+    points: Vec<PointMessage>,
+    /// Last, so that a report that was cut has none.
+    #[prost(uint32, tag = "2")]
+    version: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct PointMessage {
+    /// End of the point, in microseconds since 1970.
+    #[prost(uint64, tag = "1")]
+    until: u64,
+    /// Rules; without a name all others of a project.
+    #[prost(message, repeated, tag = "2")]
+    rules: Vec<RuleStats>,
+}
+
+/// The points of a report, each with its end.
+pub(super) type ReportedPoints = Vec<(Timestamp, StatsSum)>;
+
+/// Returns a report of points. If it would be too long, the less busy rules are in it together.
+pub(super) fn encode(points: &[Arc<StatsPoint>]) -> Vec<u8> {
+    // Many points share the space.
+    let mut most = 2 * MAX_RULES / points.len().max(2);
+    loop {
+        let report = report(points, most).encode_to_vec();
+        if report.len() <= MAX_VALUE_LEN || most == 0 {
+            return report;
+        }
+        most /= 2;
+    }
+}
+
+fn report(points: &[Arc<StatsPoint>], most: usize) -> ReportMessage {
+    let point = |point: &Arc<StatsPoint>| {
+        let mut sum = StatsSum::default();
+        sum.add_point(point);
+        let (rules, others) = sum.into_bounded(most, most.max(1));
+        let rules = rules.iter().map(|(key, counts)| rule_stats(key, counts));
+        let others = others.iter().map(|(project, counts)| RuleStats {
+            project_id: project.to_string(),
+            ..counters(counts)
+        });
+        PointMessage { until: point.until.as_micros(), rules: rules.chain(others).collect() }
+    };
+    ReportMessage { points: points.iter().map(point).collect(), version: VERSION }
+}
+
+/// Reads a report. `None` if it is of another version, cut, or not what an instance writes.
+/// `key` returns the shared key of a rule.
+pub(super) fn decode(
+    report: &[u8],
+    mut key: impl FnMut(StatsKey) -> Arc<StatsKey>,
+) -> Option<ReportedPoints> {
+    if report.len() > MAX_VALUE_LEN {
+        return None;
+    }
+    let ReportMessage { points, version } = ReportMessage::decode(report).ok()?;
+    let is_valid =
+        |rule: &RuleStats| rule.project_id.len() <= MAX_NAME && rule.rule.len() <= MAX_NAME;
+    let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid);
+    if version != VERSION || points.len() > MAX_POINTS || !are_valid {
+        return None;
+    }
+    let sum = |point: PointMessage| {
+        let mut sum = StatsSum::default();
+        for rule in point.rules {
+            let counts = counts(&rule);
+            let key = key(StatsKey::of_rule(&rule.project_id, &rule.rule));
+            match &*key.rule {
+                "" => sum.add_others(&key.project, &counts),
+                _ => sum.add(&key, &counts),
+            }
+        }
+        (Timestamp::from_micros(point.until), sum)
+    };
+    Some(points.into_iter().map(sum).collect())
+}
+
+/// Returns the message of the decisions of a rule.
+pub(crate) fn rule_stats(key: &StatsKey, counts: &DecisionCounts) -> RuleStats {
+    RuleStats {
+        project_id: key.project.to_string(),
+        rule: key.rule.to_string(),
+        ..counters(counts)
+    }
+}
+
+/// Returns the message of decisions, without a project and a rule.
+pub(crate) fn counters(counts: &DecisionCounts) -> RuleStats {
+    let DecisionCounts { allowed, near_limit, denied, shadow_denied, units, degraded, fail_open } =
+        *counts;
+    RuleStats {
+        allowed,
+        near_limit,
+        denied,
+        shadow_denied,
+        units,
+        degraded,
+        fail_open,
+        ..RuleStats::default()
+    }
+}
+
+fn counts(stats: &RuleStats) -> DecisionCounts {
+    DecisionCounts {
+        allowed: stats.allowed,
+        near_limit: stats.near_limit,
+        denied: stats.denied,
+        shadow_denied: stats.shadow_denied,
+        units: stats.units,
+        degraded: stats.degraded,
+        fail_open: stats.fail_open,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlaas_telemetry::stats::StatsFilter;
+
+    use super::*;
+
+    fn counts(allowed: u64) -> DecisionCounts {
+        DecisionCounts { allowed, units: u64::MAX >> 8, ..DecisionCounts::default() }
+    }
+
+    fn point(number: u64, rules: usize, name: usize) -> Arc<StatsPoint> {
+        let mut sum = StatsSum::default();
+        for at in 0..rules {
+            let key = StatsKey::of_rule(&format!("project-{at}"), &format!("{at:0>name$}"));
+            sum.add(&Arc::new(key), &counts(at as u64 + 1));
+        }
+        let (rules, others) = sum.into_parts();
+        let until = Timestamp::from_micros(number);
+        Arc::new(StatsPoint { number, until, rules, others, ..StatsPoint::default() })
+    }
+
+    fn total(sum: &StatsSum) -> u64 {
+        let (rules, others) = sum.clone().into_parts();
+        let point = StatsPoint { rules, others, ..StatsPoint::default() };
+        let selected = point.select(&StatsFilter::default(), 0);
+        selected.others.map_or(0, |counts| counts.allowed)
+    }
+
+    #[test]
+    fn report_of_many_rules_fits_and_counts_each_decision() {
+        for (rules, name) in [(0, 1), (20, 20), (1_000, 20), (3_000, 20), (1_000, 256), (9, 9_000)]
+        {
+            let points = [1, 2].map(|number| point(number, rules, name));
+            let report = encode(&points);
+            assert!(report.len() <= MAX_VALUE_LEN, "{rules} rules: {} bytes", report.len());
+            let read = decode(&report, Arc::new);
+            if name > MAX_NAME {
+                continue;
+            }
+            let read = read.expect("a report");
+            let expected = rules as u64 * (rules as u64 + 1) / 2;
+            let totals: Vec<_> =
+                read.iter().map(|(until, sum)| (until.as_micros(), total(sum))).collect();
+            assert_eq!(totals, [1, 2].map(|number| (number, expected)));
+            if rules == 20 {
+                let (all, others) = read[0].1.clone().into_parts();
+                assert_eq!((all, others), (points[0].rules.clone(), vec![]));
+            }
+        }
+    }
+
+    #[test]
+    fn report_that_was_cut_or_is_foreign_is_not_read() {
+        let points = [point(7, 9, 9)];
+        let bytes = encode(&points);
+        for len in 0..bytes.len() {
+            assert!(decode(&bytes[..len], Arc::new).is_none(), "cut to {len} bytes");
+        }
+        let message = report(&points, 9);
+        let foreign = [
+            ReportMessage { version: 2, ..message.clone() },
+            ReportMessage { points: vec![message.points[0].clone(); MAX_POINTS + 1], ..message },
+        ];
+        for foreign in foreign {
+            assert!(decode(&foreign.encode_to_vec(), Arc::new).is_none(), "{foreign:?}");
+        }
+        assert!(decode(&vec![b'x'; MAX_VALUE_LEN + 1], Arc::new).is_none());
+    }
+}
