@@ -20,7 +20,7 @@ use super::sources::{join, without_urls};
 use super::tree::{Nulls, Tree};
 use super::values::{self, Invalid, Read};
 use super::yaml;
-use crate::rules::spec::{self, Field};
+use crate::rules::spec::{self, Field, FieldKind, RuleField};
 
 /// Keys that rules have, and the files of GoRL at their top.
 const KEYS_OF_RULES: [&str; 4] = ["endpoint", "key-by", "resources", "strategy"];
@@ -92,19 +92,22 @@ impl<'a> Section<'a> {
         given.map_or(Field::Unset, |given| self.tree.read_field(self.join(key), given))
     }
 
-    /// Reads a setting as a field of a specification, or its default.
-    pub(super) fn field_or<T>(&mut self, setting: Setting, default: T) -> Field<T>
-    where
-        Field<T>: DeserializeOwned + Serialize,
-    {
-        let field = self.field(setting);
-        if !field.is_unset() && self.tree.survey.is_none() {
-            return field;
-        }
-        let default = Value::serialize(Field::Set(default)).expect("a scalar");
-        let (key, origin) = (self.join(setting.key), "default".to_owned());
-        let result = self.tree.read_as(key, origin, &default, values::field);
-        if field.is_unset() { result.unwrap_or(Field::Unreadable) } else { field }
+    /// Reads a field of rules, or its default. A value of the wrong type is empty.
+    pub(super) fn value_of(&mut self, field: &RuleField, default: Option<&str>) -> Option<Value> {
+        let FieldKind::Value(_, read) = field.kind else { return None };
+        let key = self.declare(field.into(), Kind::Value);
+        let unreadable = || Value::Empty(Tag::Default, Empty::None);
+        let read_as = |origin, value: &Value| {
+            self.tree.read_as(self.join(key), origin, value, |value| values::value_of(value, read))
+        };
+        let given = self.value(key).map(|given| {
+            let result = read_as(self.tree.origin(given.tag()), given);
+            result.unwrap_or_else(|_| unreadable())
+        });
+        let default = default.filter(|_| given.is_none() || self.tree.survey.is_some());
+        let default =
+            default.and_then(|default| read_as("default".to_owned(), &Value::from(default)).ok());
+        given.or(default)
     }
 
     /// Every key and value as fields of a specification: the keys are data, which the setting

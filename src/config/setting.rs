@@ -2,6 +2,8 @@
 //!
 //! The reference and the example configuration are made of these, so that neither can miss one.
 
+use crate::rules::spec::RuleField;
+
 /// A setting, a section or a list of sections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
@@ -22,6 +24,12 @@ impl Setting {
     /// Adds a value for the example configuration.
     pub(super) const fn example(self, example: &'static str) -> Self {
         Self { example: Some(example), ..self }
+    }
+}
+
+impl From<&RuleField> for Setting {
+    fn from(field: &RuleField) -> Self {
+        Self { key: field.key, about: field.about, example: field.example }
     }
 }
 

@@ -21,6 +21,7 @@ use super::ratelimit_environment::RatelimitEnvironment;
 use super::rules::RULES;
 use super::tree::{Nulls, Tree};
 use super::yaml;
+use crate::rules::spec::RuleField;
 
 /// Prefix of the environment variables with settings.
 const PREFIX: &str = "RLAAS_";
@@ -325,18 +326,12 @@ fn canonical_name(path: &str, key: &str) -> String {
     if path.ends_with(".match.attributes") || is_metadata(path) {
         return key.to_owned();
     }
-    let key = key.replace('_', "-");
-    let is_rule = path.starts_with("rules[");
-    let name = match (path, key.as_str()) {
-        ("rate-limiter", "algorithm" | "strategy") => "use-algo",
-        ("rate-limiter", "limit" | "limit-count") => "max-requests",
-        ("rate-limiter", "window" | "window-seconds") => "window-size",
-        (_, "use-algo" | "strategy") if is_rule => "algorithm",
-        (_, "max-requests" | "limit-count") if is_rule => "limit",
-        (_, "window-size" | "window-seconds") if is_rule => "window",
-        _ => return key,
+    let field = match path {
+        "rate-limiter" => RuleField::of_default_rule().find(|field| field.is_named(key)),
+        path if path.starts_with("rules[") => RuleField::find(key),
+        _ => None,
     };
-    name.to_owned()
+    field.map_or_else(|| key.replace('_', "-"), |field| field.key.to_owned())
 }
 
 /// Returns `true` for maps in `metadata` of a descriptor: their keys are data.

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use super::yaml;
 use crate::api::LimitHeaders;
 use crate::api::envoy::MissingEntry;
-use crate::rules::spec::Field;
+use crate::rules::spec::{self, Field};
 use crate::server::{AddressError, ListenAddress};
 
 /// Maximum size of a PEM file, in bytes.
@@ -55,11 +55,25 @@ where
     Field<T>: DeserializeOwned + Serialize,
 {
     let field = value.deserialize().unwrap_or(Field::Unreadable);
-    let shown = match Value::serialize(&field)? {
-        Value::Array(_, items) => yaml::list(&items.iter().filter_map(scalar).collect::<Vec<_>>()),
-        one => scalar(&one).ok_or(Invalid::new("must be a scalar"))?,
-    };
+    let (_, shown) = shown(Value::serialize(&field)?)?;
     Ok((field, shown))
+}
+
+/// Reads the value of a field of rules, which have their own errors.
+pub(super) fn value_of(
+    value: &Value,
+    read: impl Fn(spec::Value) -> Option<spec::Value>,
+) -> Read<Value> {
+    let read = read(value.deserialize()?).ok_or(Invalid::new("must be a scalar"))?;
+    shown(Value::serialize(read)?)
+}
+
+fn shown(value: Value) -> Read<Value> {
+    let shown = match &value {
+        Value::Array(_, items) => yaml::list(&items.iter().filter_map(scalar).collect::<Vec<_>>()),
+        one => scalar(one).ok_or(Invalid::new("must be a scalar"))?,
+    };
+    Ok((value, shown))
 }
 
 /// Reads a string that the setting's own type parses and shows. A number is rejected: YAML reads `007`

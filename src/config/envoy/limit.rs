@@ -7,7 +7,7 @@ use figment::value::Value;
 use crate::algorithm::{Algorithm, Limit, Window};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::clock::Micros;
-use crate::config::rules::{NEAR_LIMIT, store_failure};
+use crate::config::rules::read_some;
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::values::{self, Invalid, Read};
@@ -106,17 +106,18 @@ pub(super) fn read(
     }
     let burst = section.field(BURST);
     let post_paid = section.optional(POST_PAID, values::boolean).unwrap_or(false);
+    let failure = ["local-share", "on-store-failure", "fail-open", "breaker-opens-rule"];
     let spec = DescriptorSpec {
         name: name.map(Into::into),
         replaces,
         rate: RateSpec { algorithm, limit, window, burst },
         unlimited,
-        failure: store_failure(&mut section),
+        failure: (&read_some(&mut section, &failure)).into(),
         post_paid,
         reservable: section.field(RESERVABLE),
         hold: section.field(HOLD),
         max_debt: section.field(MAX_DEBT),
-        near_limit: match section.field(NEAR_LIMIT) {
+        near_limit: match read_some(&mut section, &["near-limit"]).near_limit {
             Field::Unset => spec.near_limit,
             own => own,
         },

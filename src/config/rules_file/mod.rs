@@ -19,7 +19,7 @@ use rlaas_proto::rule_messages;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::rules::{UNMATCHED, named_rules};
+use super::rules::{named_rules, unmatched};
 use super::section::Section;
 use super::setting::Setting;
 use super::sources::tree_of_text;
@@ -129,7 +129,7 @@ impl Serialize for RulesFile {
             map.serialize_entry(PROJECT.key, project.as_str())?;
         }
         if let Some(unmatched) = self.unmatched {
-            map.serialize_entry(UNMATCHED.key, &Field::Set(unmatched))?;
+            map.serialize_entry(RulesSpec::UNMATCHED.key, &Field::Set(unmatched))?;
         }
         map.serialize_entry("rules", &self.rules)?;
         map.end()
@@ -161,7 +161,7 @@ pub(super) fn configured(tree: Tree) -> Result<ConfiguredProject, Problems> {
 }
 
 fn rules_spec(root: &mut Section<'_>) -> RulesSpec {
-    let unmatched = root.field(UNMATCHED);
+    let unmatched = unmatched(root, None);
     RulesSpec { rules: named_rules(root), unmatched, ..RulesSpec::default() }
 }
 

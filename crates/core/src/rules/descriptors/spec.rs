@@ -6,13 +6,13 @@ use super::{DescriptorRule, Metadata};
 use crate::algorithm::{Algorithm, Limit, Window};
 use crate::clock::Micros;
 use crate::rules::spec::{
-    DebtSpec, Field, HoldSpec, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec,
+    DebtSpec, Field, HoldSpec, Problem, Problems, Rate, RateSpec, SHARE, StoreFailureSpec, Whole,
 };
 use crate::rules::{Coupling, Grant, Mode, Share};
 
 /// Most units per window. Those above [`Limit::MAX_UNITS`] are cut
 /// to it.
-const UNITS: (u64, &str) = (u32::MAX as u64, "must be a whole number from 0 to 4294967295");
+const UNITS: Whole = Whole { from: 0, to: u32::MAX as u64 };
 
 /// A rule for descriptors, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl DescriptorSpec {
         let failure = self.failure.build(&mut problems);
         let mut rate = if self.unlimited { self.rate.as_unlimited() } else { self.rate };
         if let Field::Set(units) = &mut rate.limit
-            && *units <= UNITS.0
+            && *units <= UNITS.to
         {
             *units = (*units).min(Limit::MAX_UNITS);
         }

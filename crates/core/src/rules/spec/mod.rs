@@ -24,6 +24,8 @@
 mod calendar;
 mod code;
 mod field;
+#[cfg(feature = "serde")]
+mod fields;
 mod key_by;
 mod problem;
 mod rate;
@@ -35,9 +37,14 @@ mod value;
 pub use calendar::CalendarSpec;
 pub use field::Field;
 pub use problem::Problem;
-pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec};
+pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole};
 pub use rule::{MatcherSpec, OverrideSpec, RuleSpec};
 pub use set::RulesSpec;
+#[cfg(feature = "serde")]
+pub use {
+    fields::{FieldKind, RuleField},
+    value::{Value, ValueKind},
+};
 
 pub(super) use problem::Problems;
 pub(super) use rate::{DebtSpec, HoldSpec, Rate, SHARE};

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use thiserror::Error;
 
-use super::Field;
+use super::{Field, Whole};
 
 /// A field of a specification that is not valid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -56,6 +56,17 @@ impl Problems {
         text: impl Display,
     ) -> Result<Option<T>, InvalidField> {
         self.check(key, &field, text, |_| true).map(Option::<&T>::copied)
+    }
+
+    /// Returns the value of a field, if it is set. Adds a problem if it is no number within bounds.
+    pub(crate) fn whole(
+        &mut self,
+        key: &str,
+        field: Field<u64>,
+        bounds: Whole,
+    ) -> Result<Option<u64>, InvalidField> {
+        let is_within = |number: &u64| (bounds.from..=bounds.to).contains(number);
+        self.check(key, &field, bounds, is_within).map(Option::<&u64>::copied)
     }
 
     /// Returns the value of a required field. Adds a problem if it is missing.

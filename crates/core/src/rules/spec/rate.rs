@@ -15,8 +15,8 @@ pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 
 pub(crate) const NO_DEBT: &str =
     "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
 const HOLD: &str = "must be 100ms to 24h";
-const MAX_HOLDS: &str = "must be a whole number from 1 to 10000";
-const BURST: &str = "must be a whole number from 1 to 1000000000";
+pub(super) const MAX_HOLDS: Whole = Whole { from: 1, to: Holds::MAX as u64 };
+pub(super) const BURST: Whole = Whole { from: 1, to: Limit::MAX_UNITS };
 const POLICY: &str = "must be error, allow, deny or local";
 
 /// Units per window, and the algorithm.
@@ -73,6 +73,15 @@ pub enum StoreFailurePolicy {
     Local,
 }
 
+/// Bounds of a whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// The least.
+    pub from: u64,
+    /// The most.
+    pub to: u64,
+}
+
 /// A rate whose values are valid one by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
@@ -94,21 +103,19 @@ impl RateSpec {
 
     /// Checks the rate. Returns it, for overrides in the same window, and the grant of the rule. Problems name
     /// `algorithms`.
-    /// `limit` has the most units and the problem to add for more.
     pub(crate) fn build(
         &self,
         (default, algorithms): (Algorithm, &'static [Algorithm]),
-        limit: (u64, &str),
+        limits: Whole,
         problems: &mut Problems,
     ) -> (Option<Rate>, Option<Grant>) {
-        let (max_units, units_text) = limit;
         let algorithm = problems.read("algorithm", self.algorithm, AlgorithmNames(algorithms));
-        let units = problems.check("limit", &self.limit, units_text, |units| *units <= max_units);
-        let units = problems.required("limit", units.map(Option::<&u64>::copied));
+        let units = problems.whole("limit", self.limit, limits);
+        let units = problems.required("limit", units);
         let is_window = |window: &Window| Limit::new(1, *window).is_ok();
         let window = problems.check("window", &self.window, LimitError::Window, is_window);
         let window = problems.required("window", window.map(Option::<&Window>::copied));
-        let burst = burst(self.burst, problems);
+        let burst = problems.whole("burst", self.burst, BURST);
         let (Ok(algorithm), Some(units), Some(window)) = (algorithm, units, window) else {
             return (None, None);
         };
@@ -134,8 +141,7 @@ impl HoldSpec {
         let is_time =
             |time: &Micros| (Reservation::MIN_HOLD..=Reservation::MAX_HOLD).contains(time);
         let longest = problems.check("hold", &self.hold, HOLD, is_time);
-        let is_count = |holds: &u64| (1..=Holds::MAX.into()).contains(holds);
-        let most = problems.check("max-holds", &self.max_holds, MAX_HOLDS, is_count);
+        let most = problems.whole("max-holds", self.max_holds, MAX_HOLDS);
         let holds = reservable? == Some(true) || has_slots;
         if !holds && !self.hold.is_unset() {
             problems.add("hold", "only with reservable: true or concurrency");
@@ -144,7 +150,7 @@ impl HoldSpec {
             problems.add("max-holds", "only with reservable: true");
         }
         let default = if has_slots { Holds::MAX } else { Self::DEFAULT_MOST };
-        let (longest, most) = (longest?.copied(), most?.copied());
+        let (longest, most) = (longest?.copied(), most?);
         Ok(holds.then(|| HoldTerms {
             longest: longest.unwrap_or(Self::DEFAULT_TIME),
             most: most.and_then(|most| u32::try_from(most).ok()).unwrap_or(default),
@@ -181,16 +187,6 @@ impl DebtSpec {
         }
         max_debt
     }
-}
-
-/// Checks the burst.
-pub(crate) fn burst(
-    burst: Field<u64>,
-    problems: &mut Problems,
-) -> Result<Option<u64>, InvalidField> {
-    let is_burst = |units: &u64| (1..=Limit::MAX_UNITS).contains(units);
-    let burst = problems.check("burst", &burst, BURST, is_burst)?;
-    Ok(burst.copied())
 }
 
 impl Rate {
@@ -257,6 +253,12 @@ impl StoreFailurePolicy {
             Self::Deny => OnStoreFailure::Deny.name(),
             Self::Local => OnStoreFailure::Local(Share::HALF).name(),
         }
+    }
+}
+
+impl fmt::Display for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "must be a whole number from {} to {}", self.from, self.to)
     }
 }
 

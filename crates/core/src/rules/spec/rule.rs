@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::{InvalidField, Problems};
 use super::rate::{self, BOOLEAN, DebtSpec, HoldSpec, Rate, SHARE};
-use super::{CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, key_by};
+use super::{
+    CalendarSpec, Field, Problem, RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole, key_by,
+};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::Micros;
 use crate::rules::{
@@ -28,8 +30,8 @@ const TEXTS: &str = "must be a string or a list of strings; quote numbers and bo
 const MODE: &str = "must be enforce, shadow or off";
 const PERCENTAGE: &str = "must be a percentage from 0% to 100%, such as 25%";
 const ON_CHANGE: &str = "must be keep-used, keep-left, scale or reset";
-const COST: &str = "must be a whole number from 1 to 4294967295";
-const UNITS: (u64, &str) = (Limit::MAX_COUNTED, "must be a whole number from 0 to 999999999999999");
+pub(super) const COSTS: Whole = Whole { from: 1, to: u32::MAX as u64 };
+pub(super) const UNITS: Whole = Whole { from: 0, to: Limit::MAX_COUNTED };
 
 /// A rule that is not checked yet.
 ///
@@ -323,10 +325,7 @@ impl RuleSpec {
         }
         let on_change = self.build_on_change(rate, problems);
         let overridable = problems.read("overridable", self.overridable, BOOLEAN);
-        let Self { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *self;
-        let failure =
-            StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule };
-        let failure = failure.build(problems);
+        let failure = StoreFailureSpec::from(self).build(problems);
         let near_limit = problems.read("near-limit", self.near_limit, SHARE);
         if self.overrides.len() > MAX_OVERRIDES {
             problems.add("overrides", format!("must have at most {MAX_OVERRIDES} entries"));
@@ -424,9 +423,8 @@ impl RuleSpec {
     }
 
     fn build_cost(&self, problems: &mut Problems) -> Result<Option<Cost>, InvalidField> {
-        let units = |units: &u64| u32::try_from(*units).ok().filter(|units| *units > 0);
-        let cost = problems.check("cost", &self.cost, COST, |given| units(given).is_some())?;
-        Ok(cost.and_then(units).map(Cost::new))
+        let cost = problems.whole("cost", self.cost, COSTS)?;
+        Ok(cost.and_then(|units| u32::try_from(units).ok()).map(Cost::new))
     }
 
     /// Reads the mode, in either notation.
@@ -502,12 +500,11 @@ impl RuleSpec {
     }
 }
 
-/// Creates a specification with this policy only.
-impl From<StoreFailureSpec> for RuleSpec {
-    fn from(failure: StoreFailureSpec) -> Self {
-        let StoreFailureSpec { local_share, on_store_failure, fail_open, breaker_opens_rule } =
-            failure;
-        Self { local_share, on_store_failure, fail_open, breaker_opens_rule, ..Self::default() }
+/// Copies the policy.
+impl From<&RuleSpec> for StoreFailureSpec {
+    fn from(rule: &RuleSpec) -> Self {
+        let RuleSpec { local_share, on_store_failure, fail_open, breaker_opens_rule, .. } = *rule;
+        Self { local_share, on_store_failure, fail_open, breaker_opens_rule }
     }
 }
 
@@ -517,13 +514,12 @@ impl OverrideSpec {
         if self.matcher.is_empty() {
             problems.add("match", "missing");
         }
-        let (max_units, text) = UNITS;
         let unlimited = problems.read("unlimited", self.unlimited, BOOLEAN);
-        let limit = problems.check("limit", &self.limit, text, |units| *units <= max_units);
-        let burst = rate::burst(self.burst, problems);
+        let limit = problems.whole("limit", self.limit, UNITS);
+        let burst = problems.whole("burst", self.burst, rate::BURST);
         let grant = match (unlimited.ok()?.unwrap_or(false), limit.ok()?) {
             (true, None) => Grant::Unlimited,
-            (false, Some(&units)) => Rate { units, ..rate? }.grant(burst.ok()?, problems)?,
+            (false, Some(units)) => Rate { units, ..rate? }.grant(burst.ok()?, problems)?,
             (true, Some(_)) | (false, None) => {
                 problems.add("limit", "give either limit or unlimited: true");
                 return None;

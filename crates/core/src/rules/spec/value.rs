@@ -15,8 +15,9 @@ use crate::rules::{EnforcedShare, RuleMode, Share, Unmatched};
 const SHARE_DIGITS: usize = 6;
 
 /// A value of any type.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(untagged)]
+#[expect(missing_docs, reason = "the types of YAML")]
 pub enum Value {
     Boolean(bool),
     Unsigned(u64),
@@ -29,8 +30,32 @@ pub enum Value {
     Other(IgnoredAny),
 }
 
+/// The kinds of values.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueKind {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Whole,
+    /// A text.
+    Text,
+    /// One text or several.
+    Texts,
+    /// One of these words.
+    Words(fn() -> Vec<&'static str>),
+    /// A time with a unit, or in whole seconds.
+    Duration,
+    /// A number above 0 and at most 1.
+    Share,
+    /// A percentage.
+    Percentage,
+}
+
 /// A type of a field.
 pub trait FieldType: Sized {
+    /// The kind of its values.
+    const KIND: ValueKind;
+
     /// Converts a value; `None` if it has the wrong type.
     fn read(value: Value) -> Option<Self>;
 
@@ -74,6 +99,8 @@ impl Value {
 }
 
 impl FieldType for bool {
+    const KIND: ValueKind = ValueKind::Boolean;
+
     fn read(value: Value) -> Option<Self> {
         value.into_scalar()?.parse().ok()
     }
@@ -84,6 +111,8 @@ impl FieldType for bool {
 }
 
 impl FieldType for u64 {
+    const KIND: ValueKind = ValueKind::Whole;
+
     fn read(value: Value) -> Option<Self> {
         value.into_scalar()?.parse().ok()
     }
@@ -94,6 +123,8 @@ impl FieldType for u64 {
 }
 
 impl FieldType for String {
+    const KIND: ValueKind = ValueKind::Text;
+
     fn read(value: Value) -> Option<Self> {
         value.into_text()
     }
@@ -105,6 +136,8 @@ impl FieldType for String {
 
 /// One text or several.
 impl FieldType for Vec<String> {
+    const KIND: ValueKind = ValueKind::Texts;
+
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::Text(text) => Some(vec![text]),
@@ -119,6 +152,8 @@ impl FieldType for Vec<String> {
 }
 
 impl FieldType for Algorithm {
+    const KIND: ValueKind = ValueKind::Words(|| Self::ALL.iter().map(|of| of.name()).collect());
+
     fn read(value: Value) -> Option<Self> {
         Self::from_name(&value.into_text()?)
     }
@@ -128,19 +163,38 @@ impl FieldType for Algorithm {
     }
 }
 
-impl FieldType for CalendarUnit {
+/// A type with a few named values.
+trait Named: Copy + 'static {
+    const VALUES: &'static [Self];
+
+    fn word(self) -> &'static str;
+}
+
+impl<T: Named> FieldType for T {
+    const KIND: ValueKind = ValueKind::Words(|| T::VALUES.iter().map(|of| of.word()).collect());
+
     fn read(value: Value) -> Option<Self> {
-        let text = value.into_text()?;
-        Self::ALL.into_iter().find(|unit| unit.name() == text)
+        let text = value.into_text()?.replace('_', "-");
+        T::VALUES.iter().copied().find(|of| of.word() == text)
     }
 
     fn write(&self) -> Value {
-        Value::Text(self.name().to_owned())
+        Value::Text(self.word().to_owned())
+    }
+}
+
+impl Named for CalendarUnit {
+    const VALUES: &'static [Self] = &Self::ALL;
+
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 
 /// A window: a duration such as `10s`, or whole seconds.
 impl FieldType for Micros {
+    const KIND: ValueKind = ValueKind::Duration;
+
     fn read(value: Value) -> Option<Self> {
         let text = value.into_scalar()?;
         let window = match text.parse() {
@@ -159,6 +213,8 @@ impl FieldType for Micros {
 }
 
 impl FieldType for Share {
+    const KIND: ValueKind = ValueKind::Share;
+
     fn read(value: Value) -> Option<Self> {
         decimal(&value.into_scalar()?, SHARE_DIGITS).and_then(Self::new)
     }
@@ -170,6 +226,8 @@ impl FieldType for Share {
 
 /// A percentage, such as `25%`.
 impl FieldType for EnforcedShare {
+    const KIND: ValueKind = ValueKind::Percentage;
+
     fn read(value: Value) -> Option<Self> {
         let text = value.into_text()?;
         decimal(text.strip_suffix('%')?.trim_end(), SHARE_DIGITS - 2).and_then(Self::new)
@@ -192,29 +250,25 @@ fn decimal(text: &str, digits: usize) -> Option<u32> {
     format!("{whole}{part:0<digits$}").parse().ok()
 }
 
-impl FieldType for StoreFailurePolicy {
-    fn read(value: Value) -> Option<Self> {
-        let text = value.into_text()?;
-        Self::ALL.into_iter().find(|policy| policy.name() == text)
-    }
+impl Named for StoreFailurePolicy {
+    const VALUES: &'static [Self] = &Self::ALL;
 
-    fn write(&self) -> Value {
-        Value::Text(self.name().to_owned())
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 
-impl FieldType for OnChange {
-    fn read(value: Value) -> Option<Self> {
-        let text = value.into_text()?.replace('_', "-");
-        Self::ALL.into_iter().find(|policy| policy.name() == text)
-    }
+impl Named for OnChange {
+    const VALUES: &'static [Self] = &Self::ALL;
 
-    fn write(&self) -> Value {
-        Value::Text(self.name().to_owned())
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 
 impl FieldType for RuleMode {
+    const KIND: ValueKind = ValueKind::Words(|| Self::ALL.iter().map(|of| of.name()).collect());
+
     fn read(value: Value) -> Option<Self> {
         match value {
             // YAML reads an unquoted `off` as a boolean.
@@ -231,14 +285,11 @@ impl FieldType for RuleMode {
     }
 }
 
-impl FieldType for Unmatched {
-    fn read(value: Value) -> Option<Self> {
-        let text = value.into_text()?;
-        Self::ALL.into_iter().find(|policy| policy.name() == text)
-    }
+impl Named for Unmatched {
+    const VALUES: &'static [Self] = &Self::ALL;
 
-    fn write(&self) -> Value {
-        Value::Text(self.name().to_owned())
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 
