@@ -182,7 +182,7 @@ fn exported(project: &Project, response: ListRulesResponse) -> anyhow::Result<Ex
 /// Returns the rule as files have it.
 fn spec(rule: &Rule) -> anyhow::Result<RuleSpec> {
     let spec = rule_messages::explicit(&rule_messages::spec(rule));
-    let spec = rule_messages::without_defaults(spec);
+    let spec = rule_messages::without_defaults(&spec);
     let problems = spec.build().err().unwrap_or_default();
     let fields: Vec<_> = problems.iter().map(|problem| problem.field.as_str()).collect();
     anyhow::ensure!(

@@ -96,7 +96,7 @@ fn read_of_page(text: &str) -> RulesReading {
 fn print(project: &str, rules: &[Rule]) -> String {
     let rules = rules.iter().map(|rule| {
         let rule = rule_messages::explicit(&rule_messages::spec(rule));
-        rule_messages::without_defaults(rule)
+        rule_messages::without_defaults(&rule)
     });
     RulesFile { project: project.parse().ok(), unmatched: None, rules: rules.collect() }.to_yaml()
 }

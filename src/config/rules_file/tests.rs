@@ -22,7 +22,7 @@ proptest! {
         }
         prop_assert_eq!(spec(&message(&rule)).build(), Ok(built.clone()));
         // As the service answers, with all defaults.
-        let answered = without_defaults(spec(&rule_message(&built)));
+        let answered = without_defaults(&spec(&rule_message(&built)));
         prop_assert_eq!(answered.build(), Ok(built));
         let file = RulesFile { project: None, unmatched: None, rules: vec![answered] };
         let read = RulesFile::parse("rules.yaml".to_owned(), file.to_yaml());

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use rlaas_core::algorithm::{OnChange, Window};
+use rlaas_core::algorithm::Window;
 use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::descriptors::{PathStep, PlacedRule};
 use rlaas_core::rules::{
@@ -11,6 +11,7 @@ use rlaas_core::rules::{
 };
 
 use crate::ratelimit::v1 as proto;
+use crate::ratelimit::v1::calendar_window::Unit;
 use crate::ratelimit::v1::grant::Kind;
 use crate::ratelimit::v1::rule_origin::Kind as OriginKind;
 use crate::values::{algorithm, duration, int64, timestamp, units};
@@ -25,7 +26,10 @@ pub fn rule_message(rule: &Rule) -> proto::Rule {
         key_by: rule.key_by.iter().map(Part::to_string).collect(),
         overrides: rule.overrides.iter().map(override_message).collect(),
         enforce_ppm: (rule.enforce != EnforcedShare::ALL).then(|| rule.enforce.millionths()),
-        on_change: on_change(rule.on_change).into(),
+        on_change: rule.on_change.map_or(0, |policy| {
+            let name = value_name("ON_CHANGE_", policy.name());
+            proto::OnChange::from_str_name(&name).unwrap_or_default().into()
+        }),
         cost: rule.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX)),
         post_paid: rule.is_post_paid,
         reservable: reservable.is_some(),
@@ -50,7 +54,9 @@ fn length(window: Window) -> Option<prost_types::Duration> {
 pub fn calendar_window(window: Window, anchor_from: Option<&str>) -> Option<proto::CalendarWindow> {
     let calendar = window.calendar()?;
     Some(proto::CalendarWindow {
-        unit: calendar_unit(calendar.unit()).into(),
+        unit: Unit::from_str_name(&value_name("", calendar.unit().name()))
+            .unwrap_or_default()
+            .into(),
         zone: calendar.zone().to_owned(),
         anchor: match calendar.unit() {
             CalendarUnit::Day => 0,
@@ -58,16 +64,6 @@ pub fn calendar_window(window: Window, anchor_from: Option<&str>) -> Option<prot
         },
         anchor_from: anchor_from.unwrap_or_default().to_owned(),
     })
-}
-
-pub(super) const fn calendar_unit(unit: CalendarUnit) -> proto::calendar_window::Unit {
-    match unit {
-        CalendarUnit::Day => proto::calendar_window::Unit::Day,
-        CalendarUnit::Week => proto::calendar_window::Unit::Week,
-        CalendarUnit::Month => proto::calendar_window::Unit::Month,
-        CalendarUnit::Quarter => proto::calendar_window::Unit::Quarter,
-        CalendarUnit::Year => proto::calendar_window::Unit::Year,
-    }
 }
 
 /// Returns the origin of a rule that has no revision. The source of one of a file is its path.
@@ -97,7 +93,12 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         fail_open: rule.on_store_failure == OnStoreFailure::Allow,
         burst: limit.map_or(0, |limit| int64(limit.burst())),
         shadow: rule.mode.is_shadow(),
-        on_store_failure: on_store_failure(rule.on_store_failure).into(),
+        on_store_failure: proto::OnStoreFailure::from_str_name(&value_name(
+            "ON_STORE_FAILURE_",
+            rule.on_store_failure.name(),
+        ))
+        .unwrap_or_default()
+        .into(),
         local_share_ppm: match rule.on_store_failure {
             OnStoreFailure::Local(share) => share.millionths(),
             _ => 0,
@@ -172,23 +173,9 @@ fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
     matcher.patterns.iter().map(of_part).collect()
 }
 
-pub(super) const fn on_change(policy: Option<OnChange>) -> proto::OnChange {
-    match policy {
-        None => proto::OnChange::Unspecified,
-        Some(OnChange::KeepUsed) => proto::OnChange::KeepUsed,
-        Some(OnChange::KeepLeft) => proto::OnChange::KeepLeft,
-        Some(OnChange::Scale) => proto::OnChange::Scale,
-        Some(OnChange::Reset) => proto::OnChange::Reset,
-    }
-}
-
-const fn on_store_failure(policy: OnStoreFailure) -> proto::OnStoreFailure {
-    match policy {
-        OnStoreFailure::Error => proto::OnStoreFailure::Error,
-        OnStoreFailure::Allow => proto::OnStoreFailure::Allow,
-        OnStoreFailure::Deny => proto::OnStoreFailure::Deny,
-        OnStoreFailure::Local(_) => proto::OnStoreFailure::Local,
-    }
+/// Returns the name of the value of an enum that files name so.
+fn value_name(prefix: &str, word: &str) -> String {
+    prefix.to_owned() + &word.replace('-', "_").to_uppercase()
 }
 
 /// Returns the mode of a rule as messages have it.

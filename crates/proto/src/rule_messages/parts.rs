@@ -1,40 +1,12 @@
-//! Parts of rules as messages and as specifications: matchers, keys, overrides.
+//! Parts of rules that messages have in other forms than files: matchers, keys, overrides.
 
-use rlaas_core::calendar::CalendarUnit;
 use rlaas_core::rules::Part;
-use rlaas_core::rules::spec::{CalendarSpec, Field, MatcherSpec, OverrideSpec};
+use rlaas_core::rules::spec::{Field, MatcherSpec, OverrideSpec};
 
-use super::in_force::calendar_unit;
-use super::units;
 use crate::ratelimit::v1 as proto;
 use crate::ratelimit::v1::PartMatcher;
 use crate::ratelimit::v1::grant::Kind;
 use crate::values::int64;
-
-/// Returns the windows of a calendar of a message.
-pub(super) fn calendar(message: &proto::CalendarWindow) -> CalendarSpec {
-    let text = |text: &str| {
-        if text.is_empty() { Field::Unset } else { Field::Set(text.to_owned()) }
-    };
-    let unit = CalendarUnit::ALL.into_iter().find(|unit| calendar_unit(*unit) == message.unit());
-    CalendarSpec {
-        unit: unit.map_or(Field::Unreadable, Field::Set),
-        zone: text(&message.zone),
-        anchor: units(message.anchor.into()),
-        anchor_from: text(&message.anchor_from),
-    }
-}
-
-/// Returns the message of the windows of a calendar.
-pub(super) fn calendar_message(spec: &CalendarSpec) -> Option<proto::CalendarWindow> {
-    let text = |field: &Field<String>| field.value().cloned().unwrap_or_default();
-    (!spec.is_empty()).then(|| proto::CalendarWindow {
-        unit: spec.unit.value().map_or(0, |unit| calendar_unit(*unit).into()),
-        zone: text(&spec.zone),
-        anchor: spec.anchor.value().map_or(0, |day| u32::try_from(*day).unwrap_or(u32::MAX)),
-        anchor_from: text(&spec.anchor_from),
-    })
-}
 
 pub(super) fn key_by(parts: &[String]) -> Field<Vec<String>> {
     let names = parts.iter().map(|part| match part.as_str() {
@@ -123,4 +95,12 @@ pub(super) fn override_message(spec: &OverrideSpec) -> proto::RuleOverride {
     };
     let grant = proto::Grant { kind, burst: burst.map_or(0, |burst| int64(*burst)) };
     proto::RuleOverride { matchers: matchers(&spec.matcher), grant: Some(grant) }
+}
+
+fn units(units: i64) -> Field<u64> {
+    match u64::try_from(units) {
+        Ok(0) => Field::Unset,
+        Ok(units) => Field::Set(units),
+        Err(_) => Field::Unreadable,
+    }
 }

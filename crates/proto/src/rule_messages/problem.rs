@@ -1,6 +1,6 @@
 //! Problems of rules, with the paths of fields of messages.
 
-use rlaas_core::rules::spec::Problem;
+use rlaas_core::rules::spec::{Problem, RuleField, RuleSpec};
 
 /// Returns a problem with the path of the field in the message. `of` is the path of the rule, empty
 /// if the field begins with that of a list of rules.
@@ -16,32 +16,32 @@ pub fn in_message(problem: Problem, of: &str) -> Problem {
         Some((part, own)) if part.starts_with("overrides[") => (format!(".{part}]"), own),
         _ => (String::new(), own),
     };
-    let (name, text) = match (own, part.is_empty()) {
-        ("limit", true) => ("max_requests".to_owned(), text),
-        ("limit" | "burst", false) => (format!("grant.{own}"), text),
-        ("unlimited", false) => ("grant".to_owned(), text),
-        ("enforce", _) if text.contains('%') => {
-            ("enforce_ppm".to_owned(), "must be 0 to 1000000".to_owned())
+    let is_of_key = text.contains("auth.api-keys");
+    let is_override = !part.is_empty();
+    let name = match own {
+        "limit" | "burst" if is_override => format!("grant.{own}"),
+        "unlimited" if is_override => "grant".to_owned(),
+        "endpoint" if is_of_key => "matchers".to_owned(),
+        own if own.starts_with("match.") => "matchers".to_owned(),
+        own => {
+            let field = RuleSpec::FIELDS.iter().find(|field| field.key == own);
+            let name = field.map(RuleField::name_in_messages).filter(|name| !name.is_empty());
+            name.unwrap_or_else(|| own.replace('-', "_"))
         }
-        ("enforce", _) => ("enforce_ppm".to_owned(), "requires the mode ENFORCE".to_owned()),
-        ("local-share" | "near-limit", _) => {
-            (format!("{}_ppm", own.replace('-', "_")), "must be 1 to 1000000".to_owned())
-        }
-        ("match", _) => ("matchers".to_owned(), text),
-        (own, _) if text.contains("auth.api-keys") => {
-            let is_key = own == "key-by";
-            (if is_key { "key_by" } else { "matchers" }.to_owned(), text)
-        }
-        (own, _) if own.starts_with("match.") => (
-            "matchers".to_owned(),
-            "must have a known part, once, and at least one text".to_owned(),
-        ),
-        ("key-by", _) => (
-            "key_by".to_owned(),
+    };
+    let text = match own {
+        _ if is_of_key => text,
+        "enforce" if text.contains('%') => "must be 0 to 1000000".to_owned(),
+        "enforce" => "requires the mode ENFORCE".to_owned(),
+        "local-share" | "near-limit" => "must be 1 to 1000000".to_owned(),
+        "key-by" => {
             "must be user_id, resource, attributes.NAME or attributes.NAME|user_id, each once"
-                .to_owned(),
-        ),
-        (own, _) => (own.replace('-', "_"), text),
+                .to_owned()
+        }
+        own if own.starts_with("match.") => {
+            "must have a known part, once, and at least one text".to_owned()
+        }
+        _ => text,
     };
     Problem { field: format!("{list}{part}.{name}"), text }
 }

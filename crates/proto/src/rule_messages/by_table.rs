@@ -1,0 +1,123 @@
+//! The fields of rules from and to the fields of messages that the table names, in the form that files have.
+//!
+//! Keys, matchers and overrides have other forms in messages, and are left to `parts`.
+
+use prost_reflect::{
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, ReflectMessage, Value as Sent,
+};
+use rlaas_core::clock::Micros;
+use rlaas_core::rules::spec::{Field, FieldKind, RuleField, ValueKind};
+use rlaas_core::rules::{EnforcedShare, Share};
+use serde_json::{Map, Value, from_value, to_value};
+
+use crate::values::{duration, int64, micros};
+
+/// Returns the fields that are set in a message. Those that files can't have are `null`.
+pub(super) fn read(message: &DynamicMessage, fields: &[RuleField]) -> Map<String, Value> {
+    let entry = |field: &RuleField| {
+        let named = named(message, field).filter(|named| message.has_field(named))?;
+        let value: Value = match (field.kind, &*message.get_field(&named)) {
+            (FieldKind::Section(fields), Sent::Message(sent)) => read(sent, fields).into(),
+            (FieldKind::Value(kind, _), sent) if !named.is_list() => {
+                read_value(sent, &named, kind).unwrap_or_default()
+            }
+            _ => return None,
+        };
+        Some((field.key.to_owned(), value))
+    };
+    fields.iter().filter_map(entry).collect()
+}
+
+/// Writes the fields that are set and have a value.
+pub(super) fn write(
+    values: &Map<String, Value>,
+    fields: &[RuleField],
+    message: &mut DynamicMessage,
+) {
+    for field in fields {
+        let (Some(value), Some(named)) = (values.get(field.key), named(message, field)) else {
+            continue;
+        };
+        let sent = match (field.kind, value, named.kind()) {
+            _ if named.is_list() => None,
+            (FieldKind::Section(fields), Value::Object(values), Kind::Message(of)) => {
+                let mut below = DynamicMessage::new(of);
+                write(values, fields, &mut below);
+                Some(Sent::Message(below))
+            }
+            (FieldKind::Value(kind, _), value, _) => written(value, &named, kind),
+            _ => None,
+        };
+        if let Some(sent) = sent {
+            message.set_field(&named, sent);
+        }
+    }
+}
+
+fn named(message: &DynamicMessage, field: &RuleField) -> Option<FieldDescriptor> {
+    message.descriptor().get_field_by_name(&field.name_in_messages())
+}
+
+/// Returns `None` for a value that files can't have.
+fn read_value(sent: &Sent, field: &FieldDescriptor, kind: ValueKind) -> Option<Value> {
+    match (sent, kind) {
+        (Sent::Bool(flag), _) => Some((*flag).into()),
+        (Sent::String(text), _) => Some(text.as_str().into()),
+        (Sent::U32(ppm), ValueKind::Share) => to_value(Field::Set(Share::new(*ppm)?)).ok(),
+        (Sent::U32(ppm), ValueKind::Percentage) => {
+            to_value(Field::Set(EnforcedShare::new(*ppm)?)).ok()
+        }
+        (Sent::U32(number), _) => Some((*number).into()),
+        (Sent::I64(number), _) => Some((*number).into()),
+        (Sent::EnumNumber(number), _) => {
+            let kind = field.kind();
+            let of = kind.as_enum()?;
+            Some(word(of, of.get_value(*number)?.name()).into())
+        }
+        (Sent::Message(message), _) => {
+            let time: prost_types::Duration = message.transcode_to().ok()?;
+            // What is cut off would be another time than the caller wrote.
+            let time = micros(&time).filter(|_| time.nanos % 1_000 == 0)?;
+            to_value(Field::Set(time)).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Returns `None` for a value that messages can't have. Numbers above the most of a field become that.
+fn written(value: &Value, field: &FieldDescriptor, kind: ValueKind) -> Option<Sent> {
+    let of = field.kind();
+    Some(match kind {
+        ValueKind::Boolean => Sent::Bool(value.as_bool()?),
+        ValueKind::Whole if of == Kind::Int64 => Sent::I64(int64(value.as_u64()?)),
+        ValueKind::Whole => Sent::U32(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX)),
+        ValueKind::Text => Sent::String(value.as_str()?.to_owned()),
+        ValueKind::Words(_) => {
+            let (of, text) = (of.as_enum()?, value.as_str()?);
+            Sent::EnumNumber(of.values().find(|value| word(of, value.name()) == text)?.number())
+        }
+        ValueKind::Duration => {
+            let time: Field<Micros> = from_value(value.clone()).ok()?;
+            let mut message = DynamicMessage::new(of.as_message()?.clone());
+            message.transcode_from(&duration(*time.value()?)).ok()?;
+            Sent::Message(message)
+        }
+        ValueKind::Share => {
+            let share: Field<Share> = from_value(value.clone()).ok()?;
+            Sent::U32(share.value()?.millionths())
+        }
+        ValueKind::Percentage => {
+            let share: Field<EnforcedShare> = from_value(value.clone()).ok()?;
+            Sent::U32(share.value()?.millionths())
+        }
+        ValueKind::Texts => return None,
+    })
+}
+
+/// Returns a name of an enum's value as files have it: without the prefix of the enum, as the first
+/// value has it.
+fn word(of: &EnumDescriptor, name: &str) -> String {
+    let first = of.default_value();
+    let prefix = first.name().trim_end_matches("UNSPECIFIED");
+    name.strip_prefix(prefix).unwrap_or(name).to_lowercase().replace('_', "-")
+}
