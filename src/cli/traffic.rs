@@ -9,12 +9,13 @@ use rlaas_auth::ProjectId;
 use rlaas_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use rlaas_proto::json::message;
 use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_proto::values::check_request;
 use rlaas_simulation::RecordedRequest;
 use rlaas_simulation::simulation::MaxShare;
 use rlaas_simulation::traffic::{LogFormat, Traffic, TrafficCounts, TrafficInput, TrafficSettings};
 use serde_json::Value;
 
-use crate::api::{envoy, parse_check};
+use crate::api::envoy;
 
 /// Which traffic is read, and how.
 #[expect(clippy::doc_markdown, reason = "the help of options, where backticks would be shown")]
@@ -94,7 +95,7 @@ fn read_request(json: Value) -> Result<RecordedRequest, Box<dyn Error + Send + S
     if request.dry_run || !request.costs.is_empty() {
         return Err("dry_run and costs must be left out".into());
     }
-    Ok(RecordedRequest::from(&parse_check(&request)?))
+    Ok(RecordedRequest::from(&check_request(&request)?))
 }
 
 /// Parses a format.

@@ -111,6 +111,10 @@ impl Projects {
     }
 
     /// Returns a project.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND` if there is no such project.
     pub fn project(&self, id: &ProjectId) -> Result<Arc<ProjectState>, Status> {
         self.registry.project(id).ok_or_else(no_project)
     }
@@ -179,6 +183,10 @@ impl Projects {
 
     /// Creates a project with an API key, in one write, and returns the secret. The call has no
     /// request id: a secret can't be shown again.
+    ///
+    /// # Errors
+    ///
+    /// The status of the refusal.
     pub async fn create_with_key(
         &self,
         call: &AdminCall,
@@ -193,6 +201,10 @@ impl Projects {
     }
 
     /// Deletes a project with its keys, rules and usage. With `etag`, only the project that has it.
+    ///
+    /// # Errors
+    ///
+    /// The status of the refusal.
     pub async fn delete(
         &self,
         call: &AdminCall,
@@ -565,6 +577,10 @@ impl ProjectService for Projects {
 }
 
 /// Returns the project of a call whose caller has one of the roles in it.
+///
+/// # Errors
+///
+/// `INVALID_ARGUMENT` for an id that is none, `PERMISSION_DENIED` without such a role.
 pub fn admitted(caller: &Caller, id: &str, required: Roles) -> Result<ProjectId, Status> {
     // What is no id is the id of no project.
     let id = if id.is_empty() { Ok(ProjectId::UNNAMED) } else { id.parse() };
