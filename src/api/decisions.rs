@@ -2,7 +2,6 @@
 //! server boxes: a call from memory makes one future, with buffers as small as its messages.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use axum::body::HttpBody;
@@ -15,7 +14,6 @@ use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServe
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use rlaas_telemetry::metrics::Metrics;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec};
 use tonic::server::{Grpc, NamedService, UnaryService};
@@ -98,20 +96,11 @@ struct CheckMethod(Arc<v1::Service>);
 
 impl UnaryService<CheckRequest> for CheckMethod {
     type Response = CheckResponse;
-    type Future = Checking;
+    type Future = v1::Checking;
 
-    fn call(&mut self, request: tonic::Request<CheckRequest>) -> Checking {
+    fn call(&mut self, request: tonic::Request<CheckRequest>) -> v1::Checking {
         self.0.begin_check(request)
     }
-}
-
-type Checked = Result<tonic::Response<CheckResponse>, Status>;
-
-/// The response to `Check`: at once, or after the store has answered.
-pub(super) type Checking = Either<Ready<Checked>, BoxFuture<'static, Checked>>;
-
-pub(super) fn checked(result: Checked) -> Checking {
-    Either::Left(ready(result))
 }
 
 /// As tonic's codec, with small buffers.

@@ -1,10 +1,11 @@
 //! `ratelimit.v1.RateLimitService`, the native gRPC protocol.
 
 use std::fmt::Display;
+use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either};
 use futures_util::stream::{self, Stream, StreamExt};
 use rlaas_auth::{CallProject, ConfiguredProjects, Permission, StreamAccess, Tenant, deadline};
 use rlaas_limiter::headers::LimitHeaders;
@@ -22,7 +23,6 @@ use tonic::{Code, Extensions, Request, Response, Status, Streaming};
 
 use super::config;
 use super::decision_events::{self, Origin};
-use super::decisions::{Checking, checked};
 use super::request_log;
 use super::status::{self, Interruption};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
@@ -37,6 +37,15 @@ pub(super) const API: &str = "grpc";
 const MAX_BATCH: usize = 1_000;
 /// Maximum number of concurrent decisions of one batch or stream.
 const IN_FLIGHT: usize = 64;
+
+type Checked = Result<Response<CheckResponse>, Status>;
+
+/// The response to `Check`: at once, or after the store has answered.
+pub(super) type Checking = Either<Ready<Checked>, BoxFuture<'static, Checked>>;
+
+fn checked(result: Checked) -> Checking {
+    Either::Left(ready(result))
+}
 
 /// `ratelimit.v1.RateLimitService`. Clones share their state.
 #[derive(Clone, Debug)]

@@ -26,10 +26,10 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::
 }
 
 /// Returns `true` if `shown`, unquoted in a line of YAML, is parsed and read to the same setting again.
-pub(super) fn reads_back<T>(
+pub(super) fn reads_back<T, E>(
     shown: &str,
     given: &Value,
-    read: impl Fn(&Value) -> Result<(T, String), super::values::Invalid>,
+    read: impl Fn(&Value) -> Result<(T, String), E>,
 ) -> bool {
     let is_number = matches!(given, Value::Num(..)) && shown.bytes().all(|b| b.is_ascii_digit());
     // A shortcut for plain values, which most are: parsing each one again is slow with many rules.

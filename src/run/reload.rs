@@ -19,7 +19,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
-use super::serve::warn_about_rules;
 use super::xds::{MAX_REASON, Offer, cut};
 use crate::config::{
     Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
@@ -198,6 +197,18 @@ impl ConfigReloader {
             if changed {
                 warn!(key = before.key, "setting changed: takes effect after a restart");
             }
+        }
+    }
+}
+
+/// Logs likely mistakes in the rules of files.
+pub(super) fn warn_about_rules(config: &Config) {
+    for warning in warnings(&config.rules) {
+        warn!(%warning, "configuration");
+    }
+    for (project, files) in &config.projects {
+        for warning in warnings(&files.rules) {
+            warn!(%project, %warning, "configuration");
         }
     }
 }

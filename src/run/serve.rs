@@ -247,18 +247,6 @@ fn warn_about(config: &Config) {
     }
 }
 
-/// Logs likely mistakes in the rules of files.
-pub(super) fn warn_about_rules(config: &Config) {
-    for warning in warnings(&config.rules) {
-        warn!(%warning, "configuration");
-    }
-    for (project, files) in &config.projects {
-        for warning in warnings(&files.rules) {
-            warn!(%project, %warning, "configuration");
-        }
-    }
-}
-
 /// Disables transparent huge pages, as Redis does. The first access to a huge page clears two
 /// megabytes, which takes as long as a thousand decisions. In addition, many connections with little
 /// data each waste most of such a page.

@@ -4,7 +4,7 @@ use rlaas_core::clock::{Micros, Timestamp};
 
 use super::engine::HitPosition;
 use super::keys::KeyTable;
-use super::report::{CountsReport, UnmatchedReport};
+use super::report::{CountsReport, RuleReport, SimulatedSpan, SimulationReport, UnmatchedReport};
 use super::rules::RuleTable;
 use super::timeline::Timeline;
 use super::verdict::{SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict};
@@ -121,6 +121,29 @@ impl Counted {
             let rule = &mut self.rules.rules[hits[at].rule].counts;
             rule.refused_before += 1;
             rule.refused_to_allowed += u64::from(!candidate.is_refused());
+        }
+    }
+
+    /// Returns the report, with at most `top` keys that were refused most often.
+    pub(super) fn report(self, is_compared: bool, top: usize) -> SimulationReport {
+        let mut rules = self.rules.rules;
+        self.keys.count_in(&mut rules);
+        let hardest_hit = self.keys.hardest_hit(&rules, top);
+        rules.retain(RuleReport::is_shown);
+        rules.sort_by_key(|rule| (rule.candidate.is_none(), rule.rule.clone()));
+        SimulationReport {
+            is_compared,
+            span: self.span.map(|(from, until)| SimulatedSpan { from, length: until.since(from) }),
+            warm_up_requests: self.in_warm_up,
+            all: self.all,
+            matched: self.matched,
+            unmatched: self.unmatched,
+            invalid: self.invalid,
+            invalid_reason: self.invalid_reason,
+            recorded_refusals: self.was_refused,
+            rules,
+            hardest_hit,
+            over_time: self.timeline.report(),
         }
     }
 }

@@ -16,14 +16,15 @@ mod rules;
 mod tests;
 mod text;
 mod timeline;
+mod tried_limit;
 mod verdict;
 
 pub use gate::{GateCheck, GateResult, InvalidShare, MaxShare};
 pub use report::{
     CountsReport, HitKey, RuleReport, SimulatedSpan, SimulationReport, TimeReport, UnmatchedReport,
 };
-pub use rules::TriedLimit;
 pub use text::{count_text, length_text, share_text, time_text};
+pub use tried_limit::TriedLimit;
 pub use verdict::{
     InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict,
 };
@@ -94,6 +95,6 @@ impl Simulation {
 
     /// Returns the report of all requests so far.
     pub fn finish(self) -> SimulationReport {
-        SimulationReport::new(self.counted, self.against.is_some(), self.top)
+        self.counted.report(self.against.is_some(), self.top)
     }
 }

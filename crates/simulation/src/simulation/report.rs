@@ -5,8 +5,7 @@
 use rlaas_core::clock::{Micros, Timestamp};
 use serde::Serialize;
 
-use super::counted::Counted;
-use super::rules::TriedLimit;
+use super::tried_limit::TriedLimit;
 
 /// The report of a simulation.
 #[derive(Clone, Debug, Serialize)]
@@ -130,30 +129,6 @@ pub struct TimeReport {
 }
 
 impl SimulationReport {
-    pub(super) fn new(counted: Counted, is_compared: bool, top: usize) -> Self {
-        let mut rules = counted.rules.rules;
-        counted.keys.count_in(&mut rules);
-        let hardest_hit = counted.keys.hardest_hit(&rules, top);
-        rules.retain(RuleReport::is_shown);
-        rules.sort_by_key(|rule| (rule.candidate.is_none(), rule.rule.clone()));
-        Self {
-            is_compared,
-            span: counted
-                .span
-                .map(|(from, until)| SimulatedSpan { from, length: until.since(from) }),
-            warm_up_requests: counted.in_warm_up,
-            all: counted.all,
-            matched: counted.matched,
-            unmatched: counted.unmatched,
-            invalid: counted.invalid,
-            invalid_reason: counted.invalid_reason,
-            recorded_refusals: counted.was_refused,
-            rules,
-            hardest_hit,
-            over_time: counted.timeline.report(),
-        }
-    }
-
     /// Returns the counts of a rule of the candidate.
     pub fn rule(&self, name: &str) -> Option<&RuleReport> {
         self.rules.iter().find(|rule| rule.rule == name && rule.candidate.is_some())
@@ -167,7 +142,7 @@ impl SimulationReport {
 
 impl RuleReport {
     /// Rules that nobody has written are shown if they matched.
-    fn is_shown(&self) -> bool {
+    pub(super) fn is_shown(&self) -> bool {
         self.is_written || self.counts.requests > 0 || self.counts.refused_before > 0
     }
 

@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
+use super::fields::{HitFields, NONE, RefundFields, write_number};
 use super::keys::KeyFormat;
+use super::plain::{max_debt, policy};
 use super::scripts::ScriptId;
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
@@ -36,9 +38,6 @@ const LIMITS_SUFFIX: &str = ":%limits";
 /// Coupling of a plain request in `lua/check.lua`.
 const PLAIN: &str = "plain";
 
-/// Most hits of a plain request, each of which is compared with all others.
-const MAX_PLAIN_HITS: usize = 8;
-
 /// Capacity for the argument of a request with one hit.
 const ARGUMENT: usize = 64;
 
@@ -50,33 +49,6 @@ const HOLDS: u64 = 64;
 
 /// Added to the code of the action of a hit in the windows of a calendar.
 const CALENDAR: u64 = 128;
-
-/// Declares the numeric fields of a hit, which follow its algorithm. Their order is that of the
-/// arguments on both sides: `scripts.rs` generates the Lua lines that read them.
-macro_rules! fields {
-    ($list:ident $type:ident { $($field:ident),* }) => {
-        /// Names of the fields, in order.
-        pub(crate) const $list: &[&str] = &[$(stringify!($field)),*];
-
-        struct $type {
-            $($field: u64,)*
-        }
-
-        impl $type {
-            fn write(&self, argument: &mut Vec<u8>) {
-                $(write_number(argument, self.$field);)*
-            }
-        }
-    };
-}
-
-fields!(HIT_FIELDS HitFields {
-    keys, first_index, units, window, burst, shared_burst, shared_units, cost, mode, seen, action, max_debt
-});
-fields!(REFUND_FIELDS RefundFields { taken_at, taken_reset_after });
-
-/// Encoded as -1: the limit has no debt, or the grant no limit.
-const NONE: u64 = u64::MAX;
 
 /// Added to the code of the action of an overridable hit.
 const CONTROLLED: u64 = 16;
@@ -415,17 +387,6 @@ const fn kind_code(kind: OverrideKind) -> u64 {
     }
 }
 
-fn write_number(argument: &mut Vec<u8>, number: u64) {
-    match number {
-        NONE => {
-            rmp::encode::write_nfix(argument, -1).expect("writing to a vector does not fail");
-        }
-        number => {
-            rmp::encode::write_uint(argument, number).expect("writing to a vector does not fail");
-        }
-    }
-}
-
 impl KeyList {
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
@@ -486,36 +447,10 @@ pub(crate) fn only_refunds(request: StoreRequest<'_>) -> bool {
         || request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }
 
-/// See [`ScriptId::needed`].
-pub(super) fn is_plain(request: StoreRequest<'_>) -> bool {
-    let StoreRequest { hits, coupling, once, .. } = request;
-    coupling == Coupling::AllOrNothing
-        && once.is_none()
-        && hits.len() <= MAX_PLAIN_HITS
-        && hits.iter().enumerate().all(|(at, hit)| {
-            is_plain_hit(hit) && hits[..at].iter().all(|other| other.key != hit.key)
-        })
-}
-
-fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
-    let is_plain_action = match hit.action {
-        Action::Take(_) => true,
-        // The reply to an overridable look has notes.
-        Action::Peek(_) => !hit.overridable,
-        _ => false,
-    };
-    is_plain_action && max_debt(hit).is_none() && policy(hit).is_none() && hit.max_holds.is_none()
-}
-
 /// Returns `true` if the hit has a debt key. A token bucket stores its debt under its own key; see
 /// `lua/token_bucket.lua`. A limit without debt that follows one with debt must find it, to end it.
 fn has_debt_key(hit: &StoreHit<'_>) -> bool {
     hit.algorithm == Algorithm::TokenBucket && (max_debt(hit).is_some() || policy(hit).is_some())
-}
-
-/// Returns the policy for changes of the limit. Only limits are kept.
-fn policy(hit: &StoreHit<'_>) -> Option<OnChange> {
-    hit.on_change.filter(|_| hit.grant.limit().is_some())
 }
 
 /// Code in `lua/on_change.lua`.
@@ -526,10 +461,6 @@ const fn policy_code(policy: OnChange) -> u64 {
         OnChange::Scale => 3,
         OnChange::Reset => 4,
     }
-}
-
-fn max_debt(hit: &StoreHit<'_>) -> Option<u64> {
-    hit.grant.limit().and_then(Limit::max_debt)
 }
 
 fn windows_to_name(window: Micros) -> u64 {

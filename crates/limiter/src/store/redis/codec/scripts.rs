@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use deadpool_redis::redis;
 
-use super::request::{HIT_FIELDS, REFUND_FIELDS, is_plain};
+use super::fields::{HIT_FIELDS, REFUND_FIELDS};
+use super::plain::is_plain;
 use crate::algorithm::Algorithm;
 use crate::operation::StoreRequest;
 
