@@ -4,7 +4,7 @@
 #   scripts/package.sh [TARGET...]
 #
 #   rlaas-VERSION-TARGET.tar.gz           the program, its man page, completions of shells, licenses, notices, an
-#                                         example of each configuration, the unit of systemd
+#                                         example of each configuration and its schema, the unit of systemd
 #   rlaas-VERSION-TARGET.cdx.json         the SBOM: every crate of the program, as CycloneDX; not with PROFILE=dev
 #   rlaas-VERSION-TARGET.sha256           the checksums of both
 #
@@ -38,6 +38,8 @@ package() { # TARGET
   cp "$folder/rlaas" docs/man/rlaas.1 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD_PARTY_NOTICES.txt \
     "$out/$name"
   cp -R config "$out/$name/config"
+  mkdir -p "$out/$name/docs/reference"
+  cp docs/reference/*.schema.json "$out/$name/docs/reference"
   # The same for each target.
   if [ ! -d "$out/completions" ]; then
     mkdir "$out/completions"

@@ -7,6 +7,8 @@ use std::iter;
 use crate::config::{Kind, SettingReference, reference};
 
 const HEADER: &str = "\
+# yaml-language-server: $schema=../docs/reference/config.schema.json
+#
 # All settings with their defaults. Every setting is optional: write only what you change.
 # Printed by `rlaas config --example`; docs/reference/settings.md has the same as tables.
 #
@@ -66,7 +68,7 @@ struct File {
 
 impl File {
     fn push(&mut self, setting: &SettingReference, commented: Option<usize>) {
-        let SettingReference { path, kind, about, must_be, default, example } = setting;
+        let SettingReference { path, kind, about, must_be, default, example, .. } = setting;
         let level = level(path);
         let key = path.rsplit('.').next().unwrap_or_default();
         let text = match kind {

@@ -13,6 +13,7 @@ mod journal;
 mod ratelimit;
 mod reference;
 mod rule;
+mod schema;
 mod simulate;
 mod test;
 mod traffic;
@@ -82,6 +83,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Print every metric with its type, unit, labels and help, as Markdown
     Metrics(reference::MetricsArgs),
+    /// Print the JSON Schema of files, for editors: rules or config
+    Schema(schema::SchemaArgs),
     /// Print the completions of a shell for this program
     Completions(CompletionsArgs),
 }
@@ -214,6 +217,7 @@ impl Program {
             Command::Tail(args) => rlaas_cli::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Metrics(_) => rlaas_cli::print(&reference::metrics()),
+            Command::Schema(args) => rlaas_cli::print(&schema::printed(&args)),
             Command::Completions(args) => complete(&args),
         }
     }

@@ -1,6 +1,5 @@
 //! The section `auth`: tokens, client certificates and their roles; the issuer is in `oidc`.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -155,7 +154,7 @@ fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {
     let sections = auth.list(setting);
     if sections.len() > most {
-        auth.refuse(setting.key, Invalid(Cow::Owned(format!("must have at most {most} entries"))));
+        auth.refuse(setting.key, Invalid::of(format!("must have at most {most} entries")));
     }
     sections
 }

@@ -45,7 +45,7 @@ pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};
 pub use rlaas_projects::{Warning, warnings};
 pub use rules_file::RulesFile;
-pub use setting::Kind;
+pub use setting::{Kind, Takes};
 pub use sources::{COMMAND_LINE, Sources};
 pub use store::StoreSettings;
 pub use watch::{FileSnapshot, Watch};

@@ -5,8 +5,8 @@
 
 use super::effective::Effective;
 use super::problem::{Problem, ProblemKind};
-use super::setting::{Declared, Kind};
-use super::sources::variable_of;
+use super::setting::{Declared, Kind, Takes};
+use super::sources::{field_of, variable_of};
 use super::tree::Tree;
 use super::{Config, Sources, envoy};
 
@@ -25,6 +25,10 @@ pub struct SettingReference {
     pub default: Option<String>,
     /// Value for the example configuration, as YAML.
     pub example: Option<&'static str>,
+    /// What its values can be, as far as that is known.
+    pub takes: Option<Takes>,
+    /// The last part of the path stands for names that are data.
+    pub is_name: bool,
 }
 
 impl SettingReference {
@@ -32,6 +36,19 @@ impl SettingReference {
     pub fn variable(&self) -> Option<String> {
         let has_variable = self.kind != Kind::Section && !self.path.contains("[]");
         has_variable.then(|| variable_of(&self.path))
+    }
+
+    /// Returns the other spellings of the key.
+    pub fn other_spellings(&self) -> Vec<String> {
+        let (within, key) = self.path.rsplit_once('.').unwrap_or(("", &self.path));
+        let mut names = vec![key];
+        names.extend(
+            field_of(&within.replace("[]", "[0]"), key).into_iter().flat_map(|of| of.aliases),
+        );
+        let spelled = names.iter().flat_map(|name| [(*name).to_owned(), name.replace('-', "_")]);
+        let mut spelled: Vec<String> = spelled.filter(|name| name != key).collect();
+        spelled.dedup();
+        spelled
     }
 }
 
@@ -59,13 +76,18 @@ pub fn envoy_file_reference() -> Vec<SettingReference> {
 
 fn listed(tree: Tree) -> Vec<SettingReference> {
     let (declared, problems, defaults) = tree.surveyed();
-    let listed = declared.into_iter().map(|Declared { path, kind, setting }| SettingReference {
-        must_be: must_be(&problems, &path).unwrap_or_default(),
-        default: defaults.iter().find(|of| of.key == path).map(Effective::to_yaml),
-        path: path.replace("[0]", "[]"),
-        kind,
-        about: setting.about,
-        example: setting.example,
+    let listed = declared.into_iter().map(|declared| {
+        let Declared { path, kind, setting, takes, is_name } = declared;
+        SettingReference {
+            must_be: must_be(&problems, &path).unwrap_or_default(),
+            default: defaults.iter().find(|of| of.key == path).map(Effective::to_yaml),
+            path: path.replace("[0]", "[]"),
+            kind,
+            about: setting.about,
+            example: setting.example,
+            takes,
+            is_name,
+        }
     });
     listed.collect()
 }

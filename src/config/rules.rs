@@ -142,7 +142,9 @@ fn values_of(section: &mut Section<'_>, fields: &[RuleField]) -> Dict {
                 Some(items.collect::<Vec<_>>().into())
             }
             FieldKind::Map(of_name) => {
-                let texts = section.section(field.into()).fields::<Vec<String>>(of_name.into());
+                let mut names = section.section(field.into());
+                let texts = names.fields::<Vec<String>>(of_name.into());
+                names.note_takes(of_name);
                 Some(Value::serialize(texts).expect("texts"))
             }
         };

@@ -15,7 +15,7 @@ use super::hints;
 use super::notice::Notice;
 use super::problem::{Problem, ProblemKind};
 use super::removed::{RemovedKind, instead_of};
-use super::setting::{Declared, Kind, Setting};
+use super::setting::{Declared, Kind, Setting, Takes};
 use super::sources::{join, without_urls};
 use super::tree::{Nulls, Tree};
 use super::values::{self, Invalid, Read};
@@ -76,8 +76,8 @@ impl<'a> Section<'a> {
         self.optional(setting, &read).unwrap_or_else(|| {
             let (key, origin) = (self.join(setting.key), "default".to_owned());
             let result = self.tree.read_as(key, origin, &Value::from(default), &read);
-            result.unwrap_or_else(|Invalid(valid)| {
-                unreachable!("the default {default:?} is not valid: {valid}")
+            result.unwrap_or_else(|invalid| {
+                unreachable!("the default {default:?} is not valid: {}", invalid.text)
             })
         })
     }
@@ -96,6 +96,7 @@ impl<'a> Section<'a> {
     pub(super) fn value_of(&mut self, field: &RuleField, default: Option<&str>) -> Option<Value> {
         let FieldKind::Value(_, read) = field.kind else { return None };
         let key = self.declare(field.into(), Kind::Value);
+        self.note_takes(field);
         let unreadable = || Value::Empty(Tag::Default, Empty::None);
         let read_as = |origin, value: &Value| {
             self.tree.read_as(self.join(key), origin, value, |value| values::value_of(value, read))
@@ -110,14 +111,23 @@ impl<'a> Section<'a> {
         given.or(default)
     }
 
+    /// Notes in a survey what a field of rules takes.
+    pub(super) fn note_takes(&self, field: &RuleField) {
+        if self.tree.survey.is_some() {
+            self.tree.note_takes(&self.join(field.key), Takes::of_field(field));
+        }
+    }
+
     /// Every key and value as fields of a specification: the keys are data, which the setting
     /// describes by its own key.
     pub(super) fn fields<T>(&mut self, setting: Setting) -> BTreeMap<String, Field<T>>
     where
         Field<T>: DeserializeOwned + Serialize,
     {
-        if self.tree.survey.is_some() {
-            return BTreeMap::from([(setting.key.to_owned(), self.field(setting))]);
+        if let Some(survey) = &self.tree.survey {
+            let field = self.field(setting);
+            survey.borrow_mut().last_mut().expect("it was declared").is_name = true;
+            return BTreeMap::from([(setting.key.to_owned(), field)]);
         }
         let entries = self.dict.take().into_iter().flatten();
         let fields = entries.map(|(key, value)| {
@@ -220,7 +230,7 @@ impl<'a> Section<'a> {
             let path = self.join(setting.key);
             let mut declared = survey.borrow_mut();
             if declared.iter().all(|of| of.path != path) {
-                declared.push(Declared { path, kind, setting });
+                declared.push(Declared { path, kind, setting, takes: None, is_name: false });
             }
         }
         setting.key
@@ -292,7 +302,7 @@ impl<'a> Section<'a> {
             let key = self.tree.spelling(&origin, &path);
             let is_reported = |part: &str| reported.contains(&(origin.clone(), part.to_owned()));
             if !parts.contains(&(&*origin, &*key)) && !prefixes(&key).any(is_reported) {
-                self.tree.refuse(tag, &path, Invalid(text.into()), given);
+                self.tree.refuse(tag, &path, Invalid::of(text), given);
             }
         }
     }

@@ -326,12 +326,16 @@ fn canonical_name(path: &str, key: &str) -> String {
     if path.ends_with(".match.attributes") || is_metadata(path) {
         return key.to_owned();
     }
-    let field = match path {
-        "rate-limiter" => RuleField::of_default_rule().find(|field| field.is_named(key)),
-        path if path.starts_with("rules[") => RuleField::find(key),
+    field_of(path, key).map_or_else(|| key.replace('_', "-"), |field| field.key.to_owned())
+}
+
+/// Returns the field of a rule that has a name below a path.
+pub(super) fn field_of(path: &str, name: &str) -> Option<&'static RuleField> {
+    match path {
+        "rate-limiter" => RuleField::of_default_rule().find(|field| field.is_named(name)),
+        path if path.starts_with("rules[") => RuleField::find(name),
         _ => None,
-    };
-    field.map_or_else(|| key.replace('_', "-"), |field| field.key.to_owned())
+    }
 }
 
 /// Returns `true` for maps in `metadata` of a descriptor: their keys are data.

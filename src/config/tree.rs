@@ -15,7 +15,7 @@ use super::notice::Notice;
 use super::problem::{Problem, ProblemKind, Problems};
 use super::secrets;
 use super::section::Section;
-use super::setting::Declared;
+use super::setting::{Declared, Takes};
 use super::sources::{ROOT, Spellings, Texts};
 use super::values::{self, Invalid, Read};
 use super::yaml;
@@ -150,7 +150,11 @@ impl Tree {
         read: impl Fn(&Value) -> Read<T>,
     ) -> Option<T> {
         let result = self.read_as(path.to_owned(), self.origin(value.tag()), value, read);
-        result.map_err(|invalid| self.refuse(value.tag(), path, invalid, Some(value))).ok()
+        let refuse = |invalid: Invalid| {
+            self.note_takes(path, invalid.takes.clone());
+            self.refuse(value.tag(), path, invalid, Some(value));
+        };
+        result.map_err(refuse).ok()
     }
 
     /// Reads a value and records it as effective under `key`.
@@ -176,11 +180,19 @@ impl Tree {
         result.unwrap_or(Field::Unreadable)
     }
 
+    /// Notes in a survey what a setting takes.
+    pub(super) fn note_takes(&self, path: &str, takes: Option<Takes>) {
+        let Some(survey) = &self.survey else { return };
+        if let Some(declared) = survey.borrow_mut().iter_mut().find(|of| of.path == path) {
+            declared.takes = takes;
+        }
+    }
+
     pub(super) fn refuse(
         &self,
         tag: Tag,
         path: &str,
-        Invalid(valid): Invalid,
+        Invalid { text: valid, .. }: Invalid,
         given: Option<&Value>,
     ) {
         let origin = self.origin(tag);

@@ -17,6 +17,7 @@ use figment::value::Value;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::setting::Takes;
 use super::yaml;
 use crate::api::LimitHeaders;
 use crate::api::envoy::MissingEntry;
@@ -35,17 +36,29 @@ pub(super) type Read<T> = Result<(T, String), Invalid>;
 
 /// The requirement that a value does not meet, such as "must be true or false".
 #[derive(Clone, Debug)]
-pub(super) struct Invalid(pub(super) Cow<'static, str>);
+pub(super) struct Invalid {
+    pub(super) text: Cow<'static, str>,
+    /// What meets it, where that is a simple type.
+    pub(super) takes: Option<Takes>,
+}
 
 impl Invalid {
     pub(super) const fn new(valid: &'static str) -> Self {
-        Self(Cow::Borrowed(valid))
+        Self { text: Cow::Borrowed(valid), takes: None }
+    }
+
+    pub(super) fn of(valid: impl Into<Cow<'static, str>>) -> Self {
+        Self { text: valid.into(), takes: None }
+    }
+
+    fn takes(self, takes: Takes) -> Self {
+        Self { takes: Some(takes), ..self }
     }
 }
 
 impl<E: Error> From<E> for Invalid {
     fn from(error: E) -> Self {
-        Self(Cow::Owned(error.to_string()))
+        Self::of(error.to_string())
     }
 }
 
@@ -97,7 +110,7 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
             None => String::new(),
         };
-        Invalid(Cow::Owned(format!("must be {text}")))
+        Invalid::of(format!("must be {text}")).takes(Takes::Words(words))
     })?;
     Ok((*setting, (*word).to_owned()))
 }
@@ -145,7 +158,7 @@ pub(super) fn any_listed(value: &Value) -> Result<Vec<String>, Invalid> {
 pub(super) fn boolean(value: &Value) -> Read<bool> {
     let setting: bool = scalar(value)
         .and_then(|text| text.parse().ok())
-        .ok_or(Invalid::new("must be true or false"))?;
+        .ok_or(Invalid::new("must be true or false").takes(Takes::Boolean))?;
     Ok((setting, setting.to_string()))
 }
 
@@ -158,14 +171,14 @@ pub(super) fn whole(
     let number = scalar(value).and_then(|text| text.parse().ok());
     match number.filter(|number| range.contains(number)) {
         Some(number) => Ok((number, number.to_string())),
-        None => Err(otherwise.into()),
+        None => Err(otherwise.into().takes(Takes::Whole(*range.start(), *range.end()))),
     }
 }
 
 /// Reads a whole number from 1 to `most`.
 pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
     move |value| {
-        let valid = || Invalid(Cow::Owned(format!("must be a whole number from 1 to {most}")));
+        let valid = || Invalid::of(format!("must be a whole number from 1 to {most}"));
         let (number, shown) = whole(value, 1..=most.into(), valid())?;
         Ok((u32::try_from(number).map_err(|_| valid())?, shown))
     }
@@ -182,7 +195,7 @@ pub(super) fn duration(
         Err(_not_a_number) => humantime::parse_duration(&text).ok(),
     });
     let duration = duration.filter(|duration| range.contains(duration));
-    let duration = duration.ok_or(Invalid::new(valid))?;
+    let duration = duration.ok_or(Invalid::new(valid).takes(Takes::Duration))?;
     Ok((duration, show(duration)))
 }
 
@@ -254,7 +267,8 @@ pub(super) fn workers(value: &Value) -> Read<NonZeroUsize> {
         return Ok((cores, "auto".to_owned()));
     }
     let invalid = Invalid::new("must be auto or a whole number from 1 to 1024");
-    let (number, shown) = whole(value, 1..=MAX_WORKERS, invalid.clone())?;
+    let (number, shown) =
+        whole(value, 1..=MAX_WORKERS, invalid.clone()).map_err(|_| invalid.clone())?;
     let number = usize::try_from(number).ok().and_then(NonZeroUsize::new).ok_or(invalid)?;
     Ok((number, shown))
 }

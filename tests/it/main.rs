@@ -30,6 +30,7 @@ mod projects;
 mod public_api;
 mod reference;
 mod repository;
+mod schema;
 mod sources;
 mod telemetry;
 mod workflows;

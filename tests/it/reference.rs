@@ -10,6 +10,7 @@ use rlaas::config::{Config, Kind, SettingReference, Sources, reference};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::run;
 use rlaas_testkit::tls::{Certificate, Certificates};
+use serde_json::Value;
 
 /// A value other than the default for each setting that a variable can set.
 const VALUES: &[(&str, &str)] = &[
@@ -232,6 +233,37 @@ fn metrics_page_equals_the_output() {
 #[test]
 fn default_configuration_file_equals_the_example() {
     assert_printed("config/rlaas.yaml", &["config", "--example"]);
+}
+
+#[test]
+fn schemas_equal_the_output() {
+    for of in ["config", "rules"] {
+        assert_printed(&format!("docs/reference/{of}.schema.json"), &["schema", of]);
+    }
+}
+
+#[test]
+fn chart_has_the_schema_of_rules_and_settings() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/rlaas/values.schema.json");
+    let text = fs::read_to_string(&file).expect("the schema of the chart");
+    let mut chart: Value = serde_json::from_str(&text).expect("JSON");
+    let (_, printed, _) = run(&["schema", "config"]);
+    let mut config: Value = serde_json::from_str(&printed).expect("JSON");
+    for member in ["$schema", "title"] {
+        config.as_object_mut().expect("an object").remove(member);
+    }
+    for name in ["rules", "rate-limiter"] {
+        chart["properties"][name] = config["properties"][name].take();
+        // They have values of their own.
+        config["properties"].as_object_mut().expect("an object").remove(name);
+    }
+    chart["properties"]["settings"] = config;
+    let expected = format!("{chart:#}\n");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        fs::write(&file, &expected).expect("a file that can be written");
+    }
+    let kept = fs::read_to_string(&file).expect("the schema of the chart");
+    assert!(kept == expected, "UPDATE_REFERENCE=1 writes {} anew", file.display());
 }
 
 /// Certificates, and a secret, in place of the names of files in values.

@@ -47,6 +47,9 @@ macro_rules! registry {
             /// Every algorithm.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
+            /// Every name: the canonical one of each first.
+            pub(crate) const NAMES: &[&str] = &[$($name, $($alias,)*)*];
+
             /// Returns the canonical name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }

@@ -152,7 +152,7 @@ impl FieldType for Vec<String> {
 }
 
 impl FieldType for Algorithm {
-    const KIND: ValueKind = ValueKind::Words(|| Self::ALL.iter().map(|of| of.name()).collect());
+    const KIND: ValueKind = ValueKind::Words(|| Self::NAMES.to_vec());
 
     fn read(value: Value) -> Option<Self> {
         Self::from_name(&value.into_text()?)
