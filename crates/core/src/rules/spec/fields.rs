@@ -174,6 +174,7 @@ const IN_DEFAULT_RULE: &[&str] = &[
 
 impl RulesSpec {
     /// The policy for requests that no enforced rule matches.
+    #[doc(hidden)]
     pub const UNMATCHED: RuleField = value::<Unmatched>(
         "unmatched",
         "Requests that no enforced rule matches. default: the default rule decides; allow: they \
@@ -184,6 +185,7 @@ impl RulesSpec {
 
 impl RuleSpec {
     /// The fields of rules, in the order of the documentation.
+    #[doc(hidden)]
     pub const FIELDS: &'static [RuleField] = &[
         value::<u64>("version", "Version of the format of the rule.")
             .message("")

@@ -37,10 +37,14 @@ mod value;
 pub use calendar::CalendarSpec;
 pub use field::Field;
 pub use problem::Problem;
-pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec, Whole};
+#[doc(hidden)]
+pub use rate::Whole;
+pub use rate::{RateSpec, StoreFailurePolicy, StoreFailureSpec};
 pub use rule::{MatcherSpec, OverrideSpec, RuleSpec};
 pub use set::RulesSpec;
+// The table is for the program: it grows with every field.
 #[cfg(feature = "serde")]
+#[doc(hidden)]
 pub use {
     fields::{FieldKind, RuleField},
     value::{Value, ValueKind},
