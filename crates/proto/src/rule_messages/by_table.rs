@@ -55,7 +55,7 @@ pub(super) fn write(
 }
 
 fn named(message: &DynamicMessage, field: &RuleField) -> Option<FieldDescriptor> {
-    message.descriptor().get_field_by_name(&field.name_in_messages())
+    message.descriptor().get_field_by_name(&field.name_in_messages()?)
 }
 
 /// Returns `None` for a value that files can't have.

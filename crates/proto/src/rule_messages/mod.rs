@@ -118,8 +118,9 @@ pub fn fields(spec: &RuleSpec) -> BTreeMap<String, Value> {
 pub fn merge(into: &RuleSpec, from: &RuleSpec, paths: &[String]) -> Result<RuleSpec, String> {
     let (mut merged, from) = (values_of(&explicit(into)), values_of(&explicit(from)));
     for path in paths {
-        let is_named =
-            |field: &&RuleField| field.key != "name" && field.name_in_messages() == *path;
+        let is_named = |field: &&RuleField| {
+            field.key != "name" && field.name_in_messages().as_ref() == Some(path)
+        };
         let field = RuleSpec::FIELDS.iter().find(is_named).ok_or_else(|| path.clone())?;
         let Some(value) = from.get(field.key) else {
             merged.remove(field.key);

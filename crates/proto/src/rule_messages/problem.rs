@@ -25,7 +25,7 @@ pub fn in_message(problem: Problem, of: &str) -> Problem {
         own if own.starts_with("match.") => "matchers".to_owned(),
         own => {
             let field = RuleSpec::FIELDS.iter().find(|field| field.key == own);
-            let name = field.map(RuleField::name_in_messages).filter(|name| !name.is_empty());
+            let name = field.and_then(RuleField::name_in_messages);
             name.unwrap_or_else(|| own.replace('-', "_"))
         }
     };

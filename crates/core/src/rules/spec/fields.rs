@@ -82,9 +82,10 @@ impl RuleField {
         })
     }
 
-    /// Returns the name in messages; empty if only files have the field.
-    pub fn name_in_messages(&self) -> String {
-        self.message.map_or_else(|| self.key.replace('-', "_"), str::to_owned)
+    /// Returns the name in messages, if they have the field.
+    pub fn name_in_messages(&self) -> Option<String> {
+        let name = self.message.map_or_else(|| self.key.replace('-', "_"), str::to_owned);
+        Some(name).filter(|name| !name.is_empty())
     }
 
     /// Returns the fields that the default rule may have.
