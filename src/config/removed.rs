@@ -81,7 +81,7 @@ const fn flag(name: &'static str, instead: &'static str) -> RemovedName {
 /// Returns what to do instead of a name, if it was removed.
 pub fn instead_of(kind: RemovedKind, name: &str) -> Option<&'static str> {
     let parts =
-        name.split('[').map(|part| part.trim_start_matches(|one: char| one.is_ascii_digit()));
+        name.split('[').map(|part| part.trim_start_matches(|letter: char| letter.is_ascii_digit()));
     let name = parts.collect::<Vec<_>>().join("[");
     let found = REMOVED.iter().find(|removed| removed.kind == kind && removed.name == name);
     found.map(|removed| removed.instead)
