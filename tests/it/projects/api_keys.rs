@@ -225,10 +225,6 @@ async fn commands_send_a_key() {
     assert_eq!(finish(by_environment.expect("the program")).0, 0);
     let (code, _, error) = run(&[&check[..], &["--api-key", "two\nlines"]].concat());
     assert_eq!((code, error.contains("--api-key must be")), (2, true), "{error}");
-    let load = ["--connections", "1", "--streams", "1", "--calls", "10", "--warm-up", "0s"];
-    let bench = [&["bench", "--api-key", key][..], &to, &load].concat();
-    let (code, out, error) = run(&bench);
-    assert_eq!(code, 0, "{out}{error}");
     // Only client commands read the variable; the configuration ignores it.
     let config = rlaas(&["config"]).env("RLAAS_API_KEY", key).output();
     let (code, out, error) = finish(config.expect("the program"));
