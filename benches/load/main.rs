@@ -89,7 +89,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the counts and latencies of the measured calls.
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 fn report(stats: &LoadStats, schedule: &Schedule) -> Value {
-    let elapsed = schedule.measured_until().max(stats.last_start) - schedule.plan().warm_up;
+    let until = schedule.measured_until().max(stats.last_start);
+    let elapsed = until.saturating_sub(schedule.plan().warm_up);
     let decisions = stats.allowed + stats.denied;
     json!({
         "elapsedSeconds": elapsed.as_secs_f64(),

@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 use super::xds::{MAX_REASON, Offer, cut};
 use crate::config::{
     Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
+    warnings,
 };
 use crate::store::Store;
 use rlaas_admin::ConfiguredHasher;

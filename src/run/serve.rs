@@ -24,12 +24,12 @@ use tracing::field::display;
 use tracing::{error, info, warn};
 
 use super::certificates::CertificateReloader;
-use super::reload::ConfigReloader;
+use super::reload::{ConfigReloader, warn_about_rules};
 use super::xds::{MAX_REASON, XdsClient, XdsRules, cut, kept_rules};
 use crate::api::ApiSettings;
 use crate::api::envoy::EnvoySettings;
 use crate::clock::Clock;
-use crate::config::{Config, Problems, Sources, StoreSettings, Watch, warnings};
+use crate::config::{Config, Problems, Sources, StoreSettings, Watch};
 use crate::server::{ListenAddress, Server, ServerSettings, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
 use rlaas_admin::{AdminSettings, ConfiguredHasher};

@@ -33,7 +33,7 @@ impl SimulateFiles {
         for (user, second) in requests {
             let at = START_US + second * 1_000_000;
             let line = json!({ "time": at, "request": { "userId": user } });
-            lines.push_str(&format!("{line}\n"));
+            lines.extend([&*line.to_string(), "\n"]);
         }
         self.0.write(name, &lines);
     }

@@ -1,18 +1,13 @@
 //! The rules of both sets, by name, with what each set says of them.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use rlaas_core::algorithm::{Algorithm, Limit, Window};
-use rlaas_core::clock::Micros;
 use rlaas_core::plan::RuleIndex;
-use rlaas_core::rules::descriptors::DescriptorRule;
-use rlaas_core::rules::{EnforcedShare, Grant, Mode, Rule, RuleSet, Unmatched};
-use serde::Serialize;
+use rlaas_core::rules::{RuleSet, Unmatched};
 
 use super::report::RuleReport;
-use super::text::{count_text, length_text};
+use super::tried_limit::TriedLimit;
 
 /// Which set of rules a rule is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,7 @@ fn combined(host: &str, second: u64, status: u16) -> String {
 }
 
 /// Reads a request that has a user alone.
+#[expect(clippy::needless_pass_by_value, reason = "as parsers take it")]
 fn request(json: Value) -> Result<RecordedRequest, Box<dyn Error + Send + Sync>> {
     let user_id = json["user"].as_str().ok_or("must have a user")?.into();
     let fields = RecordedFields { user_id, cost: 1, ..RecordedFields::default() };
@@ -247,7 +248,6 @@ fn fields_of_json_are_mapped_and_those_that_no_line_has_are_named() {
             resource: resource.into(),
             attributes: attributes.collect(),
             cost,
-            ..RecordedFields::default()
         })
     };
     let expected = [fields("a", "/x", &[], 3), fields("10.0.0.1", "", &[("plan", "free")], 1)];
