@@ -4,12 +4,15 @@
 //! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
 
+mod administration;
 mod config;
+#[cfg(feature = "admin")]
 pub mod console;
 mod decision_events;
 mod decisions;
 pub mod envoy;
 pub mod http;
+#[cfg(feature = "admin")]
 mod in_process;
 pub(crate) mod json;
 mod request_log;
@@ -20,7 +23,9 @@ mod traces;
 mod v1;
 mod verdict_headers;
 
+pub use administration::{Administration, RequestOrigin};
 pub use decisions::{Decisions, Responding};
+#[cfg(feature = "admin")]
 pub use in_process::InProcess;
 pub use rlaas_limiter::headers::LimitHeaders;
 pub(crate) use status::grpc as check_status;
@@ -33,13 +38,12 @@ use std::sync::Arc;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use rlaas_auth::{AdminApi, ApiKeys, Auth, ConfiguredProjects, Permission};
+use rlaas_limiter::Limiter;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer as EnvoyServer;
 use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
-use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer as AdminServer;
-use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer as ProjectServer;
+use rlaas_proto::ratelimit::admin::v1::{admin_service_server, project_service_server};
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
-use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::traces::Traces;
 use tokio::sync::watch;
 use tonic::server::NamedService;
@@ -47,18 +51,17 @@ use tonic::service::{Routes, RoutesBuilder};
 
 use self::envoy::EnvoySettings;
 use self::envoy::kuadrant::Kuadrant;
-use rlaas_admin::{AdminSettings, Administrator, Projects};
 
 /// Full name of the service in health checks and reflection.
 pub const SERVICE: &str = "ratelimit.v1.RateLimitService";
 
 /// Maximum size of other messages, in bytes: the largest valid request fits, and a batch of 1,000 requests
 /// with 500 bytes each.
-const MAX_MESSAGE: usize = 512 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 512 * 1024;
 /// Maximum size of a message with descriptors, in bytes: 64 of them with 64 KiB each, and their frame.
 const MAX_DESCRIPTORS_MESSAGE: usize = 9 * MAX_MESSAGE;
 /// Maximum size of a message with rules, in bytes.
-const MAX_RULES_MESSAGE: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_RULES_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// Settings of the services.
 #[derive(Clone, Debug, Default)]
@@ -71,8 +74,6 @@ pub struct ApiSettings {
     pub envoy: EnvoySettings,
     /// The projects; `None` if there are none.
     pub projects: Option<Arc<dyn ConfiguredProjects>>,
-    /// Settings of the administration.
-    pub admin: AdminSettings,
     /// Exporter of traces.
     pub traces: Option<Traces>,
     /// Rate limit headers in the metadata of responses to `Check`.
@@ -90,26 +91,25 @@ pub struct RulesKnown {
     pub known: watch::Receiver<bool>,
 }
 
-/// Creates the gRPC services: rate limiting, Envoy's and Kuadrant's, reservations, administration, and reflection v1
-/// and v1alpha.
+/// Creates the gRPC services: rate limiting, Envoy's and Kuadrant's, reservations, the administration if there is
+/// one, and reflection v1 and v1alpha.
 ///
 /// # Panics
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
     Decisions { v1, envoy, kuadrant, reservations, .. }: Decisions,
-    administrator: Administrator,
-    projects: Projects,
-    metrics: &Arc<Metrics>,
+    administration: Option<&dyn Administration>,
+    limiter: &Limiter,
 ) -> Routes {
-    let admin = rlaas_admin::Service::new(administrator, projects.clone(), Arc::clone(metrics));
-    let admin = AdminServer::new(admin).max_decoding_message_size(MAX_MESSAGE);
-    let projects = ProjectServer::new(projects);
-    let projects = projects.max_decoding_message_size(MAX_RULES_MESSAGE);
     let mut served = FileDescriptorSet::decode(rlaas_proto::FILE_DESCRIPTOR_SET)
         .expect("the descriptors are made at build time");
-    // Of a service that is called, not served.
-    served.file.retain(|file| !file.name().starts_with("envoy/service/discovery/"));
+    // Of a service that is called, not served; and of those that the build lacks.
+    let is_served = |name: &str| {
+        !name.starts_with("envoy/service/discovery/")
+            && (administration.is_some() || !name.starts_with("ratelimit/admin/"))
+    };
+    served.file.retain(|file| is_served(file.name()));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_file_descriptor_set(served.clone())
@@ -121,10 +121,11 @@ pub fn services(
         .add_service(envoy)
         .add_service(kuadrant)
         .add_service(reservations)
-        .add_service(admin)
-        .add_service(projects)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
+    if let Some(administration) = administration {
+        administration.add_services(limiter, &mut routes);
+    }
     routes.routes()
 }
 
@@ -138,11 +139,11 @@ pub fn permission_of(path: &str) -> Option<Permission> {
             Some(envoy::permission_of(method))
         }
         ReservationServer::<reservations::Service>::NAME => Some(Permission::Decisions),
-        AdminServer::<rlaas_admin::Service>::NAME => {
+        admin_service_server::SERVICE_NAME => {
             let route = routes::of_rpc(AdminApi::Keys, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
-        ProjectServer::<Projects>::NAME => {
+        project_service_server::SERVICE_NAME => {
             let route = routes::of_rpc(AdminApi::Projects, method);
             Some(route.map_or(Permission::ADMIN, |route| route.permission))
         }
@@ -156,7 +157,7 @@ pub fn is_stream(path: &str) -> bool {
     let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     parts.is_some_and(|(service, method)| match service {
         V1Server::<v1::Service>::NAME => v1::is_stream(method),
-        AdminServer::<rlaas_admin::Service>::NAME => {
+        admin_service_server::SERVICE_NAME => {
             routes::of_rpc(AdminApi::Keys, method).is_some_and(|route| route.is_stream)
         }
         _ => false,

@@ -3,7 +3,13 @@
 use axum::http::Method;
 use rlaas_auth::{AdminApi, AdminRoute, Permission, Verb};
 
+#[cfg(feature = "admin")]
 use rlaas_admin::routes::{PROJECT_ROUTES, ROUTES};
+
+#[cfg(not(feature = "admin"))]
+const ROUTES: &[AdminRoute] = &[];
+#[cfg(not(feature = "admin"))]
+const PROJECT_ROUTES: &[AdminRoute] = ROUTES;
 
 const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {
     AdminRoute::new((api, rpc), Permission::Decisions, Verb::Post, path)
@@ -38,6 +44,7 @@ pub(super) fn streams(path: &str) -> bool {
 }
 
 /// Returns the methods of a path, separated by commas; empty if it is unknown.
+#[cfg(feature = "admin")]
 pub(super) fn allowed(path: &str) -> String {
     let routes = all().filter(|route| route.fields(path).is_some());
     routes.map(|route| route.verb.name().to_uppercase()).collect::<Vec<_>>().join(", ")

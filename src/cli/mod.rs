@@ -5,13 +5,17 @@
 //! 64 invalid configuration, 130 terminated by a second signal. Commands that try rules use 1 for rules that refuse too much, 2
 //! for traffic that can't be judged, and 64 for wrong options, too.
 
+#[cfg_attr(not(feature = "admin"), path = "no_administer.rs")]
+mod administer;
 mod check_config;
 mod config;
 mod example;
+#[cfg(feature = "admin")]
 mod explain;
 mod journal;
 mod ratelimit;
 mod reference;
+#[cfg(feature = "admin")]
 mod rule;
 mod schema;
 mod simulate;
@@ -24,12 +28,19 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, Invocation, key_value, wrong_arguments};
+use rlaas_cli::{EXIT_NO, EXIT_NO_RESPONSE, key_value, wrong_arguments};
 
 use crate::config::{Config, Problems, REMOVED, RemovedKind, RemovedName, Sources};
 use crate::run;
 
 const EXIT_CONFIG: u8 = 64;
+
+/// What `--version` prints.
+const VERSION: &str = if cfg!(feature = "admin") {
+    concat!(env!("CARGO_PKG_VERSION"), "\nfeatures: admin")
+} else {
+    concat!(env!("CARGO_PKG_VERSION"), "\nfeatures: none")
+};
 
 /// Commands whose exit codes are those of a gate.
 const TRIES_RULES: [&str; 2] = ["simulate", "test"];
@@ -42,7 +53,7 @@ pub struct Cli(ArgMatches, Vec<String>);
 ///
 /// Without a command, starts the server: gRPC on 127.0.0.1:50051, state in memory.
 #[derive(Debug, Parser)]
-#[command(name = "rlaas", version, max_term_width = 100)]
+#[command(name = "rlaas", version, long_version = VERSION, max_term_width = 100)]
 struct Program {
     #[command(subcommand)]
     command: Option<Command>,
@@ -68,16 +79,20 @@ enum Command {
     /// Query the health of a server: exit code 0 serving, 1 not serving, 2 no response
     Health(rlaas_cli::HealthArgs),
     /// Explain how a request is decided, rule by rule; by a server, or by files alone
+    #[cfg(feature = "admin")]
     Explain(rlaas_cli::ExplainArgs),
     /// See and change rules of a running server: create, set, apply, export, list and more
+    #[cfg(feature = "admin")]
     Rule(rule::RuleArgs),
     /// Accept a damaged journal of the memory store: accept
     Journal(journal::JournalArgs),
     /// Run unit tests of rules: exit code 0 all pass, 1 one fails, 2 none ran, 64 invalid
     Test(test::TestArgs),
     /// Watch decisions by rule; or list the keys with the highest counts, or the instances
+    #[cfg(feature = "admin")]
     Top(rlaas_cli::TopArgs),
     /// Print decisions of one instance as they are made
+    #[cfg(feature = "admin")]
     Tail(rlaas_cli::TailArgs),
     /// Try rules on recorded traffic: who would be refused, and when
     Simulate(simulate::SimulateArgs),
@@ -130,8 +145,7 @@ fn refuse(problems: &Problems) -> ExitCode {
 
 /// Returns the whole command line.
 fn program() -> clap::Command {
-    let program = rlaas_cli::add_commands(Program::command(), "");
-    program.mut_subcommand("rule", |rule| rlaas_cli::add_commands(rule, "rule"))
+    administer::add_commands(Program::command())
 }
 
 /// Prints a script that completes commands and options in a shell.
@@ -155,6 +169,12 @@ impl Cli {
         matches.map(|matches| Self(matches, ignored)).map_err(|error| {
             if let Some(RemovedName { name, instead, .. }) = removed(&error) {
                 eprintln!("rlaas {name} was removed: {instead}");
+                return ExitCode::from(EXIT_CONFIG);
+            }
+            if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+                && administer::is_left_out(name)
+            {
+                eprintln!("rlaas {name}: this build has no administration: feature admin");
                 return ExitCode::from(EXIT_CONFIG);
             }
             let _closed = error.print();
@@ -182,17 +202,10 @@ impl Cli {
             eprintln!("rlaas: --config and --set before a command are for serve and config");
             return ExitCode::from(EXIT_CONFIG);
         }
-        match Invocation::read(&matches, rule::fields) {
-            Ok(Some(invocation)) => rule::run_table(invocation),
-            Ok(None) => match Program::from_arg_matches(&matches) {
-                Ok(program) => program.run(&ignored),
-                Err(error) => wrong_arguments(&error),
-            },
-            Err(error) => {
-                eprintln!("rlaas: {error:#}");
-                ExitCode::from(EXIT_NO_RESPONSE)
-            }
-        }
+        administer::run(&matches).unwrap_or_else(|| match Program::from_arg_matches(&matches) {
+            Ok(program) => program.run(&ignored),
+            Err(error) => wrong_arguments(&error),
+        })
     }
 }
 
@@ -208,12 +221,17 @@ impl Program {
             Command::Reserve(args) => rlaas_cli::reserve(&args),
             Command::CheckConfig(args) => check_config::run(args),
             Command::Health(args) => rlaas_cli::health(&args),
+            #[cfg(feature = "admin")]
             Command::Explain(args) if args.config.is_empty() => rlaas_cli::explain(&args),
+            #[cfg(feature = "admin")]
             Command::Explain(args) => explain::run(&args),
+            #[cfg(feature = "admin")]
             Command::Rule(args) => rule::run(&args),
             Command::Journal(args) => journal::run(&args),
             Command::Test(args) => test::run(&args),
+            #[cfg(feature = "admin")]
             Command::Top(args) => rlaas_cli::top(&args),
+            #[cfg(feature = "admin")]
             Command::Tail(args) => rlaas_cli::tail(&args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Metrics(_) => rlaas_cli::print(&reference::metrics()),

@@ -3,7 +3,8 @@
 use super::section::Section;
 use super::setting::Setting;
 use super::values;
-use rlaas_admin::{AuditKeys, AuditSettings};
+use rlaas_admin::AuditKeys;
+pub(super) use rlaas_admin::AuditSettings;
 
 const AUDIT: Setting =
     Setting::new("audit", "The audit: every change by an administrator, before and after.");

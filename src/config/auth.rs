@@ -92,6 +92,7 @@ pub(super) fn decide_api_keys(
     let uses_keys = !rules::api_key_problems_of(spec).is_empty();
     let (decided, reason) = match (started_with, store) {
         (Some(started_with), _) => (started_with, "decided at the start"),
+        _ if cfg!(not(feature = "admin")) => (ApiKeyMode::Off, "this build has no projects"),
         (None, StoreSettings::Redis(_)) => (ApiKeyMode::Off, "the store is redis"),
         _ if uses_keys => (ApiKeyMode::Off, "a rule of a file uses api_key"),
         _ => (keys.mode, "memory store, and no rule uses api_key"),

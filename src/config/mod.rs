@@ -4,6 +4,7 @@
 //! are reported together, each with its origin and key. This module only produces settings; it starts
 //! nothing.
 
+#[cfg_attr(not(feature = "admin"), path = "no_audit.rs")]
 mod audit;
 mod auth;
 mod effective;
@@ -12,6 +13,7 @@ mod hints;
 mod idempotency;
 mod joined_rules;
 mod key_lines;
+mod left_out;
 mod notice;
 mod oidc;
 mod oidc_console;
@@ -43,7 +45,9 @@ pub use privacy::PrivacySettings;
 pub use problem::{Problem, ProblemKind, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};
-pub use rlaas_projects::{Warning, warnings};
+pub use rlaas_core::rules::warnings::{Warning, warnings};
+#[cfg(feature = "admin")]
+pub use rules_file::FORMAT as RULES_FORMAT;
 pub use rules_file::RulesFile;
 pub use setting::{Kind, Takes};
 pub use sources::{COMMAND_LINE, Sources};
@@ -53,8 +57,7 @@ pub use watch::{FileSnapshot, Watch};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlaas_auth::{ApiKeyMode, ApiKeySettings, AuthSettings, ProjectId};
-use rlaas_projects::FileProjects;
+use rlaas_auth::{ApiKeyMode, ApiKeySettings, AuthSettings, FileProjects, ProjectId};
 use rlaas_telemetry::TelemetrySettings;
 
 use self::rules_file::ConfiguredProject;
@@ -63,7 +66,6 @@ use self::setting::Setting;
 use crate::api::envoy::EnvoySettings;
 use crate::rules::RuleSet;
 use crate::server::ServerSettings;
-use rlaas_admin::AuditSettings;
 use rlaas_limiter::DenyCacheSettings;
 
 /// A whole, valid configuration.
@@ -90,7 +92,7 @@ pub struct Config {
     /// Folder in which the last catalogue of Redis is kept.
     pub state_dir: Option<PathBuf>,
     /// Settings of the audit.
-    pub audit: AuditSettings,
+    pub audit: audit::AuditSettings,
     /// Logs and traces.
     pub telemetry: TelemetrySettings,
     /// The rules.
@@ -135,6 +137,7 @@ impl Config {
 
     /// Reads every section; the order is that of the documentation.
     fn read(root: &mut Section<'_>, sources: &Sources) -> (Self, Vec<FileSnapshot>) {
+        left_out::refuse_administration(root);
         let server = server::read(root);
         let envoy = envoy::read(root, &sources.resources);
         let mut files = envoy.files;

@@ -7,7 +7,7 @@ use std::iter;
 
 use figment::value::{Dict, Value};
 use rlaas_auth::ApiKeyMode;
-use rlaas_projects::api_key_problems;
+use rlaas_auth::api_key_problems;
 
 use super::section::Section;
 use super::setting::Setting;

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::effective::Effective;
 use super::hints;
+use super::left_out;
 use super::notice::Notice;
 use super::problem::{Problem, ProblemKind};
 use super::removed::{RemovedKind, instead_of};
@@ -281,6 +282,14 @@ impl<'a> Section<'a> {
         let is_collection = |value: &Value| matches!(value, Value::Dict(..) | Value::Array(..));
         let given = given.filter(|value| !is_collection(value));
         self.tree.refuse(self.nearest_tag(key), &self.join(key), invalid.into(), given);
+    }
+
+    /// Adds a problem for the value of a setting below, if it is given and not off.
+    pub(super) fn refuse_given(&self, path: &str, must: &str) {
+        let (given, tag) = find(self.dict, path, self.tag);
+        if given.is_some_and(|value| !left_out::is_off(value)) {
+            self.tree.refuse(tag, &self.join(path), Invalid(must.to_owned().into()), None);
+        }
     }
 
     /// Adds the problems of a specification that was read from this section. Skips a field if it, a part

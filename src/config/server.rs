@@ -5,7 +5,6 @@ use std::time::Duration;
 use figment::value::Value;
 use rlaas_auth::{HostName, HostNameError, HostNames};
 
-use super::rules_file;
 use super::section::Section;
 use super::setting::Setting;
 use super::tls;
@@ -135,7 +134,6 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
         http,
         console,
         metrics,
-        rules_format: rules_file::FORMAT,
         tls,
         tls_for_http,
         workers,

@@ -8,9 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_auth::{Auth, AuthSettings};
-use rlaas_projects::FileRules;
-use rlaas_projects::registry::Registry;
+use rlaas_auth::{Auth, AuthSettings, FileRules};
+use rlaas_limiter::Limiter;
 use rlaas_telemetry::log::Logs;
 use rlaas_telemetry::metrics::Metrics;
 use tokio::signal::unix::Signal;
@@ -19,13 +18,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tracing::{error, info, warn};
 
+use super::administration::Administration;
 use super::xds::{MAX_REASON, Offer, cut};
 use crate::config::{
     Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
     warnings,
 };
 use crate::store::Store;
-use rlaas_admin::ConfiguredHasher;
 
 /// Time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -52,14 +51,14 @@ pub(super) struct ConfigReloader {
     pub(super) sources: Arc<Sources>,
     /// The configuration at the start of the process: settings that need a restart keep these values.
     pub(super) started_with: Vec<Effective>,
-    pub(super) registry: Registry,
+    pub(super) administration: Administration,
+    pub(super) limiter: Limiter,
     pub(super) metrics: Arc<Metrics>,
     /// Their level follows the configuration.
     pub(super) logs: Logs,
     pub(super) auth: Option<Arc<Auth>>,
     /// The settings by which the keys in force are made.
     pub(super) privacy: PrivacySettings,
-    pub(super) hasher: ConfiguredHasher,
     /// SIGHUP signals.
     pub(super) hangups: Signal,
     pub(super) watch: Watch,
@@ -131,7 +130,7 @@ impl ConfigReloader {
                 }
                 self.notices.clone_from(&config.notices);
                 warn_about_rules(&config);
-                let limiter = self.registry.limiter().clone();
+                let limiter = &self.limiter;
                 if let (Store::Redis(store), StoreSettings::Redis(settings)) =
                     (limiter.store(), &config.store)
                 {
@@ -143,12 +142,11 @@ impl ConfigReloader {
                 if config.privacy.makes_other_keys(&self.privacy) {
                     warn!(key = "privacy", "hashed keys changed: their state starts afresh");
                 }
-                self.hasher.replace(config.privacy.hasher.clone());
-                self.privacy = config.privacy;
                 limiter.set_idempotency_ttl(config.idempotency.ttl);
                 let files =
                     FileRules { unnamed: Arc::new(config.rules), projects: config.projects };
-                let revision = self.registry.replace_file_rules(files);
+                let revision = self.administration.reload(files, config.privacy.hasher.clone());
+                self.privacy = config.privacy;
                 self.metrics.config_revision.set(revision.cast_signed());
                 self.metrics.config_last_reload_successful.set(1);
                 self.metrics.envoy.loads.inc();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use futures_util::future::OptionFuture;
-use rlaas_auth::{ApiKeyMode, ApiKeys, Auth};
+use rlaas_auth::Auth;
 use rlaas_telemetry::log::{self, LogFormat, Logs};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::metrics_push::MetricsPush;
@@ -23,6 +23,7 @@ use tokio::task::spawn_blocking;
 use tracing::field::display;
 use tracing::{error, info, warn};
 
+use super::administration::{Administration, AdministrationSettings};
 use super::certificates::CertificateReloader;
 use super::reload::{ConfigReloader, warn_about_rules};
 use super::xds::{MAX_REASON, XdsClient, XdsRules, cut, kept_rules};
@@ -32,7 +33,6 @@ use crate::clock::Clock;
 use crate::config::{Config, Problems, Sources, StoreSettings, Watch};
 use crate::server::{ListenAddress, Server, ServerSettings, Tls};
 use crate::store::{MemoryStore, RedisStore, Store};
-use rlaas_admin::{AdminSettings, ConfiguredHasher};
 use rlaas_cli::{EXIT_NO, Signals, loopback};
 use rlaas_limiter::{DenyCache, Limiter};
 
@@ -96,16 +96,9 @@ fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Res
         let store = store(&config, &metrics)?;
         let xds = XdsRules::new(&config, has_rules, &metrics);
         let deny_cache = config.deny_cache.filter(|_| matches!(store, Store::Redis(_)));
-        let hasher = ConfiguredHasher::from(config.privacy.hasher.clone());
         let instance = InstanceId::default();
         let otlp = Otlp::start(config.telemetry.otlp.as_ref(), &instance, &metrics)?;
-        let admin = AdminSettings {
-            instance,
-            audit: config.audit,
-            hasher: hasher.clone(),
-            takes_api_keys: config.api_keys.mode != ApiKeyMode::Off,
-            ..AdminSettings::default()
-        };
+        let administration = AdministrationSettings::new(&config, instance);
         let limiter = match deny_cache {
             Some(settings) => {
                 let cache = DenyCache::new(settings, Clock::default());
@@ -117,13 +110,9 @@ fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Res
         let has_tokens = !config.auth.tokens.is_empty() || config.auth.oidc.is_some();
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
-        server.registry().set_file_projects(config.projects);
-        server.registry().set_max_rules(config.max_project_rules.into());
-        if let (Some(path), Store::Redis(_)) = (&config.state_dir, limiter.store()) {
-            server.registry().open_state_dir(path).await.map_err(in_one_text)?;
-        }
-        let api_keys = ApiKeys::new(config.api_keys, server.registry().keyring().clone())
-            .with_named_projects(config.envoy.names_projects());
+        let administration = Administration::open(administration, &limiter, &metrics).await?;
+        let api_keys = administration.api_keys(config.api_keys);
+        let api_keys = api_keys.with_named_projects(config.envoy.names_projects());
         let auth = config.auth.is_enabled().then(|| {
             let auth = Auth::new(config.auth, Arc::clone(&metrics));
             Arc::new(auth.with_api_keys(api_keys.clone()))
@@ -136,21 +125,21 @@ fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Res
             auth: auth.clone(),
             api_keys,
             envoy: config.envoy,
-            admin,
+            projects: administration.projects(),
             traces: otlp.traces.clone(),
             rules_known: xds.known,
             ..ApiSettings::default()
         };
-        let server = server.with_api(api_settings);
+        let server = server.with_api(api_settings).with_administration(administration.served());
         let reload = ConfigReloader {
             sources: Arc::new(Sources { api_keys: Some(config.api_keys.mode), ..(*sources).clone() }),
             started_with: config.effective,
-            registry: server.registry().clone(),
+            administration,
+            limiter: limiter.clone(),
             metrics,
             logs: inputs.logs,
             auth: auth.clone(),
             privacy: config.privacy,
-            hasher,
             hangups: inputs.hangups,
             notices: config.notices,
             watch: inputs.watch,

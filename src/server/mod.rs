@@ -33,11 +33,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use rlaas_auth::{Auth, ClientCertificate};
-use rlaas_projects::registry::Registry;
-use rlaas_projects::usage::UsageRecorder;
 use rlaas_telemetry::metrics::Metrics;
 use thiserror::Error;
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -56,11 +53,8 @@ use self::middleware::Middleware;
 use self::protocol::Protocol;
 use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
-use crate::api::console::{self, ConsoleContext, Sessions};
 use crate::api::http::{HttpState, Scrapes};
-use crate::api::{self, ApiSettings, Decisions};
-use rlaas_admin::{Administrator, Projects};
-use rlaas_console::Console;
+use crate::api::{self, Administration, ApiSettings, Decisions};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 
@@ -70,7 +64,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    registry: Registry,
+    administration: Option<Arc<dyn Administration>>,
     api_settings: ApiSettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
@@ -106,13 +100,11 @@ impl Server {
         let console = bind_all("server.console", &mut settings.console).await?;
         let scraped = bind_all("server.metrics", &mut settings.metrics).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
-        let fleet = Fleet::new(limiter.store());
-        let registry = Registry::new(limiter.clone(), fleet, Arc::clone(&metrics));
         Ok(Self {
             settings,
             limiter,
             metrics,
-            registry,
+            administration: None,
             api_settings,
             grpc,
             http,
@@ -121,21 +113,18 @@ impl Server {
         })
     }
 
-    /// Returns the projects. The server follows those of other instances while it serves.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
+    /// Adds the administration.
+    #[must_use]
+    pub fn with_administration(self, administration: Option<Arc<dyn Administration>>) -> Self {
+        Self { administration, ..self }
     }
 
-    /// Sets the API settings, except for the headers, which are those of the server's settings, and the projects.
+    /// Sets the API settings, except for the headers, which are those of the server's settings.
     /// Health, reflection, metrics and probes need no authorisation whatever `auth` says.
     #[must_use]
     pub fn with_api(self, api_settings: ApiSettings) -> Self {
         Self {
-            api_settings: ApiSettings {
-                headers: self.settings.grpc_headers,
-                projects: Some(Arc::new(self.registry.clone())),
-                ..api_settings
-            },
+            api_settings: ApiSettings { headers: self.settings.grpc_headers, ..api_settings },
             ..self
         }
     }
@@ -172,34 +161,15 @@ impl Server {
         let background = BackgroundThread::new()?;
         let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
         let (console_drain, metrics_drain) = (CancellationToken::new(), CancellationToken::new());
-        let sessions = Arc::<Sessions>::default();
-        let pages = Console::new(background.handle(), self.settings.rules_format);
-        let outbound = Handle::current();
-        let administrator = Administrator::new(
-            self.limiter.clone(),
-            self.registry.fleet().clone(),
-            Arc::clone(&self.metrics),
-            self.api_settings.admin.clone(),
-        );
-        let projects = Projects::new(administrator.clone(), self.registry.clone());
-        let usage = projects.usage().clone();
+        let administration = self.administration.clone();
         let workers =
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
-                let administrator = administrator.with_limiter(limiter.clone());
-                let admin = (administrator.clone(), projects.clone());
                 let decisions = Decisions::new(limiter, &self.metrics, &self.api_settings);
-                let grpc = self.grpc_services(decisions.clone(), admin, &health_service);
-                let admin = (administrator.clone(), projects.clone());
-                let http = self.http_services(limiter, admin, &health, &background);
-                let admin = (administrator.clone(), projects.clone());
-                let console = console::router(ConsoleContext {
-                    services: self.grpc_services(decisions.clone(), admin, &health_service),
-                    administrator,
-                    cluster: self.settings.name.clone(),
-                    auth: self.auth(),
-                    sessions: Arc::clone(&sessions),
-                    console: pages.clone(),
-                    outbound: outbound.clone(),
+                let services = || self.grpc_services(decisions.clone(), limiter, &health_service);
+                let grpc = services();
+                let http = self.http_services(limiter, &health, &background);
+                let console = self.administration.as_ref().map_or_else(Router::new, |of| {
+                    of.pages(limiter, services(), self.auth(), background.handle())
                 });
                 Handlers {
                     grpc: self.handler(Protocol::Grpc, (Some(decisions), grpc), &grpc_drain),
@@ -224,10 +194,12 @@ impl Server {
             drain,
             connections: TaskTracker::new(),
         };
-        let mut background_tasks =
-            background_tasks(&self.limiter, &self.registry, &administrator, &usage);
-        // Calls wait: the store may not know the projects of `state-dir`.
-        self.registry.first_look().await;
+        let mut background_tasks = background_tasks(&self.limiter);
+        if let Some(administration) = &administration {
+            administration.start(&mut background_tasks);
+            // Calls wait: the store may not know the projects of `state-dir`.
+            administration.first_look().await;
+        }
         let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
         let mut grpc = AcceptLoops::start(self.grpc, grpc);
         let http = acceptor(Protocol::Http, budget.http, http_drain);
@@ -254,13 +226,17 @@ impl Server {
         drain_delay(&self.settings).await;
         health.end_watches().await;
         self.metrics.decisions.drain();
-        administrator.stats().drain();
+        if let Some(administration) = &administration {
+            administration.drain();
+        }
         let drained = async {
             tokio::join!(grpc.drain(), console.drain());
             // Last, so that probes are answered as long as calls are.
             tokio::join!(http.drain(), scraped.drain());
-            // Callers may have left before their changes ended.
-            administrator.finish_changes().await;
+            if let Some(administration) = &administration {
+                // Callers may have left before their changes ended.
+                administration.finish_changes().await;
+            }
         };
         match timeout(self.settings.drain_timeout, drained).await {
             Ok(()) => info!("drained"),
@@ -269,7 +245,9 @@ impl Server {
                 "drain timed out (server.drain.timeout)"
             ),
         }
-        tokio::join!(usage.stop(), administrator.stats().stop());
+        if let Some(administration) = &administration {
+            administration.stop().await;
+        }
         Ok(())
     }
 
@@ -292,17 +270,16 @@ impl Server {
     fn grpc_services(
         &self,
         decisions: Decisions,
-        (administrator, projects): (Administrator, Projects),
+        limiter: &Limiter,
         health: &HealthServer<HealthService>,
     ) -> Router {
-        let services = api::services(decisions, administrator, projects, &self.metrics);
+        let services = api::services(decisions, self.administration.as_deref(), limiter);
         services.add_service(health.clone()).prepare().into_axum_router()
     }
 
     fn http_services(
         &self,
         limiter: &Limiter,
-        (administrator, projects): (Administrator, Projects),
         health: &HealthReports,
         background: &BackgroundThread,
     ) -> Router {
@@ -312,7 +289,7 @@ impl Server {
             .with_settings(&self.api_settings)
             .with_traces(self.api_settings.traces.as_ref())
             .with_scrapes(self.scrapes());
-        api::http::router(state, administrator, projects, health.ready())
+        api::http::router(state, self.administration.as_deref(), health.ready())
     }
 
     fn http_state(&self, limiter: &Limiter, background: &BackgroundThread) -> HttpState {
@@ -377,23 +354,12 @@ impl Server {
 }
 
 /// Starts the work that goes on for ever beside the listeners. Dropping the set ends it.
-fn background_tasks(
-    limiter: &Limiter,
-    registry: &Registry,
-    administrator: &Administrator,
-    usage: &UsageRecorder,
-) -> JoinSet<()> {
-    let (fleet, mut tasks) = (registry.fleet().clone(), JoinSet::new());
+fn background_tasks(limiter: &Limiter) -> JoinSet<()> {
+    let (fleet, mut tasks) = (Fleet::new(limiter.store()), JoinSet::new());
     let running = limiter.clone();
     tasks.spawn(async move { running.run().await });
     let limiter = limiter.clone();
     tasks.spawn(async move { limiter.follow_forgotten(&fleet).await });
-    let reporting = administrator.clone();
-    tasks.spawn(async move { reporting.run().await });
-    let (registry, admin) = (registry.clone(), administrator.clone());
-    tasks.spawn(async move { registry.run(admin.modes().changed()).await });
-    let recording = usage.clone();
-    tasks.spawn(async move { recording.run().await });
     tasks
 }
 

@@ -112,8 +112,9 @@ impl Protocol {
     pub(super) fn internal_error(self) -> Response<Body> {
         match self {
             Self::Grpc => Status::from(Interruption::Panic).into_http(),
-            Self::Http | Self::Metrics => api::http::internal_error(),
+            #[cfg(feature = "admin")]
             Self::Console => rlaas_console::internal_error(),
+            _ => api::http::internal_error(),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use rlaas_auth::HostNames;
-use rlaas_console::RulesFormat;
 
 use super::address::ListenAddress;
 use super::tls::Tls;
@@ -24,8 +23,6 @@ pub struct ServerSettings {
     pub console: Vec<ListenAddress>,
     /// Addresses of `/metrics` alone; none leaves it on those of HTTP.
     pub metrics: Vec<ListenAddress>,
-    /// Rules files, as the console shows and reads them.
-    pub rules_format: RulesFormat,
     /// TLS for TCP connections; `None` serves without encryption.
     pub tls: Option<Tls>,
     /// Whether HTTP and metrics are encrypted, too; the console always is.

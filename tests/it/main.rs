@@ -31,6 +31,7 @@ mod public_api;
 mod reference;
 mod repository;
 mod schema;
+mod sidecar;
 mod sources;
 mod telemetry;
 mod workflows;

@@ -129,6 +129,11 @@ impl ApiKeys {
         Self { settings, keyring: Arc::new(keyring), ..Self::default() }
     }
 
+    /// Takes no keys, by the settings of a service without projects.
+    pub fn without_projects(settings: ApiKeySettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
     /// Sets whether callers without a key name projects, as Envoy may: then those in force must be known.
     #[must_use]
     pub fn with_named_projects(self, are_projects_named: bool) -> Self {

@@ -11,11 +11,13 @@
 //!
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
+mod api_key_rules;
 pub mod api_key_text;
 mod api_keys;
 mod caller;
 mod configured_projects;
 mod deadline;
+mod file_rules;
 mod grants;
 mod known_keys;
 mod listed;
@@ -30,11 +32,13 @@ mod sign_in;
 mod stream_access;
 mod token;
 
+pub use api_key_rules::api_key_problems;
 pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
 pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
 pub use configured_projects::ConfiguredProjects;
 pub use deadline::deadline;
+pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use grants::Grants;
 pub use known_keys::{KeyHolder, KeyRefusal, KnownApiKeys};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};

@@ -5,9 +5,7 @@
 //! pure: each change is given the time and random numbers. Only [`registry`] knows where projects
 //! are stored; nothing here knows who changes them.
 
-mod api_key_rules;
 mod etag;
-mod file_rules;
 mod history;
 mod key;
 mod keyring;
@@ -16,11 +14,8 @@ pub mod registry;
 mod rules;
 mod secret;
 pub mod usage;
-mod warnings;
 
-pub use api_key_rules::api_key_problems;
 pub use etag::Etag;
-pub use file_rules::{FileProject, FileProjects, FileRules};
 pub use history::{History, Revision, RevisionNumber, differences};
 pub use key::{ApiKey, ApiKeyError, ApiKeyState, KeyDigest, NewKey};
 pub(crate) use keyring::KeyRequests;
@@ -28,4 +23,3 @@ pub use keyring::{KeyUse, Keyring};
 pub use project::{InvalidProject, Project, ProjectUnmatched};
 pub use rules::{Others, ProjectRules, RuleChange, RuleRecord, RuleWriteError, WriteStamp};
 pub use secret::{ApiKeySecret, Environment};
-pub use warnings::{Warning, warnings};

@@ -34,6 +34,7 @@ use rlaas_console::{Console, with_security_headers};
 use tokio::runtime::Handle;
 
 use self::form::Form;
+use crate::api::RequestOrigin;
 use rlaas_admin::Administrator;
 
 /// What admits visitors. Each worker has its own.
@@ -53,15 +54,6 @@ pub struct ConsoleContext {
     pub console: Console,
     /// Runtime for connections to an issuer, and for work that several visitors wait for.
     pub outbound: Handle,
-}
-
-/// Where a request comes from. Extension of every request to the console.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestOrigin {
-    /// Whether it arrived over TLS.
-    pub kind: RequestKind,
-    /// Place that its connection comes from.
-    pub peer: PeerLocality,
 }
 
 /// The context, as handlers have it.

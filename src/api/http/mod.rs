@@ -17,6 +17,7 @@ mod admin;
 mod body;
 mod check;
 mod compat;
+#[cfg_attr(not(feature = "admin"), path = "no_projects.rs")]
 mod compat_projects;
 mod cors;
 mod denial;
@@ -28,6 +29,8 @@ mod problem;
 mod query;
 mod rejection;
 
+#[cfg(feature = "admin")]
+pub use admin::administration_router;
 pub use cors::{Cors, PageOrigin, PageOriginError};
 pub use probes::{NotReady, Scrapes};
 
@@ -51,16 +54,15 @@ use tokio::sync::watch;
 
 use self::problem::ProblemDocument;
 use self::rejection::Rejection;
-use super::ApiSettings;
 use super::decision_events::{self, Origin};
 use super::request_log;
 use super::routes;
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
+use super::{Administration, ApiSettings};
 use crate::api;
 use crate::clock::Deadline;
 use crate::rules;
-use rlaas_admin::{Administrator, Projects};
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.
@@ -75,14 +77,13 @@ const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"inva
 /// Returns the routes of the HTTP API.
 pub fn router(
     state: HttpState,
-    administrator: Administrator,
-    projects: Projects,
+    administration: Option<&dyn Administration>,
     ready: watch::Receiver<NotReady>,
 ) -> Router {
     let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
     let configured = state.projects.clone();
     let probes = probes::router(&state, ready);
-    let metrics = Arc::clone(&state.metrics);
+    let administration = administration.map_or_else(Router::new, |of| of.http_routes(&limiter));
     let decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
@@ -94,10 +95,8 @@ pub fn router(
         .route("/openapi.json", get(openapi::document))
         .merge(rules)
         .merge(probes)
-        .merge(admin::router(administrator, projects.clone(), metrics))
+        .merge(administration)
         .merge(admin::decision_router(limiter, configured, of_decisions, headers))
-        .merge(compat_projects::router(projects.clone()))
-        .merge(admin::project_router(projects))
         .fallback(unknown_path)
         .method_not_allowed_fallback(other_method)
 }

@@ -5,6 +5,7 @@
 
 mod case_run;
 mod expect;
+#[cfg_attr(not(feature = "admin"), path = "no_explanation.rs")]
 mod explanation;
 mod file;
 mod junit;

@@ -2,23 +2,24 @@
 //! configuration, and the same problems with the lines of their fields.
 
 mod file;
+#[cfg(feature = "admin")]
+mod pages;
 #[cfg(test)]
 mod tests;
 
 pub use file::RulesFile;
+#[cfg(feature = "admin")]
+pub use pages::FORMAT;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use figment::value::Value;
-use rlaas_auth::ProjectId;
-use rlaas_console::{FieldHelp, RulesFormat, RulesReading};
-use rlaas_projects::FileProject;
-use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
+use rlaas_auth::{FileProject, ProjectId};
 use rlaas_proto::rule_messages;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
+use super::left_out;
 use super::rules::{named_rules, unmatched};
 use super::section::Section;
 use super::setting::Setting;
@@ -26,8 +27,8 @@ use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
 use super::{Effective, Notice, Problems};
+use crate::rules::RuleSet;
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
-use crate::rules::{RuleSet, Unmatched};
 
 const PROJECT: Setting = Setting::new("project", "Project of the rules of a file.");
 
@@ -60,10 +61,6 @@ impl RulesFile {
     }
 }
 
-/// Rules files, as pages show and read them.
-pub(super) const FORMAT: RulesFormat =
-    RulesFormat { read: read_of_page, print, fields: rule_fields, help: field_help };
-
 /// Reads rules as far as they can be read, and their problems.
 fn read(origin: String, text: String) -> (RulesFile, Problems) {
     let tree = tree_of_text(origin, text);
@@ -76,50 +73,6 @@ fn read(origin: String, text: String) -> (RulesFile, Problems) {
     let problems = tree.finish().err().unwrap_or(Problems(Vec::new()));
     let unmatched = spec.unmatched.value().copied();
     (RulesFile { project, unmatched, rules: spec.rules }, problems)
-}
-
-fn read_of_page(text: &str) -> RulesReading {
-    let (file, Problems(problems)) = read("text".to_owned(), text.to_owned());
-    RulesReading {
-        project: file.project.map(|id| id.as_str().to_owned()),
-        unmatched: file.unmatched.map(|policy| match policy {
-            Unmatched::DefaultRule => UnmatchedPolicy::DefaultRule,
-            Unmatched::Allow => UnmatchedPolicy::Allow,
-            Unmatched::Deny => UnmatchedPolicy::Deny,
-        }),
-        rules: file.rules.iter().map(rule_messages::message).collect(),
-        problems: problems.iter().map(super::Problem::text).collect(),
-    }
-}
-
-/// Prints rules of a project.
-fn print(project: &str, rules: &[Rule]) -> String {
-    let rules = rules.iter().map(|rule| {
-        let rule = rule_messages::explicit(&rule_messages::spec(rule));
-        rule_messages::without_defaults(&rule)
-    });
-    RulesFile { project: project.parse().ok(), unmatched: None, rules: rules.collect() }.to_yaml()
-}
-
-/// Returns the fields of a rule that are not at their defaults.
-fn rule_fields(rule: &Rule) -> BTreeMap<String, String> {
-    let shown = |value: serde_json::Value| match value {
-        serde_json::Value::String(text) => text,
-        other => other.to_string(),
-    };
-    let fields = rule_messages::fields(&rule_messages::spec(rule));
-    fields.into_iter().map(|(key, value)| (key, shown(value))).collect()
-}
-
-/// Returns the fields of rules, in the order of the documentation.
-fn field_help() -> Vec<FieldHelp> {
-    let settings = super::reference().into_iter();
-    let of_rules = settings.filter_map(|setting| {
-        let name = setting.path.strip_prefix("rules[].")?.to_owned();
-        let (about, must_be) = (setting.about, setting.must_be);
-        Some(FieldHelp { name, about, must_be })
-    });
-    of_rules.collect()
 }
 
 impl Serialize for RulesFile {
@@ -150,6 +103,7 @@ pub(super) fn configured(tree: Tree) -> Result<ConfiguredProject, Problems> {
     let id = root.optional(PROJECT, project_id).flatten();
     let spec = rules_spec(&mut root);
     let built = build(&root, &spec);
+    left_out::refuse(&root, &[(PROJECT.key, "projects")]);
     root.close();
     let notices = tree.notices();
     let effective = tree.finish()?;

@@ -221,21 +221,3 @@ fn calendar() -> impl Strategy<Value = CalendarSpec> {
     });
     prop_oneof![3 => Just(CalendarSpec::default()), 1 => given]
 }
-
-#[test]
-fn fields_of_messages_are_in_the_words_of_files() {
-    let window = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-    let rule = rlaas_proto::ratelimit::v1::Rule {
-        name: "pay".to_owned(),
-        max_requests: 1,
-        window,
-        ..Default::default()
-    };
-    let fields = rule_fields(&rule);
-    assert_eq!((&*fields["limit"], &*fields["window"]), ("1", "60s"));
-    assert!(!fields.contains_key("name"), "{fields:?}");
-    let text = print("shop", &[rule]);
-    let RulesReading { project, rules, problems, .. } = read_of_page(&text);
-    assert_eq!((project.as_deref(), &*rules[0].name), (Some("shop"), "pay"), "{text}");
-    assert!(problems.is_empty(), "{problems:?}");
-}

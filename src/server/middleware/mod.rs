@@ -49,7 +49,7 @@ use self::response_body::{ResponseBody, ServiceBody};
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::console::RequestOrigin;
+use crate::api::RequestOrigin;
 use crate::api::http::{Cors, OverTls};
 use crate::api::{Decisions, RequestTrace, Responding, Sampled};
 

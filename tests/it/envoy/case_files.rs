@@ -4,13 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rlaas_projects::registry::Registry;
-
 use super::notation;
 use rlaas::api::{ApiSettings, Decisions};
 use rlaas::config::{Config, Sources};
-use rlaas_admin::{Administrator, Projects};
-use rlaas_limiter::fleet::Fleet;
 use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::redis::RedisServer;
@@ -95,17 +91,8 @@ async fn serve(config: &Config, on: &Service) -> RateLimitServiceClient<Channel>
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let api_settings = ApiSettings { envoy: config.envoy.clone(), ..ApiSettings::default() };
-    let fleet = Fleet::new(on.limiter.store());
-    let administrator = Administrator::new(
-        on.limiter.clone(),
-        fleet.clone(),
-        Arc::clone(&on.metrics),
-        api_settings.admin.clone(),
-    );
-    let registry = Registry::new(on.limiter.clone(), fleet, Arc::clone(&on.metrics));
-    let projects = Projects::new(administrator.clone(), registry);
     let decisions = Decisions::new(&on.limiter, &on.metrics, &api_settings);
-    let routes = rlaas::api::services(decisions, administrator, projects, &on.metrics);
+    let routes = rlaas::api::services(decisions, None, &on.limiter);
     let incoming = TcpListenerStream::new(listener);
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use rlaas_auth::{ConfiguredProjects, ProjectId};
+use rlaas_auth::{ConfiguredProjects, ProjectId, api_key_problems};
 use rlaas_projects::registry::Change;
 use rlaas_projects::{
     Etag, ProjectRules, Revision, RuleChange, RuleRecord, RuleWriteError, WriteStamp,
-    api_key_problems,
 };
 use tonic::Status;
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlaas_auth::{ProjectId, deadline};
-use rlaas_projects::{Etag, RuleWriteError, Warning, WriteStamp, warnings};
+use rlaas_core::rules::warnings::{Warning, warnings};
+use rlaas_projects::{Etag, RuleWriteError, WriteStamp};
 use rlaas_proto::rule_messages;
 use tonic::{Request, Status};
 

@@ -18,6 +18,7 @@ mod request;
 mod rule;
 pub mod spec;
 mod violation;
+pub mod warnings;
 mod wildcard;
 
 pub use attributes::Attributes;

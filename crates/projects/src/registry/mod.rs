@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
-use rlaas_auth::{ConfiguredProjects, KnownApiKeys, ProjectId};
+use rlaas_auth::{ConfiguredProjects, FileProjects, FileRules, KnownApiKeys, ProjectId};
 use rlaas_core::clock::{Clock, Deadline, Micros, Timestamp};
 use rlaas_core::rules::spec::Problem;
 use rlaas_core::rules::{RuleSet, Unmatched};
@@ -49,7 +49,7 @@ use self::document::{decode_history, document_name, kept_changes};
 use self::ended_keys::EndedKeys;
 use self::state_dir::StateDir;
 use self::sync::Synced;
-use crate::{FileProjects, FileRules, History, Keyring, Project, ProjectRules, RevisionNumber};
+use crate::{History, Keyring, Project, ProjectRules, RevisionNumber};
 
 /// The projects. Clones share them.
 #[derive(Clone, Debug)]

@@ -24,37 +24,38 @@ pub(super) mod openapi;
 mod path;
 mod query;
 mod resource;
+#[cfg(feature = "admin")]
+mod services;
 
+#[cfg(feature = "admin")]
+pub use services::administration_router;
+
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use axum::{Extension, Router};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
 use rlaas_auth::{AdminApi, AdminRoute, ConfiguredProjects, Verb};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::headers::LimitHeaders;
-use rlaas_projects::registry::run_blocking;
 use rlaas_proto::WARNING;
-use rlaas_proto::ratelimit::admin::v1::admin_service_server::AdminServiceServer;
-use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectServiceServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer;
 use rlaas_telemetry::metrics::Metrics;
+use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use self::call::{GrpcService, InProcessCall, framed};
 use super::body;
 use super::problem::ProblemDocument;
-use super::{other_method, unknown_path};
-use crate::api::routes::{self, DECISION_ROUTES, RESERVATION_ROUTES};
+use crate::api::routes::{DECISION_ROUTES, RESERVATION_ROUTES};
 use crate::api::status::{http_of_code, is_bound};
 use crate::api::{self, reservations};
 use crate::json_messages::{self, POOL};
-use rlaas_admin::routes::ROUTES;
-use rlaas_admin::{Administrator, Projects, Service};
 
 /// Bytes above which messages are large: more than a page of any list needs.
 const LARGE: usize = 64 * 1024;
@@ -73,16 +74,6 @@ pub(super) fn decision_router(
     decisions.merge(reservations).layer(Extension(headers))
 }
 
-/// Returns the routes of the service for keys.
-pub(super) fn router(
-    administrator: Administrator,
-    projects: Projects,
-    metrics: Arc<Metrics>,
-) -> Router {
-    let service = Service::new(administrator, projects, metrics);
-    fixed_paths(AdminServiceServer::new(service), ROUTES)
-}
-
 fn fixed_paths<S>(service: S, routes: &'static [AdminRoute]) -> Router
 where
     S: GrpcService + Clone + Sync + 'static,
@@ -99,32 +90,6 @@ where
         );
     }
     all.with_state(service)
-}
-
-/// Returns the routes of the service for projects. Their paths are matched in `routes.rs`: a
-/// segment may have a field and a verb.
-pub(super) fn project_router(projects: Projects) -> Router {
-    let service =
-        ProjectServiceServer::new(projects).max_decoding_message_size(api::MAX_RULES_MESSAGE);
-    let handler = |State(service): State<ProjectServiceServer<Projects>>, request: Request| async {
-        let path = request.uri().path();
-        if let Some(route) = routes::of_http(request.method(), path) {
-            return respond(service, route, request).await;
-        }
-        let allowed = routes::allowed(path);
-        if allowed.is_empty() {
-            return unknown_path(request).await.into_response();
-        }
-        let mut response = other_method(request).await;
-        let allowed = HeaderValue::try_from(allowed).expect("names of methods");
-        response.headers_mut().insert(header::ALLOW, allowed);
-        response
-    };
-    Router::new()
-        .route("/v1/projects", any(handler))
-        .route("/v1/projects/{*rest}", any(handler))
-        .route("/v1/catalogue:restore", any(handler))
-        .with_state(service)
 }
 
 /// Returns the description of the method of a route.
@@ -220,7 +185,10 @@ async fn unless_large<T: Send + 'static>(
     len: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    if len > LARGE { run_blocking(work).await } else { work() }
+    if len <= LARGE {
+        return work();
+    }
+    spawn_blocking(work).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 
 fn json_response(status: StatusCode, message: &DynamicMessage) -> Response {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rlaas_auth::ProjectId;
 use rlaas_core::rules::{RuleSet, Unmatched};
+
+use super::project_id::ProjectId;
 
 /// What files say of projects with an id. A project that only a file names exists as well.
 pub type FileProjects = BTreeMap<ProjectId, FileProject>;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rlaas_core::algorithm::{Algorithm, Window};
-use rlaas_core::rules::{Grant, Matcher, Mode, Part, Pattern, Request, Rule, RuleSet, TextPattern};
+use crate::algorithm::{Algorithm, Window};
+use crate::rules::{Grant, Matcher, Mode, Part, Pattern, Request, Rule, RuleSet, TextPattern};
 
 /// Number of log entries for one id above which a rule gets a warning.
 const MANY_ENTRIES: u64 = 10_000;
