@@ -93,7 +93,8 @@
 --   9   there is no such reservation
 --   10  there is none, and it ended so long ago that its settlement may have been forgotten
 --   7   executed, each hit by a plain take of a fixed window: followed by the count and the time to live
---       in µs that each had before, from which the decisions follow
+--       in µs that each had before, 0 and the window of one that is new, from which the decisions follow; and
+--       the record of an overridable hit, four zeros
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
 --       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
 --       each hit as for 1
@@ -271,14 +272,16 @@ end
 -- The request that was parsed last. Requests that differ in their keys alone are parsed once.
 local last_argument
 
-return function(request, values)
+-- Executes a request. `failure` is the error of `take`, which is that of the request.
+return function(request, values, failure)
   local argument = ARGV[request]
   if argument ~= last_argument then parse(values) end
   -- A request with a request id may change its hits.
   last_argument = not once and not reservation and argument
   assign_keys()
   wrote = false
-  local ok, result = pcall(execute, request)
+  local ok, result = not failure, failure
+  if ok then ok, result = pcall(execute, request) end
   if ok and result then return append_reply() end
   length = length + 1
   reply[length] = 0
@@ -300,14 +303,11 @@ local values, execute
 for request = 3, #ARGV do
   local argument = ARGV[request]
   if request == 3 or argument ~= ARGV[request - 1] then values = { cmsgpack.unpack(argument) } end
-  local is_taken = false
-  if take then
-    local ok, result = pcall(take, values)
-    is_taken = ok and result
-  end
-  if not is_taken then
+  local ok, result = true, false
+  if take then ok, result = pcall(take, values) end
+  if not ok or not result then
     execute = execute or rest()
-    execute(request, values)
+    execute(request, values, not ok and result)
   end
 end
 if length <= VALUES_PER_PACK then return cmsgpack.pack(unpack(reply)) end

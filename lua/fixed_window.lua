@@ -74,66 +74,91 @@ local function take_back(taken, number)
   end
 end
 
--- Returns the hits of a request, and the index of the next of KEYS; nil if it has others than takes of units
--- from counters that expire, or are new, by limits that have no override.
+-- The hits of the request that `take` has seen last, and its values: requests that differ in their keys alone are
+-- parsed once.
+local takes, values_of_takes
+
+-- Returns the hits of a request; false if it has others than takes from fixed windows that may be allowed.
 local function takes_of(values)
-  local taken, at, key_at = {}, 2, next_key
+  if values[1] ~= 'plain' then return false end
+  local parsed, at = {}, 2
   for i = 1, values[2] do
     local name = values[at + 1]
     --@hit local FIELD = values[at + POSITION]
     local now = freeze(time, seen, window)
     local hit = {
-      keys = keys, first_key = key_at, first_index = first_index, key = KEYS[key_at], units = units,
-      window = window, cost = cost, now = now, frozen_for = now - time, ttl = 0, count = 0, is_new = false,
-      starts_at = false, ends_at = false, control = false,
+      keys = keys, first_key = 0, first_index = first_index, key = false, units = units, window = window,
+      cost = cost, now = now, frozen_for = now - time, ttl = 0, count = 0, is_new = false, starts_at = false,
+      ends_at = false, rule = false,
     }
-    at, key_at = at + HIT_FIELDS, key_at + keys
+    at = at + HIT_FIELDS
     if action >= CALENDAR then
       action, hit.starts_at, hit.ends_at = action - CALENDAR, values[at + 1], values[at + 2]
       at = at + 2
     end
     --@control
     if action >= CONTROLLED then
-      local key = KEYS[key_at]
-      action, hit.control = action - CONTROLLED, true
-      if redis.call('HGET', key, values[at + 1]) then return end
-      at, key_at = at + 3, key_at + 1
+      action, hit.rule = action - CONTROLLED, values[at + 1]
+      at = at + 3
     end
     --@end
-    -- An overridable hit may have no limit.
-    local counts = name == 'fixed_window' and action == TAKE and cost > 0 and units > 0
-    if not counts or not find_counter(hit) then return end
-    taken[i] = hit
+    if name ~= 'fixed_window' or action ~= TAKE or cost == 0 or cost > units then return false end
+    parsed[i] = hit
   end
-  return taken, key_at
+  return parsed
+end
+
+-- Finds the counters of the hits of a request. Returns the hits, those with new counters last, which are
+-- allowed, and the index of the next of KEYS; nil if a counter never expires or is of another window, or a key
+-- may have an override.
+local function find_counters()
+  local found, new, key_at = {}, {}, next_key
+  for i = 1, #takes do
+    local hit = takes[i]
+    hit.first_key, hit.key = key_at, KEYS[key_at]
+    key_at = key_at + hit.keys
+    --@control
+    if hit.rule then
+      local key = KEYS[key_at]
+      if redis.call('HGET', key, hit.rule) then return end
+      key_at = key_at + 1
+    end
+    --@end
+    if not find_counter(hit) then return end
+    local list = hit.is_new and new or found
+    list[#list + 1] = hit
+  end
+  for i = 1, #new do found[#found + 1] = new[i] end
+  return found, key_at
 end
 
 -- The reply has the counts and the times to live before, from which the service decides. One unit alone
 -- counts whether it is allowed or not. Of several hits all must be allowed.
 function take(values)
-  if values[1] ~= 'plain' then return false end
-  local taken, key_at = takes_of(values)
-  if not taken then return false end
-  local counts_denied = #taken == 1 and taken[1].cost == 1
-  for i = 1, #taken do
-    local hit = taken[i]
+  if values ~= values_of_takes then takes, values_of_takes = takes_of(values), values end
+  if not takes then return false end
+  local found, key_at = find_counters()
+  if not found then return false end
+  local counts_denied = #found == 1 and found[1].cost == 1
+  for i = 1, #found do
+    local hit = found[i]
     local most = counts_denied and MAX_COUNT or hit.units - hit.cost
     local counted = count_cost(hit)
     local was_added = type(counted) == 'number'
     hit.count = was_added and counted - hit.cost or -1
     if hit.count < 0 or hit.count > most then
-      take_back(taken, was_added and i or i - 1)
+      take_back(found, was_added and i or i - 1)
       return false
     end
   end
   next_key = key_at
   length = length + 1
   reply[length] = 7
-  for i = 1, #taken do
-    reply[length + 1], reply[length + 2] = taken[i].count, max(taken[i].ttl, 1)
+  for i = 1, #takes do
+    reply[length + 1], reply[length + 2] = takes[i].count, max(takes[i].ttl, 1)
     length = length + 2
     --@control
-    if taken[i].control then
+    if takes[i].rule then
       for part = 1, 4 do reply[length + part] = 0 end
       length = length + 4
     end

@@ -2,9 +2,9 @@
 -- strings.
 --
 -- A script consists of the other files too, of one algorithm or of all. Redis creates all functions of a
--- script on each call, which takes longer than a few commands. So what follows a line `--@rest`, here and in
--- other files, is in a function, which is called for the first request that `take` can't execute; and there
--- are three kinds of scripts:
+-- script on each call, which takes longer than a few commands. So most of it is in a function, `rest`, which
+-- is called for the first request that `take` can't execute: what follows a line `--@rest` here and in
+-- fixed_window.lua, what precedes it in check.lua, and the other files. And there are three kinds of scripts:
 --   lean              plain.lua and check.lua, for plain requests; of each file the part above a line
 --                     `--@coupled`, without the lines from `--@control` or `--@full` to `--@end`
 --   lean, overrides   as lean, with control.lua and the lines from `--@control`

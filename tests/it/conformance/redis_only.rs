@@ -22,6 +22,26 @@ fn redis(on: &Service) -> &RedisServer {
 }
 
 #[tokio::test]
+async fn takes_from_fixed_windows_need_two_commands_each_and_refusals_write_nothing() {
+    let on = on_redis(five_a_minute(Algorithm::FixedWindow));
+    let commands = async |user: &str, cost: u64| {
+        redis(&on).query::<()>(&["CONFIG", "RESETSTAT"]);
+        on.check_cost(user, cost).await;
+        let stats: String = redis(&on).query(&["INFO", "commandstats"]);
+        ["pttl", "get", "set", "incrby", "del"].map(|command| {
+            let of_command = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+            of_command
+                .map_or(0, |rest| rest.split(',').next().expect("calls").parse().expect("a number"))
+        })
+    };
+    on.check("bob").await;
+    assert_eq!(commands("alice", 1).await, [1, 0, 1, 0, 0_u64], "a new counter");
+    assert_eq!(commands("alice", 1).await, [1, 0, 0, 1, 0], "a known one");
+    assert_eq!(commands("carol", 6).await, [0, 1, 0, 0, 0], "a cost above the limit");
+    assert_eq!(redis(&on).query::<u64>(&["EXISTS", "rlaas:rate_limit:carol:28333335"]), 0);
+}
+
+#[tokio::test]
 async fn sliding_window_log_stores_the_documented_members() {
     let on = on_redis(five_a_minute(Algorithm::SlidingWindowLog));
     for at in [-100.0, -85.0, -70.0] {
