@@ -129,8 +129,8 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     grpc_section.close();
     let store_health = store_health(root);
     ServerSettings {
-        name,
         listen,
+        name,
         http,
         console,
         metrics,

@@ -111,11 +111,13 @@ impl Administration {
     }
 
     /// Returns the projects for those who show the configuration.
+    #[expect(clippy::unnecessary_wraps, reason = "as in `no_administration`")]
     pub(super) fn projects(&self) -> Option<Arc<dyn ConfiguredProjects>> {
         Some(Arc::new(self.0.registry.clone()))
     }
 
     /// Returns what the server serves.
+    #[expect(clippy::unnecessary_wraps, reason = "as in `no_administration`")]
     pub(super) fn served(&self) -> Option<Arc<dyn api::Administration>> {
         Some(Arc::clone(&self.0) as Arc<dyn api::Administration>)
     }
