@@ -155,7 +155,7 @@ fn api_key_mode(value: &Value) -> Read<ApiKeyMode> {
 fn list<'a>(auth: &mut Section<'a>, setting: Setting, most: usize) -> Vec<Section<'a>> {
     let sections = auth.list(setting);
     if sections.len() > most {
-        auth.refuse(setting.key, Invalid::of(format!("must have at most {most} entries")));
+        auth.refuse(setting.key, Invalid::from_text(format!("must have at most {most} entries")));
     }
     sections
 }

@@ -311,7 +311,7 @@ impl<'a> Section<'a> {
             let key = self.tree.spelling(&origin, &path);
             let is_reported = |part: &str| reported.contains(&(origin.clone(), part.to_owned()));
             if !parts.contains(&(&*origin, &*key)) && !prefixes(&key).any(is_reported) {
-                self.tree.refuse(tag, &path, Invalid::of(text), given);
+                self.tree.refuse(tag, &path, Invalid::from_text(text), given);
             }
         }
     }

@@ -47,7 +47,7 @@ impl Invalid {
         Self { text: Cow::Borrowed(valid), takes: None }
     }
 
-    pub(super) fn of(valid: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn from_text(valid: impl Into<Cow<'static, str>>) -> Self {
         Self { text: valid.into(), takes: None }
     }
 
@@ -58,7 +58,7 @@ impl Invalid {
 
 impl<E: Error> From<E> for Invalid {
     fn from(error: E) -> Self {
-        Self::of(error.to_string())
+        Self::from_text(error.to_string())
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&'static str, T)]) -> Read<
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
             None => String::new(),
         };
-        Invalid::of(format!("must be {text}")).takes(Takes::Words(words))
+        Invalid::from_text(format!("must be {text}")).takes(Takes::Words(words))
     })?;
     Ok((*setting, (*word).to_owned()))
 }
@@ -178,7 +178,7 @@ pub(super) fn whole(
 /// Reads a whole number from 1 to `most`.
 pub(super) fn count(most: u32) -> impl Fn(&Value) -> Read<u32> {
     move |value| {
-        let valid = || Invalid::of(format!("must be a whole number from 1 to {most}"));
+        let valid = || Invalid::from_text(format!("must be a whole number from 1 to {most}"));
         let (number, shown) = whole(value, 1..=most.into(), valid())?;
         Ok((u32::try_from(number).map_err(|_| valid())?, shown))
     }

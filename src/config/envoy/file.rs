@@ -116,7 +116,7 @@ fn domain(section: &mut Section<'_>, file: &Arc<str>, domains: &mut Domains) {
     if let Some(bounds) = outside_bounds(&name)
         && section.is_valid()
     {
-        section.refuse("domain", Invalid::of(bounds));
+        section.refuse("domain", Invalid::from_text(bounds));
     }
     let path = DescriptorPath { domain: &name, above: &[], settings: domains.settings, file };
     let level = domains.trees.entry(name.clone()).or_default();
@@ -147,7 +147,7 @@ impl DescriptorPath<'_> {
             let valid = format!(
                 "must have at most {MAX_DESCRIPTORS_PER_LEVEL} entries and {MAX_LEVELS} levels"
             );
-            return section.refuse("descriptors", Invalid::of(valid));
+            return section.refuse("descriptors", Invalid::from_text(valid));
         }
         for section in sections {
             let descriptor = self.descriptor(section, level);
