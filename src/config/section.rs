@@ -288,7 +288,7 @@ impl<'a> Section<'a> {
     pub(super) fn refuse_given(&self, path: &str, must: &str) {
         let (given, tag) = find(self.dict, path, self.tag);
         if given.is_some_and(|value| !left_out::is_off(value)) {
-            self.tree.refuse(tag, &self.join(path), Invalid::of(must.to_owned()), None);
+            self.tree.refuse(tag, &self.join(path), Invalid::from_text(must.to_owned()), None);
         }
     }
 
