@@ -7,10 +7,9 @@ use std::iter;
 use crate::config::{Kind, SettingReference, reference};
 
 const HEADER: &str = "\
-# yaml-language-server: $schema=../docs/reference/config.schema.json
-#
 # All settings with their defaults. Every setting is optional: write only what you change.
-# Printed by `rlaas config --example`; docs/reference/settings.md has the same as tables.
+# Printed by `rlaas config --example`; docs/reference/settings.md has the same as tables, and
+# `rlaas schema config` prints what editors check it by.
 #
 # Order of precedence: defaults < files in order < environment < command line.
 # Environment: RLAAS_ and the key, with __ between levels and _ for -, such as

@@ -1,7 +1,8 @@
 //! `rlaas schema`: the JSON Schema of rules files and of the configuration, for editors and for the chart.
 //!
 //! It is made of the reference, so that no setting is missing. It refuses unknown keys and values of the
-//! wrong type, and knows nothing of files, nor of settings that depend on others; `rlaas check-config` does.
+//! wrong type, and knows nothing of files, of keys that must be given, nor of settings that depend on others;
+//! `rlaas check-config` does. What is below a section spelled with `_` is not checked.
 //!
 //! **Source:** <https://json-schema.org/draft/2020-12>.
 
@@ -44,11 +45,14 @@ pub(super) fn printed(args: &SchemaArgs) -> String {
         schema["properties"]["project"] =
             json!({ "type": "string", "pattern": pattern, "description": description });
     }
-    for setting in reference() {
+    for mut setting in reference() {
         let top = setting.path.split(['.', '[']).next().unwrap_or_default();
-        if args.of == Files::Config || OF_RULES_FILES.contains(&top) {
-            add(&mut schema, &setting);
+        if args.of == Files::Rules && !OF_RULES_FILES.contains(&top) {
+            continue;
         }
+        // In a rules file the default is the policy of the project.
+        setting.default = setting.default.filter(|_| args.of == Files::Config);
+        add(&mut schema, &setting);
     }
     format!("{schema:#}\n")
 }
@@ -67,7 +71,10 @@ fn add(schema: &mut Value, setting: &SettingReference) {
     }
     let mut value = match (setting.kind, &setting.takes) {
         (Kind::Section, _) => section(),
-        (Kind::List, _) => json!({ "type": ["array", "null"], "items": section() }),
+        (Kind::List, _) => {
+            let item = json!({ "type": "object", "additionalProperties": false });
+            json!({ "type": ["array", "null"], "items": item })
+        }
         (Kind::Value, takes) => takes.as_ref().map_or_else(|| json!({}), values),
     };
     let spellings = setting.other_spellings();
@@ -95,7 +102,8 @@ fn section() -> Value {
     json!({ "type": ["object", "null"], "additionalProperties": false })
 }
 
-/// Returns the schema of values. YAML has numbers and booleans as texts, too, where they are quoted.
+/// Returns the schema of values. YAML has numbers and booleans as texts, too, where they are quoted; YAML 1.1
+/// has `off` as false.
 fn values(takes: &Takes) -> Value {
     match takes {
         Takes::Boolean => json!({ "enum": [true, false, "true", "false"] }),
@@ -108,15 +116,24 @@ fn values(takes: &Takes) -> Value {
             let other = spelled.filter(|word| !words.contains(&word.as_str()));
             let mut all: Vec<Value> = words.iter().copied().map(Value::from).collect();
             all.extend(other.map(Value::from));
+            if words.contains(&"off") {
+                all.push(false.into());
+            }
             json!({ "enum": all })
         }
         Takes::Text => json!({ "type": "string" }),
         Takes::Texts => json!({ "type": ["string", "array"], "items": { "type": "string" } }),
-        Takes::Duration => json!({ "type": ["string", "integer"] }),
+        Takes::Duration => json!({ "anyOf": [
+            { "type": "integer", "minimum": 0 },
+            { "type": "string", "pattern": "^ *[0-9]|^(off|never)$" },
+            { "const": false },
+        ] }),
         Takes::Share => json!({ "anyOf": [
             { "type": "number", "exclusiveMinimum": 0, "maximum": 1 },
-            { "type": "string", "pattern": "^[0-9.]+$" },
+            { "type": "string", "pattern": "^(0?\\.[0-9]+|1(\\.0+)?)$" },
         ] }),
-        Takes::Percentage => json!({ "type": "string", "pattern": "^[0-9.]+ *%$" }),
+        Takes::Percentage => {
+            json!({ "type": "string", "pattern": "^(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]+)?) *%$" })
+        }
     }
 }

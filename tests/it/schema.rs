@@ -43,7 +43,7 @@ fn schemas_take_every_example() {
     let spelled = "project: shop\nunmatched: deny\nrules:\n- {name: a, strategy: token_bucket, \
                    limit_count: '5', window_seconds: 60, fail_open: 'true', on_change: keep_used, \
                    key_by: ip, match: {user_id: [a], attributes: {x.y: b}}, enforce: 5%, \
-                   near_limit: '0.8', overrides: [{match: {user-id: b}, max_requests: 7}]}\n";
+                   near_limit: '0.8', mode: false, overrides: [{match: {user-id: b}, max_requests: 7}]}\n";
     let mut rules = examples(&RULES);
     let all = [examples(&CONFIGURATIONS), rules.clone()].concat();
     rules.push(document(spelled));
@@ -63,6 +63,9 @@ fn schema_refuses_what_it_can_know() {
         "rules: [{name: a, limit: many, window: 1}]".to_owned(),
         "rules: [{name: 5, limit: 1, window: 1}]".to_owned(),
         "rules: [{name: a, limit: 1, window: [1s]}]".to_owned(),
+        "rules: [{name: a, limit: 1, window: soon}]".to_owned(),
+        "rules: [{name: a, limit: 1, window: -1}]".to_owned(),
+        "rules: [null]".to_owned(),
         with(", windw: 1"),
         with(", strategy: magic"),
         with(", match: {user_id: 007}"),
@@ -76,6 +79,7 @@ fn schema_refuses_what_it_can_know() {
         with(", max-holds: 10001"),
         with(", near-limit: 2"),
         with(", enforce: half"),
+        with(", enforce: 900%"),
         with(", calendar: {unit: decade}"),
         with(", overrides: [{match: {user: a}, limit: 1}]"),
         "rate-limiter: {use-algo: guess}".to_owned(),

@@ -39,6 +39,8 @@ fn gateway_overspends_only_without_reservations() {
 fn gateway_has_the_rules_of_the_book() {
     let rules = include_str!("../../../examples/gateway/rules.yaml");
     let page = include_str!("../../../docs/token-limits.md");
+    let (schema, rules) = rules.split_once('\n').expect("a first line");
+    assert!(schema.starts_with("# yaml-language-server: $schema="), "{schema}");
     assert!(page.contains(rules), "docs/token-limits.md has other rules");
 }
 

@@ -132,8 +132,8 @@ fn upgrade_is_refused_by_the_check_of_the_new_files() {
     let Some(helm) = helm() else { return };
     for (setting, code, printed) in [
         ("rules[0].limit=10", 0, "valid"),
-        ("rules[0].window=soon", 64, "rules.yaml: rules[0].window"),
-        ("settings.telemetry.format=xml", 64, "rlaas.yaml: telemetry.format"),
+        ("rules[0].window=400d", 64, "rules.yaml: rules[0].window"),
+        ("settings.server.listen=nowhere", 64, "rlaas.yaml: server.listen"),
         ("extraEnv[0].value=loud!", 64, "RLAAS_TELEMETRY__LOG"),
     ] {
         let mut template = command(helm, &["template", "rlaas", "--set", setting], &["all"]);
@@ -224,11 +224,9 @@ fn wrong_values_are_refused_with_a_reason() {
         ("autoscaling.enabled=true", "More than one replica needs Redis"),
         ("replica=3", "additional properties 'replica' not allowed"),
         ("redis.url=redis://redis:6379", "additional properties 'url' not allowed"),
-        // As Helm reads `mode: off`.
-        ("rules[0].mode=false", "must be one of 'enforce', 'shadow', 'off'"),
         ("rules[0].limits=5", "additional properties 'limits' not allowed"),
         ("rate-limiter.use-algo=guess", "must be one of 'fixed-window'"),
-        ("settings.store.redis.timeot=1s", "additional properties 'timeot' not allowed"),
+        ("settings.store.redis.timeouts=1s", "additional properties 'timeouts' not allowed"),
     ] {
         let mut template = command(helm, &["template", "rlaas", "--set", setting], &["memory"]);
         let refused = finish(&mut template).expect_err(setting);
