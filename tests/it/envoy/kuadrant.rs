@@ -345,7 +345,8 @@ async fn commit_counts_once_for_an_id_over_all_masters() {
 
 fn start(dir: &TempDir, settings: &[&str]) -> Rlaas {
     let limits = dir.write("limits.yaml", LIMITS);
-    let file = dir.write("rlaas.yaml", &format!("envoy: {{files: [{}]}}\n", limits.display()));
+    let file = dir
+        .write("rlaas.yaml", &format!("envoy: {{deadline: 10s, files: [{}]}}\n", limits.display()));
     Rlaas::start_from(&file, settings)
 }
 

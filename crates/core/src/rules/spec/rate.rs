@@ -14,7 +14,7 @@ pub(crate) const BOOLEAN: &str = "must be true or false";
 pub(crate) const SHARE: &str = "must be a number above 0 and at most 1, such as 0.5";
 pub(crate) const NO_DEBT: &str =
     "not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window";
-const HOLD: &str = "must be 100ms to 24h";
+const HOLD: &str = "must be 100ms to 24h in whole milliseconds";
 pub(super) const MAX_HOLDS: Whole = Whole { from: 1, to: Holds::MAX as u64 };
 pub(super) const BURST: Whole = Whole { from: 1, to: Limit::MAX_UNITS };
 const POLICY: &str = "must be error, allow, deny or local";
