@@ -22,7 +22,7 @@ pub struct RequestOrigin {
 
 /// The administration of a service: services, routes and pages, and work in the background. Each worker has its
 /// own handle of the limiter.
-pub trait Administration: Debug + Send + Sync {
+pub trait ServedAdministration: Debug + Send + Sync {
     /// Adds the services of gRPC.
     fn add_services(&self, limiter: &Limiter, routes: &mut RoutesBuilder);
 

@@ -23,7 +23,7 @@ mod traces;
 mod v1;
 mod verdict_headers;
 
-pub use administration::{Administration, RequestOrigin};
+pub use administration::{RequestOrigin, ServedAdministration};
 pub use decisions::{Decisions, Responding};
 #[cfg(feature = "admin")]
 pub use in_process::InProcess;
@@ -99,7 +99,7 @@ pub struct RulesKnown {
 /// Never: the descriptors are made at build time.
 pub fn services(
     Decisions { v1, envoy, kuadrant, reservations, .. }: Decisions,
-    administration: Option<&dyn Administration>,
+    administration: Option<&dyn ServedAdministration>,
     limiter: &Limiter,
 ) -> Routes {
     let mut served = FileDescriptorSet::decode(rlaas_proto::FILE_DESCRIPTOR_SET)

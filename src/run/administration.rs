@@ -118,8 +118,8 @@ impl Administration {
 
     /// Returns what the server serves.
     #[expect(clippy::unnecessary_wraps, reason = "as in `no_administration`")]
-    pub(super) fn served(&self) -> Option<Arc<dyn api::Administration>> {
-        Some(Arc::clone(&self.0) as Arc<dyn api::Administration>)
+    pub(super) fn served(&self) -> Option<Arc<dyn api::ServedAdministration>> {
+        Some(Arc::clone(&self.0) as Arc<dyn api::ServedAdministration>)
     }
 
     /// Puts rules of files and the hasher of ids in force. Returns the revision of the rules.
@@ -129,7 +129,7 @@ impl Administration {
     }
 }
 
-impl api::Administration for Parts {
+impl api::ServedAdministration for Parts {
     fn add_services(&self, limiter: &Limiter, routes: &mut RoutesBuilder) {
         let administrator = self.administrator.with_limiter(limiter.clone());
         let (projects, metrics) = (self.projects.clone(), Arc::clone(&self.metrics));

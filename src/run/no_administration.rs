@@ -43,7 +43,7 @@ impl Administration {
         None
     }
 
-    pub(super) fn served(&self) -> Option<Arc<dyn api::Administration>> {
+    pub(super) fn served(&self) -> Option<Arc<dyn api::ServedAdministration>> {
         None
     }
 

@@ -54,7 +54,7 @@ use self::protocol::Protocol;
 use self::rlimit::{ConnectionBudget, ListenerCounts};
 use self::workers::{Handlers, WorkerQueues};
 use crate::api::http::{HttpState, Scrapes};
-use crate::api::{self, Administration, ApiSettings, Decisions};
+use crate::api::{self, ApiSettings, Decisions, ServedAdministration};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 
@@ -64,7 +64,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Limiter,
     metrics: Arc<Metrics>,
-    administration: Option<Arc<dyn Administration>>,
+    administration: Option<Arc<dyn ServedAdministration>>,
     api_settings: ApiSettings,
     grpc: Vec<Listener>,
     http: Vec<Listener>,
@@ -115,7 +115,10 @@ impl Server {
 
     /// Adds the administration.
     #[must_use]
-    pub fn with_administration(self, administration: Option<Arc<dyn Administration>>) -> Self {
+    pub fn with_administration(
+        self,
+        administration: Option<Arc<dyn ServedAdministration>>,
+    ) -> Self {
         Self { administration, ..self }
     }
 

@@ -162,9 +162,15 @@ fn definitions_have_no_old_names() {
 fn type_names_are_defined_once_in_each_crate() {
     let mut places: BTreeMap<(PathBuf, String), Vec<String>> = BTreeMap::new();
     for path in sources() {
+        let stands_in =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("no_"));
         let text = fs::read_to_string(&path).expect("a source file");
         for (index, line) in text.lines().enumerate() {
             let Some((Kind::Type, name)) = definition(line) else { continue };
+            // A build without a feature has one of the two.
+            if stands_in {
+                continue;
+            }
             let place = format!("{}:{}", path.display(), index + 1);
             places.entry((crate_of(&path), name.to_owned())).or_default().push(place);
         }

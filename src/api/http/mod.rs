@@ -59,7 +59,7 @@ use super::request_log;
 use super::routes;
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
-use super::{Administration, ApiSettings};
+use super::{ApiSettings, ServedAdministration};
 use crate::api;
 use crate::clock::Deadline;
 use crate::rules;
@@ -77,7 +77,7 @@ const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"inva
 /// Returns the routes of the HTTP API.
 pub fn router(
     state: HttpState,
-    administration: Option<&dyn Administration>,
+    administration: Option<&dyn ServedAdministration>,
     ready: watch::Receiver<NotReady>,
 ) -> Router {
     let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
