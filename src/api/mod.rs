@@ -1,5 +1,5 @@
 //! Protocols: adapters that turn bytes into a request for the
-//! [`Limiter`](rlaas_limiter::Limiter), and its verdict into a response.
+//! [`Limiter`], and its verdict into a response.
 //!
 //! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
