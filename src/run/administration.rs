@@ -79,11 +79,11 @@ impl Administration {
     pub(super) async fn open(
         settings: AdministrationSettings,
         limiter: &Limiter,
+        fleet: Fleet,
         metrics: &Arc<Metrics>,
     ) -> anyhow::Result<Self> {
         let AdministrationSettings { admin, cluster, projects, max_project_rules, state_dir } =
             settings;
-        let fleet = Fleet::new(limiter.store());
         let registry = Registry::new(limiter.clone(), fleet.clone(), Arc::clone(metrics));
         registry.set_file_projects(projects);
         registry.set_max_rules(max_project_rules);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rlaas_auth::{ApiKeySettings, ApiKeys, ConfiguredProjects, FileRules};
 use rlaas_limiter::Limiter;
+use rlaas_limiter::fleet::Fleet;
 use rlaas_telemetry::InstanceId;
 use rlaas_telemetry::metrics::Metrics;
 
@@ -30,6 +31,7 @@ impl Administration {
     pub(super) async fn open(
         _settings: AdministrationSettings,
         limiter: &Limiter,
+        _fleet: Fleet,
         _metrics: &Arc<Metrics>,
     ) -> anyhow::Result<Self> {
         Ok(Self(limiter.clone()))

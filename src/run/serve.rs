@@ -110,7 +110,8 @@ fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Res
         let has_tokens = !config.auth.tokens.is_empty() || config.auth.oidc.is_some();
         let tls = config.server.tls.clone();
         let server = Server::bind(config.server, limiter.clone(), Arc::clone(&metrics)).await?;
-        let administration = Administration::open(administration, &limiter, &metrics).await?;
+        let fleet = server.fleet().clone();
+        let administration = Administration::open(administration, &limiter, fleet, &metrics).await?;
         let api_keys = administration.api_keys(config.api_keys);
         let api_keys = api_keys.with_named_projects(config.envoy.names_projects());
         let auth = config.auth.is_enabled().then(|| {

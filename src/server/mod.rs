@@ -64,6 +64,7 @@ pub struct Server {
     settings: ServerSettings,
     limiter: Limiter,
     metrics: Arc<Metrics>,
+    fleet: Fleet,
     administration: Option<Arc<dyn ServedAdministration>>,
     api_settings: ApiSettings,
     grpc: Vec<Listener>,
@@ -100,10 +101,12 @@ impl Server {
         let console = bind_all("server.console", &mut settings.console).await?;
         let scraped = bind_all("server.metrics", &mut settings.metrics).await?;
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
+        let fleet = Fleet::new(limiter.store());
         Ok(Self {
             settings,
             limiter,
             metrics,
+            fleet,
             administration: None,
             api_settings,
             grpc,
@@ -111,6 +114,11 @@ impl Server {
             console,
             scraped,
         })
+    }
+
+    /// Returns the fleet of the store. Another one of the memory store would not share its state.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     /// Adds the administration.
@@ -171,9 +179,10 @@ impl Server {
                 let services = || self.grpc_services(decisions.clone(), limiter, &health_service);
                 let grpc = services();
                 let http = self.http_services(limiter, &health, &background);
-                let console = self.administration.as_ref().map_or_else(Router::new, |of| {
-                    of.pages(limiter, services(), self.auth(), background.handle())
-                });
+                let console =
+                    self.administration.as_ref().map_or_else(Router::new, |administration| {
+                        administration.pages(limiter, services(), self.auth(), background.handle())
+                    });
                 Handlers {
                     grpc: self.handler(Protocol::Grpc, (Some(decisions), grpc), &grpc_drain),
                     http: self.handler(Protocol::Http, (None, http), &http_drain),
@@ -197,7 +206,7 @@ impl Server {
             drain,
             connections: TaskTracker::new(),
         };
-        let mut background_tasks = background_tasks(&self.limiter);
+        let mut background_tasks = background_tasks(&self.limiter, self.fleet.clone());
         if let Some(administration) = &administration {
             administration.start(&mut background_tasks);
             // Calls wait: the store may not know the projects of `state-dir`.
@@ -357,8 +366,8 @@ impl Server {
 }
 
 /// Starts the work that goes on for ever beside the listeners. Dropping the set ends it.
-fn background_tasks(limiter: &Limiter) -> JoinSet<()> {
-    let (fleet, mut tasks) = (Fleet::new(limiter.store()), JoinSet::new());
+fn background_tasks(limiter: &Limiter, fleet: Fleet) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     let running = limiter.clone();
     tasks.spawn(async move { running.run().await });
     let limiter = limiter.clone();

@@ -83,7 +83,8 @@ pub fn router(
     let (limiter, of_decisions) = (state.limiter.clone(), Arc::clone(&state.metrics));
     let configured = state.projects.clone();
     let probes = probes::router(&state, ready);
-    let administration = administration.map_or_else(Router::new, |of| of.http_routes(&limiter));
+    let administration =
+        administration.map_or_else(Router::new, |served| served.http_routes(&limiter));
     let decisions = Router::new()
         .route("/v1/check", post(check::check))
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
