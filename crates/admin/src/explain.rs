@@ -1,8 +1,8 @@
 //! `Explain` and `ExplainDescriptors`. The command line calls the same functions without a server.
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use rlaas_auth::run_blocking;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::v1::CheckResult;
@@ -162,11 +162,11 @@ async fn by_rules<T: Send + 'static>(
         let explained = explain(&snapshot.rules);
         return (snapshot, explained);
     }
-    let explaining = tokio::task::spawn_blocking(move || {
+    run_blocking(move || {
         let explained = explain(&snapshot.rules);
         (snapshot, explained)
-    });
-    explaining.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+    })
+    .await
 }
 
 /// Returns what a check of `plan` would decide at this moment.

@@ -14,6 +14,7 @@
 mod api_key_rules;
 pub mod api_key_text;
 mod api_keys;
+mod blocking;
 mod caller;
 mod configured_projects;
 mod deadline;
@@ -35,6 +36,7 @@ mod token;
 pub use api_key_rules::api_key_problems;
 pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
+pub use blocking::run_blocking;
 pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
 pub use configured_projects::ConfiguredProjects;
 pub use deadline::deadline;

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use rlaas_auth::{CallerScope, ProjectId};
-use rlaas_projects::registry::{
-    CatalogueSource, Change, ChangeError, ProjectState, RestoreError, run_blocking,
-};
+use rlaas_auth::{CallerScope, ProjectId, run_blocking};
+use rlaas_projects::registry::{CatalogueSource, Change, ChangeError, ProjectState, RestoreError};
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tonic_types::Status as RpcStatus;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rlaas_auth::{ProjectId, deadline};
-use rlaas_projects::registry::{ProjectState, SyncError, run_blocking};
+use rlaas_auth::{ProjectId, deadline, run_blocking};
+use rlaas_projects::registry::{ProjectState, SyncError};
 use rlaas_projects::{History, Others, Revision, RevisionNumber, RuleChange, differences};
 use rlaas_proto::rule_messages;
 use tonic::{Request, Response, Status};

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlaas_projects::registry::run_blocking;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use rlaas_auth::run_blocking;
 use rlaas_core::clock::Deadline;
 
 /// Most validations that wait or run.

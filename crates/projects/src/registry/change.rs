@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_auth::{CallerScope, ProjectId, run_blocking};
 use rlaas_core::clock::{Deadline, Timestamp};
 use rlaas_limiter::fleet::{
     COUNTED_PREFIX, CatalogueBounds, CatalogueWrite, MAX_ENTRY_LEN, MAX_FIELD_LEN, WriteOutcome,
@@ -186,7 +186,7 @@ impl Registry {
             let owned = id.clone();
             let now = self.0.clock.now();
             let is_new = before.is_none();
-            let (synced, returned, outcome) = super::run_blocking(move || {
+            let (synced, returned, outcome) = run_blocking(move || {
                 let outcome = change(before.as_deref());
                 let outcome = outcome.map(|made| prepare(&owned, before.as_deref(), made, now));
                 (synced, change, outcome)
@@ -274,7 +274,7 @@ impl Registry {
             return Err(ChangeError::TooManyEnded);
         }
         let (registry, mut synced) = (self.clone(), synced);
-        let mut synced = super::run_blocking(move || {
+        let mut synced = run_blocking(move || {
             registry.end_keys(&mut synced, ended);
             synced
         })

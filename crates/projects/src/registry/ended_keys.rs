@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
-use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_auth::{CallerScope, ProjectId, run_blocking};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
 use rlaas_limiter::store::{Fate, StoreError};
@@ -22,7 +22,7 @@ use tracing::warn;
 
 use super::change::ID_REST;
 use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
-use super::{ProjectState, Registry, run_blocking};
+use super::{ProjectState, Registry};
 use crate::{ApiKey, ApiKeyState, Project};
 
 /// Time for which the end of a key that does not expire is kept: no backup is that old.

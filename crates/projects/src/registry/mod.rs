@@ -24,13 +24,14 @@ pub use sync::{MODES_SET, SyncError};
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
-use rlaas_auth::{ConfiguredProjects, FileProjects, FileRules, KnownApiKeys, ProjectId};
+use rlaas_auth::{
+    ConfiguredProjects, FileProjects, FileRules, KnownApiKeys, ProjectId, run_blocking,
+};
 use rlaas_core::clock::{Clock, Deadline, Micros, Timestamp};
 use rlaas_core::rules::spec::Problem;
 use rlaas_core::rules::{RuleSet, Unmatched};
@@ -40,7 +41,6 @@ use rlaas_limiter::journal::{Journal, JournalError};
 use rlaas_limiter::store::{Store, StoreError};
 use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{error, info};
 
@@ -413,15 +413,5 @@ fn together(
             files.clone()
         }
         None => files.clone(),
-    }
-}
-
-/// Runs long work on a thread of its own.
-pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime ends.
-        Err(_) => std::future::pending().await,
     }
 }

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rlaas_auth::run_blocking;
 use rlaas_core::clock::Deadline;
 use rlaas_limiter::fleet::{
     CatalogueHead, CatalogueId, CatalogueMark, CatalogueStatus, CatalogueSwitch, CatalogueWrite,
@@ -22,10 +23,10 @@ use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 
+use super::Registry;
 use super::conflict::is_conflict;
 use super::document::{decode, document_name, encode};
 use super::sync::{CALL_TIMEOUT, READS, SyncError, Synced};
-use super::{Registry, run_blocking};
 
 /// Times that a restore is tried while others mark the conflict.
 const MAX_TRIES: u32 = 3;

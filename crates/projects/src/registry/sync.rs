@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rlaas_auth::{KnownApiKeys, ProjectId};
+use rlaas_auth::{KnownApiKeys, ProjectId, run_blocking};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
@@ -24,7 +24,7 @@ use super::document::{decode, project_of};
 use super::ended_keys::EndedKey;
 use super::risks::LoggedRisks;
 use super::state_dir::StateDir;
-use super::{ProjectState, Registry, run_blocking};
+use super::{ProjectState, Registry};
 
 /// Message on the topic of the catalogue: modes were set, which lie beside it.
 pub const MODES_SET: &[u8] = b"modes";

@@ -51,7 +51,7 @@ pub(super) fn flush() {
 #[cold]
 fn send(owner: &Weak<Queue>, batch: &mut Batch) {
     let full = std::mem::take(batch);
-    // Without an owner nobody asks for the counts any more.
+    // Without the queue its counts are not shown any more.
     let Some(queue) = owner.upgrade() else { return };
     if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
         queue.sender.try_send(full)

@@ -30,7 +30,6 @@ mod services;
 #[cfg(feature = "admin")]
 pub use services::administration_router;
 
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -39,14 +38,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use prost_reflect::{DynamicMessage, MethodDescriptor};
-use rlaas_auth::{AdminApi, AdminRoute, ConfiguredProjects, Verb};
+use rlaas_auth::{AdminApi, AdminRoute, ConfiguredProjects, Verb, run_blocking};
 use rlaas_limiter::Limiter;
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer;
 use rlaas_telemetry::metrics::Metrics;
-use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use self::call::{GrpcService, InProcessCall, framed};
@@ -185,10 +183,7 @@ async fn unless_large<T: Send + 'static>(
     len: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    if len <= LARGE {
-        return work();
-    }
-    spawn_blocking(work).await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+    if len > LARGE { run_blocking(work).await } else { work() }
 }
 
 fn json_response(status: StatusCode, message: &DynamicMessage) -> Response {
