@@ -251,7 +251,7 @@ impl Administrator {
         let changed = self.limiter.change(keys, change, Deadline::within(MAX_CHANGE_TIME)).await;
         record_outcome(pending, &changed).await;
         // After a failure too: some keys may have been changed.
-        self.tell_others(keys).await;
+        self.invalidate_deny_caches(keys).await;
         let changed = changed.map_err(|ChangeError { done, error }| {
             if !done.after.is_empty() || error.is_ambiguous() {
                 return refusals::perhaps_changed(&error);
@@ -269,7 +269,7 @@ impl Administrator {
     }
 
     /// Makes the deny caches of all instances forget keys that were changed.
-    async fn tell_others(&self, keys: &[SelectedKey]) {
+    async fn invalidate_deny_caches(&self, keys: &[SelectedKey]) {
         let keys: Vec<&Key> = keys.iter().map(|key| &key.hit.key).collect();
         let until = Deadline::within(PUBLISH_TIME);
         if let Err(error) = self.limiter.forget_everywhere(self.fleet(), &keys, until).await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 use rlaas::clock::Micros;
 use rlaas::rules::spec::{Field, RuleSpec};
-use rlaas_projects::registry::{Change, ProjectState};
+use rlaas_projects::registry::{Change, ChangeRank, ProjectState};
 use rlaas_projects::{ApiKeySecret, Environment, NewKey, Others, Project};
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResult};
 use rlaas_testkit::process::{Client, Rlaas, finish, request, rlaas, run};
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::instance::{Running, now, project_id, rule, soon};
+use super::instance::{Running, make_change, now, project_id, rule};
 use crate::api::tls::{channel, mutual_tls_settings};
 use crate::fleet::instance::standalone;
 use crate::http::client::{HttpResponse, exchange, send_with};
@@ -91,7 +91,9 @@ impl Tenants {
             let after = Some((project, before.rules.clone()));
             Ok::<_, Infallible>(Change { after, revision: None, result: () })
         };
-        self.writer.registry.change(&project_id(id), soon(), change).await.expect("a change");
+        make_change(&self.writer.registry, project_id(id), ChangeRank::default(), change)
+            .await
+            .expect("a change");
     }
 }
 

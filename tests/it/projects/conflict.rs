@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use rlaas_auth::{KeyRefusal, KnownApiKeys, ProjectId};
 use rlaas_limiter::fleet::{Document, Fleet, Lineage, RestoreStep};
-use rlaas_projects::registry::{CatalogueSource, Change, ChangeError, ProjectState, RestoreError};
+use rlaas_projects::registry::{
+    CatalogueSource, Change, ChangeError, ChangeRank, ProjectState, RestoreError,
+};
 use rlaas_projects::{ApiKeySecret, ApiKeyState, Environment, NewKey, Others};
 use rlaas_testkit::eventually;
 use rlaas_testkit::redis::RedisServer;
 
-use super::instance::{Running, now, project_id, rule, soon};
+use super::instance::{Running, make_change, now, project_id, rule, soon};
 use crate::fleet::instance::standalone;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -57,7 +59,7 @@ async fn change(
         edit(&mut state);
         Ok(Change { after: Some((state.project, state.rules)), revision: None, result: () })
     };
-    on.registry.change(&project_id(id), soon(), change).await.map(drop)
+    make_change(&on.registry, project_id(id), ChangeRank::default(), change).await.map(drop)
 }
 
 pub(super) fn refusal(on: &Running, secret: &ApiKeySecret) -> Option<KeyRefusal> {

@@ -20,7 +20,7 @@ use rlaas_testkit::{TempDir, eventually};
 use super::conflict::{
     assert_agreed, assert_conflict, create_key, make_projects, names, refusal, revoke,
 };
-use super::instance::{Running, now, project_id, soon};
+use super::instance::{Running, make_change, now, project_id, soon};
 use crate::fleet::instance::standalone;
 
 const SOON: Duration = Duration::from_secs(15);
@@ -452,7 +452,7 @@ async fn end(on: &Running, key: &ApiKeySecret, scope: CallerScope) {
         Ok::<_, Infallible>(Change { after, revision: None, result: () })
     };
     let rank = ChangeRank { scope, is_revocation: true };
-    let changed = on.registry.change_as(rank, &project_id("shop"), soon(), change).await;
+    let changed = make_change(&on.registry, project_id("shop"), rank, change).await;
     changed.expect("a change");
 }
 

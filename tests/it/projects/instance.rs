@@ -11,7 +11,9 @@ use rlaas::store::{RedisSettings, RedisStore, Store};
 use rlaas_auth::ProjectId;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
-use rlaas_projects::registry::{Change, ChangeError, Changed, ProjectState, Registry};
+use rlaas_projects::registry::{
+    Change, ChangeError, ChangeRank, ChangeRequest, Changed, ProjectState, Registry,
+};
 use rlaas_projects::{Etag, Others, Project, ProjectRules, Revision, RuleWriteError, WriteStamp};
 use rlaas_telemetry::metrics::Metrics;
 use tokio::sync::Notify;
@@ -72,7 +74,7 @@ impl Running {
             let rules = before.map(|before| before.rules.clone()).unwrap_or_default();
             Ok(Change { after: Some((project, rules)), revision: None, result: () })
         };
-        self.registry.change(&project_id, soon(), change).await
+        make_change(&self.registry, project_id, ChangeRank::default(), change).await
     }
 
     /// Writes rules, all or none; returns how many changed.
@@ -111,13 +113,13 @@ impl Running {
             });
             Ok(Change { after: Some((before.project.clone(), rules)), revision, result })
         };
-        self.registry.change(&project_id(id), soon(), change).await
+        make_change(&self.registry, project_id(id), ChangeRank::default(), change).await
     }
 
     pub(super) async fn delete(&self, id: &str) -> Result<Changed<()>, ChangeError<Infallible>> {
         let change =
             |_: Option<&ProjectState>| Ok(Change { after: None, revision: None, result: () });
-        self.registry.change(&project_id(id), soon(), change).await
+        make_change(&self.registry, project_id(id), ChangeRank::default(), change).await
     }
 
     /// Returns the revision of a project; 0 if there is none.
@@ -144,6 +146,17 @@ pub(super) fn project_id(text: &str) -> ProjectId {
 
 pub(super) fn rule(name: &str, units: u64) -> RuleSpec {
     Rule::gcra(name).limit(units).per(Duration::from_mins(1))
+}
+
+/// Makes a change that nothing is done before.
+pub(super) async fn make_change<T: Send + 'static, E: Send + 'static>(
+    registry: &Registry,
+    id: ProjectId,
+    rank: ChangeRank,
+    change: impl FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
+) -> Result<Changed<T>, ChangeError<E>> {
+    let request = ChangeRequest { id: &id, rank, deadline: soon() };
+    registry.change(request, change, async { Ok(soon()) }).await
 }
 
 pub(super) fn soon() -> Deadline {

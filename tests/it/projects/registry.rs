@@ -27,7 +27,7 @@ use rlaas_testkit::redis::RedisServer;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::instance::{Running, now, project_id, rule, soon};
+use super::instance::{Running, make_change, now, project_id, rule, soon};
 use crate::fleet::instance::{as_user, standalone};
 
 /// Longest time until a write is in force everywhere.
@@ -179,7 +179,7 @@ async fn change_that_others_overtake_each_time_ends_after_eight_tries() {
         let rules = before.expect("a project").rules.clone();
         Ok::<_, Infallible>(Change { after: Some((project, rules)), revision: None, result: () })
     };
-    let raced = one.registry.change(&project_id("shop"), soon(), change).await;
+    let raced = make_change(&one.registry, project_id("shop"), ChangeRank::default(), change).await;
     assert!(matches!(raced, Err(ChangeError::Raced)), "{raced:?}");
     assert_eq!(tries.load(Ordering::SeqCst), 8);
     one.registry.sync(soon()).await.expect("an answer");
@@ -204,7 +204,10 @@ impl HeldChange {
             Ok(unchanged())
         };
         let id = project_id("shop");
-        let task = tokio::spawn(async move { registry.change(&id, soon(), change).await });
+        let task =
+            tokio::spawn(
+                async move { make_change(&registry, id, ChangeRank::default(), change).await },
+            );
         started.await.expect("a change");
         Self { end, task }
     }
@@ -226,8 +229,9 @@ async fn reads_do_not_wait_in_the_queues_of_changes() {
     let one = Running::on_redis(&standalone(&redis.url()));
     one.put("blog", "Blog").await.expect("a change");
     let held = HeldChange::start(&one).await;
-    let (id, change) = (project_id("shop"), |_: Option<&ProjectState>| Ok(unchanged()));
-    let mut next = Box::pin(one.registry.change::<_, Infallible, _>(&id, soon(), change));
+    let (id, rank) = (project_id("shop"), ChangeRank::default());
+    let change = |_: Option<&ProjectState>| Ok::<_, Infallible>(unchanged());
+    let mut next = Box::pin(make_change(&one.registry, id, rank, change));
     assert!(poll!(&mut next).is_pending(), "it is not its turn");
     let mut read = Box::pin(one.registry.sync(soon()));
     assert!(poll!(&mut read).is_pending(), "the catalogue is locked");
@@ -427,7 +431,7 @@ async fn bounds_are_counted_by_the_store_and_named() {
     };
     let (shop, scope) = (project_id("shop"), CallerScope::AllProjects);
     let as_root = ChangeRank { scope, is_revocation: false };
-    on.registry.change_as(as_root, &shop, soon(), add).await.expect("the reserve");
+    make_change(&on.registry, shop, as_root, add).await.expect("the reserve");
     on.registry.set_max_rules(2);
     let more = on.apply("shop", &[rule("own", 1)], Others::Kept).await.expect_err("a bound");
     assert_eq!(more.to_string(), "a project must have at most 2 rules (projects.max-rules)");

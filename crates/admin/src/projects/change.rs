@@ -1,12 +1,13 @@
 //! Changes of projects: claimed by their request id, tried on the project as it is, recorded in the audit,
 //! and made. A change that is refused is not recorded.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use rlaas_auth::{CallerScope, ProjectId, run_blocking};
-use rlaas_projects::registry::{CatalogueSource, Change, ChangeError, ProjectState, RestoreError};
+use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_projects::registry::{
+    CatalogueSource, Change, ChangeError, ChangeRequest, Changed, ProjectState, RestoreError,
+};
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
 use tonic_types::Status as RpcStatus;
@@ -35,7 +36,7 @@ pub struct PlannedChange {
 
 /// A change that was made.
 #[derive(Clone, Debug)]
-pub(super) struct MadeNow<T> {
+pub(super) struct Applied<T> {
     pub(super) id: ProjectId,
     /// Revision of the project.
     pub(super) revision: u64,
@@ -45,9 +46,9 @@ pub(super) struct MadeNow<T> {
 /// A change that was made by this call, or by an earlier one with its request id.
 #[derive(Clone, Debug)]
 pub(super) enum Made<T> {
-    Now(MadeNow<T>),
+    Applied(Applied<T>),
     /// The answer that was remembered.
-    Before(String),
+    Replayed(String),
 }
 
 impl PlannedChange {
@@ -59,10 +60,10 @@ impl PlannedChange {
 
 impl<T> Made<T> {
     /// Returns what was made by a call that has no request id.
-    pub(super) fn now(self) -> Result<MadeNow<T>, Status> {
+    pub(super) fn applied(self) -> Result<Applied<T>, Status> {
         match self {
-            Self::Now(made) => Ok(made),
-            Self::Before(_) => Err(common::other_change()),
+            Self::Applied(made) => Ok(made),
+            Self::Replayed(_) => Err(common::other_change()),
         }
     }
 }
@@ -100,7 +101,7 @@ impl Projects {
         T: Send + 'static,
     {
         if call.request_id.is_empty() {
-            return self.record_and_write(call, planned, None, apply).await.map(Made::Now);
+            return self.record_and_write(call, planned, None, apply).await.map(Made::Applied);
         }
         let holder = holder(call, &planned);
         let ttl = self.administrator.limiter().idempotency_ttl().into();
@@ -110,7 +111,7 @@ impl Projects {
             Claimed::Now(claimed) => claimed,
             Claimed::Before(answer) => {
                 let answer = String::decode(&*answer).map_err(|_| common::unfinished())?;
-                return Ok(Made::Before(answer));
+                return Ok(Made::Replayed(answer));
             }
         };
         let answer = planned.answer.clone();
@@ -120,79 +121,61 @@ impl Projects {
             Ok(_) => claimed.answered(&answer, deadline).await,
             Err(_) => claimed.released(deadline).await,
         }
-        made.map(Made::Now)
+        made.map(Made::Applied)
     }
 
-    /// Tries the change on the project as it is, records the intent, writes, and records the
-    /// outcome.
+    /// Records the intent of a change that the project as it is admits, writes, and records the outcome.
     async fn record_and_write<T, F>(
         &self,
         call: &AdminCall,
         planned: PlannedChange,
         mut claimed: Option<&mut ClaimedId>,
         apply: F,
-    ) -> Result<MadeNow<T>, Status>
+    ) -> Result<Applied<T>, Status>
     where
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, Status> + Send + 'static,
         T: Send + 'static,
     {
         let PlannedChange { id, target, summary, .. } = planned;
-        let (rank, deadline) = (call.rank(), call.deadline);
-        let before = self.registry.project(&id);
-        let has_key = |of: Arc<ProjectState>| of.project.keys.iter().any(|key| key.id == target);
-        let synced = if rank.is_revocation && before.is_some_and(has_key) {
-            // It is looked for again when it is its turn.
-            Ok(())
-        } else {
-            self.registry.sync_as(rank, deadline).await
+        let mut pending = None;
+        let begin = async {
+            if let Some(claimed) = &mut claimed {
+                claimed.begin(call.deadline).await?;
+            }
+            let intent = call.intent(id.as_str(), &target, summary);
+            let begun = self.administrator.audit().begin(intent, call.deadline).await;
+            pending = Some(begun.map_err(|error| common::audit(&error))?);
+            if let Some(claimed) = &mut claimed {
+                // A retry would perhaps make it twice.
+                claimed.set_kept(true);
+            }
+            Ok(Deadline::within(MAX_CHANGE_TIME))
         };
-        let only_ends = match synced {
-            Err(error) if rank.ends_keys_after(&error) && !deadline.has_passed() => Some(error),
-            synced => synced.map(|()| None).map_err(refusals::sync)?,
-        };
-        let before = self.registry.project(&id);
-        let mut apply = apply;
-        let (apply, tried) = run_blocking(move || {
-            let tried = apply(before.as_deref())
-                .map(|change| (change.after.is_none(), change.only_ends_keys(before.as_deref())));
-            (apply, tried)
-        })
-        .await;
-        let (deletes, only_ends_keys) = tried?;
-        if let Some(error) = only_ends.filter(|_| !only_ends_keys) {
-            return Err(refusals::sync(error));
-        }
-        if let Some(claimed) = &mut claimed {
-            claimed.begin(deadline).await?;
-        }
-        let intent = call.intent(id.as_str(), &target, summary);
-        let pending = self.administrator.audit().begin(intent, deadline).await;
-        let pending = pending.map_err(|error| common::audit(&error))?;
-        if let Some(claimed) = &mut claimed {
-            // A retry would perhaps make it twice.
-            claimed.set_kept(true);
-        }
-        let deadline = Deadline::within(MAX_CHANGE_TIME);
-        let written = self.registry.change_as(rank, &id, deadline, apply).await;
+        let request = ChangeRequest { id: &id, rank: call.rank(), deadline: call.deadline };
+        let written = self.registry.change(request, apply, begin).await;
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
         match written {
-            Ok(changed) => {
-                match changed.revision {
-                    revision if deletes => pending.done_as_deletion(revision, deadline).await,
-                    revision => pending.done_as_revision(revision, deadline).await,
+            Ok(Changed { revision, result }) => {
+                let Some(pending) = pending else { unreachable!("begin is run") };
+                if call.action == "DeleteProject" {
+                    pending.done_as_deletion(revision, deadline).await;
+                } else {
+                    pending.done_as_revision(revision, deadline).await;
                 }
-                Ok(MadeNow { id, revision: changed.revision, result: changed.result })
+                Ok(Applied { id, revision, result })
             }
             Err(error) => {
                 let is_away = matches!(error, ChangeError::Unavailable(_));
                 let is_ambiguous =
-                    matches!(&error, ChangeError::Unavailable(of) if of.is_ambiguous());
-                if let Some(claimed) = claimed {
-                    claimed.set_kept(is_ambiguous);
-                }
+                    matches!(&error, ChangeError::Unavailable(error) if error.is_ambiguous());
                 let status = refusals::written(error);
-                let outcome = outcome(status.message(), is_away, is_ambiguous);
-                pending.failed(outcome, Vec::new(), deadline).await;
+                if let Some(pending) = pending {
+                    if let Some(claimed) = claimed {
+                        claimed.set_kept(is_ambiguous);
+                    }
+                    let outcome = outcome(status.message(), is_away, is_ambiguous);
+                    pending.failed(outcome, Vec::new(), deadline).await;
+                }
                 Err(status)
             }
         }

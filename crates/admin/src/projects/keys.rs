@@ -42,8 +42,8 @@ impl Projects {
             with_project(named(state)?, |project| project.create_key(new.clone(), &made, now))
         });
         let (key, secret) = match made.await? {
-            Made::Now(made) => (made.result, Some(secret)),
-            Made::Before(key) => (self.stored_key(&id, &key)?, None),
+            Made::Applied(made) => (made.result, Some(secret)),
+            Made::Replayed(key) => (self.stored_key(&id, &key)?, None),
         };
         Ok(proto::CreateKeyResponse {
             key: Some(self.key(&id, &key)),
@@ -82,8 +82,8 @@ impl Projects {
             with_project(named(state)?, |project| project.rotate_key(&replaced, grace, &made, now))
         });
         let (key, previous, secret) = match made.await? {
-            Made::Now(made) => (made.result.0, made.result.1, Some(secret)),
-            Made::Before(answer) => {
+            Made::Applied(made) => (made.result.0, made.result.1, Some(secret)),
+            Made::Replayed(answer) => {
                 let (new, previous) = answer.split_once(' ').unwrap_or_default();
                 (self.stored_key(&id, new)?, self.stored_key(&id, previous)?, None)
             }
@@ -110,7 +110,7 @@ impl Projects {
         let made = self.change(&call, planned, move |state| {
             with_project(named(state)?, |project| project.revoke_key(&revoked, now).cloned())
         });
-        let key = Some(self.key(&id, &made.await?.now()?.result));
+        let key = Some(self.key(&id, &made.await?.applied()?.result));
         Ok(self.ended(proto::RevokeKeyResponse { key }, &id, call.scope))
     }
 

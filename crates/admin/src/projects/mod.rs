@@ -175,8 +175,8 @@ impl Projects {
             Ok(Change { after, revision: None, result: () })
         });
         let id = match made.await? {
-            Made::Now(changed) => changed.id,
-            Made::Before(id) => id.parse().map_err(|_| no_project())?,
+            Made::Applied(changed) => changed.id,
+            Made::Replayed(id) => id.parse().map_err(|_| no_project())?,
         };
         self.project(&id)
     }

@@ -11,7 +11,7 @@ use rlaas_projects::{
 };
 use tonic::Status;
 
-use super::change::{MadeNow, PlannedChange};
+use super::change::{Applied, PlannedChange};
 use super::{AdminCall, Projects, existing, refusals};
 use rlaas_core::rules::spec::{Problem, RuleSpec};
 use rlaas_core::rules::{Rule, RuleSet};
@@ -54,7 +54,7 @@ impl Projects {
             no_problems(problems, "rule")?;
             Ok(change.into_iter().collect())
         });
-        let MadeNow { revision: number, result, .. } = made.await?;
+        let Applied { revision: number, result, .. } = made.await?;
         let RulesAfter { rules, revision } = result;
         let mut changes = revision.iter().flat_map(|revision| &revision.changes);
         let created = changes.any(|change| change.before.is_none());
@@ -74,7 +74,7 @@ impl Projects {
         planned: PlannedChange,
         expected: Option<u64>,
         apply: F,
-    ) -> Result<MadeNow<RulesAfter>, Status>
+    ) -> Result<Applied<RulesAfter>, Status>
     where
         F: FnMut(&mut ProjectRules, WriteStamp) -> Result<Vec<RuleChange>, Status> + Send + 'static,
     {
@@ -107,7 +107,7 @@ impl Projects {
             let after = Some((state.project.clone(), rules));
             Ok(Change { after, revision, result })
         });
-        made.await?.now()
+        made.await?.applied()
     }
 
     /// Returns `true` if rules of a project may not use the attribute `api_key`.

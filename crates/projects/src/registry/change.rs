@@ -13,10 +13,10 @@ use thiserror::Error;
 use tracing::warn;
 
 use super::change_queues::ChangeRank;
-use super::conflict::is_conflict;
+use super::conflict::{is_conflict, wait_for_marks};
 use super::document::{document_name, encode, encode_revision};
 use super::ended_keys::EndedKey;
-use super::sync::SyncError;
+use super::sync::{Owned, SyncError, Synced};
 use super::{ProjectState, Registry};
 use crate::{Project, ProjectRules, Revision};
 
@@ -39,7 +39,7 @@ pub struct Change<T> {
 
 impl<T> Change<T> {
     /// Returns `true` if the change does nothing but end keys.
-    pub fn only_ends_keys(&self, before: Option<&ProjectState>) -> bool {
+    fn only_ends_keys(&self, before: Option<&ProjectState>) -> bool {
         let (Some(before), Some((project, rules))) = (before, &self.after) else { return false };
         let ended = EndedKey::of_change(Some(before), Some(project), Timestamp::EPOCH);
         let mut expected = before.project.clone();
@@ -50,6 +50,17 @@ impl<T> Change<T> {
         }
         expected == *project && before.rules == *rules
     }
+}
+
+/// A change that a caller asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeRequest<'a> {
+    /// The project.
+    pub id: &'a ProjectId,
+    /// When it is the turn of the change among others.
+    pub rank: ChangeRank,
+    /// Time until which it may wait for its turn.
+    pub deadline: Deadline,
 }
 
 /// A change that was made.
@@ -127,112 +138,98 @@ impl Registry {
     /// Most rules of all projects.
     pub const MAX_RULES: u64 = 100_000;
 
-    /// Changes a project: gives the newest state to `change`, and writes what it returns. If others
-    /// write the same project meanwhile, it is called again. When this returns, the change is in
-    /// force on this instance; on the others within 2 s. `change` runs on a thread of its own.
+    /// Changes a project when it is the turn of a caller: gives the newest state to `change`, and writes
+    /// what it returns. If others write the same project meanwhile, it is called again. When this
+    /// returns, the change is in force on this instance; on the others within 2 s. `change` runs on a
+    /// thread of its own.
+    ///
+    /// `begin` is run before the first write, if the change is not refused, and returns the deadline
+    /// from then on.
+    ///
+    /// A revocation does not depend on what others write: if they are in its way, the end of the key is
+    /// written beside the catalogue.
     ///
     /// # Errors
     ///
     /// [`ChangeError`].
     pub async fn change<T, E, F>(
         &self,
-        id: &ProjectId,
-        deadline: Deadline,
-        change: F,
+        mut request: ChangeRequest<'_>,
+        mut change: F,
+        begin: impl Future<Output = Result<Deadline, E>>,
     ) -> Result<Changed<T>, ChangeError<E>>
     where
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
         T: Send + 'static,
         E: Send + 'static,
     {
-        self.change_as(ChangeRank::default(), id, deadline, change).await
-    }
-
-    /// Changes a project when it is the turn of a caller. A revocation does not depend on what others
-    /// write: if they are in its way, the end of the key is written beside the catalogue.
-    ///
-    /// # Errors
-    ///
-    /// As [`Registry::change`].
-    pub async fn change_as<T, E, F>(
-        &self,
-        rank: ChangeRank,
-        id: &ProjectId,
-        deadline: Deadline,
-        change: F,
-    ) -> Result<Changed<T>, ChangeError<E>>
-    where
-        F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
-        T: Send + 'static,
-        E: Send + 'static,
-    {
-        let (mut change, scope) = (change, rank.scope);
-        for _ in 0..MAX_TRIES {
-            let turn = self.0.queues.wait(rank, deadline).await?;
-            let synced = self.locked(deadline).await?;
-            let synced = match self.sync_locked(synced, deadline).await {
+        let (ChangeRequest { id, rank, .. }, mut begin, mut tries) = (request, Some(begin), 0);
+        while tries < MAX_TRIES {
+            let turn = self.0.queues.wait(rank, request.deadline).await?;
+            let mut synced = self.own(request.deadline).await?;
+            match self.sync_owned(&mut synced, request.deadline).await {
                 Err(error) if rank.ends_keys_after(&error) => {
-                    return self.end_keys_alone(rank, id, deadline, change).await;
+                    return self.end_keys_alone(&mut synced, request, change, begin).await;
                 }
                 synced => synced?,
-            };
-            // All changes may wait together for a new catalogue.
-            let _turn = synced.head.is_some().then_some(turn);
-            let synced = self.await_new_catalogue(synced, deadline).await?;
+            }
             if synced.unreadable.contains(id) {
                 return Err(ChangeError::Unreadable);
             }
             let before = self.project(id);
-            let owned = id.clone();
             let now = self.0.clock.now();
-            let is_new = before.is_none();
-            let (synced, returned, outcome) = run_blocking(move || {
-                let outcome = change(before.as_deref());
-                let outcome = outcome.map(|made| prepare(&owned, before.as_deref(), made, now));
-                (synced, change, outcome)
+            let (is_new, owned_id) = (before.is_none(), id.clone());
+            let (returned, made) = run_blocking(move || {
+                let made = change(before.as_deref());
+                let made = made.map(|made| prepare(&owned_id, before.as_deref(), made, now));
+                (change, made)
             })
             .await;
             change = returned;
-            let (prepared, revision, result) = outcome.map_err(ChangeError::Refused)?;
+            let (prepared, revision, result) = made.map_err(ChangeError::Refused)?;
+            if let Some(begin) = begin.take() {
+                request.deadline = begin.await.map_err(ChangeError::Refused)?;
+            }
             let Some(mut prepared) = prepared else { return Ok(Changed { revision, result }) };
-            if !self.ended().admits(id, prepared.ended.len(), scope)
+            let left = self.new_catalogue_delay_left(&synced);
+            if !left.is_zero() {
+                // All changes may wait together for a new catalogue.
+                drop((turn, synced));
+                wait_for_marks(left, request.deadline).await.map_err(SyncError::from)?;
+                continue;
+            }
+            tries += 1;
+            if !self.ended().admits(id, prepared.ended.len(), rank.scope)
                 && !std::mem::take(&mut prepared.ended).is_empty()
             {
                 warn!(project = %id, "no room for more ends of API keys: an older backup \
                     would bring them back");
             }
             prepared.write.ended = prepared.ended.iter().map(EndedKey::text).collect();
-            if prepared.write.history.len() > MAX_ENTRY_LEN {
-                return Err(ChangeError::TooLarge);
-            }
-            if prepared.write.has_long_field() {
-                return Err(ChangeError::LongField);
-            }
-            let rules =
-                |state: Option<&ProjectState>| state.map_or(0, |state| state.rules.len() as u64);
-            let most = self.0.max_rules.load(Ordering::Relaxed);
-            if rules(prepared.after.as_ref()) > most.max(rules(self.project(id).as_deref())) {
-                return Err(ChangeError::TooManyRulesOfProject(most));
-            }
+            prepared.write.bounds = self.bounds(&prepared.write.document, rank.scope);
+            self.check_bounds(&prepared)?;
             if is_new && self.ended().rests(id, now) {
                 return Err(ChangeError::Deleted);
             }
-            prepared.write.bounds = self.bounds(&prepared.write.document, scope);
-            let written = self.0.catalogue.write(synced.head, &prepared.write, deadline).await;
+            let catalogue = &self.0.catalogue;
+            let written = catalogue.write(synced.head, &prepared.write, request.deadline).await;
             match written.map_err(ChangeError::Unavailable)? {
                 WriteOutcome::Written { head } => {
                     let Prepared { write, after, ended } = prepared;
-                    let after = after.map(|after| as_stored(after, &write, head.revision));
-                    self.written(synced, &write.document, after, ended, head).await;
+                    let written = move |registry: &Self, synced: &mut Synced| {
+                        let after = after.map(|after| as_stored(after, &write, head.revision));
+                        registry.written(synced, &write.document, after, ended, head);
+                    };
+                    synced.run_blocking(self, written).await;
+                    synced.flush().await;
                     return Ok(Changed { revision: head.revision, result });
                 }
                 WriteOutcome::Raced { .. }
                     if rank.is_revocation
                         && self.0.fleet.is_shared()
-                        && self.ended().admits(id, 1, scope) =>
+                        && self.ended().admits(id, 1, rank.scope) =>
                 {
-                    drop(synced);
-                    return self.end_keys_alone(rank, id, deadline, change).await;
+                    return self.end_keys_alone(&mut synced, request, change, begin).await;
                 }
                 // The next look finds out what it is.
                 WriteOutcome::Raced { .. } | WriteOutcome::Conflict => {}
@@ -248,23 +245,25 @@ impl Registry {
     /// for a revocation.
     async fn end_keys_alone<T, E, F>(
         &self,
-        rank: ChangeRank,
-        id: &ProjectId,
-        deadline: Deadline,
-        change: F,
+        synced: &mut Owned,
+        request: ChangeRequest<'_>,
+        mut change: F,
+        begin: Option<impl Future<Output = Result<Deadline, E>>>,
     ) -> Result<Changed<T>, ChangeError<E>>
     where
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
     {
-        let mut change = change;
-        let synced = self.locked(deadline).await?;
-        let (synced, status) = self.united_status(synced, deadline).await?;
+        let ChangeRequest { id, rank, mut deadline } = request;
+        let status = self.status_with_ended_keys(synced, deadline).await?;
         let before = self.project(id);
         let made = change(before.as_deref()).map_err(ChangeError::Refused)?;
-        let is_possible = rank.is_revocation || is_conflict(&synced, &status);
+        let is_possible = rank.is_revocation || is_conflict(synced, &status);
         let shared = self.0.catalogue.shared().filter(|_| is_possible);
         let only_ends_keys = made.only_ends_keys(before.as_deref());
         let shared = shared.filter(|_| only_ends_keys).ok_or(ChangeError::Conflict)?;
+        if let Some(begin) = begin {
+            deadline = begin.await.map_err(ChangeError::Refused)?;
+        }
         let after = made.after.as_ref().map(|(project, _)| project);
         let ended = EndedKey::of_change(before.as_deref(), after, self.0.clock.now());
         let texts: Vec<String> = ended.iter().map(EndedKey::text).collect();
@@ -273,14 +272,27 @@ impl Registry {
         {
             return Err(ChangeError::TooManyEnded);
         }
-        let (registry, mut synced) = (self.clone(), synced);
-        let mut synced = run_blocking(move || {
-            registry.end_keys(&mut synced, ended);
-            synced
-        })
-        .await;
+        let end = move |registry: &Self, synced: &mut Synced| registry.end_keys(synced, ended);
+        synced.run_blocking(self, end).await;
         synced.flush().await;
         Ok(Changed { revision: before.map_or(0, |before| before.revision), result: made.result })
+    }
+
+    /// Refuses a write that is too long, or leads to too many rules.
+    fn check_bounds<E>(&self, prepared: &Prepared) -> Result<(), ChangeError<E>> {
+        if prepared.write.history.len() > MAX_ENTRY_LEN {
+            return Err(ChangeError::TooLarge);
+        }
+        if prepared.write.has_long_field() {
+            return Err(ChangeError::LongField);
+        }
+        let Some(after) = &prepared.after else { return Ok(()) };
+        let before = self.project(&after.project.id).map_or(0, |before| before.rules.len());
+        let most = self.0.max_rules.load(Ordering::Relaxed);
+        if after.rules.len() as u64 > most.max(before as u64) {
+            return Err(ChangeError::TooManyRulesOfProject(most));
+        }
+        Ok(())
     }
 
     fn bounds(&self, document: &str, scope: CallerScope) -> CatalogueBounds {
@@ -303,6 +315,7 @@ fn as_stored(mut after: ProjectState, write: &CatalogueWrite, revision: u64) -> 
     for name in write.set.keys().filter_map(|field| field.strip_prefix(COUNTED_PREFIX)) {
         after.rules.set_revision(name, revision);
     }
+    after.revision = revision;
     after
 }
 

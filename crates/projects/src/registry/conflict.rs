@@ -14,12 +14,11 @@ use std::time::Duration;
 use rlaas_core::clock::{Deadline, Micros};
 use rlaas_limiter::fleet::{CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead};
 use rlaas_limiter::store::{Fate, StoreError};
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use tracing::error;
 
 use super::Registry;
-use super::sync::{CALL_TIMEOUT, CatalogueUse, MAX_TRIES, SyncError, Synced};
+use super::sync::{CALL_TIMEOUT, CatalogueUse, MAX_TRIES, Owned, SyncError, Synced};
 
 /// Time for which a store must be known to have no catalogue before this instance makes one: other
 /// instances look each second, and their connections may be broken.
@@ -48,9 +47,9 @@ impl Registry {
             let look = CatalogueLook {
                 own: synced.head,
                 lineage: &synced.lineage,
-                ended: synced.united.as_deref().unwrap_or_default(),
-                instance: if synced.united.is_some() { self.instance() } else { "" },
-                marks_foreign: synced.catalogue_use == CatalogueUse::Deciding,
+                ended: synced.ended_keys_synced.as_deref().unwrap_or_default(),
+                instance: if synced.ended_keys_synced.is_some() { self.instance() } else { "" },
+                marks_foreign: synced.catalogue_use == CatalogueUse::Serving,
             };
             shared.look(look, call_deadline).await
         } else {
@@ -63,32 +62,32 @@ impl Registry {
         status
     }
 
-    /// Looks at the catalogue of the store when the ended keys are united. If it lacks what this instance
-    /// knows, that is marked then.
-    pub(super) async fn united_status(
+    /// Looks at the catalogue of the store when its ended keys are known here, and those of this instance
+    /// there. If it lacks what this instance knows, that is marked then.
+    pub(super) async fn status_with_ended_keys(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Owned,
         deadline: Deadline,
-    ) -> Result<(OwnedMutexGuard<Synced>, CatalogueStatus), SyncError> {
-        let mut synced = synced;
+    ) -> Result<CatalogueStatus, SyncError> {
         for _ in 0..MAX_TRIES {
-            let status = self.status(&mut synced, deadline).await?;
-            if synced.united.as_ref() == Some(&status.ended) || !self.0.fleet.is_shared() {
-                return Ok((synced, status));
+            let status = self.status(synced, deadline).await?;
+            if synced.ended_keys_synced.as_ref() == Some(&status.ended) || !self.0.fleet.is_shared()
+            {
+                return Ok(status);
             }
-            synced = self.unite_ended_keys(synced, deadline).await?;
+            self.sync_ended_keys(synced, deadline).await?;
         }
         Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
     }
 
     /// Decides what the catalogue of the store means for this instance, and says so.
-    pub(super) async fn judge(
+    pub(super) async fn classify(
         &self,
         synced: &mut Synced,
         status: &CatalogueStatus,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        if is_foreign(status) && synced.catalogue_use != CatalogueUse::Deciding {
+        if is_foreign(status) && synced.catalogue_use != CatalogueUse::Serving {
             if synced.catalogue_use != CatalogueUse::Barred {
                 error!(
                     "state-dir has projects of another redis: not ready until it is emptied, or \
@@ -99,7 +98,7 @@ impl Registry {
         } else if status.head.is_some()
             || synced.head.is_some() && synced.catalogue_use != CatalogueUse::Barred
         {
-            synced.catalogue_use = CatalogueUse::Deciding;
+            synced.catalogue_use = CatalogueUse::Serving;
         }
         self.set_barred(synced.catalogue_use == CatalogueUse::Barred);
         self.0.metrics.catalogue_conflict.set(is_conflict(synced, status).into());
@@ -119,32 +118,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Waits until this instance may make a catalogue, if the store has none.
-    pub(super) async fn await_new_catalogue(
-        &self,
-        synced: OwnedMutexGuard<Synced>,
-        deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        let mut synced = synced;
-        while synced.head.is_none() {
-            let left = self.new_catalogue_delay_left(&synced);
-            if left.is_zero() {
-                break;
-            }
-            drop(synced);
-            if deadline.remaining() < left {
-                return Err(StoreError::Expired.into());
-            }
-            wait(left.min(MARK_POLL)).await;
-            synced = self.sync_locked(self.locked(deadline).await?, deadline).await?;
-        }
-        Ok(synced)
-    }
-
-    /// Returns the time until this instance may make a catalogue.
+    /// Returns the time until this instance may make a catalogue, if it knows none.
     pub(super) fn new_catalogue_delay_left(&self, synced: &Synced) -> Duration {
         let delay_us = self.0.new_catalogue_delay_us.load(Ordering::Relaxed);
-        if !self.0.fleet.is_shared() {
+        if synced.head.is_some() || !self.0.fleet.is_shared() {
             return Duration::ZERO;
         }
         let now = self.0.clock.now();
@@ -170,7 +147,16 @@ fn is_foreign(status: &CatalogueStatus) -> bool {
     status.head.is_some_and(|(_, relation)| relation == CatalogueRelation::Foreign)
 }
 
+/// Waits for a part of the time until a catalogue may be made.
+///
+/// # Errors
+///
+/// [`StoreError::Expired`] if the deadline is before that.
 #[expect(clippy::disallowed_methods, reason = "others may mark a conflict meanwhile")]
-async fn wait(time: Duration) {
-    sleep(time).await;
+pub(super) async fn wait_for_marks(left: Duration, deadline: Deadline) -> Result<(), StoreError> {
+    if deadline.remaining() < left {
+        return Err(StoreError::Expired);
+    }
+    sleep(left.min(MARK_POLL)).await;
+    Ok(())
 }

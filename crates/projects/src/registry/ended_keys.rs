@@ -4,7 +4,7 @@
 //!
 //! A catalogue that comes back from a backup has keys that were revoked since. So each end of a key is also
 //! added here, in the same step that writes it to the catalogue, or alone while catalogues conflict.
-//! At each contact an instance unites its set with that of the store, before it takes or marks a catalogue;
+//! At each contact an instance and the store exchange what either lacks, before it takes or marks a catalogue;
 //! a key in it is refused in each project that is put in force.
 //!
 //! An end is kept until the key would have expired by itself, or for [`LIFE`].
@@ -12,16 +12,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{MutexGuard, PoisonError};
 
-use rlaas_auth::{CallerScope, ProjectId, run_blocking};
+use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
 use rlaas_limiter::store::{Fate, StoreError};
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
 use super::change::ID_REST;
-use super::sync::{CALL_TIMEOUT, CatalogueUse, SyncError, Synced};
+use super::sync::{CALL_TIMEOUT, CatalogueUse, Owned, SyncError, Synced};
 use super::{ProjectState, Registry};
 use crate::{ApiKey, ApiKeyState, Project};
 
@@ -220,7 +219,7 @@ impl Registry {
         drop(all);
         if !projects.is_empty() {
             // If they are new to the store, it may lose them before the next look.
-            synced.united = None;
+            synced.ended_keys_synced = None;
         }
         synced.keep(changes);
         for id in projects {
@@ -249,7 +248,7 @@ impl Registry {
         let known: Vec<EndedKey> = self.ended().iter().cloned().collect();
         let read = read.iter().filter_map(|text| EndedKey::parse(text));
         // Before that, the projects that may have the key are not known.
-        let decides = synced.catalogue_use == CatalogueUse::Deciding;
+        let decides = synced.catalogue_use == CatalogueUse::Serving;
         let is_over = |ended: &EndedKey| decides && ended.until <= now && !self.has_key(ended);
         let (over, ended): (Vec<_>, Vec<_>) = read.chain(known).partition(is_over);
         self.ended().forget(&over);
@@ -270,16 +269,16 @@ impl Registry {
         state.is_some_and(|state| state.project.keys.iter().any(is_of))
     }
 
-    /// Unites the ends of keys that this instance and the store know.
-    pub(super) async fn unite_ended_keys(
+    /// Makes this instance and the store know the same ends of keys: those that either knows.
+    pub(super) async fn sync_ended_keys(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Owned,
         deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        let mut synced = synced;
-        let Some(shared) = self.0.catalogue.shared() else { return Ok(synced) };
+    ) -> Result<(), SyncError> {
+        let Some(shared) = self.0.catalogue.shared() else { return Ok(()) };
         let call_deadline = || deadline.or_within(CALL_TIMEOUT);
-        let (mut id, mut after) = (synced.united.take().unwrap_or_default(), String::new());
+        let mut id = synced.ended_keys_synced.take().unwrap_or_default();
+        let mut after = String::new();
         let (mut read, mut is_whole, mut is_full) = (HashSet::new(), false, false);
         for _ in 0..MAX_CALLS {
             let page = shared.ended(&id, &after, call_deadline()).await?;
@@ -308,16 +307,13 @@ impl Registry {
                     continue;
                 }
             }
-            let registry = self.clone();
-            let over;
-            (synced, over) = run_blocking(move || {
-                let over = registry.end_read_keys(&mut synced, &read, now);
-                (synced, over)
-            })
-            .await;
+            let end = move |registry: &Self, synced: &mut Synced| {
+                registry.end_read_keys(synced, &read, now)
+            };
+            let over = synced.run_blocking(self, end).await;
             shared.forget_ended(&over, call_deadline()).await?;
-            synced.united = Some(id);
-            return Ok(synced);
+            synced.ended_keys_synced = Some(id);
+            return Ok(());
         }
         Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
     }

@@ -17,7 +17,7 @@ mod risks;
 mod state_dir;
 mod sync;
 
-pub use change::{Change, ChangeError, Changed, ID_REST};
+pub use change::{Change, ChangeError, ChangeRequest, Changed, ID_REST};
 pub use change_queues::ChangeRank;
 pub use restore::{CatalogueSource, RestoreError};
 pub use sync::{MODES_SET, SyncError};
@@ -71,7 +71,7 @@ struct RegistryState {
     ended: Mutex<EndedKeys>,
     files: ArcSwap<FileRules>,
     /// Locked while rules are put in force.
-    putting: Mutex<()>,
+    apply_lock: Mutex<()>,
     synced: Arc<tokio::sync::Mutex<Synced>>,
     queues: ChangeQueues,
     /// Revision of the catalogue in force.
@@ -80,7 +80,7 @@ struct RegistryState {
     /// Most rules of one project.
     max_rules: AtomicU64,
     /// Whether the store was looked at, with an answer or without.
-    has_looked: watch::Sender<bool>,
+    first_sync_done: watch::Sender<bool>,
 }
 
 /// A project as one write has left it.
@@ -119,13 +119,13 @@ impl Registry {
             projects: RwLock::default(),
             ended: Mutex::default(),
             files: ArcSwap::from_pointee(files),
-            putting: Mutex::default(),
+            apply_lock: Mutex::default(),
             synced: Arc::new(tokio::sync::Mutex::new(synced)),
             queues: ChangeQueues::default(),
             revision: AtomicU64::new(0),
             new_catalogue_delay_us: AtomicU64::new(conflict::NEW_CATALOGUE_DELAY.as_micros()),
             max_rules: AtomicU64::new(Self::MAX_RULES),
-            has_looked: watch::Sender::new(false),
+            first_sync_done: watch::Sender::new(false),
         }));
         registry.ended().add_texts(&registry.0.catalogue.journaled_ended());
         if let Some(path) = registry.damaged_journal() {
@@ -158,26 +158,25 @@ impl Registry {
     ///
     /// [`JournalError`] if another process uses the folder, or it can't be used.
     pub async fn open_state_dir(&self, path: &Path) -> Result<(), JournalError> {
-        let (registry, path) = (self.clone(), path.to_owned());
-        let mut synced = Arc::clone(&self.0.synced).lock_owned().await;
-        run_blocking(move || {
+        let path = path.to_owned();
+        let open = move |registry: &Self, synced: &mut Synced| {
             let (state_dir, kept) = StateDir::open(&path)?;
             if kept.head.is_some() {
                 info!(path = %path.display(), projects = kept.documents.len(), "last catalogue in force");
             }
             let age = StateDir::age_of(&kept);
-            registry.restore(&mut synced, kept, age);
+            registry.restore(synced, kept, age);
             synced.state_dir = Some(state_dir);
             Ok(())
-        })
-        .await
+        };
+        self.own_at_last().await.run_blocking(self, open).await
     }
 
     /// Waits until the store was looked at, for 2 s at most, if a folder has a catalogue.
     pub async fn first_look(&self) {
-        let mut has_looked = self.0.has_looked.subscribe();
+        let mut first_sync_done = self.0.first_sync_done.subscribe();
         if self.0.keyring.is_barred() {
-            let looked = has_looked.wait_for(|has_looked| *has_looked);
+            let looked = first_sync_done.wait_for(|first_sync_done| *first_sync_done);
             _ = timeout(sync::CALL_TIMEOUT, looked).await;
         }
     }
@@ -283,7 +282,7 @@ impl Registry {
     /// Replaces the rules of files, and returns the revision of the limiter. They win over rules of
     /// the same names that were made at run time.
     pub fn replace_file_rules(&self, rules: FileRules) -> u64 {
-        let _putting = self.putting();
+        let _applying = self.lock_apply();
         let files = Arc::new(rules);
         self.put_projects_in_force(&files);
         self.put_unnamed_in_force(&files.unnamed)
@@ -291,7 +290,7 @@ impl Registry {
 
     /// Puts the rules of files of named projects in force, beside those of the unnamed one.
     pub fn set_file_projects(&self, projects: FileProjects) {
-        let _putting = self.putting();
+        let _applying = self.lock_apply();
         let unnamed = self.file_rules();
         self.put_projects_in_force(&Arc::new(FileRules { unnamed, projects }));
     }
@@ -315,13 +314,13 @@ impl Registry {
         self.0.projects.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    fn putting(&self) -> MutexGuard<'_, ()> {
-        self.0.putting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_apply(&self) -> MutexGuard<'_, ()> {
+        self.0.apply_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces a project, or removes it. Returns what that changes in the folder.
     fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
-        let _putting = self.putting();
+        let _applying = self.lock_apply();
         let files = self.0.files.load_full();
         let mut state = state;
         if let Some(state) = &mut state {

@@ -20,13 +20,12 @@ use rlaas_limiter::fleet::{
 };
 use rlaas_limiter::store::StoreError;
 use thiserror::Error;
-use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 
 use super::Registry;
 use super::conflict::is_conflict;
 use super::document::{decode, document_name, encode};
-use super::sync::{CALL_TIMEOUT, READS, SyncError, Synced};
+use super::sync::{CALL_TIMEOUT, Owned, READS, SyncError, Synced};
 
 /// Times that a restore is tried while others mark the conflict.
 const MAX_TRIES: u32 = 3;
@@ -99,7 +98,8 @@ impl Registry {
     ) -> Result<u64, RestoreError> {
         let shared = self.0.catalogue.shared().ok_or(RestoreError::NoConflict)?;
         for _ in 0..MAX_TRIES {
-            let (synced, status, head) = self.check(kept, expected, deadline).await?;
+            let mut synced = self.own(deadline).await?;
+            let (status, head) = self.check(&mut synced, kept, expected, deadline).await?;
             let switch = match kept {
                 CatalogueSource::Store => {
                     let marks = shared.marks(deadline.or_within(CALL_TIMEOUT)).await?;
@@ -125,7 +125,7 @@ impl Registry {
             }
             let CatalogueHead { epoch, revision, .. } = switch.head;
             info!(revision, %epoch, ?kept, "catalogue restored");
-            if let Err(error @ SyncError::Conflict) = self.sync_locked(synced, deadline).await {
+            if let Err(error @ SyncError::Conflict) = self.sync_owned(&mut synced, deadline).await {
                 warn!(%error, "restored catalogue not taken yet");
             }
             if let Err(error) = shared.tidy(deadline).await {
@@ -147,19 +147,20 @@ impl Registry {
         expected: u64,
         deadline: Deadline,
     ) -> Result<(), RestoreError> {
-        self.check(kept, expected, deadline).await.map(drop)
+        let mut synced = self.own(deadline).await?;
+        self.check(&mut synced, kept, expected, deadline).await.map(drop)
     }
 
-    /// Returns the catalogue to keep, with the state of the store.
+    /// Returns the state of the store, and the catalogue to keep.
     async fn check(
         &self,
+        synced: &mut Owned,
         kept: CatalogueSource,
         expected: u64,
         deadline: Deadline,
-    ) -> Result<(OwnedMutexGuard<Synced>, CatalogueStatus, CatalogueHead), RestoreError> {
-        let synced = self.locked(deadline).await?;
-        let (synced, status) = self.united_status(synced, deadline).await?;
-        if !is_conflict(&synced, &status) {
+    ) -> Result<(CatalogueStatus, CatalogueHead), RestoreError> {
+        let status = self.status_with_ended_keys(synced, deadline).await?;
+        if !is_conflict(synced, &status) {
             return Err(RestoreError::NoConflict);
         }
         let head = match kept {
@@ -174,7 +175,7 @@ impl Registry {
             Some(CatalogueHead { revision, .. }) if revision != expected => {
                 Err(RestoreError::Stale { revision })
             }
-            Some(head) => Ok((synced, status, head)),
+            Some(head) => Ok((status, head)),
         }
     }
 

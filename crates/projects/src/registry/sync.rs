@@ -1,6 +1,7 @@
 //! Following the catalogue of the store.
 
 use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(super) const READS: usize = 16;
 /// Times that a catalogue is read which changes meanwhile.
 pub(super) const MAX_TRIES: u32 = 8;
 
-/// What this process knows of the catalogue. It is locked by whoever reads or writes it, so that
+/// What this process knows of the catalogue. One command at a time owns it ([`Registry::own`]), so that
 /// changes are put in force in their order.
 #[derive(Debug)]
 pub(super) struct Synced {
@@ -52,7 +53,7 @@ pub(super) struct Synced {
     /// Whether this process decides by it.
     pub(super) catalogue_use: CatalogueUse,
     /// Id of the ends of keys that this process and the store have in common; `None`: it is not known.
-    pub(super) united: Option<String>,
+    pub(super) ended_keys_synced: Option<String>,
     /// Number of marks of a conflict that were logged.
     pub(super) marks: u64,
     /// Time since which the store is known to have no catalogue.
@@ -73,7 +74,7 @@ impl Synced {
             unreadable: HashSet::new(),
             lineage: Lineage::default(),
             catalogue_use: CatalogueUse::Starting,
-            united: None,
+            ended_keys_synced: None,
             marks: 0,
             missing_since: None,
             confirmed_at: now,
@@ -104,6 +105,42 @@ impl Synced {
     }
 }
 
+/// What a command owns from its beginning to its end.
+#[derive(Debug)]
+pub(super) struct Owned(Option<OwnedMutexGuard<Synced>>);
+
+impl Owned {
+    /// Runs long work on a thread of its own.
+    pub(super) async fn run_blocking<T: Send + 'static>(
+        &mut self,
+        registry: &Registry,
+        work: impl FnOnce(&Registry, &mut Synced) -> T + Send + 'static,
+    ) -> T {
+        let (registry, mut lent) = (registry.clone(), Self(self.0.take()));
+        let (lent, done) = run_blocking(move || {
+            let done = work(&registry, &mut lent);
+            (lent, done)
+        })
+        .await;
+        *self = lent;
+        done
+    }
+}
+
+impl Deref for Owned {
+    type Target = Synced;
+
+    fn deref(&self) -> &Synced {
+        self.0.as_deref().expect("it comes back from each thread")
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Synced {
+        self.0.as_deref_mut().expect("it comes back from each thread")
+    }
+}
+
 /// Whether an instance decides by its catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CatalogueUse {
@@ -112,7 +149,7 @@ pub(super) enum CatalogueUse {
     /// It must not: it started with a catalogue that the store does not know.
     Barred,
     /// It does.
-    Deciding,
+    Serving,
 }
 
 /// The reason why the catalogue of the store is not in force.
@@ -179,8 +216,8 @@ impl Registry {
     ///
     /// [`SyncError`]: what was in force stays so.
     pub async fn sync(&self, deadline: Deadline) -> Result<(), SyncError> {
-        let synced = self.locked(deadline).await?;
-        self.sync_locked(synced, deadline).await.map(drop)
+        let mut synced = self.own(deadline).await?;
+        self.sync_owned(&mut synced, deadline).await
     }
 
     /// Puts in force what has changed in the store, when it is the turn of a caller.
@@ -197,15 +234,14 @@ impl Registry {
     async fn is_known(&self, event: &FleetEvent) -> bool {
         let FleetEvent::Message(message) = event else { return false };
         let revision = str::from_utf8(message).ok().and_then(|text| text.parse::<u64>().ok());
-        let known = self.0.synced.lock().await.head.map_or(0, |head| head.revision);
+        let known = self.own_at_last().await.head.map_or(0, |head| head.revision);
         revision.is_some_and(|revision| revision <= known)
     }
 
     /// Puts in force what has changed, and returns the kind of the failure.
     async fn look(&self) -> Option<&'static str> {
-        let synced = Arc::clone(&self.0.synced).lock_owned().await;
-        let outcome = self.sync_locked(synced, Deadline::NEVER).await.map(drop);
-        let mut synced = self.0.synced.lock().await;
+        let mut synced = self.own_at_last().await;
+        let outcome = self.sync_owned(&mut synced, Deadline::NEVER).await;
         let failure = match &outcome {
             Ok(()) => None,
             Err(SyncError::Store(error)) => Some(error.kind()),
@@ -231,10 +267,10 @@ impl Registry {
         }
         let is_away = matches!(&outcome, Err(SyncError::Store(error)) if error.kind() != "custom");
         if synced.catalogue_use == CatalogueUse::Starting && is_away {
-            synced.catalogue_use = CatalogueUse::Deciding;
+            synced.catalogue_use = CatalogueUse::Serving;
             self.set_barred(false);
         }
-        self.0.has_looked.send_replace(true);
+        self.0.first_sync_done.send_replace(true);
         let age = self.0.clock.now().since(synced.confirmed_at).as_secs_ceil();
         self.0.metrics.catalogue_age.set(age.cast_signed());
         synced.set_age(self.0.keyring.age());
@@ -242,12 +278,13 @@ impl Registry {
         failure
     }
 
-    pub(super) async fn locked(
-        &self,
-        deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        let lock = self.0.synced.clone().lock_owned();
-        timeout(deadline.remaining(), lock).await.map_err(|_elapsed| {
+    /// Begins a command.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError::Busy`] if others last until the deadline.
+    pub(super) async fn own(&self, deadline: Deadline) -> Result<Owned, SyncError> {
+        timeout(deadline.remaining(), self.own_at_last()).await.map_err(|_elapsed| {
             match *self.0.limiter.store().health().borrow() {
                 // Others wait for it too.
                 Health::Down => StoreError::Unreachable.into(),
@@ -256,36 +293,37 @@ impl Registry {
         })
     }
 
-    pub(super) async fn sync_locked(
+    /// Begins a command after all others.
+    pub(super) async fn own_at_last(&self) -> Owned {
+        Owned(Some(Arc::clone(&self.0.synced).lock_owned().await))
+    }
+
+    pub(super) async fn sync_owned(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Owned,
         deadline: Deadline,
-    ) -> Result<OwnedMutexGuard<Synced>, SyncError> {
-        let mut synced = synced;
+    ) -> Result<(), SyncError> {
         for _ in 0..MAX_TRIES {
-            let status;
-            (synced, status) = self.united_status(synced, deadline).await?;
-            self.judge(&mut synced, &status, deadline).await?;
-            let is_taken;
-            (synced, is_taken) = self.take(synced, &status, deadline).await?;
-            if !is_taken {
+            let status = self.status_with_ended_keys(synced, deadline).await?;
+            self.classify(synced, &status, deadline).await?;
+            if !self.take(synced, &status, deadline).await? {
                 continue;
             }
-            let is_conflict = is_conflict(&synced, &status);
+            let is_conflict = is_conflict(synced, &status);
             let is_known = match synced.head {
-                Some(_) => synced.catalogue_use == CatalogueUse::Deciding,
-                None => !is_conflict && self.new_catalogue_delay_left(&synced).is_zero(),
+                Some(_) => synced.catalogue_use == CatalogueUse::Serving,
+                None => !is_conflict && self.new_catalogue_delay_left(synced).is_zero(),
             };
             self.0.keyring.set_awaited(synced.head.is_none() && !is_conflict);
             if is_known {
-                if !lacks_own(&synced, &status) {
+                if !lacks_own(synced, &status) {
                     synced.confirmed_at = self.0.clock.now();
                 }
                 self.0.keyring.confirm();
                 synced.set_age(self.0.keyring.age());
             }
             synced.flush().await;
-            return if is_conflict { Err(SyncError::Conflict) } else { Ok(synced) };
+            return if is_conflict { Err(SyncError::Conflict) } else { Ok(()) };
         }
         Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())
     }
@@ -294,46 +332,41 @@ impl Registry {
     /// if it has changed meanwhile.
     async fn take(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Owned,
         status: &CatalogueStatus,
         deadline: Deadline,
-    ) -> Result<(OwnedMutexGuard<Synced>, bool), SyncError> {
-        let mut synced = synced;
+    ) -> Result<bool, SyncError> {
         let taken = status.head.filter(|(_, relation)| {
-            *relation != CatalogueRelation::Same && !lacks_own(&synced, status)
+            *relation != CatalogueRelation::Same && !lacks_own(synced, status)
         });
-        let Some((head, relation)) = taken else { return Ok((synced, true)) };
+        let Some((head, relation)) = taken else { return Ok(true) };
         let is_whole = relation != CatalogueRelation::Newer;
         let since = synced.head.filter(|_| !is_whole).map_or(0, |own| own.revision);
         let documents = self.read_documents(since, !is_whole, deadline).await?;
-        let stands;
-        (synced, stands) = self.stands(synced, head, status, deadline).await?;
-        if !stands {
-            return Ok((synced, false));
+        if !self.is_still_current(synced, head, status, deadline).await? {
+            return Ok(false);
         }
-        log_taken(&synced, status, relation);
-        let (registry, lineage) = (self.clone(), status.lineage.clone());
-        let synced = run_blocking(move || {
-            registry.install(&mut synced, documents, is_whole);
+        log_taken(synced, status, relation);
+        let lineage = status.lineage.clone();
+        let install = move |registry: &Self, synced: &mut Synced| {
+            registry.install(synced, documents, is_whole);
             synced.lineage = lineage;
-            registry.set_head(&mut synced, head);
-            synced
-        })
-        .await;
-        Ok((synced, true))
+            registry.set_head(synced, head);
+        };
+        synced.run_blocking(self, install).await;
+        Ok(true)
     }
 
-    /// Returns `true` if the store still has a revision, and its ended keys are united: others may have
+    /// Returns `true` if the store still has a revision, and its ended keys are known: others may have
     /// written meanwhile, or another server answers.
-    async fn stands(
+    async fn is_still_current(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Owned,
         head: CatalogueHead,
         status: &CatalogueStatus,
         deadline: Deadline,
-    ) -> Result<(OwnedMutexGuard<Synced>, bool), SyncError> {
-        let mut synced = synced;
-        let Some(shared) = self.0.catalogue.shared() else { return Ok((synced, true)) };
+    ) -> Result<bool, SyncError> {
+        let Some(shared) = self.0.catalogue.shared() else { return Ok(true) };
         let look = CatalogueLook::without_marks(Some(head), &status.lineage);
         let is_there =
             |(_, relation)| matches!(relation, CatalogueRelation::Same | CatalogueRelation::Newer);
@@ -342,12 +375,12 @@ impl Registry {
             if !now.head.is_some_and(is_there) {
                 break;
             }
-            if synced.united.as_ref() == Some(&now.ended) {
-                return Ok((synced, true));
+            if synced.ended_keys_synced.as_ref() == Some(&now.ended) {
+                return Ok(true);
             }
-            synced = self.unite_ended_keys(synced, deadline).await?;
+            self.sync_ended_keys(synced, deadline).await?;
         }
-        Ok((synced, false))
+        Ok(false)
     }
 
     fn set_head(&self, synced: &mut Synced, head: CatalogueHead) {
@@ -374,31 +407,24 @@ impl Registry {
     }
 
     /// Puts a document in force that this process has written.
-    pub(super) async fn written(
+    pub(super) fn written(
         &self,
-        synced: OwnedMutexGuard<Synced>,
+        synced: &mut Synced,
         document: &str,
         after: Option<ProjectState>,
         ended: Vec<EndedKey>,
         head: CatalogueHead,
     ) {
-        let (registry, id, mut synced) = (self.clone(), project_of(document), synced);
-        let mut synced = run_blocking(move || {
-            if let Some(id) = id {
-                let after = after.map(|after| ProjectState { revision: head.revision, ..after });
-                let changes = registry.put_in_force(&id, after);
-                synced.keep(changes);
-            }
-            registry.end_keys(&mut synced, ended);
-            synced.catalogue_use = CatalogueUse::Deciding;
-            // Else others have written too, and the next look reads that.
-            if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
-                registry.set_head(&mut synced, head);
-            }
-            synced
-        })
-        .await;
-        synced.flush().await;
+        if let Some(id) = project_of(document) {
+            let changes = self.put_in_force(&id, after);
+            synced.keep(changes);
+        }
+        self.end_keys(synced, ended);
+        synced.catalogue_use = CatalogueUse::Serving;
+        // Else others have written too, and the next look reads that.
+        if synced.head.map_or(0, |own| own.revision) + 1 == head.revision {
+            self.set_head(synced, head);
+        }
     }
 
     /// Puts the catalogue of a folder in force, and the ends of keys. Its age goes on; if that is not
