@@ -95,10 +95,10 @@ impl CommandSpec {
         for argument in self.all_arguments() {
             command = command.arg(argument.to_clap(self.defaults.get(argument.id())));
         }
-        for (id, of, may_be_several) in
+        for (id, names, may_be_several) in
             [("any", &self.any_of, true), ("whose", &self.one_of, false)]
         {
-            let group = ArgGroup::new(id).args(ids(of)).required(!of.is_empty());
+            let group = ArgGroup::new(id).args(ids(names)).required(!names.is_empty());
             command = command.group(group.multiple(may_be_several));
         }
         command = CallArgs::augment_args(command).about(&*self.about);

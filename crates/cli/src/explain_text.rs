@@ -90,7 +90,7 @@ pub fn descriptor_lines(
             None => lines.push_str(&without_limit(explained.matched_entries, descriptor)),
         }
         if !explained.nearest.is_empty() {
-            let nearest: Vec<_> = explained.nearest.iter().map(|one| text::words(one)).collect();
+            let nearest: Vec<_> = explained.nearest.iter().map(|rule| text::words(rule)).collect();
             let _infallible = writeln!(lines, "  known there: {}", nearest.join(", "));
         }
     }
@@ -229,6 +229,7 @@ fn without_limit(matched: u32, descriptor: &Descriptor) -> String {
 /// Returns the first entries of a descriptor.
 fn entries(descriptor: &Descriptor, count: usize) -> String {
     let entries = descriptor.entries.iter().take(count);
-    let entry = entries.map(|one| format!("{}={}", text::value(&one.key), text::value(&one.value)));
+    let entry =
+        entries.map(|entry| format!("{}={}", text::value(&entry.key), text::value(&entry.value)));
     entry.collect::<Vec<_>>().join(", ")
 }

@@ -116,7 +116,7 @@ pub(crate) fn text(message: &DynamicMessage, path: &str) -> String {
 pub(crate) fn messages(message: &DynamicMessage, path: &str) -> Vec<DynamicMessage> {
     let all = match get(message, path) {
         Some(Value::List(list)) => list,
-        Some(one) => vec![one],
+        Some(value) => vec![value],
         None => Vec::new(),
     };
     all.iter().filter_map(|value| value.as_message().cloned()).collect()

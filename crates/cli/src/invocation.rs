@@ -118,7 +118,8 @@ impl<'a> Invocation<'a> {
             if argument.field == "request_id" && inputs.is_empty() {
                 inputs.push(Input::Text(random_id()?));
             }
-            let masked = self.spec.masked.as_ref().and_then(|of| argument.field.strip_prefix(of));
+            let masked =
+                self.spec.masked.as_ref().and_then(|masked| argument.field.strip_prefix(masked));
             if let Some(path) = masked.filter(|_| argument.is_option() && !inputs.is_empty()) {
                 let path = Input::Text(path.to_owned());
                 fields::set(&mut self.request, "update_mask.paths", &path);

@@ -47,7 +47,8 @@ pub(crate) fn change(exchange: &Exchange) -> Lines {
     if change.after.is_empty() && !change.replayed {
         return found_nothing(NO_KEY);
     }
-    let overrides = |of: &[KeyState]| of.iter().map(|state| state.overrides.len()).sum::<usize>();
+    let overrides =
+        |states: &[KeyState]| states.iter().map(|state| state.overrides.len()).sum::<usize>();
     let is_end = exchange.request.descriptor().name() == "ClearOverrideRequest";
     if is_end && overrides(&change.before) == overrides(&change.after) && !change.replayed {
         return found_nothing("no such ban or override was found");

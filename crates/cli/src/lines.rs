@@ -171,8 +171,8 @@ fn mode(exchange: &Exchange) -> Lines {
 pub type RuleFields = fn(&Rule) -> BTreeMap<String, Value>;
 
 /// Returns lines for each rule that differs: `+` is new, `~` differs, `-` is deleted.
-pub fn change_lines(changes: &[RuleChange], of: RuleFields) -> String {
-    changes.iter().map(|change| of_rule(change, of)).collect()
+pub fn change_lines(changes: &[RuleChange], fields: RuleFields) -> String {
+    changes.iter().map(|change| of_rule(change, fields)).collect()
 }
 
 /// Returns how many rules are created, updated and deleted.
@@ -181,10 +181,10 @@ pub fn change_counts(changes: &[RuleChange]) -> [usize; 3] {
         .map(|kind| changes.iter().filter(|change| change.kind() == kind).count())
 }
 
-fn of_rule(change: &RuleChange, of: RuleFields) -> String {
+fn of_rule(change: &RuleChange, fields: RuleFields) -> String {
     let name = text::value(&change.rule_name);
     let (before, after) =
-        (shown_fields(change.before.as_ref(), of), shown_fields(change.after.as_ref(), of));
+        (shown_fields(change.before.as_ref(), fields), shown_fields(change.after.as_ref(), fields));
     match change.kind() {
         Kind::Deleted => format!("  - {name}\n"),
         Kind::Created => {
@@ -194,8 +194,8 @@ fn of_rule(change: &RuleChange, of: RuleFields) -> String {
         Kind::Updated | Kind::Unspecified => {
             let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
-            let shown = |of: &BTreeMap<String, String>, key: &String| {
-                of.get(key).cloned().unwrap_or_else(|| "-".to_owned())
+            let shown = |fields: &BTreeMap<String, String>, key: &String| {
+                fields.get(key).cloned().unwrap_or_else(|| "-".to_owned())
             };
             let line =
                 |key| format!("      {key}: {} -> {}\n", shown(&before, key), shown(&after, key));
@@ -204,11 +204,11 @@ fn of_rule(change: &RuleChange, of: RuleFields) -> String {
     }
 }
 
-fn shown_fields(rule: Option<&Rule>, of: RuleFields) -> BTreeMap<String, String> {
+fn shown_fields(rule: Option<&Rule>, fields: RuleFields) -> BTreeMap<String, String> {
     let shown = |value: Value| match value {
         Value::String(text) => text::value(&text),
         other => printable(&other.to_string()),
     };
-    let fields = rule.map(of).unwrap_or_default();
+    let fields = rule.map(fields).unwrap_or_default();
     fields.into_iter().map(|(key, value)| (key, shown(value))).collect()
 }

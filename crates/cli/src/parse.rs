@@ -194,9 +194,10 @@ fn calendar(text: &str) -> Result<Input, String> {
 }
 
 fn algorithm(text: &str) -> Result<Input, String> {
-    let names = || Algorithm::ALL.iter().map(|of| of.name()).collect::<Vec<_>>().join(", ");
+    let names =
+        || Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", ");
     let read: Result<Algorithm, _> = read(text, "");
-    read.map(|of| Input::Text(of.name().to_uppercase().replace('-', "_")))
+    read.map(|algorithm| Input::Text(algorithm.name().to_uppercase().replace('-', "_")))
         .map_err(|_| format!("must be one of {}", names()))
 }
 

@@ -114,12 +114,12 @@ fn rule_window(value: &Value) -> String {
 
 /// The conditions of a rule.
 fn matchers(value: &Value) -> String {
-    let one = |value: &Value| {
+    let shown = |value: &Value| {
         let PartMatcher { part, any_of } = message(value).unwrap_or_default();
         let texts: Vec<_> = any_of.iter().map(|text| text::value(text)).collect();
         format!("{}={}", text::value(&part), texts.join("|"))
     };
-    let all: Vec<_> = value.as_list().into_iter().flatten().map(one).collect();
+    let all: Vec<_> = value.as_list().into_iter().flatten().map(shown).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
@@ -136,7 +136,7 @@ fn old_and_new(value: &Value) -> String {
     let AuditEntry { before, after, revision, .. } = message(value).unwrap_or_default();
     let both = |(old, new): (&KeyState, &KeyState)| match (old.limit, new.limit) {
         (one, other) if one == other => format!("{} → {} used", old.used, new.used),
-        (one, other) => format!("{} → {}", text::limit(one), text::limit(other)),
+        (before, after) => format!("{} → {}", text::limit(before), text::limit(after)),
     };
     let of_keys: BTreeSet<String> = before.iter().zip(&after).map(both).collect();
     match revision {

@@ -91,7 +91,8 @@ pub fn wait(duration: Option<&prost_types::Duration>) -> String {
 /// Returns a duration of up to two units, rounded up: `57.216s`, `2m 5s`, `3h 20m`, `2d 1h`.
 pub(crate) fn human_duration(duration: &prost_types::Duration) -> String {
     let up_to = |nanos: i128| (self::nanos(duration) + nanos - 1) / nanos;
-    let two = |count: i128, of: i128, large: &str, small: &str| match (count / of, count % of) {
+    let two = |count: i128, unit: i128, large: &str, small: &str| match (count / unit, count % unit)
+    {
         (large_units, 0) => format!("{large_units}{large}"),
         (large_units, small_units) => format!("{large_units}{large} {small_units}{small}"),
     };

@@ -228,7 +228,7 @@ impl ProjectRules {
         while let Some((name, spec)) = named.pop_first() {
             changes.extend(after.put(name, spec, by));
         }
-        changes.sort_by(|one, other| one.name.cmp(&other.name));
+        changes.sort_by(|left, right| left.name.cmp(&right.name));
         after.build().map_err(RuleWriteError::Invalid)?;
         Ok((after, changes))
     }
@@ -284,8 +284,8 @@ pub enum Others {
 
 /// Returns `true` if two specifications make the same rule: one may set what the other leaves at its
 /// default.
-fn is_same(one: &RuleSpec, other: &RuleSpec) -> bool {
-    one == other || matches!((one.build(), other.build()), (Ok(one), Ok(other)) if one == other)
+fn is_same(left: &RuleSpec, right: &RuleSpec) -> bool {
+    left == right || matches!((left.build(), right.build()), (Ok(left), Ok(right)) if left == right)
 }
 
 /// Returns the name of a rule that is valid by itself.
@@ -401,7 +401,8 @@ mod tests {
         other.replace(spec("b", 2), None, at(1)).expect("a change");
         other.delete("c", None).expect("a change");
         rules.set_revision_beside(&other, 9);
-        let revisions = ["a", "b", "c"].map(|name| rules.rule(name).and_then(|of| of.revision));
+        let revisions =
+            ["a", "b", "c"].map(|name| rules.rule(name).and_then(|record| record.revision));
         assert_eq!(revisions, [4, 9, 9].map(NonZeroU64::new));
     }
 
@@ -414,13 +415,13 @@ mod tests {
         // The store adds the revision, which is not that of the specification.
         let stored = stored.replacen("{\"spec\"", "{\"revision\":7,\"spec\"", 1);
         let mut rules = serde_json::from_str::<ProjectRules>(&stored).expect("rules");
-        let of = |rules: &ProjectRules| rules.rule("a").and_then(|record| record.revision);
-        assert_eq!(of(&rules), NonZeroU64::new(7));
+        let revision = |rules: &ProjectRules| rules.rule("a").and_then(|record| record.revision);
+        assert_eq!(revision(&rules), NonZeroU64::new(7));
         let built = rules.build().expect("rules");
         assert_eq!(built.iter().nth(1).and_then(|rule| rule.revision), NonZeroU64::new(7));
         assert_eq!(rules.replace(spec("a", 1), None, at(1)), Ok(None));
         assert_eq!(serde_json::to_string(&rules).expect("JSON"), stored);
         rules.replace(spec("a", 2), None, at(1)).expect("a change");
-        assert_eq!(of(&rules), None);
+        assert_eq!(revision(&rules), None);
     }
 }

@@ -329,10 +329,10 @@ fn prepare<T>(
     let revision = before.map_or(0, |before| before.revision);
     let write = CatalogueWrite::new(document_name(id));
     let mut write = CatalogueWrite { expected: revision, rest: ID_REST, ..write };
-    let ended = EndedKey::of_change(before, change.after.as_ref().map(|(of, _)| of), now);
+    let ended = EndedKey::of_change(before, change.after.as_ref().map(|(project, _)| project), now);
     let after = match change.after {
         Some((project, rules)) => {
-            if before.is_some_and(|of| of.project == project && of.rules == rules) {
+            if before.is_some_and(|before| before.project == project && before.rules == rules) {
                 return (None, revision, change.result);
             }
             encode(&mut write, before, &project, &rules);

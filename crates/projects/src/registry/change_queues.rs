@@ -88,8 +88,8 @@ mod tests {
         use CallerScope::{AllProjects, SomeProjects};
         let (queues, order) = (ChangeQueues::default(), StdMutex::new(Vec::new()));
         let first = queues.wait(rank(false, SomeProjects), Deadline::NEVER).await.expect("a turn");
-        let change = async |name: &'static str, of: ChangeRank| {
-            let turn = queues.wait(of, Deadline::NEVER).await.expect("a turn");
+        let change = async |name: &'static str, rank: ChangeRank| {
+            let turn = queues.wait(rank, Deadline::NEVER).await.expect("a turn");
             order.lock().expect("a list").push(name);
             drop(turn);
         };
@@ -102,8 +102,8 @@ mod tests {
             ("key by root", true, AllProjects),
         ]
         .map(|(name, is_revocation, scope)| Box::pin(change(name, rank(is_revocation, scope))));
-        for one in &mut waiting {
-            assert!(poll!(one).is_pending());
+        for change in &mut waiting {
+            assert!(poll!(change).is_pending());
         }
         drop(first);
         let mut all = pin!(futures_util::future::join_all(waiting));

@@ -86,7 +86,8 @@ impl EndedKey {
         let Some(before) = before.map(|before| &before.project) else { return Vec::new() };
         let deleted = after.is_none().then(|| Self::deleted(&before.id, now));
         let ended = before.keys.iter().filter_map(|key| {
-            let same = |after: &Project| after.keys.iter().find(|of| of.id == key.id).cloned();
+            let same =
+                |after: &Project| after.keys.iter().find(|after| after.id == key.id).cloned();
             let after = after.map(same);
             match after {
                 // The project is deleted.
@@ -166,7 +167,7 @@ impl EndedKeys {
     /// Returns `true` if the id of a project rests, because one was deleted.
     pub(super) fn rests(&self, project: &ProjectId, now: Timestamp) -> bool {
         let ended = self.by_digest.get(project.as_str()).into_iter().flatten();
-        ended.filter(|of| of.key.is_empty() && of.project == *project).any(|of| now < of.until)
+        ended.filter(|end| end.key.is_empty() && end.project == *project).any(|end| now < end.until)
     }
 
     /// Ends the keys of a project that are known to have ended.
@@ -193,7 +194,7 @@ impl EndedKeys {
     fn forget(&mut self, over: &[EndedKey]) {
         for ended in over {
             if let Some(of_digest) = self.by_digest.get_mut(&ended.digest) {
-                self.len -= of_digest.extract_if(.., |of| of == ended).count();
+                self.len -= of_digest.extract_if(.., |known| known == ended).count();
             }
         }
         self.by_digest.retain(|_, ended| !ended.is_empty());
@@ -357,7 +358,7 @@ mod tests {
         after.rotate_key(&ids[1], Micros::ZERO, &secret(), at(2)).expect("keys");
         after.rotate_key(&ids[2], Micros::from_secs(9), &secret(), at(2)).expect("keys");
         let found = ends(&before, Some(&after), at(3));
-        let found: Vec<_> = found.into_iter().map(|of| (of.key, of.end, of.until)).collect();
+        let found: Vec<_> = found.into_iter().map(|end| (end.key, end.end, end.until)).collect();
         let expected = [
             (ids[0].clone(), End::Revoked(at(1)), at(1) + LIFE),
             (ids[1].clone(), End::Replaced(at(2)), at(2) + LIFE),
@@ -365,7 +366,7 @@ mod tests {
         ];
         assert_eq!(found, expected);
         // Of the others the end is known already.
-        let deleted: Vec<_> = ends(&after, None, at(3)).into_iter().map(|of| of.key).collect();
+        let deleted: Vec<_> = ends(&after, None, at(3)).into_iter().map(|end| end.key).collect();
         let replacing: Vec<_> = after.keys[4..].iter().map(|key| key.id.clone()).collect();
         // The last one is that of the project.
         assert_eq!(deleted, [&ids[2..], &replacing[..], &[String::new()]].concat());
@@ -435,7 +436,8 @@ mod tests {
             }
             let admits = |project, scope| known.admits(project, 1, scope);
             [&shop.id, &other].map(|project| {
-                [CallerScope::SomeProjects, CallerScope::AllProjects].map(|of| admits(project, of))
+                [CallerScope::SomeProjects, CallerScope::AllProjects]
+                    .map(|scope| admits(project, scope))
             })
         };
         assert_eq!(fill(&shop.id, MAX_ENDED / 2 - 1), [[true; 2]; 2]);

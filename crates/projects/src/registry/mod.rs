@@ -231,9 +231,9 @@ impl Registry {
         let unwritten = files.projects.keys().filter(|id| !projects.contains_key(id));
         listed.extend(unwritten.map(|id| Arc::new(ProjectState::unwritten(id.clone()))));
         drop(projects);
-        listed.sort_by(|one, other| {
+        listed.sort_by(|left, right| {
             let key = |state: &ProjectState| Reverse(state.project.created_at);
-            key(one).cmp(&key(other)).then_with(|| one.project.id.cmp(&other.project.id))
+            key(left).cmp(&key(right)).then_with(|| left.project.id.cmp(&right.project.id))
         });
         listed.extend(self.project(&ProjectId::UNNAMED));
         listed

@@ -203,8 +203,9 @@ impl Registry {
             return Err(RestoreError::Changed);
         }
         let kept = documents.values().filter_map(|staged| staged.document.as_ref());
-        let (count, counted) =
-            kept.fold((0, 0), |(count, counted), of| (count + 1, counted + of.counted_fields()));
+        let (count, counted) = kept.fold((0, 0), |(count, counted), document| {
+            (count + 1, counted + document.counted_fields())
+        });
         Ok((StagedCatalogue { generation, documents: count, counted }, newest))
     }
 

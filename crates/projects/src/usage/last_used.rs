@@ -29,7 +29,7 @@ impl UsageRecorder {
         let of_others = read.ok().and_then(|mut read| read.pop()).unwrap_or_default();
         let parse = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
         let of_others = of_others.into_iter().filter_map(|(key, hour)| Some((key, parse(&hour)?)));
-        let own = self.0.keyring.uses(project).into_iter().map(|one| (one.key, one.hour));
+        let own = self.0.keyring.uses(project).into_iter().map(|used| (used.key, used.hour));
         let mut last = HashMap::new();
         for (key, hour) in of_others.chain(own) {
             let time = KeyUse::time(hour);

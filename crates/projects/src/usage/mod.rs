@@ -280,13 +280,13 @@ impl SharedRecorder {
         let mut maps = vec![last_used::map(project)];
         let mut lists = Vec::new();
         for day in today.minus(KEPT_DAYS + 2).up_to(today.plus(1)) {
-            let of = |part| map_of(project, day, &part);
-            maps.extend([of(Part::Whole), of(Part::Rule(Arc::default()))]);
+            let map = |part| map_of(project, day, &part);
+            maps.extend([map(Part::Whole), map(Part::Rule(Arc::default()))]);
             let by = [UsageBy::Key, UsageBy::Rule];
             let of_day = by.map(|by| map_of_names(project, day, by));
             let names = self.fleet.registers(&of_day, deadline).await?;
             for (by, names) in by.into_iter().zip(names) {
-                maps.extend(names.iter().map(|(name, _)| of(by.part(name))));
+                maps.extend(names.iter().map(|(name, _)| map(by.part(name))));
             }
             lists.extend(of_day);
         }
