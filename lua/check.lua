@@ -129,9 +129,9 @@ local function parse(values)
     end
     --@full
     if hit.action >= HOLDS then
-      if not holds then define('holds') end
-      hit.action = hit.action - HOLDS
-      at = holds.parse(hit, values, at)
+      hit.action, hit.max_holds = hit.action - HOLDS, values[at + 1]
+      hit.use, hit.rule_name = values[at + 2], values[at + 3]
+      at = at + 3
     end
     if hit.action >= KEEPS_LIMITS then
       if not on_change then define('on_change') end
@@ -159,6 +159,7 @@ local function parse(values)
     if not idempotency then define('idempotency') end
     idempotency.parse(values, at)
   elseif first == 'number' then
+    if not holds then define('holds') end
     holds.parse_reservation(values, at)
   end
   --@end
@@ -236,6 +237,9 @@ function append_hits(list, length)
     if hits[i].holds then
       if not hits[i].fixed then list[first + 3] = list[first + 3] - hits[i].holds.held end
       length = holds.append(hits[i], list, length)
+    elseif hits[i].max_holds then
+      list[length + 1], list[length + 2], list[length + 3], list[length + 4] = 0, 0, 0, 0
+      length = length + 4
     end
     --@end
   end

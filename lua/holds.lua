@@ -28,12 +28,6 @@ local PIECE = 1000
 -- Times in µs for which a settlement is remembered: at least, from the end that Reserve gave on, and at most.
 local SETTLEMENT_MEMORY, MAX_MEMORY = 600000000, 87000000000
 
--- Reads the fields of a hit whose rule holds, which follow its others. Returns the index of the last one.
-local function parse_holds(hit, values, at)
-  hit.max_holds, hit.use, hit.rule_name = values[at + 1], values[at + 2], values[at + 3]
-  return at + 3
-end
-
 -- Reads the reservation from the values of a request.
 local function parse_reservation(values, at)
   reservation = {
@@ -56,15 +50,17 @@ local function in_pieces(list, each)
   for first = 1, #list, PIECE do each(unpack(list, first, min(first + PIECE - 1, #list))) end
 end
 
--- Loads the holds of a hit's key, which the hits of one key share.
-local function load_holds(hit, holds_by_key)
+-- Loads the holds of a hit's key, which the hits of one key share. The key has this many, ended ones too.
+local function load_holds(hit, count, holds_by_key)
   local key, units_key = hit.ends_key, hit.units_key
   hit.holds = holds_by_key[key]
   if hit.holds then return end
-  local ended = read('ZRANGEBYSCORE', key, '-inf', integer(time)) or {}
-  local held, count = 0, (read('ZCARD', key) or 0) - #ended
+  local ended = count > 0 and read('ZRANGEBYSCORE', key, '-inf', integer(time)) or {}
+  local held, own = 0, false
+  count = count - #ended
   if count > 0 then
-    held = stored(read('HGET', units_key, 'sum'))
+    local found = read('HMGET', units_key, 'sum', reservation and reservation.number or 'sum') or {}
+    held, own = stored(found[1]), found[2]
     in_pieces(ended, function(...)
       local units = read('HMGET', units_key, ...) or {}
       for i = 1, #units do held = held - stored(units[i]) end
@@ -78,7 +74,7 @@ local function load_holds(hit, holds_by_key)
   if not reservation or count <= 0 then return end
   local own_end = stored(read('ZSCORE', key, reservation.number))
   if own_end > time then
-    holds.own, holds.own_end = stored(read('HGET', units_key, reservation.number)), own_end
+    holds.own, holds.own_end = stored(own), own_end
   end
 end
 
@@ -110,14 +106,17 @@ local function wait_beside_holds(hit, cost)
     local waited = later - hit.now
     if decision.outcome == DENIED then waited = waited + decision.retry_after end
     wait = min(wait or waited, waited)
+    return decision.outcome == ALLOWED
   end
   consider(hit.now, holds.held)
-  local rest, firsts = holds.held, first_holds(hit, TRIED_ENDS)
+  local rest, firsts, numbers, ends = holds.held, first_holds(hit, TRIED_ENDS), {}, {}
+  for i = 1, #firsts / 2 do numbers[i], ends[i] = firsts[2 * i - 1], stored(firsts[2 * i]) end
   local key, units_key = hit.ends_key, hit.units_key
-  for i = 1, #firsts, 2 do
-    local number = firsts[i]
-    rest = rest - stored(read('HGET', units_key, number))
-    consider(stored(firsts[i + 1]), rest)
+  local units = #numbers > 0 and read('HMGET', units_key, unpack(numbers)) or {}
+  for i = 1, #numbers do
+    rest = rest - stored(units[i])
+    -- No later end is sooner.
+    if consider(ends[i], rest) then return max(wait, 1) end
   end
   local last = read('ZRANGE', key, -1, -1, 'WITHSCORES') or {}
   if last[2] then consider(stored(last[2]), 0) end
@@ -287,8 +286,7 @@ local function save_holds(hit)
   wrote = true
   if holds.count <= 0 or holds.was_free then
     -- Also values of another type.
-    redis.call('DEL', key)
-    redis.call('DEL', units_key)
+    redis.call('DEL', key, units_key)
     if holds.count <= 0 then return end
   else
     in_pieces(holds.ended, function(...)
@@ -347,7 +345,7 @@ local function append_reservation(list, length)
 end
 
 holds = {
-  parse = parse_holds, parse_reservation = parse_reservation, load = load_holds,
+  parse_reservation = parse_reservation, load = load_holds,
   decide_beside = decide_beside_holds, decide = decide_hold, apply = apply_hold, drop = drop_holds,
   execute_reserved = execute_reserved, recall = recall_settlement, save_settlement = save_settlement,
   save = save_holds, append = append_holds, append_reservation = append_reservation,

@@ -184,20 +184,20 @@ impl Script {
         let parts: &[(&str, &str)] = match id.kind {
             ScriptKind::Lean => &[],
             ScriptKind::Overrides => &[("control", CONTROL)],
-            ScriptKind::Full => {
-                rest.push_str(COUPLED);
-                &[
-                    ("control", CONTROL),
-                    ("on_change", ON_CHANGE),
-                    ("holds", HOLDS),
-                    ("idempotency", IDEMPOTENCY),
-                ]
-            }
+            ScriptKind::Full => &[
+                ("control", CONTROL),
+                ("on_change", ON_CHANGE),
+                ("holds", HOLDS),
+                ("idempotency", IDEMPOTENCY),
+            ],
         };
         let parts = parts.iter().map(|(name, file)| {
             format!("if part == '{name}' then\n{}\nend\n", part(file, id.kind))
         });
         rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
+        if id.kind == ScriptKind::Full {
+            rest.push_str(COUPLED);
+        }
         let (check, calls) = split(&of_file(CHECK));
         rest.push_str(&check);
         rest.push_str("\nend)()\n");
