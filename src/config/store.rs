@@ -246,6 +246,10 @@ fn servers(section: &mut Section<'_>) -> Servers {
             Vec::new()
         })
     };
+    if !section.has("mode") && section.has("urls") && !section.has("url") {
+        let problem = "requires mode sentinel or cluster; the address of one server is url";
+        section.refuse("urls", Invalid::new(problem));
+    }
     match mode {
         Standalone => Servers::Standalone(Box::new(url)),
         Sentinel => Servers::Sentinel { sentinels: listed(section), master_name },

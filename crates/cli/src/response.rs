@@ -20,6 +20,7 @@ pub(crate) fn with_verb(verb: &str, response: &CheckResponse, user: &str, cost: 
         "" if !response.decisions.is_empty() => {
             format!("{verb} {user}: every rule that matches is in shadow (NO_RULE)")
         }
+        "" if response.reason() == Reason::StoreUnavailable => format!("{verb} {user}: {detail}"),
         "" => format!("{verb} {user}: no rule matches (NO_RULE)"),
         rule => format!("{verb} {user}: {detail} ({})", printable(rule)),
     }
@@ -95,5 +96,8 @@ mod tests {
     fn values_of_a_newer_server_are_shown() {
         let response = CheckResponse { allowed: true, reason: 77, ..CheckResponse::default() };
         assert_eq!(to_text(&response, "alice", 1), "allowed  alice: no rule matches (NO_RULE)");
+        let reason = Reason::StoreUnavailable.into();
+        let response = CheckResponse { reason, ..CheckResponse::default() };
+        assert_eq!(to_text(&response, "alice", 1), "denied   alice: store unavailable");
     }
 }

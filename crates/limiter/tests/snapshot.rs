@@ -304,7 +304,7 @@ fn a_damaged_snapshot_is_not_used_at_all_and_kept() {
     let path = folder.join("snapshot.states");
     let kept = folder.join("snapshot.damaged");
     let store = open(&folder, 1_000, &clock);
-    assert_eq!(left(&store), [3; 6]);
+    assert_eq!(left(&store), [3; Algorithm::RATES.len()]);
     store.close_journal();
     let cuts = (0..bytes.len()).map(|len| bytes[..len].to_vec());
     let flips = (0..8 * bytes.len()).map(|at| {
@@ -317,7 +317,7 @@ fn a_damaged_snapshot_is_not_used_at_all_and_kept() {
         let _of_the_case_before = fs::remove_file(&kept);
         fs::write(&path, &damaged).expect("a file");
         let store = open(&folder, 1_000, &clock);
-        assert_eq!(left(&store), [5; 6], "{damaged:?}");
+        assert_eq!(left(&store), [5; Algorithm::RATES.len()], "{damaged:?}");
         assert_eq!(fs::read(&kept).expect("the damaged file"), damaged);
         store.close_journal();
         assert_eq!(names(&folder), ["snapshot.damaged", "snapshot.lock", "snapshot.states"]);
