@@ -1,22 +1,20 @@
 //! Top keys over the fleet: the instance that is asked for them asks the others.
 //!
 //! No instance sends counts of a rule that nobody asks for. A query is published; each instance that
-//! counts keys puts its summary into the map of the query, for [`TTL`]. The asking one adds them up,
-//! and so does the next one that asks within that time. The result names the instances that are in
-//! it, and those that are not.
+//! counts keys puts its lists, one of each kind, into the map of the query, for [`TTL`]. The asking one
+//! adds them up, and so does the next one that asks within that time. The result names the instances
+//! that are in it, and those that are not.
 //!
-//! A query of version 1 is for one rule, one of version 2 for all rules of some projects or of all.
-//! An instance that does not know a version does not answer, and is named as missing.
+//! An instance that does not know the version of a query does not answer, and is named as missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
-use rlaas_limiter::fleet::{Fleet, FleetEvent, MAX_VALUE_LEN};
-use rlaas_telemetry::top_keys::{
-    BusiestKeys, CountQuery, Counter, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind, Window,
-};
+use rlaas_limiter::fleet::{Fleet, FleetEvent, NamedValue};
+use rlaas_telemetry::stats::StatsKey;
+use rlaas_telemetry::top_keys::{BusiestKeys, TopKeys, TopKind, Window};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::debug;
@@ -38,15 +36,17 @@ const INITIAL_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time in which an instance puts its answer, or reads the key by which ids are hashed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Version of queries for a rule and their answers, and of queries for all rules.
-const VERSION: u32 = 1;
-const VERSION_OF_ALL: u32 = 2;
+/// Version of queries.
+const VERSION: u32 = 3;
+
+/// The keys of one instance, by kind in the order of [`TopKind::ALL`].
+pub(super) type KeyLists = [BusiestKeys; 3];
 
 /// Answers of the fleet to a query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FleetAnswers<A> {
-    /// The answers, that of this instance first.
-    pub(super) answers: Vec<A>,
+pub(super) struct FleetAnswers {
+    /// The lists of all instances, by kind in the order of [`TopKind::ALL`].
+    pub(super) lists: [Vec<BusiestKeys>; 3],
     /// Ids of the instances that have answered.
     pub(super) instances: BTreeSet<String>,
     /// Ids of the other instances of the fleet, as far as they are known.
@@ -68,49 +68,26 @@ pub(super) struct FleetTopKeys {
 /// A query as it is sent.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct QueryMessage {
+    /// Name of the rule. Empty: all.
     #[prost(string, tag = "1")]
-    rule: String,
-    /// Position in [`TopKind::ALL`].
-    #[prost(uint32, tag = "2")]
-    kind: u32,
+    pub(super) rule: String,
+    /// Projects of the rules. None: every one.
+    #[prost(string, repeated, tag = "2")]
+    pub(super) projects: Vec<String>,
     #[prost(bool, tag = "3")]
-    is_hour: bool,
+    pub(super) is_hour: bool,
     #[prost(uint32, tag = "4")]
     version: u32,
+    /// A value that the keys must have. Empty: any. Hashed if the sender hashes parts of keys, so that
+    /// the store never has it in clear.
     #[prost(string, tag = "5")]
-    project: String,
-    /// Of all rules: the projects. None: every one.
-    #[prost(string, repeated, tag = "6")]
-    projects: Vec<String>,
-    /// Of all rules: a value that the keys must have. Empty: any. Hashed if the sender hashes parts of
-    /// keys, so that the store never has it in clear.
-    #[prost(string, tag = "7")]
     value: String,
-    #[prost(bool, tag = "8")]
+    #[prost(bool, tag = "6")]
     is_hashed: bool,
 }
 
-/// The counts of one instance as they are sent.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub(super) struct SummaryMessage {
-    #[prost(uint64, tag = "1")]
-    total: u64,
-    #[prost(uint64, tag = "2")]
-    error: u64,
-    #[prost(message, repeated, tag = "3")]
-    counters: Vec<CounterMessage>,
-    /// Last, so that an answer that was cut has none.
-    #[prost(uint32, tag = "4")]
-    version: u32,
-}
-
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-struct CounterMessage {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(uint64, tag = "2")]
-    least: u64,
-}
+/// The lists of other instances as far as they were read, by instance.
+type Answers = BTreeMap<String, [Option<BusiestKeys>; 3]>;
 
 impl FleetTopKeys {
     pub(super) fn new(fleet: Fleet, instances: Instances, hasher: SharedHasher) -> Self {
@@ -119,35 +96,37 @@ impl FleetTopKeys {
 
     /// Asks the other instances, and adds their answers to that of this one, which is `own`. Takes
     /// at most a second, and half of the time until the deadline.
-    pub(super) async fn add_others<A>(
+    pub(super) async fn add_others(
         &self,
-        own: A,
+        own: KeyLists,
         query: &QueryMessage,
-        read: fn(&[u8]) -> Option<A>,
         deadline: Deadline,
-    ) -> FleetAnswers<A> {
-        let mut answers = BTreeMap::new();
+    ) -> FleetAnswers {
+        let mut answers = Answers::new();
         let problem = if self.fleet.is_shared() {
             let time = MAX_TIME.min(deadline.remaining() / 2);
-            self.collect(query, read, time, &mut answers).await.err()
+            self.collect(query, time, &mut answers).await.err()
         } else {
             None
         };
+        answers.retain(|_, lists| is_whole(lists));
         let mut missing = self.others.lock().unwrap_or_else(PoisonError::into_inner).clone();
         missing.retain(|id| !answers.contains_key(id));
         let mut instances: BTreeSet<String> = answers.keys().cloned().collect();
         instances.insert(self.instances.id().to_owned());
-        let answers = std::iter::once(own).chain(answers.into_values()).collect();
-        FleetAnswers { answers, instances, missing, problem }
+        let mut lists = own.map(|list| vec![list]);
+        for answer in answers.into_values() {
+            lists.iter_mut().zip(answer).for_each(|(all, list)| all.extend(list));
+        }
+        FleetAnswers { lists, instances, missing, problem }
     }
 
     /// Collects the answers of other instances until all have answered, or time is over.
-    async fn collect<A>(
+    async fn collect(
         &self,
         query: &QueryMessage,
-        read: fn(&[u8]) -> Option<A>,
         time: Duration,
-        answers: &mut BTreeMap<String, A>,
+        answers: &mut Answers,
     ) -> Result<(), StoreError> {
         let (until, deadline) = (Deadline::within(time / 2), Deadline::within(time));
         let others = self.instances.others(deadline).await?;
@@ -161,14 +140,13 @@ impl FleetTopKeys {
         let map = query.map();
         let (mut is_sent, mut pause) = (false, INITIAL_PAUSE);
         loop {
-            for value in self.fleet.values(&map, deadline).await? {
-                if value.name != self.instances.id()
-                    && let Some(answer) = read(&value.value)
-                {
-                    awaited.remove(&value.name);
-                    answers.insert(value.name, answer);
+            for NamedValue { name, value, .. } in self.fleet.values(&map, deadline).await? {
+                let Some((id, kind)) = read_name(&name) else { continue };
+                if id != self.instances.id() {
+                    answers.entry(id.to_owned()).or_default()[kind] = BusiestKeys::read(&value);
                 }
             }
+            awaited.retain(|id| !answers.get(id).is_some_and(is_whole));
             if awaited.is_empty() || until.has_passed() {
                 return Ok(());
             }
@@ -211,33 +189,23 @@ impl FleetTopKeys {
         hasher: Option<KeyHasher>,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        let Ok(message) = QueryMessage::decode(message) else { return Ok(()) };
-        let answer = if let Some(query) = message.query() {
-            let summary = top_keys.window(&query).unwrap_or_default();
-            SummaryMessage::new(&summary).encode_to_vec()
-        } else if let Some(busiest) = message.busiest(top_keys, hasher).await {
-            busiest.encode_to_vec()
-        } else {
-            return Ok(());
-        };
-        self.fleet.put(&message.map(), self.instances.id(), &answer, TTL, deadline).await
+        let Ok(query) = QueryMessage::decode(message) else { return Ok(()) };
+        let Some(lists) = query.busiest(top_keys, hasher).await else { return Ok(()) };
+        let map = query.map();
+        // One value would not hold three lists of long keys.
+        for (kind, list) in lists.iter().enumerate() {
+            let name = format!("{}/{kind}", self.instances.id());
+            self.fleet.put(&map, &name, &list.encode_to_vec(), TTL, deadline).await?;
+        }
+        Ok(())
     }
 }
 
 impl QueryMessage {
-    pub(super) fn new(query: &CountQuery<'_>) -> Self {
-        let CountQuery { project, rule, kind, window } = *query;
-        let is_hour = window == Window::Hour;
-        let (project, rule) = (project.to_owned(), rule.to_owned());
-        Self { rule, kind: kind as u32, is_hour, version: VERSION, project, ..Self::default() }
-    }
-
     /// Returns the query for all rules of projects, or of every one: for keys that have `value`, which
     /// may be shown hashed, or for all if it is empty.
-    pub(super) fn of_all(
+    pub(super) fn new(
         projects: Option<Vec<String>>,
-        kind: TopKind,
-        window: Window,
         value: &str,
         hasher: Option<&KeyHasher>,
     ) -> Self {
@@ -246,9 +214,7 @@ impl QueryMessage {
             shown.unwrap_or_else(|| by.hash(value)).as_str().to_owned()
         });
         Self {
-            kind: kind as u32,
-            is_hour: window == Window::Hour,
-            version: VERSION_OF_ALL,
+            version: VERSION,
             projects: projects.unwrap_or_default(),
             is_hashed: hash.is_some(),
             value: hash.unwrap_or_else(|| value.to_owned()),
@@ -256,22 +222,14 @@ impl QueryMessage {
         }
     }
 
-    /// Returns the query for a rule; `None` if it is of another version.
-    fn query(&self) -> Option<CountQuery<'_>> {
-        let (kind, window) = (self.kind()?, self.window());
-        let (project, rule) = (&*self.project, &*self.rule);
-        (self.version == VERSION).then_some(CountQuery { project, rule, kind, window })
-    }
-
-    /// Returns the keys of all rules of this instance, by the hasher of the parts of its keys. `None`
-    /// if the query is of another version, or for a hashed value and this instance hashes none.
+    /// Returns the keys of this instance, by the hasher of the parts of its keys. `None` if the query is
+    /// of another version, or for a hashed value and this instance hashes none.
     pub(super) async fn busiest(
         &self,
         top_keys: &TopKeys,
         hasher: Option<KeyHasher>,
-    ) -> Option<BusiestKeys> {
-        let kind = self.kind().filter(|_| self.version == VERSION_OF_ALL)?;
-        if self.is_hashed && hasher.is_none() {
+    ) -> Option<KeyLists> {
+        if self.version != VERSION || self.is_hashed && hasher.is_none() {
             return None;
         }
         TopKeys::flush();
@@ -290,27 +248,24 @@ impl QueryMessage {
             let is_wanted = |key: &str| {
                 query.value.is_empty() || Key::values_in(key).iter().any(|value| is_value(value))
             };
-            let is_chosen = |project: &str| {
-                query.projects.is_empty() || query.projects.iter().any(|id| *id == *project)
-            };
-            BusiestKeys::new(&top_keys.windows(kind, query.window(), is_chosen), is_wanted)
+            TopKind::ALL.map(|kind| {
+                let rules = top_keys.windows(kind, query.window(), |rule| query.selects(rule));
+                BusiestKeys::new(&rules, is_wanted)
+            })
         });
         // None if the process ends.
         busiest.await.ok()
     }
 
-    /// Returns the name of the map of answers, of the same length whatever the query.
-    fn map(&self) -> String {
-        let hash = if let Some(CountQuery { project, rule, kind, window }) = self.query() {
-            hash(&[project.as_bytes(), rule.as_bytes(), &[kind as u8], &[window as u8]])
-        } else {
-            hash(&[&self.encode_to_vec()])
-        };
-        format!("{TOPIC}:{}", hex(&hash))
+    fn selects(&self, rule: &StatsKey) -> bool {
+        let is_project = |id: &String| **id == *rule.project;
+        (self.rule.is_empty() || *self.rule == *rule.rule)
+            && (self.projects.is_empty() || self.projects.iter().any(is_project))
     }
 
-    fn kind(&self) -> Option<TopKind> {
-        TopKind::ALL.get(usize::try_from(self.kind).ok()?).copied()
+    /// Returns the name of the map of answers, of the same length whatever the query.
+    fn map(&self) -> String {
+        format!("{TOPIC}:{}", hex(&hash(&[&self.encode_to_vec()])))
     }
 
     fn window(&self) -> Window {
@@ -318,37 +273,15 @@ impl QueryMessage {
     }
 }
 
-impl SummaryMessage {
-    fn new(summary: &Summary) -> Self {
-        let counter = |counter: &Counter| CounterMessage {
-            key: counter.key.to_string(),
-            least: counter.least,
-        };
-        Self {
-            total: summary.total(),
-            error: summary.error(),
-            counters: summary.counters().iter().map(counter).collect(),
-            version: VERSION,
-        }
-    }
+/// Returns `true` if there is a list of each kind.
+fn is_whole(lists: &[Option<BusiestKeys>; 3]) -> bool {
+    lists.iter().all(Option::is_some)
+}
 
-    /// Reads an answer. `None` if it is of another version, cut, or not what an instance counts.
-    pub(super) fn read(value: &[u8]) -> Option<Summary> {
-        if value.len() > MAX_VALUE_LEN {
-            return None;
-        }
-        let Self { total, error, counters, version } = Self::decode(value).ok()?;
-        let is_key = |counter: &CounterMessage| (1..=MAX_KEY).contains(&counter.key.len());
-        // The guarantee of a summary.
-        let sum = counters.iter().map(|counter| u128::from(counter.least)).sum::<u128>();
-        let is_valid = version == VERSION
-            && counters.len() <= MAX_COUNTERS
-            && counters.iter().all(is_key)
-            && sum + u128::from(error) * MAX_COUNTERS as u128 <= u128::from(total);
-        let counter =
-            |counter: CounterMessage| Counter { key: counter.key.into(), least: counter.least };
-        is_valid.then(|| Summary::new(total, error, counters.into_iter().map(counter).collect()))
-    }
+/// Reads the name of a list: the instance, and the position of its kind in [`TopKind::ALL`].
+fn read_name(name: &str) -> Option<(&str, usize)> {
+    let (id, kind) = name.rsplit_once('/')?;
+    Some((id, kind.parse().ok().filter(|kind| *kind < TopKind::ALL.len())?))
 }
 
 #[expect(clippy::disallowed_methods, reason = "nothing tells that an answer was put")]
@@ -360,66 +293,31 @@ async fn wait_for_answers(pause: Duration) {
 mod tests {
     use super::*;
 
-    fn summary(count: usize) -> Summary {
-        let counter = |number: usize| Counter {
-            key: format!("{number:0>MAX_KEY$}").into(),
-            least: u64::MAX >> 8,
-        };
-        Summary::new(u64::MAX, 3, (0..count).map(counter).collect())
-    }
-
     #[test]
-    fn largest_answer_fits_into_a_value() {
-        let largest = summary(MAX_COUNTERS);
-        let answer = SummaryMessage::new(&largest).encode_to_vec();
-        assert!(answer.len() <= MAX_VALUE_LEN, "{}", answer.len());
-        assert_eq!(SummaryMessage::read(&answer), Some(largest));
-    }
-
-    #[test]
-    fn answer_that_was_cut_or_is_foreign_is_not_read() {
-        let answer = SummaryMessage::new(&summary(9));
-        let bytes = answer.encode_to_vec();
-        for len in 0..bytes.len() {
-            assert_eq!(SummaryMessage::read(&bytes[..len]), None, "cut to {len} bytes");
-        }
-        let foreign = [
-            SummaryMessage { version: 2, ..answer.clone() },
-            SummaryMessage { total: 100, ..answer.clone() },
-            SummaryMessage { error: u64::MAX / 100, ..answer.clone() },
-            SummaryMessage::new(&summary(0)),
-            SummaryMessage {
-                counters: vec![CounterMessage { key: String::new(), least: 1 }],
-                ..answer.clone()
-            },
-            SummaryMessage {
-                counters: vec![CounterMessage { key: "k".into(), least: 0 }; 129],
-                ..answer
-            },
-        ];
-        let is_read = foreign.map(|answer| SummaryMessage::read(&answer.encode_to_vec()).is_some());
-        assert_eq!(is_read, [false, false, false, true, false, false]);
-        assert_eq!(SummaryMessage::read(&vec![b'x'; MAX_VALUE_LEN + 1]), None);
-    }
-
-    #[test]
-    fn queries_have_maps_of_their_own_and_versions() {
+    fn queries_have_maps_of_their_own_and_select_their_rules() {
         let mut maps = BTreeSet::new();
         let long = "r".repeat(10_000);
         let rules = [("", "pay"), ("", "{pay}"), ("", &*long), ("pay", ""), ("shop", "pay")];
         for (project, rule) in rules {
-            for kind in TopKind::ALL {
-                for window in [Window::Quarter, Window::Hour] {
-                    let query = CountQuery { project, rule, kind, window };
-                    let message = QueryMessage::new(&query);
-                    assert_eq!(message.query(), Some(query));
-                    assert_eq!(QueryMessage { version: 2, ..message.clone() }.query(), None);
-                    let map = message.map();
-                    assert_eq!(map.len(), "top:".len() + 32);
-                    maps.insert(map);
-                }
+            for is_hour in [false, true] {
+                let query = QueryMessage::new(Some(vec![project.to_owned()]), "", None);
+                let query = QueryMessage { rule: rule.to_owned(), is_hour, ..query };
+                assert!(query.selects(&StatsKey::of_rule(project, rule)));
+                assert!(!query.selects(&StatsKey::of_rule("blog", "pay")));
+                let map = query.map();
+                assert_eq!(map.len(), "top:".len() + 32);
+                maps.insert(map);
             }
         }
-        assert_eq!(maps.len(), 30);
+        assert_eq!(maps.len(), 10);
+        assert!(QueryMessage::new(None, "", None).selects(&StatsKey::of_rule("blog", "pay")));
+    }
+
+    #[test]
+    fn names_of_lists_that_no_instance_puts_are_not_read() {
+        assert_eq!(read_name("host/7-a/2"), Some(("host/7-a", 2)));
+        for name in ["host", "host/3", "host/-1", "host/", "/"] {
+            assert_eq!(read_name(name), None, "{name}");
+        }
     }
 }

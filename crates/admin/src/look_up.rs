@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use prost_types::Duration;
 use rlaas_auth::{ProjectId, deadline};
 use rlaas_limiter::KeyState;
+use rlaas_limiter::store::StoreError;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
@@ -57,7 +58,9 @@ impl Service {
         let (mut found, is_complete) = self.keys_with_overrides(user_id, &projects, until).await;
         let (counted, are_counts_complete) = self.refusals(request).await;
         let mut refused = HashMap::new();
-        for proto::TopKey { project_id, rule, key, count, .. } in counted.keys {
+        for proto::TopKey { project_id, rule, key, count, .. } in
+            counted.denied.unwrap_or_default().keys
+        {
             let id = key.unwrap_or_default().id;
             if let Some(key) = self.key_by_id(&project_id, &rule, &id) {
                 refused.insert(key.hit.key.clone(), count);
@@ -94,7 +97,7 @@ impl Service {
     }
 
     /// Returns the key of a rule with this id, if there still is one.
-    fn key_by_id(&self, project: &str, rule: &str, id: &str) -> Option<SelectedKey> {
+    pub(super) fn key_by_id(&self, project: &str, rule: &str, id: &str) -> Option<SelectedKey> {
         let selector = Selector { target: SelectorTarget::Id(id), rule: Some(rule) };
         self.administrator.select(project, &selector).ok()?.pop()
     }
@@ -141,7 +144,6 @@ impl Service {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref().clone();
         let counts = proto::TopKeysRequest {
             project_id,
-            kind: proto::TopKind::Denied.into(),
             window: Some(HOUR),
             max_keys: MAX_COUNTED,
             value: user_id,
@@ -159,6 +161,21 @@ impl Service {
         }
     }
 
+    /// Reads the states of keys.
+    pub(super) async fn states(
+        &self,
+        keys: &[SelectedKey],
+        deadline: Deadline,
+    ) -> Result<Vec<KeyState>, StoreError> {
+        let mut states = Vec::new();
+        for chunk in keys.chunks(Selector::MAX_KEYS) {
+            // Boxed because it is large.
+            let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline));
+            states.extend(read.await?);
+        }
+        Ok(states)
+    }
+
     /// Reads the states of keys. Returns those that were used, refused, banned or granted something else.
     async fn with_states(
         &self,
@@ -166,11 +183,8 @@ impl Service {
         refused: &HashMap<Key, u64>,
         deadline: Deadline,
     ) -> Result<Vec<proto::UserKey>, Status> {
-        let mut states = Vec::new();
-        for chunk in keys.chunks(Selector::MAX_KEYS) {
-            let read = Box::pin(self.administrator.limiter().inspect(chunk, deadline)).await;
-            states.extend(read.map_err(|error| refusals::store(&error))?);
-        }
+        let states = self.states(&keys, deadline).await;
+        let states = states.map_err(|error| refusals::store(&error))?;
         let user_key = |(key, state): (SelectedKey, KeyState)| {
             let state = key_state(state);
             let refused = refused.get(&key.hit.key).copied().unwrap_or_default();

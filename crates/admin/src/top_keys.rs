@@ -7,22 +7,21 @@ use rlaas_proto::WARNING;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::mode;
-use rlaas_telemetry::top_keys::{
-    BusiestKeys, CountQuery, Counter, FoundKey, MAX_COUNTERS, MAX_KEY, Summary, TopKeys, TopKind,
-    Window, is_hash,
-};
+use rlaas_telemetry::top_keys::{BusiestKeys, FoundKey, MAX_COUNTERS, MAX_KEY, TopKeys, is_hash};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status};
 
 use super::decisions::WatchedProjects;
-use super::fleet_top_keys::{FleetAnswers, QueryMessage, SummaryMessage};
-use super::projects::{OPERATE, OPERATE_OR_ADMIN, admitted};
-use super::{EVERY_PROJECT, KeyView, Service, caller, refusals};
+use super::fleet_top_keys::{FleetAnswers, QueryMessage};
+use super::messages::key_state;
+use super::projects::{OPERATE, OPERATE_OR_ADMIN};
+use super::{EVERY_PROJECT, KeyView, MAX_TIME, Service, caller};
+use rlaas_core::clock::Deadline;
 use rlaas_core::plan::{Selector, SelectorTarget};
 use rlaas_core::rules::{Mode, Part, RuleSet, Unmatched};
 use rlaas_proto::status::{invalid_field, with_reason};
 
-/// Keys of an answer to a request that does not say how many.
+/// Keys of a list of an answer to a request that does not say how many.
 const DEFAULT_KEYS: usize = 20;
 /// Most bytes of a value that is looked for: no part of a key that is counted in clear has more.
 const MAX_VALUE: usize = MAX_KEY;
@@ -35,100 +34,51 @@ impl Service {
         &self,
         request: &Request<proto::TopKeysRequest>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        if request.get_ref().rule.is_empty() {
-            Box::pin(self.highest_of_all(request)).await
-        } else {
-            self.highest_of_rule(request).await
-        }
-    }
-
-    async fn highest_of_rule(
-        &self,
-        request: &Request<proto::TopKeysRequest>,
-    ) -> Result<Response<proto::TopKeysResponse>, Status> {
         let (caller, message) = (caller(request)?, request.get_ref());
-        if message.project_id == EVERY_PROJECT {
-            return Err(invalid_field("rule", "must be empty with the project_id -"));
-        }
-        if !message.value.is_empty() {
-            return Err(invalid_field("value", "must be empty with a rule"));
-        }
-        let id = admitted(caller, &message.project_id, OPERATE_OR_ADMIN)?;
-        let snapshot = self.administrator.limiter().project_snapshot(id.as_str());
-        let rules = &snapshot.ok_or_else(refusals::no_project)?.rules;
-        let view = self.key_view(request, caller.roles_in(&id).contains(Role::Operate)).await?;
-        let (kind, window, max_keys) = limits(message)?;
-        let query = CountQuery { project: id.as_str(), rule: &message.rule, kind, window };
-        let own = self.counts()?.window(&query);
-        if own.is_none() && !rules.has_rule(query.rule) {
-            let text = "rule must be that of a rule".to_owned();
-            return Err(with_reason(Code::NotFound, "UNKNOWN_RULE", text));
-        }
-        let (own, query_message) = (own.unwrap_or_default(), QueryMessage::new(&query));
-        let (fleet, deadline) = (&self.administrator.shared.top_keys, deadline(request.metadata()));
-        let all = fleet.add_others(own, &query_message, SummaryMessage::read, deadline).await;
-        let mut summary = Summary::default();
-        all.answers.iter().for_each(|answer| summary.add(answer));
-        let top_key = |counter: &Counter| {
-            let (key, mode) = key(rules, query.rule, &counter.key, &view);
-            proto::TopKey {
-                key: Some(key),
-                count: counter.least.saturating_add(summary.error()),
-                error: summary.error(),
-                project_id: id.to_string(),
-                rule: query.rule.to_owned(),
-                mode: mode.into(),
-            }
-        };
-        let keys = summary.counters().iter().take(max_keys).map(top_key).collect();
-        let total = summary.total();
-        Ok(response(all, proto::TopKeysResponse { keys, total, ..Default::default() }))
-    }
-
-    /// Answers a request for all rules of a project, or of every project of the caller.
-    async fn highest_of_all(
-        &self,
-        request: &Request<proto::TopKeysRequest>,
-    ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        let (caller, message) = (caller(request)?, request.get_ref());
+        let (is_hour, max_keys) = limits(message)?;
         // Who looks for a value learns whether it is there.
         let required = if message.value.is_empty() { OPERATE_OR_ADMIN } else { OPERATE };
         let limiter = self.administrator.limiter();
         let projects = WatchedProjects::new(limiter, caller, &message.project_id, required)?;
-        let (kind, window, max_keys) = limits(message)?;
-        if message.value.len() > MAX_VALUE {
-            return Err(invalid_field("value", &format!("must be at most {MAX_VALUE} bytes")));
-        }
         let counts = self.counts()?;
+        if !message.rule.is_empty() {
+            let snapshot = limiter.project_snapshot(&message.project_id);
+            if !snapshot.is_some_and(|snapshot| snapshot.rules.has_rule(&message.rule)) {
+                let text = "rule must be that of a rule".to_owned();
+                return Err(with_reason(Code::NotFound, "UNKNOWN_RULE", text));
+            }
+        }
         let ids: Option<Vec<String>> =
             projects.ids().map(|ids| ids.iter().map(ToString::to_string).collect());
         let has_projects = ids.as_ref().is_none_or(|ids| !ids.is_empty());
-        let hasher = self.administrator.key_hasher();
-        let query = QueryMessage::of_all(ids, kind, window, &message.value, hasher.as_ref());
+        let (hasher, deadline) = (self.administrator.key_hasher(), deadline(request.metadata()));
+        let mut query = QueryMessage::new(ids, &message.value, hasher.as_ref());
+        (query.rule, query.is_hour) = (message.rule.clone(), is_hour);
         let all = if has_projects {
             let own = query.busiest(counts, hasher).await.unwrap_or_default();
-            let fleet = &self.administrator.shared.top_keys;
-            fleet.add_others(own, &query, BusiestKeys::read, deadline(request.metadata())).await
+            self.administrator.shared.top_keys.add_others(own, &query, deadline).await
         } else {
             FleetAnswers::default()
         };
-        let mut found = BusiestKeys::sum(&all.answers);
-        found.truncate(max_keys);
-        let (keyed_otherwise, left_out) = if message.value.is_empty() {
+        let mut lists = self.lists(request, &all, max_keys).await?;
+        if message.with_state && all.problem.is_none() {
+            self.add_states(request, &mut lists, deadline.or_within(MAX_TIME)).await?;
+        }
+        let (keyed_otherwise, keyed_otherwise_left_out) = if message.value.is_empty() {
             (Vec::new(), 0)
         } else {
             self.keyed_otherwise(&projects)
         };
-        let keys = self.found_keys(request, found).await?;
-        Ok(response(
-            all,
-            proto::TopKeysResponse {
-                keys,
-                keyed_otherwise,
-                keyed_otherwise_left_out: left_out,
-                ..Default::default()
-            },
-        ))
+        let [denied, near_limit, used] = lists.map(Some);
+        let message = proto::TopKeysResponse {
+            denied,
+            near_limit,
+            used,
+            keyed_otherwise,
+            keyed_otherwise_left_out,
+            coverage: None,
+        };
+        Ok(response(all, message))
     }
 
     fn counts(&self) -> Result<&TopKeys, Status> {
@@ -138,19 +88,20 @@ impl Service {
         })
     }
 
-    /// Returns keys of several projects, each as the caller may see it.
-    async fn found_keys(
+    /// Returns the keys with the highest counts of each kind, each key as the caller may see it.
+    async fn lists(
         &self,
         request: &Request<proto::TopKeysRequest>,
-        found: Vec<FoundKey>,
-    ) -> Result<Vec<proto::TopKey>, Status> {
-        let caller = caller(request)?;
+        all: &FleetAnswers,
+        max_keys: usize,
+    ) -> Result<[proto::TopKeyList; 3], Status> {
+        let mut found = all.lists.each_ref().map(|lists| BusiestKeys::sum(lists));
+        found.iter_mut().for_each(|keys| keys.truncate(max_keys));
         let mut views = HashMap::new();
-        for FoundKey { project, .. } in &found {
+        for FoundKey { project, .. } in found.iter().flatten() {
             if !views.contains_key(project) {
-                let id = project_id(project);
-                let is_operator = id.is_some_and(|id| caller.roles_in(&id).contains(Role::Operate));
-                views.insert(project.clone(), self.key_view(request, is_operator).await?);
+                let view = self.key_view(request, is_operator(request, project)?).await?;
+                views.insert(project.clone(), view);
             }
         }
         let top_key = |FoundKey { project, rule, key: id, least, error }: FoundKey| {
@@ -160,10 +111,43 @@ impl Service {
                 Some(snapshot) => key(&snapshot.rules, &rule, &id, view),
                 None => (view.key(Vec::new(), &id), RuleMode::Unspecified),
             };
-            let (count, mode) = (least.saturating_add(error), mode.into());
-            proto::TopKey { key: Some(key), count, error, project_id: project, rule, mode }
+            let (key, count, mode) = (Some(key), least.saturating_add(error), mode.into());
+            proto::TopKey { key, count, error, project_id: project, rule, mode, state: None }
         };
-        Ok(found.into_iter().map(top_key).collect())
+        let mut totals = all.lists.iter().map(|lists| {
+            let totals = lists.iter().map(BusiestKeys::total);
+            // Rules that are counted together would count several times.
+            if request.get_ref().rule.is_empty() { 0 } else { totals.fold(0, u64::saturating_add) }
+        });
+        Ok(found.map(|found| proto::TopKeyList {
+            keys: found.into_iter().map(top_key).collect(),
+            total: totals.next().unwrap_or_default(),
+        }))
+    }
+
+    /// Adds the states of keys that the caller sees in clear. Without an answer of the store none has one.
+    async fn add_states(
+        &self,
+        request: &Request<proto::TopKeysRequest>,
+        lists: &mut [proto::TopKeyList; 3],
+        deadline: Deadline,
+    ) -> Result<(), Status> {
+        let (mut keys, mut selected) = (Vec::new(), Vec::new());
+        for top in lists.iter_mut().flat_map(|list| &mut list.keys) {
+            let id = top.key.as_ref().map_or("", |key| &key.id);
+            if is_hash(id) || !is_operator(request, &top.project_id)? {
+                continue;
+            }
+            if let Some(key) = self.key_by_id(&top.project_id, &top.rule, id) {
+                selected.push(key);
+                keys.push(top);
+            }
+        }
+        let states = self.states(&selected, deadline).await.unwrap_or_default();
+        for (top, state) in keys.into_iter().zip(states) {
+            top.state = Some(key_state(state));
+        }
+        Ok(())
     }
 
     /// Returns the rules in force whose keys do not have the user, and the number of further ones.
@@ -204,13 +188,16 @@ fn without_user(rules: &RuleSet) -> Vec<String> {
     names
 }
 
-fn project_id(id: &str) -> Option<ProjectId> {
-    if id.is_empty() { Some(ProjectId::UNNAMED) } else { id.parse().ok() }
+/// Returns `true` if the caller has the role `operate` in a project.
+fn is_operator<T>(request: &Request<T>, project: &str) -> Result<bool, Status> {
+    let id = if project.is_empty() { Some(ProjectId::UNNAMED) } else { project.parse().ok() };
+    let caller = caller(request)?;
+    Ok(id.is_some_and(|id| caller.roles_in(&id).contains(Role::Operate)))
 }
 
 /// Returns a response with the instances that it covers.
-fn response<A>(
-    all: FleetAnswers<A>,
+fn response(
+    all: FleetAnswers,
     message: proto::TopKeysResponse,
 ) -> Response<proto::TopKeysResponse> {
     let FleetAnswers { instances, missing, problem, .. } = all;
@@ -227,20 +214,21 @@ fn response<A>(
     response
 }
 
-/// Reads the kind, the window and the number of keys.
-fn limits(request: &proto::TopKeysRequest) -> Result<(TopKind, Window, usize), Status> {
-    let kind = match proto::TopKind::try_from(request.kind) {
-        Ok(proto::TopKind::Denied) => TopKind::Denied,
-        Ok(proto::TopKind::NearLimit) => TopKind::NearLimit,
-        Ok(proto::TopKind::Used) => TopKind::Used,
-        Ok(proto::TopKind::Unspecified) | Err(_) => {
-            let problem = "must be TOP_KIND_DENIED, TOP_KIND_NEAR_LIMIT or TOP_KIND_USED";
-            return Err(invalid_field("kind", problem));
-        }
-    };
-    let window = match request.window.as_ref().map(|window| (window.seconds, window.nanos)) {
-        None | Some((900, 0)) => Window::Quarter,
-        Some((3_600, 0)) => Window::Hour,
+/// Reads whether the window is an hour, and the most keys, of a request with valid fields.
+fn limits(request: &proto::TopKeysRequest) -> Result<(bool, usize), Status> {
+    let has_rule = !request.rule.is_empty();
+    if has_rule && request.project_id == EVERY_PROJECT {
+        return Err(invalid_field("rule", "must be empty with the project_id -"));
+    }
+    if has_rule && !request.value.is_empty() {
+        return Err(invalid_field("value", "must be empty with a rule"));
+    }
+    if request.value.len() > MAX_VALUE {
+        return Err(invalid_field("value", &format!("must be at most {MAX_VALUE} bytes")));
+    }
+    let is_hour = match request.window.as_ref().map(|window| (window.seconds, window.nanos)) {
+        None | Some((900, 0)) => false,
+        Some((3_600, 0)) => true,
         Some(_) => return Err(invalid_field("window", "must be 900s or 3600s")),
     };
     let max_keys = match usize::try_from(request.max_keys) {
@@ -248,7 +236,7 @@ fn limits(request: &proto::TopKeysRequest) -> Result<(TopKind, Window, usize), S
         Ok(most) => most.min(MAX_COUNTERS),
         Err(_) => return Err(invalid_field("max_keys", "must not be negative")),
     };
-    Ok((kind, window, max_keys))
+    Ok((is_hour, max_keys))
 }
 
 /// Returns a key that was counted, and the mode of its rule for it. Of a long key its hash alone is known,

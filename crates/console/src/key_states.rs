@@ -1,36 +1,13 @@
-//! The states of keys that top keys have counted: what each of them would get now.
+//! Keys with counts: the page of each, and what it would get now.
 
-use futures_util::future::join_all;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
-use rlaas_proto::ratelimit::admin::v1::{InspectRequest, KeyRef, KeyState, Selector, TopKey};
+use rlaas_proto::ratelimit::admin::v1::TopKey;
 
-use super::calls::{TOP_KEYS_TIME, field_of, within};
+use super::calls::field_of;
 use super::fields::Link;
 use super::rule_words::{key_text, refuses_nothing};
 use super::text::{number, time, wait};
 use super::visit::Visitor;
-
-/// A key with its state; `None` if that is not known, or not for the visitor.
-pub(super) type StateOfKey = (TopKey, Option<KeyState>);
-
-/// Reads the states of keys.
-pub(super) async fn with_states(visitor: &Visitor, keys: Vec<TopKey>) -> Vec<StateOfKey> {
-    join_all(keys.into_iter().map(async |top| {
-        let state = if visitor.store.is_away { None } else { inspect(visitor, &top).await };
-        (top, state)
-    }))
-    .await
-}
-
-async fn inspect(visitor: &Visitor, top: &TopKey) -> Option<KeyState> {
-    let key = top.key.as_ref().filter(|_| visitor.is_operator(&top.project_id))?;
-    let whose = Some(Whose::Key(KeyRef { id: key.id.clone(), ..KeyRef::default() }));
-    let (rule, project_id) = (top.rule.clone(), top.project_id.clone());
-    let selector = Some(Selector { whose, rule, project_id });
-    let request = within(TOP_KEYS_TIME, InspectRequest { selector });
-    visitor.admin().inspect(request).await.ok()?.into_inner().keys.into_iter().next()
-}
 
 /// Returns the link to the page of a key, for those who may see it.
 pub(super) fn key_page(visitor: &Visitor, top: &TopKey) -> Option<Link> {
@@ -46,8 +23,8 @@ pub(super) fn linked_key(link: Option<&Link>, top: &TopKey) -> Markup {
 }
 
 /// Shows what a request of a key would get.
-pub(super) fn now((_, state): &StateOfKey) -> Markup {
-    let Some(state) = state else { return html! { span.muted { "not known" } } };
+pub(super) fn now(top: &TopKey) -> Markup {
+    let Some(state) = &top.state else { return html! { span.muted { "not known" } } };
     let ban = state.ban();
     let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
     html! {

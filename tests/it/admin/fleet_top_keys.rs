@@ -29,16 +29,16 @@ struct TestFleet {
     millis: u64,
 }
 
-/// An answer, and its warning.
+/// Units that were taken, the instances of the answer, and its warning.
 struct Answered {
-    response: proto::TopKeysResponse,
+    used: proto::TopKeyList,
+    coverage: proto::Coverage,
     warning: String,
 }
 
 impl Answered {
     fn coverage(&self) -> (&[String], &[String]) {
-        let coverage = self.response.coverage.as_ref().expect("a coverage");
-        (&coverage.instances, &coverage.missing)
+        (&self.coverage.instances, &self.coverage.missing)
     }
 }
 
@@ -80,11 +80,13 @@ impl TestFleet {
     /// Asks an instance for the units that were taken.
     async fn used(&self, server: usize) -> Answered {
         let mut client = admin(&self.servers[server]).await;
-        let response = client.top_keys(query("default", proto::TopKind::Used)).await;
+        let response = client.top_keys(query("default")).await;
         let response = response.expect("counts");
         let warning = response.metadata().get("rlaas-warning");
         let warning = warning.map(|text| text.to_str().expect("ASCII").to_owned());
-        Answered { warning: warning.unwrap_or_default(), response: response.into_inner() }
+        let proto::TopKeysResponse { used, coverage, .. } = response.into_inner();
+        let (used, coverage) = (used.expect("a list"), coverage.expect("a coverage"));
+        Answered { used, coverage, warning: warning.unwrap_or_default() }
     }
 }
 
@@ -113,7 +115,7 @@ async fn decide(servers: &[Rlaas]) {
 }
 
 /// Asserts that the counts are those of `exact`, within the stated error.
-fn assert_counts(found: &proto::TopKeysResponse, exact: &HashMap<String, u64>) {
+fn assert_counts(found: &proto::TopKeyList, exact: &HashMap<String, u64>) {
     assert_eq!(found.total, exact.values().sum::<u64>());
     let counts: HashMap<&str, &proto::TopKey> =
         found.keys.iter().map(|top| (&*top.key.as_ref().expect("a key").id, top)).collect();
@@ -142,11 +144,11 @@ async fn counts_of_all_instances_are_merged_until_one_is_gone() {
     for server in 0..3 {
         eventually("every unit of the fleet is counted", TIMEOUT, async || {
             fleet.advance(3_000);
-            fleet.used(server).await.response.total == total
+            fleet.used(server).await.used.total == total
         })
         .await;
         let found = fleet.used(server).await;
-        assert_counts(&found.response, &sum(3));
+        assert_counts(&found.used, &sum(3));
         assert_eq!((found.coverage(), &*found.warning), ((&*ids, &[][..]), ""));
     }
     let maps = fleet.maps();
@@ -163,7 +165,7 @@ async fn counts_of_all_instances_are_merged_until_one_is_gone() {
     assert_eq!(fleet.maps(), [""; 0], "answers have ended");
     let dead = fleet.ids[2].clone();
     let is_missing = |found: &Answered| {
-        assert_counts(&found.response, &sum(2));
+        assert_counts(&found.used, &sum(2));
         assert_eq!(
             (found.coverage().0.len(), found.coverage().1),
             (2, std::slice::from_ref(&dead))
@@ -174,7 +176,9 @@ async fn counts_of_all_instances_are_merged_until_one_is_gone() {
     // What no instance has put is not counted.
     for hostile in ["garbage", " \u{2}", &"a".repeat(70_000), "\u{8}\u{5}"] {
         let value = format!("{} {hostile}", fleet.millis + 1_000);
-        let _added: i64 = fleet.redis.query(&["HSET", map, &dead, &value]);
+        for name in [&dead, &format!("{dead}/0"), &format!("{dead}/3")] {
+            let _added: i64 = fleet.redis.query(&["HSET", map, name, &value]);
+        }
         is_missing(&fleet.used(1).await);
     }
     let addr = ["--addr", fleet.servers[0].grpc()];
@@ -182,13 +186,13 @@ async fn counts_of_all_instances_are_merged_until_one_is_gone() {
     let (code, text, error) = run(&[&top[..], &addr].concat());
     let covered = format!("counted by 2 of 3 instances; missing: {dead}\n");
     assert!(code == 0 && text.ends_with(&covered), "{text}{error}");
-    let path = "/v1/admin/top-keys?rule=default&kind=TOP_KIND_USED";
+    let path = "/v1/admin/top-keys?rule=default";
     let (status, json) = fleet.servers[1].get(path).await;
     assert!(status == 200 && json.contains(&format!(r#""missing":["{dead}"]"#)), "{json}");
 
     let _set: String = fleet.redis.query(&["SET", map, "text"]);
     let found = fleet.used(0).await;
-    assert_counts(&found.response, &sum(1));
+    assert_counts(&found.used, &sum(1));
     assert_eq!((found.coverage().0, found.coverage().1.len()), (&fleet.ids[..1], 2));
     assert!(found.warning.contains("WRONGTYPE"), "{}", found.warning);
 }
@@ -201,7 +205,7 @@ async fn store_that_hangs_or_is_away_leaves_the_counts_of_the_instance() {
     let total = sum(2).values().sum::<u64>();
     eventually("every unit of the fleet is counted", TIMEOUT, async || {
         fleet.advance(3_000);
-        fleet.used(0).await.response.total == total
+        fleet.used(0).await.used.total == total
     })
     .await;
     for away in ["hangs", "is gone"] {
@@ -213,7 +217,7 @@ async fn store_that_hangs_or_is_away_leaves_the_counts_of_the_instance() {
         let asked = Instant::now();
         let found = fleet.used(0).await;
         assert!(asked.elapsed() < Duration::from_secs(3), "{away}: {:?}", asked.elapsed());
-        assert_counts(&found.response, &sum(1));
+        assert_counts(&found.used, &sum(1));
         assert_eq!(found.coverage(), (&fleet.ids[..1], &fleet.ids[1..]), "{away}");
         assert!(found.warning.starts_with("counts of some instances alone: "), "{}", found.warning);
     }

@@ -50,8 +50,8 @@ async fn shown(
     let listed = client.list_audit(with_token(proto::ListAuditRequest::default(), "administrator"));
     let entries = listed.await.expect("a page").into_inner().entries;
     let mut top = async || {
-        let query = with_token(query("default", proto::TopKind::Used), "administrator");
-        client.top_keys(query).await.expect("counts").into_inner().keys
+        let query = with_token(query("default"), "administrator");
+        client.top_keys(query).await.expect("counts").into_inner().used.expect("a list").keys
     };
     eventually("the key is counted", SOON, async || !top().await.is_empty()).await;
     [
@@ -117,8 +117,9 @@ async fn an_id_that_rules_hash_is_shown_alike_to_all_and_a_ban_by_it_bans() {
         let response = events.message().await.expect("an event").expect("no end");
         shown.push(first_value(response.events[0].key.as_ref()));
         let top = async || {
-            let query = with_token(query("all", proto::TopKind::Used), token);
-            client.clone().top_keys(query).await.expect("counts").into_inner().keys
+            let query = with_token(query("all"), token);
+            let found = client.clone().top_keys(query).await.expect("counts").into_inner();
+            found.used.expect("a list").keys
         };
         eventually("the key is counted", SOON, async || !top().await.is_empty()).await;
         shown.push(first_value(top().await[0].key.as_ref()));

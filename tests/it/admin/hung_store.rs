@@ -50,7 +50,7 @@ fn request(name: &str) -> Value {
         "ExplainDescriptors" => {
             json!({"domain": "edge", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]})
         }
-        "TopKeys" => json!({"rule": "pay", "kind": "TOP_KIND_USED"}),
+        "TopKeys" => json!({"rule": "pay", "withState": true}),
         "SetMode" => json!({"rule": "pay", "mode": "RULE_MODE_SHADOW", "ttl": "60s",
                             "reason": "a test", "requestId": "3"}),
         "LookUp" => json!({"userId": "alice", "projectId": "-"}),

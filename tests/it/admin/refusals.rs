@@ -38,10 +38,10 @@ ExplainDescriptors {"domain":"shop","descriptors":[{"entries":[{"key":"a","value
 ListAudit {"projectId":"shop","pageSize":9,"pageToken":"9-0.9-0","target":"pay","actor":"root","since":"2026-01-01T00:00:00Z","until":"2026-01-02T00:00:00Z"}
 ListAudit {"selector":{"request":{"userId":"alice"}}}
 ListInstances {"pageSize":9,"pageToken":"a"}
-TopKeys {"projectId":"","rule":"pay","kind":"TOP_KIND_USED","window":"900s","maxKeys":9}
+TopKeys {"projectId":"","rule":"pay","window":"900s","maxKeys":9,"withState":true}
 WatchDecisions {"projectId":"","rule":"pay","outcomes":["OUTCOME_ALLOWED"],"userId":"alice","samplePpm":1000000}
 SetMode {"projectId":"shop","rule":"login","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"test","requestId":"mode"}
-TopKeys {"projectId":"-","kind":"TOP_KIND_USED","value":"alice"}
+TopKeys {"projectId":"-","value":"alice"}
 WatchStats {"projectId":"","rule":"pay","interval":"10s","maxRules":9,"history":"600s","pastOnly":true}
 BanKey {"projectId":"","parts":[{"name":"user_id","value":"alice"}],"ttl":"60s","reason":"test"}
 BanKey {"projectId":"-","parts":[{"name":"user_id","value":"alice"}],"end":true,"reason":"test"}
@@ -121,9 +121,9 @@ Rollback {"projectId":"shop","revision":"99"}
 RevokeKey {"projectId":"shop","keyId":"KEY"}
 RevokeKey {"projectId":"shop","keyId":"KEY"}
 RotateKey {"projectId":"shop","keyId":"KEY"}
-TopKeys {"rule":"none","kind":"TOP_KIND_USED"}
-TopKeys {"projectId":"-","rule":"pay","kind":"TOP_KIND_USED"}
-TopKeys {"rule":"pay","kind":"TOP_KIND_USED","value":"alice"}
+TopKeys {"rule":"none"}
+TopKeys {"projectId":"-","rule":"pay"}
+TopKeys {"rule":"pay","value":"alice"}
 ListKeys {"projectId":"-"}
 WatchStats {"projectId":"-","rule":"pay"}
 WatchStats {"rule":"none"}

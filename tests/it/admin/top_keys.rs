@@ -5,6 +5,7 @@ use std::time::Duration;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use rlaas_testkit::process::Rlaas;
+use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -20,9 +21,8 @@ rules:
 telemetry: {top-keys: true}
 ";
 
-pub(super) fn query(rule: &str, kind: proto::TopKind) -> proto::TopKeysRequest {
-    let (rule, kind) = (rule.to_owned(), kind.into());
-    proto::TopKeysRequest { rule, kind, ..proto::TopKeysRequest::default() }
+pub(super) fn query(rule: &str) -> proto::TopKeysRequest {
+    proto::TopKeysRequest { rule: rule.to_owned(), ..proto::TopKeysRequest::default() }
 }
 
 async fn top(client: &mut AdminClient, query: proto::TopKeysRequest) -> proto::TopKeysResponse {
@@ -30,12 +30,12 @@ async fn top(client: &mut AdminClient, query: proto::TopKeysRequest) -> proto::T
 }
 
 /// Values of the parts of each key, and its count.
-fn counts(response: &proto::TopKeysResponse) -> Vec<(Vec<Option<&str>>, u64)> {
+fn counts(list: Option<&proto::TopKeyList>) -> Vec<(Vec<Option<&str>>, u64)> {
     let values = |key: &proto::TopKey| {
         let parts = &key.key.as_ref().expect("a key").parts;
         Vec::leak(parts.clone()).iter().map(|part| part.value.as_deref()).collect()
     };
-    response.keys.iter().map(|key| (values(key), key.count)).collect()
+    list.expect("a list").keys.iter().map(|key| (values(key), key.count)).collect()
 }
 
 /// Sends a GET as a local program does, and returns status and body.
@@ -73,34 +73,85 @@ async fn each_kind_has_its_counts() {
     pay(&server, "carol", None, 2).await;
     let mut client = admin(&server).await;
     eventually("every unit is counted", TIMEOUT, async || {
-        let found = client.clone().top_keys(query("pay", proto::TopKind::Used)).await;
-        found.is_ok_and(|found| found.into_inner().total == 12)
+        top(&mut client.clone(), query("pay")).await.used.is_some_and(|used| used.total == 12)
     })
     .await;
     let (alice, bob, carol) =
         (vec![Some("alice"), Some("free")], vec![Some("b:b"), None], vec![Some("carol"), None]);
-    let used = top(&mut client, query("pay", proto::TopKind::Used)).await;
-    let expected = vec![(alice.clone(), 5), (bob.clone(), 5), (carol, 2)];
-    assert_eq!((counts(&used), used.total), (expected, 12));
+    let found = top(&mut client, query("pay")).await;
+    let used = found.used.as_ref().expect("a list");
+    assert_eq!(counts(Some(used)), [(alice.clone(), 5), (bob.clone(), 5), (carol, 2)]);
     assert!(used.keys.iter().all(|key| key.error == 0));
-    let coverage = used.coverage.as_ref().expect("a coverage");
+    let coverage = found.coverage.as_ref().expect("a coverage");
     assert_eq!((coverage.instances.len(), coverage.missing.len()), (1, 0), "memory is of one");
     let key = used.keys[0].key.as_ref().expect("a key");
     let names: Vec<&str> = key.parts.iter().map(|part| &*part.name).collect();
     assert_eq!((names, &*key.id), (vec!["user_id", "attributes.plan"], "alice:free"));
-    let denied = top(&mut client, query("pay", proto::TopKind::Denied)).await;
-    assert_eq!((counts(&denied), denied.total), (vec![(alice.clone(), 4), (bob.clone(), 1)], 5));
-    let near = top(&mut client, query("pay", proto::TopKind::NearLimit)).await;
-    assert_eq!(counts(&near), [(alice.clone(), 2), (bob, 2)]);
+    assert_eq!(counts(found.denied.as_ref()), [(alice.clone(), 4), (bob.clone(), 1)]);
+    assert_eq!(counts(found.near_limit.as_ref()), [(alice.clone(), 2), (bob, 2)]);
+    assert_eq!(found.denied.expect("a list").total, 5);
     let hour = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
-    let one =
-        proto::TopKeysRequest { window: hour, max_keys: 1, ..query("pay", proto::TopKind::Used) };
-    assert_eq!(counts(&top(&mut client, one).await), [(alice, 5)]);
-    let (status, json) = get(&server, "/v1/admin/top-keys?rule=pay&kind=TOP_KIND_NEAR_LIMIT").await;
+    let one = proto::TopKeysRequest { window: hour, max_keys: 1, ..query("pay") };
+    assert_eq!(counts(top(&mut client, one).await.used.as_ref()), [(alice, 5)]);
+    let (status, json) = get(&server, "/v1/admin/top-keys?rule=pay&withState=true").await;
     assert!(status == 200 && json.contains("\"total\":\"4\""), "{json}");
     // A rule that decides nothing has no counts.
-    let none = top(&mut client, query("default", proto::TopKind::Used)).await;
-    assert_eq!((none.keys.len(), none.total), (0, 0));
+    let none = top(&mut client, query("default")).await;
+    assert_eq!(none.used, Some(proto::TopKeyList::default()));
+}
+
+/// Returns the state of a key by another call.
+async fn inspected(client: &mut AdminClient, top: &proto::TopKey) -> Option<proto::KeyState> {
+    let key = top.key.clone().expect("a key");
+    let key = proto::KeyRef { parts: Vec::new(), storage_key: String::new(), ..key };
+    let whose = Some(proto::selector::Whose::Key(key));
+    let selector = Some(proto::Selector { whose, rule: top.rule.clone(), ..Default::default() });
+    let found = client.inspect(proto::InspectRequest { selector }).await.expect("a state");
+    found.into_inner().keys.pop()
+}
+
+#[tokio::test]
+async fn states_are_those_of_inspect_in_one_answer() {
+    let (dir, mut redis) = (TempDir::new(), RedisServer::start());
+    let file = dir.write("rlaas.yaml", RULES);
+    let store = format!("store.redis.url={}", redis.url());
+    for settings in [&[][..], &["store.backend=redis", &store]] {
+        let server = Rlaas::start_from(&file, settings);
+        pay(&server, "alice", None, 9).await;
+        pay(&server, "b:b", Some("free"), 2).await;
+        pay(&server, &"long".repeat(100), None, 1).await;
+        let mut client = admin(&server).await;
+        let with_state = proto::TopKeysRequest { with_state: true, ..query("pay") };
+        eventually("every unit is counted", TIMEOUT, async || {
+            top(&mut client.clone(), query("pay")).await.used.is_some_and(|used| used.total == 8)
+        })
+        .await;
+        let found = top(&mut client, with_state.clone()).await;
+        let lists = [&found.denied, &found.near_limit, &found.used];
+        let keys: Vec<_> = lists.into_iter().flatten().flat_map(|list| &list.keys).collect();
+        let mut known = 0;
+        for key in &keys {
+            let Some(state) = key.state.clone() else { continue };
+            known += 1;
+            let expected = inspected(&mut client, key).await.expect("a state");
+            // They are of another moment.
+            let at = |of: proto::KeyState| proto::KeyState {
+                retry_after: None,
+                reset_after: None,
+                ..of
+            };
+            assert_eq!(state.retry_after.is_some(), expected.retry_after.is_some());
+            assert_eq!(at(state), at(expected));
+        }
+        // Alice is in all lists; the long key has an id alone.
+        assert_eq!((keys.len(), known), (5, 4), "{keys:?}");
+        assert!(top(&mut client, query("pay")).await.used.expect("a list").keys[0].state.is_none());
+        if !settings.is_empty() {
+            redis.kill();
+            let found = top(&mut client, with_state).await.used.expect("a list");
+            assert!(found.keys.len() == 3 && found.keys.iter().all(|key| key.state.is_none()));
+        }
+    }
 }
 
 fn fails(answer: Result<tonic::Response<proto::TopKeysResponse>, Status>) -> (Code, String) {
@@ -111,7 +162,7 @@ fn fails(answer: Result<tonic::Response<proto::TopKeysResponse>, Status>) -> (Co
 #[tokio::test]
 async fn server_that_counts_no_keys_says_so() {
     let off = Rlaas::start(&[]);
-    let answer = admin(&off).await.top_keys(query("default", proto::TopKind::Used)).await;
+    let answer = admin(&off).await.top_keys(query("default")).await;
     let (code, message) = fails(answer);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(message.contains("telemetry.top-keys"), "{message}");
@@ -150,16 +201,19 @@ async fn admin_alone_sees_hashed_keys() {
     checks.check(with_token(request, "operator")).await.expect("a decision");
     let client = admin(&server).await;
     let seen = async |token: &str| {
-        let used = with_token(query("pay", proto::TopKind::Used), token);
-        client.clone().top_keys(used).await.map(tonic::Response::into_inner)
+        let query = proto::TopKeysRequest { with_state: true, ..query("pay") };
+        let found = client.clone().top_keys(with_token(query, token)).await;
+        found.map(|found| found.into_inner().used.expect("a list"))
     };
     eventually("the unit is counted", TIMEOUT, async || {
         seen("operator").await.is_ok_and(|found| found.total == 1)
     })
     .await;
     let clear = seen("operator").await.expect("counts");
-    assert_eq!(counts(&clear), [(vec![Some("alice"), None], 1)]);
+    assert_eq!(counts(Some(&clear)), [(vec![Some("alice"), None], 1)]);
+    assert!(clear.keys[0].state.is_some());
     let hashed = seen("administrator").await.expect("counts");
+    assert_eq!(hashed.keys[0].state, None);
     let key = hashed.keys[0].key.as_ref().expect("a key");
     for shown in [&key.id, key.parts[0].value.as_ref().expect("a value")] {
         assert!(shown.starts_with('#') && shown.len() == 27, "{shown}");

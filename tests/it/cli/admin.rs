@@ -301,9 +301,9 @@ async fn top_keys_are_listed_where_they_are_counted() {
         printed(&server, &top).contains("    2         2  user_id=alice  default  _ ")
     })
     .await;
-    let used = [&top[..], &["--kind", "used", "--json"]].concat();
+    let used = [&top[..], &["--json"]].concat();
     eventually("five units are counted", TIMEOUT, async || {
-        json(&printed(&server, &used))["keys"][0]["count"] == "5"
+        json(&printed(&server, &used))["used"]["keys"][0]["count"] == "5"
     })
     .await;
 }

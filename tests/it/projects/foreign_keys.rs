@@ -47,7 +47,6 @@ async fn refusals(client: &mut AdminOfToken, project: &str) -> Vec<(&'static str
         proto::TopKeysRequest {
             project_id: project_id(),
             rule: "pay".to_owned(),
-            kind: proto::TopKind::Denied.into(),
             ..Default::default()
         }
     });

@@ -210,7 +210,7 @@ async fn shown(server: &Rlaas) -> Vec<Exposed> {
         "/v1/admin/audit",
         "/v1/admin/instances",
         "/v1/admin/overrides",
-        "/v1/admin/top-keys?rule=default&kind=TOP_KIND_USED",
+        "/v1/admin/top-keys?rule=default",
         "/v1/projects",
         "/v1/projects/shop",
         "/v1/projects/shop/keys",

@@ -17,19 +17,19 @@ use super::roles::{DESK, ROOT, TEAM, sha256};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn top(client: &AdminOfToken, project: &str, kind: proto::TopKind) -> proto::TopKeysResponse {
+async fn top(client: &AdminOfToken, project: &str) -> [proto::TopKeyList; 2] {
     let request = proto::TopKeysRequest {
         project_id: project.to_owned(),
         rule: "pay".to_owned(),
-        kind: kind.into(),
         ..Default::default()
     };
-    client.clone().top_keys(request).await.expect("counts").into_inner()
+    let found = client.clone().top_keys(request).await.expect("counts").into_inner();
+    [found.used.expect("a list"), found.denied.expect("a list")]
 }
 
 /// Returns the users of keys, with their counts.
-fn counts(response: &proto::TopKeysResponse) -> Vec<(&str, u64)> {
-    let keys = response.keys.iter().map(|top| (top.key.as_ref().expect("a key"), top.count));
+fn counts(list: &proto::TopKeyList) -> Vec<(&str, u64)> {
+    let keys = list.keys.iter().map(|top| (top.key.as_ref().expect("a key"), top.count));
     keys.map(|(key, count)| (key.parts[0].value.as_deref().expect("a value"), count)).collect()
 }
 
@@ -42,36 +42,34 @@ async fn keys_are_counted_by_project() {
     }
     assert!(shops.pays(&blog).await);
     eventually("every unit is counted", TIMEOUT, async || {
-        let total = async |project, kind| top(&shops.root, project, kind).await.total;
-        let (used, denied) = (proto::TopKind::Used, proto::TopKind::Denied);
-        (total("shop", used).await, total("shop", denied).await, total("blog", used).await)
-            == (3, 2, 1)
+        let totals = async |project| top(&shops.root, project).await.map(|list| list.total);
+        totals("shop").await == [3, 2] && totals("blog").await == [1, 0]
     })
     .await;
     for (project, used, denied) in [("shop", 3, vec![("alice", 2)]), ("blog", 1, vec![])] {
-        let found = top(&shops.root, project, proto::TopKind::Used).await;
-        assert_eq!((counts(&found), found.total), (vec![("alice", used)], used), "{project}");
-        let found = top(&shops.root, project, proto::TopKind::Denied).await;
-        assert_eq!(counts(&found), denied, "{project}");
+        let found = top(&shops.root, project).await;
+        assert_eq!(found.each_ref().map(counts), [vec![("alice", used)], denied], "{project}");
     }
     // By HTTP, and by command.
     let bearer = format!("Authorization: Bearer {TEAM}\r\n");
-    let path = "/v1/admin/top-keys?projectId=shop&rule=pay&kind=TOP_KIND_DENIED";
+    let path = "/v1/admin/top-keys?projectId=shop&rule=pay";
     let answer = http(&shops.server, "GET", path, &bearer, "").await;
-    assert_eq!((answer.status, answer.body["total"].as_str()), (200, Some("2")), "{answer:?}");
+    assert_eq!(
+        (answer.status, answer.body["denied"]["total"].as_str()),
+        (200, Some("2")),
+        "{answer:?}"
+    );
     let addr = shops.server.grpc();
     let args = ["top", "--keys", "pay", "--project", "shop", "--addr", addr, "--token", TEAM];
     let (code, shown, error) = run(&args);
     assert_eq!(code, 0, "{error}");
     assert!(shown.contains("    2         2  user_id=alice  pay   shop     enforce\n"), "{shown}");
-    let seen = top(&shops.desk, "shop", proto::TopKind::Used).await;
-    assert_eq!(counts(&seen), [("alice", 3)]);
+    assert_eq!(counts(&top(&shops.desk, "shop").await[0]), [("alice", 3)]);
     // A rule of one project is none of another, and of "" neither.
     for project in ["blog", ""] {
         let request = proto::TopKeysRequest {
             project_id: project.to_owned(),
             rule: "search".to_owned(),
-            kind: proto::TopKind::Denied.into(),
             ..Default::default()
         };
         let refused = shops.root.top_keys(request).await.expect_err("no rule");
@@ -89,14 +87,14 @@ async fn keys_of_a_value_are_those_of_the_projects_of_the_caller() {
     }
     let of = |project: &str| proto::TopKeysRequest {
         project_id: project.to_owned(),
-        kind: proto::TopKind::Denied.into(),
         value: "alice".to_owned(),
         ..Default::default()
     };
     let found = async |client: &AdminOfToken, project: &str| {
         let found = client.clone().top_keys(of(project)).await.expect("counts").into_inner();
+        let keys = found.denied.expect("a list").keys;
         let mut counts: Vec<_> =
-            found.keys.into_iter().map(|top| (top.project_id, top.rule, top.count)).collect();
+            keys.into_iter().map(|top| (top.project_id, top.rule, top.count)).collect();
         counts.sort_unstable();
         counts
     };
@@ -175,19 +173,17 @@ async fn keys_of_a_project_are_counted_over_the_fleet() {
     let root = admin(&servers[0], ROOT).await;
     for (project, used) in [("shop", 7), ("blog", 20)] {
         eventually("every unit of the fleet is counted", TIMEOUT, async || {
-            counts(&top(&root, project, proto::TopKind::Used).await) == [("alice", used)]
+            counts(&top(&root, project).await[0]) == [("alice", used)]
         })
         .await;
-        let found = top(&root, project, proto::TopKind::Used).await;
-        assert_eq!(found.coverage.map(|of| (of.instances.len(), of.missing.len())), Some((2, 0)));
     }
     // Without the role `operate` in the project keys are hashed.
     let desk = admin(&servers[1], DESK).await;
     eventually("the other instance counts them too", TIMEOUT, async || {
-        top(&desk, "shop", proto::TopKind::Used).await.total == 7
+        top(&desk, "shop").await[0].total == 7
     })
     .await;
-    let seen = top(&desk, "shop", proto::TopKind::Used).await;
+    let [seen, _] = top(&desk, "shop").await;
     let [(hashed, 7)] = counts(&seen)[..] else { panic!("{seen:?}") };
     assert!(hashed.starts_with('#') && hashed.len() == 27, "{hashed}");
 }

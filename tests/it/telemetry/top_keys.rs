@@ -11,7 +11,7 @@ use rlaas::store::{MemorySettings, MemoryStore, Store};
 use rlaas_limiter::{Limiter, StartedCheck};
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_telemetry::top_keys::{
-    CountQuery, MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
+    MAX_BYTES, MAX_COUNTERS, MAX_RULES, Summary, TopKeys, TopKind, Window,
 };
 
 const EXPONENT: f64 = 1.1;
@@ -47,7 +47,6 @@ fn random(number: u64) -> f64 {
 /// Decides a part of the calls on a thread, and returns the units taken and the denials by id.
 fn decide(
     limiter: &Limiter,
-    top_keys: &TopKeys,
     shares: &[f64],
     numbers: impl Iterator<Item = u64>,
 ) -> [HashMap<usize, u64>; 2] {
@@ -64,15 +63,14 @@ fn decide(
         let is_allowed = decided.expect("a verdict").is_allowed();
         *(if is_allowed { &mut used } else { &mut denied }).entry(rank).or_default() += 1;
     }
-    // What is asked on a thread has all decisions of the thread.
-    window(top_keys, "default", TopKind::Used);
+    TopKeys::flush();
     [used, denied]
 }
 
 /// Returns the counts of a rule in the last hour.
 fn window(top_keys: &TopKeys, rule: &str, kind: TopKind) -> Summary {
-    let query = CountQuery { project: "", rule, kind, window: Window::Hour };
-    top_keys.window(&query).expect("a rule")
+    let found = top_keys.windows(kind, Window::Hour, |key| *key.rule == *rule);
+    found.into_iter().next().expect("a rule").1
 }
 
 /// Waits until the thread that counts has `total`.
@@ -103,8 +101,8 @@ fn true_top_is_found_within_the_error_and_the_memory() {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let numbers = (thread..calls).step_by(THREADS.try_into().expect("few"));
-                let (limiter, top_keys, shares) = (&limiter, &top_keys, &shares);
-                scope.spawn(move || decide(limiter, top_keys, shares, numbers))
+                let (limiter, shares) = (&limiter, &shares);
+                scope.spawn(move || decide(limiter, shares, numbers))
             })
             .collect();
         for thread in threads {
@@ -194,7 +192,7 @@ fn memory_is_bounded_for_many_rules_and_long_keys() {
         let (alone, bytes) = top_keys.size();
         most = (most.0.max(alone), most.1.max(bytes));
     }
-    // What is asked on a thread has all decisions of the thread.
+    TopKeys::flush();
     let found = loop {
         let found = window(&top_keys, "rule-0", TopKind::Denied);
         if found.total() >= keys {

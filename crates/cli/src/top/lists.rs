@@ -19,12 +19,10 @@ pub(super) async fn keys(
     rule: &str,
     args: &TopArgs,
 ) -> Result<CommandOutput, CommandError> {
-    let (kind, columns) = args.kind.kind_and_columns();
     let project = if rule.is_empty() { ALL_PROJECTS } else { "" };
     let request = TopKeysRequest {
         project_id: project_id(args.project.as_deref().unwrap_or(project)),
         rule: rule.to_owned(),
-        kind: kind.into(),
         window: humantime::parse_duration(&args.window).ok().and_then(|time| time.try_into().ok()),
         max_keys: args.max,
         ..TopKeysRequest::default()
@@ -32,14 +30,21 @@ pub(super) async fn keys(
     let (metadata, response, _) = admin.top_keys(request).await?.into_parts();
     let covered = text::coverage(response.coverage.clone().unwrap_or_default());
     let message = dynamic("admin.v1.TopKeysResponse", &response);
-    let text = if response.keys.is_empty() {
+    let list = match &*args.kind {
+        "near-limit" => response.near_limit,
+        "used" => response.used,
+        _ => response.denied,
+    };
+    let list = list.unwrap_or_default();
+    let text = if list.keys.is_empty() {
         format!("no key was counted\n{covered}")
     } else {
         // It is not known of all rules.
-        let total = Some(response.total).filter(|_| !rule.is_empty());
+        let total = Some(list.total).filter(|_| !rule.is_empty());
         let total = total.map(|total| format!("{total} of all keys together\n"));
         let total = total.unwrap_or_default();
-        table(columns, &messages(&message, "keys")) + &total + &covered
+        let keys = messages(&dynamic("admin.v1.TopKeyList", &list), "keys");
+        table(&args.kind, &keys) + &total + &covered
     };
     Ok(CommandOutput::new(&message, text).with_warning_of(&metadata))
 }

@@ -8,9 +8,9 @@ mod live;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args, ValueEnum};
-use rlaas_proto::ratelimit::admin::v1::{TopKind, WatchStatsRequest};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{ArgGroup, Args};
+use rlaas_proto::ratelimit::admin::v1::WatchStatsRequest;
 
 use crate::call::{CallArgs, CommandOutput};
 use crate::text::project_id;
@@ -25,6 +25,13 @@ const ALL_PROJECTS: &str = "-";
 /// Most rules of a point.
 const MAX_RULES: i32 = 1_000;
 
+/// Kinds of counts of keys, with what they count.
+const KINDS: [(&str, &str); 3] = [
+    ("denied", "Denied requests"),
+    ("near-limit", "Requests allowed near the limit"),
+    ("used", "Units taken"),
+];
+
 /// The options of `rlaas top`.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").args(["keys", "instances"])))]
@@ -36,8 +43,9 @@ pub struct TopArgs {
     #[arg(long)]
     instances: bool,
     /// What to count
-    #[arg(long, value_enum, default_value = "denied", requires = "keys")]
-    kind: CountArg,
+    #[arg(long, value_parser = PossibleValuesParser::new(KINDS.map(kind)), default_value = "denied",
+          requires = "keys")]
+    kind: String,
     /// The last 15 minutes or hour
     #[arg(long, value_parser = PossibleValuesParser::new(["15m", "1h"]), default_value = "15m",
           requires = "keys")]
@@ -62,26 +70,8 @@ pub struct TopArgs {
     call: CallArgs,
 }
 
-/// A count of keys.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CountArg {
-    /// Denied requests
-    Denied,
-    /// Requests allowed near the limit
-    NearLimit,
-    /// Units taken
-    Used,
-}
-
-impl CountArg {
-    /// Returns the kind of the request, and the columns of its table.
-    fn kind_and_columns(self) -> (TopKind, &'static str) {
-        match self {
-            Self::Denied => (TopKind::Denied, "denied"),
-            Self::NearLimit => (TopKind::NearLimit, "near_limit"),
-            Self::Used => (TopKind::Used, "used"),
-        }
-    }
+fn kind((name, help): (&'static str, &'static str)) -> PossibleValue {
+    PossibleValue::new(name).help(help)
 }
 
 /// Shows what was asked for. Returns the exit code.

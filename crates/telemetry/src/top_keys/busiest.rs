@@ -1,5 +1,5 @@
-//! The keys with the highest counts over all rules of an instance, in one message of bounded size,
-//! and their sum over instances.
+//! The keys with the highest counts over rules of an instance, in one message of bounded size, and
+//! their sum over instances.
 //!
 //! Pure: no clock and no lock.
 //!
@@ -15,6 +15,9 @@
 //! left out too if there is no space. A rule without bounds has at most [`BusiestKeys::unlisted`],
 //! the highest bound that was left out: 0 if none was. So the sum takes for each key and instance
 //! either its least count and the error, or the bound of the keys that the message lacks.
+//!
+//! Of one rule no key of a summary is left out. So the error of a sum is at most the total divided by
+//! [`MAX_COUNTERS`].
 //!
 //! A key that no message has may have as much as the sum of these bounds. A key above
 //! [`MAX_KEY`](super::MAX_KEY) bytes is known by its hash, so that no value selects it.
@@ -34,9 +37,9 @@ const HEAD_BYTES: usize = 32;
 const KEY_BYTES: usize = 24;
 const RULE_BYTES: usize = 40;
 /// Version of the message.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
-/// The keys with the highest counts over all rules of one instance.
+/// The keys with the highest counts over rules of one instance.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BusiestKeys {
     /// Bounds of rules: those of the keys, and further ones.
@@ -47,8 +50,11 @@ pub struct BusiestKeys {
     /// Highest count of a key of a rule that is not among `rules`.
     #[prost(uint64, tag = "3")]
     unlisted: u64,
+    /// Sum of all counts of the rules.
+    #[prost(uint64, tag = "4")]
+    total: u64,
     /// Last, so that a message that was cut has none.
-    #[prost(uint32, tag = "4")]
+    #[prost(uint32, tag = "5")]
     version: u32,
 }
 
@@ -140,8 +146,14 @@ impl BusiestKeys {
                 None => unlisted = bounds[rule].unlisted.max(unlisted),
             }
         }
+        let total = rules.iter().fold(0, |sum: u64, (_, of)| sum.saturating_add(of.total()));
         let rules = listed.into_iter().map(|rule| std::mem::take(&mut bounds[rule])).collect();
-        Self { rules, keys, unlisted, version: VERSION }
+        Self { rules, keys, unlisted, total, version: VERSION }
+    }
+
+    /// Returns the sum of all counts of the rules.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// Reads a message. `None` if it is of another version, cut, or not what an instance sends.
@@ -309,7 +321,7 @@ mod tests {
         }
         let key = |rule, key: &str| KeyCount { rule, key: key.to_owned(), least: 1 };
         let foreign = [
-            BusiestKeys { version: 1, ..message.clone() },
+            BusiestKeys { version: 2, ..message.clone() },
             BusiestKeys { keys: vec![key(3, "k")], ..message.clone() },
             BusiestKeys { keys: vec![key(0, "")], ..message.clone() },
             BusiestKeys { keys: vec![key(0, "k"); MAX_COUNTERS + 1], ..message.clone() },

@@ -67,19 +67,6 @@ impl TopKind {
     pub const ALL: [Self; 3] = [Self::Denied, Self::NearLimit, Self::Used];
 }
 
-/// Selects counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CountQuery<'a> {
-    /// Project of the rule; empty: the unnamed one.
-    pub project: &'a str,
-    /// Name of the rule.
-    pub rule: &'a str,
-    /// Kind of counts.
-    pub kind: TopKind,
-    /// Window of time.
-    pub window: Window,
-}
-
 /// Counts the keys of all rules. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct TopKeys {
@@ -133,28 +120,19 @@ impl TopKeys {
         lock(&self.queue.recorder).long.get(hash).cloned()
     }
 
-    /// Returns the counts of a rule in a window: what was decided up to a second ago. `None` if no
-    /// rule in force has this project and name.
+    /// Returns the counts in a window of every rule in force that is chosen: what was decided up to a
+    /// second ago. Takes up to a tenth of a second if there are a thousand busy rules.
     ///
     /// For a rule that is not among the [`MAX_RULES`] busiest, or was not, the total and the error
     /// are those of all such rules together.
-    pub fn window(&self, query: &CountQuery<'_>) -> Option<Summary> {
-        let CountQuery { project, rule, kind, window } = *query;
-        Self::flush();
-        let id = self.names.find(&StatsKey::of_rule(project, rule))?;
-        Some(lock(&self.queue.recorder).window(*id, kind, window))
-    }
-
-    /// Returns the counts in a window of every rule in force whose project is chosen, as
-    /// [`TopKeys::window`]. Takes up to a tenth of a second if there are a thousand busy rules.
     pub fn windows(
         &self,
         kind: TopKind,
         window: Window,
-        is_chosen: impl Fn(&str) -> bool,
+        is_chosen: impl Fn(&StatsKey) -> bool,
     ) -> Vec<(StatsKey, Summary)> {
         let by_name = lock(&self.names.by_name);
-        let chosen = by_name.iter().filter(|(name, _)| is_chosen(&name.project));
+        let chosen = by_name.iter().filter(|(name, _)| is_chosen(name));
         let chosen = chosen.filter_map(|(name, id)| Some((name.clone(), *id.upgrade()?)));
         let (names, ids): (Vec<StatsKey>, Vec<u32>) = chosen.unzip();
         drop(by_name);
@@ -208,10 +186,6 @@ impl Names {
         let id = Arc::new(self.next.fetch_add(1, Ordering::Relaxed));
         by_name.insert(rule.clone(), Arc::downgrade(&id));
         id
-    }
-
-    fn find(&self, rule: &StatsKey) -> Option<Arc<u32>> {
-        lock(&self.by_name).get(rule).and_then(Weak::upgrade)
     }
 
     /// Forgets the rules that are in no snapshot any more.

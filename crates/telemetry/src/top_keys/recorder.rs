@@ -148,15 +148,8 @@ impl Recorder {
         while self.bytes > self.max_bytes && self.move_quietest_to_rest() {}
     }
 
-    /// Returns the counts of a rule in a window. If the rule is or was among the rest, the total
-    /// and the error are those of the rest too.
-    pub(super) fn window(&mut self, rule: u32, kind: TopKind, window: Window) -> Summary {
-        self.advance();
-        let rest = self.rest_window(kind, window);
-        self.window_beside(&rest, rule, kind, window)
-    }
-
-    /// Returns the counts of several rules in a window, in their order, as [`Recorder::window`].
+    /// Returns the counts of rules in a window, in their order. If a rule is or was among the rest, its
+    /// total and its error are those of the rest too.
     pub(super) fn windows(&mut self, rules: &[u32], kind: TopKind, window: Window) -> Vec<Summary> {
         self.advance();
         let rest = self.rest_window(kind, window);

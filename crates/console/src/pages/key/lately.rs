@@ -2,11 +2,11 @@
 //! visitor, or of one.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, LookUpResponse, TopKey, UserKey};
+use rlaas_proto::ratelimit::admin::v1::{KeyState, LookUpRequest, LookUpResponse, TopKey, UserKey};
 
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::FormFields;
-use crate::key_states::{StateOfKey, key_page, linked_key, now};
+use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
@@ -20,7 +20,7 @@ const MAX_SHOWN: usize = 20;
 #[derive(Debug)]
 pub(super) struct Lately {
     /// Those that refuse first, each with the number of refusals.
-    keys: Vec<StateOfKey>,
+    keys: Vec<TopKey>,
     /// Number of further ones.
     left_out: usize,
     /// All of the answer but its keys.
@@ -35,26 +35,25 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Latel
     let mut found = visitor.admin().look_up(request).await?.into_inner();
     let keys = std::mem::take(&mut found.keys).into_iter().map(counted);
     let rule = search.get("rule");
-    let mut keys: Vec<_> = keys.filter(|(of, _)| rule.is_empty() || of.rule == rule).collect();
+    let mut keys: Vec<_> = keys.filter(|key| rule.is_empty() || key.rule == rule).collect();
     let left_out = keys.len().saturating_sub(MAX_SHOWN);
     keys.truncate(MAX_SHOWN);
     Ok(Lately { keys, left_out, found })
 }
 
 /// Returns a key with its state, and the number of its refusals.
-fn counted(of: UserKey) -> StateOfKey {
-    let UserKey { project_id, state, refused: count, .. } = of;
-    let state = state.unwrap_or_default();
-    let (rule, key) = (state.rule.clone(), state.key.clone());
-    (TopKey { project_id, rule, key, count, ..TopKey::default() }, Some(state))
+fn counted(user_key: UserKey) -> TopKey {
+    let UserKey { project_id, state, refused: count, .. } = user_key;
+    let KeyState { rule, key, .. } = state.clone().unwrap_or_default();
+    TopKey { project_id, rule, key, count, state, ..TopKey::default() }
 }
 
 impl Lately {
     /// Returns the search for the key to look at first: one that is refused now, or else was refused most.
     pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
         // They are in this order.
-        let (worst, _) = self.keys.iter().find(|(key, state)| {
-            let state = state.clone().unwrap_or_default();
+        let worst = self.keys.iter().find(|key| {
+            let state = key.state.clone().unwrap_or_default();
             let is_refused = state.limit == 0 || state.retry_after.is_some() || key.count > 0;
             is_refused && refuses_nothing(state.mode()).is_none()
         })?;
@@ -66,16 +65,16 @@ impl Lately {
         let missing = self.found.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
         let left_out = u64::from(self.found.keyed_otherwise_left_out);
         let others = self.found.keyed_otherwise.len() as u64 + left_out;
-        let table = Table::<StateOfKey>::new("keys of the id", "Follow a key to change it")
+        let table = Table::<TopKey>::new("keys of the id", "Follow a key to change it")
             .cards()
-            .text("Rule", |(key, _)| rule_link(&key.project_id, &key.rule))
-            .text("Key", |(key, _)| {
+            .text("Rule", |key| rule_link(&key.project_id, &key.rule))
+            .text("Key", |key| {
                 let link = key_page(visitor, key).map(|link| link.with("user_id", user_id));
                 linked_key(link.as_ref(), key)
             })
             .text("Now", now)
-            .right("Refused", |(key, _)| number(key.count))
-            .text("Project", |(key, _)| project_name(&key.project_id));
+            .right("Refused", |key| number(key.count))
+            .text("Project", |key| project_name(&key.project_id));
         html! {
             p.summary { strong { (foreign(&self.found.answer)) } }
             h2 { "Keys of this id" }

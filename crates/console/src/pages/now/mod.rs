@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
-use rlaas_proto::ratelimit::admin::v1::{Instance, WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    Instance, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
+};
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
@@ -35,7 +37,7 @@ struct NowPage {
     project: String,
     traffic: Traffic,
     /// The keys that are refused most.
-    refused: Result<refused::RefusedKeys, PageError>,
+    refused: Result<TopKeysResponse, PageError>,
     /// The instances, or why they are not known; `None` if the visitor may not see them.
     instances: Option<Result<Vec<Instance>, PageError>>,
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::{
-    Coverage, DecisionEvent, KeyPart, TopKey, TopKeysRequest, TopKind,
+    DecisionEvent, KeyPart, TopKey, TopKeysRequest, TopKeysResponse,
 };
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::NowPage;
 use crate::calls::EVERY_PROJECT;
 use crate::decisions::{SPAN, SPAN_NAME};
 use crate::fields::Link;
-use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
+use crate::key_states::{key_page, linked_key, now};
 use crate::layout::empty;
 use crate::page_error::PageError;
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
@@ -26,37 +26,30 @@ const MAX_READ: i32 = 40;
 /// The part of a key that names a user.
 const USER_ID: &str = "user_id";
 
-/// The keys, and the instances that have counted them.
-#[derive(Debug, Default)]
-pub(super) struct RefusedKeys {
-    keys: Vec<StateOfKey>,
-    coverage: Coverage,
-}
-
 /// Counts the keys of a project, or of all projects of the visitor.
-pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<RefusedKeys, PageError> {
+pub(super) async fn read(visitor: &Visitor, project: &str) -> Result<TopKeysResponse, PageError> {
     let request = TopKeysRequest {
         project_id: project.to_owned(),
-        kind: TopKind::Denied.into(),
         window: Some(Duration { seconds: SPAN, nanos: 0 }),
         max_keys: MAX_READ,
+        with_state: true,
         ..TopKeysRequest::default()
     };
     let mut top = visitor.top_keys(request).await?;
-    top.keys.sort_by_key(|key| refuses_nothing(key.mode()).is_some());
-    top.keys.truncate(MAX_KEYS);
-    let keys = with_states(visitor, std::mem::take(&mut top.keys)).await;
-    Ok(RefusedKeys { keys, coverage: top.coverage.unwrap_or_default() })
+    let keys = &mut top.denied.get_or_insert_default().keys;
+    keys.sort_by_key(|key| refuses_nothing(key.mode()).is_some());
+    keys.truncate(MAX_KEYS);
+    Ok(top)
 }
 
 /// Shows the keys.
-pub(super) fn render(visitor: &Visitor, top: &Result<RefusedKeys, PageError>) -> Markup {
+pub(super) fn render(visitor: &Visitor, top: &Result<TopKeysResponse, PageError>) -> Markup {
     html! {
         h2 #refused { "Who is refused" }
         @match top {
             Err(_) if !visitor.sees_instances() => (empty(&html! { "Keys are not known." })),
             Err(error) => (empty(&html! { "Keys are not known: " (foreign(&error.problem)) "." })),
-            Ok(top) if top.keys.is_empty() => {
+            Ok(top) if top.denied.as_ref().is_none_or(|list| list.keys.is_empty()) => {
                 (empty(&html! { "No key was refused in the last " (SPAN_NAME) "." }))
             }
             Ok(top) => (table(visitor, top)),
@@ -64,9 +57,10 @@ pub(super) fn render(visitor: &Visitor, top: &Result<RefusedKeys, PageError>) ->
     }
 }
 
-fn table(visitor: &Visitor, RefusedKeys { keys, coverage }: &RefusedKeys) -> Markup {
-    let error = keys.iter().map(|(key, _)| key.error).max().unwrap_or_default();
-    let missing = coverage.missing.len();
+fn table(visitor: &Visitor, top: &TopKeysResponse) -> Markup {
+    let keys = top.denied.as_ref().map(|list| &*list.keys).unwrap_or_default();
+    let error = keys.iter().map(|key| key.error).max().unwrap_or_default();
+    let missing = top.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
     let exact = match error {
         0 => "which are exact".to_owned(),
         _ => format!("which are at most {error} too high"),
@@ -78,15 +72,15 @@ fn table(visitor: &Visitor, RefusedKeys { keys, coverage }: &RefusedKeys) -> Mar
     let caption = format!(
         "Keys with the most refusals in {SPAN_NAME}, those of rules in shadow last, {exact}{counted}"
     );
-    let table = Table::<StateOfKey>::new("refused keys", &caption)
+    let table = Table::<TopKey>::new("refused keys", &caption)
         .cards()
-        .text("Key", |(key, _)| linked_key(link(visitor, key).as_ref(), key))
-        .right("Refused", |(key, _)| number(key.count))
-        .text("Rule", |(key, _)| rule_link(&key.project_id, &key.rule));
-    let is_known = keys.iter().any(|(_, state)| state.is_some());
+        .text("Key", |key| linked_key(link(visitor, key).as_ref(), key))
+        .right("Refused", |key| number(key.count))
+        .text("Rule", |key| rule_link(&key.project_id, &key.rule));
+    let is_known = keys.iter().any(|key| key.state.is_some());
     let table = if is_known { table.text("Now", now) } else { table };
-    let has_project = keys.iter().any(|(key, _)| !key.project_id.is_empty());
-    let by_project = |(key, _): &StateOfKey| project_name(&key.project_id);
+    let has_project = keys.iter().any(|key| !key.project_id.is_empty());
+    let by_project = |key: &TopKey| project_name(&key.project_id);
     if has_project { table.text("Project", by_project) } else { table }.rows(keys)
 }
 
@@ -134,7 +128,7 @@ impl NowPage {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{KeyRef, KeyState};
+    use rlaas_proto::ratelimit::admin::v1::{KeyRef, KeyState, TopKeyList};
     use rlaas_proto::ratelimit::v1::{CheckResponse, RuleMode};
 
     use super::*;
@@ -165,12 +159,13 @@ mod tests {
         ];
         let key = keys.first().and_then(|top: &TopKey| top.key.clone());
         let state = KeyState { limit: 5, retry_after: Some(second), ..KeyState::default() };
-        let of = |key: TopKey| {
-            let state = KeyState { mode: key.mode, ..state.clone() };
-            (key, Some(state))
+        let with_state = |key: TopKey| {
+            let state = Some(KeyState { mode: key.mode, ..state.clone() });
+            TopKey { state, ..key }
         };
-        let keys = keys.into_iter().map(of).collect();
-        let top = RefusedKeys { keys, ..RefusedKeys::default() };
+        let keys = keys.into_iter().map(with_state).collect();
+        let denied = Some(TopKeyList { keys, total: 0 });
+        let top = TopKeysResponse { denied, ..TopKeysResponse::default() };
         let html = render(&visitor, &Ok(top)).into_string();
         assert_eq!(html.matches(">passes in ").count(), 3, "{html}");
         assert_eq!(html.matches(">in shadow, refuses nothing<").count(), 1, "{html}");
@@ -178,7 +173,7 @@ mod tests {
         assert!(html.contains("href=\"key?project=shop&amp;rule=pay&amp;id=a%3Ab\""), "{html}");
         assert_eq!(html.matches("href=\"key?").count(), 3, "{html}");
         assert!(!html.contains("<script>") && html.contains("U+202E"), "{html}");
-        let none = render(&visitor, &Ok(RefusedKeys::default())).into_string();
+        let none = render(&visitor, &Ok(TopKeysResponse::default())).into_string();
         assert!(none.contains("No key was refused"), "{none}");
         let verdict = Some(CheckResponse { rule: "pay".to_owned(), ..CheckResponse::default() });
         let project_id = "shop".to_owned();

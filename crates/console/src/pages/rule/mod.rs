@@ -20,7 +20,9 @@ pub(crate) use mode::set_mode;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{GetRuleRequest, ProjectRule, WatchStatsRequest};
+use rlaas_proto::ratelimit::admin::v1::{
+    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+};
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
@@ -48,8 +50,9 @@ struct RulePage {
     /// The rule as it is written, unless no project has it.
     written: Option<ProjectRule>,
     numbers: RuleNumbers,
-    shown_top: top::ShownTop,
-    top: Result<top::CountedKeys, PageError>,
+    /// The keys that the visitor looks at.
+    shown_top: &'static top::Kind,
+    top: Result<TopKeysResponse, PageError>,
     /// The way back from the change that led to the page.
     undo: Option<Undo>,
     /// The form that was refused.
@@ -108,7 +111,7 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
     if name.is_empty() {
         return Err(PageError::invalid("name must be the name of a rule"));
     }
-    let shown_top = top::ShownTop::parse(&query)?;
+    let shown_top = top::kind(&query)?;
     let (config, rule) =
         console.in_background(in_force(visitor.clone(), id.clone(), name.clone())).await?;
     let written = GetRuleRequest { project_id: id.clone(), rule_name: name.clone() };
@@ -121,7 +124,7 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
     let points = history(console, visitor, points).await?;
     Ok(RulePage {
         frame: visit.frame("rules"),
-        top: shown_top.read(visitor, &id, &name).await,
+        top: top::read(visitor, &id, &name).await,
         shown_top,
         numbers: RuleNumbers::new(&points),
         written: written.and_then(|written| written.into_inner().rule),

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{TopKeysRequest, TopKeysResponse, TopKind};
+use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeyList, TopKeysRequest, TopKeysResponse};
 
 use super::{RulePage, link_with};
 use crate::fields::FormFields;
-use crate::key_states::{StateOfKey, key_page, linked_key, now, with_states};
+use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::pages::now::percent;
 use crate::table::Table;
@@ -16,53 +16,56 @@ use crate::visit::Visitor;
 /// Most keys.
 const MAX_KEYS: i32 = 20;
 
-/// The kinds of keys, with their fields and names. The first is the default.
-const KINDS: [(TopKind, &str, &str); 3] = [
-    (TopKind::Denied, "denied", "Refused most"),
-    (TopKind::NearLimit, "near", "Near the limit"),
-    (TopKind::Used, "used", "Use most"),
+/// The kinds of keys. The first is the default.
+const KINDS: [Kind; 3] = [
+    Kind {
+        field: "denied",
+        name: "Refused most",
+        count: "Refused",
+        list: |top| top.denied.as_ref(),
+    },
+    Kind {
+        field: "near",
+        name: "Near the limit",
+        count: "Allowed near the limit",
+        list: |top| top.near_limit.as_ref(),
+    },
+    Kind { field: "used", name: "Use most", count: "Units taken", list: |top| top.used.as_ref() },
 ];
 /// The time of counts, in seconds.
 const WINDOW: i64 = 3_600;
 
-/// The keys that a visitor looks at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ShownTop(TopKind);
-
-/// The keys with the highest counts, and the answer that had them.
+/// A kind of keys, with the name of its count.
 #[derive(Debug)]
-pub(super) struct CountedKeys {
-    keys: Vec<StateOfKey>,
-    top: TopKeysResponse,
+pub(super) struct Kind {
+    field: &'static str,
+    name: &'static str,
+    count: &'static str,
+    list: fn(&TopKeysResponse) -> Option<&TopKeyList>,
 }
 
-impl ShownTop {
-    pub(super) fn parse(query: &FormFields) -> Result<Self, PageError> {
-        let field = query.get("top");
-        let found = KINDS.iter().find(|(_, of, _)| field.is_empty() || *of == field);
-        let invalid = || PageError::invalid("top must be denied, near or used");
-        found.map(|(kind, ..)| Self(*kind)).ok_or_else(invalid)
-    }
+/// Returns the kind of keys that a query asks for.
+pub(super) fn kind(query: &FormFields) -> Result<&'static Kind, PageError> {
+    let field = query.get("top");
+    let found = KINDS.iter().find(|kind| field.is_empty() || kind.field == field);
+    found.ok_or_else(|| PageError::invalid("top must be denied, near or used"))
+}
 
-    /// Counts the keys of a rule.
-    pub(super) async fn read(
-        self,
-        visitor: &Visitor,
-        project: &str,
-        rule: &str,
-    ) -> Result<CountedKeys, PageError> {
-        let request = TopKeysRequest {
-            project_id: project.to_owned(),
-            rule: rule.to_owned(),
-            kind: self.0.into(),
-            window: Some(Duration { seconds: WINDOW, nanos: 0 }),
-            max_keys: MAX_KEYS,
-            ..TopKeysRequest::default()
-        };
-        let mut top = visitor.top_keys(request).await?;
-        let keys = with_states(visitor, std::mem::take(&mut top.keys)).await;
-        Ok(CountedKeys { keys, top })
-    }
+/// Counts the keys of a rule.
+pub(super) async fn read(
+    visitor: &Visitor,
+    project: &str,
+    rule: &str,
+) -> Result<TopKeysResponse, PageError> {
+    let request = TopKeysRequest {
+        project_id: project.to_owned(),
+        rule: rule.to_owned(),
+        window: Some(Duration { seconds: WINDOW, nanos: 0 }),
+        max_keys: MAX_KEYS,
+        with_state: true,
+        ..TopKeysRequest::default()
+    };
+    visitor.top_keys(request).await
 }
 
 impl RulePage {
@@ -72,10 +75,10 @@ impl RulePage {
             h2 id="top" { "Keys hit hardest in the last hour" }
             nav.tabs aria-label="Keys" {
                 ul {
-                    @for (kind, value, name) in KINDS {
-                        @let is_chosen = kind == self.shown_top.0;
+                    @for Kind { field, name, .. } in KINDS {
+                        @let is_chosen = field == self.shown_top.field;
                         li {
-                            a href=(link_with(&self.query, "top", value)) aria-current=[is_chosen.then_some("true")] { (name) }
+                            a href=(link_with(&self.query, "top", field)) aria-current=[is_chosen.then_some("true")] { (name) }
                         }
                     }
                 }
@@ -83,32 +86,29 @@ impl RulePage {
             @match &self.top {
                 Err(_) if !self.frame.visitor.sees_instances() => p.notice { "Keys are not known." },
                 Err(error) => p.notice { "Keys are not known: " (foreign(&error.problem)) "." },
-                Ok(counted) => {
-                    (self.keys(counted))
-                    @if self.frame.visitor.sees_instances() { (coverage(&counted.top)) }
+                Ok(top) => {
+                    (self.keys((self.shown_top.list)(top)))
+                    @if self.frame.visitor.sees_instances() { (coverage(top)) }
                 }
             }
         }
     }
 
-    fn keys(&self, CountedKeys { keys, top }: &CountedKeys) -> Markup {
-        let count = match self.shown_top.0 {
-            TopKind::NearLimit => "Allowed near the limit",
-            TopKind::Used => "Units taken",
-            TopKind::Denied | TopKind::Unspecified => "Refused",
-        };
-        let caption = match keys.iter().map(|(key, _)| key.error).max() {
+    fn keys(&self, list: Option<&TopKeyList>) -> Markup {
+        let keys = list.map(|list| &*list.keys).unwrap_or_default();
+        let total = list.map_or(0, |list| list.total);
+        let caption = match keys.iter().map(|key| key.error).max() {
             None | Some(0) => "Keys with the highest counts, which are exact".to_owned(),
             Some(error) => {
                 format!("Keys with the highest counts, which are at most {error} too high")
             }
         };
         let visitor = &self.frame.visitor;
-        let table = Table::<StateOfKey>::new("keys", &caption)
-            .text("Key", |(key, _)| linked_key(key_page(visitor, key).as_ref(), key))
-            .right(count, |(key, _)| number(key.count))
-            .right("Share", |(key, _)| html! { (percent(key.count.min(top.total), top.total)) });
-        let is_known = keys.iter().any(|(_, state)| state.is_some());
+        let table = Table::<TopKey>::new("keys", &caption)
+            .text("Key", |key| linked_key(key_page(visitor, key).as_ref(), key))
+            .right(self.shown_top.count, |key| number(key.count))
+            .right("Share", |key| html! { (percent(key.count.min(total), total)) });
+        let is_known = keys.iter().any(|key| key.state.is_some());
         let table = if is_known { table.text("Now", now) } else { table };
         html! {
             @if keys.is_empty() { p.notice { "No key has any in this time." } }
