@@ -4,9 +4,10 @@
 
 use maud::{Markup, html};
 use prost_types::Timestamp;
+use rlaas_proto::ratelimit::admin::v1::RuleStats;
 
 use super::assets::CHART;
-use super::decisions::{DecisionSum, Interval};
+use super::decisions::Interval;
 use super::text::{foreign, grouped, number, time};
 
 /// A chart of counts in time. It draws them per second; its table has the counts.
@@ -57,21 +58,21 @@ impl Series {
     pub(super) fn new(
         name: impl Into<String>,
         tone: Tone,
-        decisions: &[DecisionSum],
-        count: impl Fn(&DecisionSum) -> u64,
+        decisions: &[RuleStats],
+        count: impl Fn(&RuleStats) -> u64,
     ) -> Self {
         Self { name: name.into(), tone, counts: decisions.iter().map(count).collect() }
     }
 
     /// Returns the series of all decisions, by their outcome.
-    pub(super) fn outcomes(decisions: &[DecisionSum]) -> [Self; 4] {
+    pub(super) fn outcomes(decisions: &[RuleStats]) -> [Self; 4] {
+        let new =
+            |name, tone, count: fn(&RuleStats) -> u64| Self::new(name, tone, decisions, count);
         [
-            Self::new("Allowed", Tone::Allowed, decisions, |one| one.allowed),
-            Self::new("Allowed, near the limit", Tone::NearLimit, decisions, |one| one.near_limit),
-            Self::new("Refused in shadow mode only", Tone::Shadow, decisions, |one| {
-                one.shadow_denied
-            }),
-            Self::new("Refused", Tone::Refused, decisions, |one| one.denied),
+            new("Allowed", Tone::Allowed, |stats| stats.allowed),
+            new("Allowed, near the limit", Tone::NearLimit, |stats| stats.near_limit),
+            new("Refused in shadow mode only", Tone::Shadow, |stats| stats.shadow_denied),
+            new("Refused", Tone::Refused, |stats| stats.denied),
         ]
     }
 }

@@ -2,9 +2,7 @@
 
 use maud::{Markup, html};
 use prost_types::{Duration, Timestamp};
-use rlaas_proto::ratelimit::admin::v1::{
-    Coverage, RuleStats, WatchStatsRequest, WatchStatsResponse,
-};
+use rlaas_proto::ratelimit::admin::v1::{Coverage, WatchStatsRequest, WatchStatsResponse};
 
 use super::Console;
 use super::calls::{READ_TIME, within};
@@ -20,18 +18,6 @@ pub(super) const SPAN_NAME: &str = "15 minutes";
 /// Most rules of a point.
 const MAX_RULES: i32 = 1_000;
 
-/// Decisions of one rule, or of several. A decision counts in one of the first four.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DecisionSum {
-    pub(super) allowed: u64,
-    pub(super) near_limit: u64,
-    pub(super) denied: u64,
-    pub(super) shadow_denied: u64,
-    pub(super) units: u64,
-    pub(super) degraded: u64,
-    pub(super) fail_open: u64,
-}
-
 /// From a time, until another.
 pub(super) type Interval = (Timestamp, Timestamp);
 
@@ -42,41 +28,6 @@ pub(super) struct PointsCoverage {
     pub(super) newest: Coverage,
     /// Number of points that lack an instance.
     pub(super) incomplete: usize,
-}
-
-impl From<&RuleStats> for DecisionSum {
-    fn from(stats: &RuleStats) -> Self {
-        Self {
-            allowed: stats.allowed,
-            near_limit: stats.near_limit,
-            denied: stats.denied,
-            shadow_denied: stats.shadow_denied,
-            units: stats.units,
-            degraded: stats.degraded,
-            fail_open: stats.fail_open,
-        }
-    }
-}
-
-impl DecisionSum {
-    /// Returns the number of decisions.
-    pub(super) fn decisions(&self) -> u64 {
-        [self.near_limit, self.denied, self.shadow_denied]
-            .into_iter()
-            .fold(self.allowed, u64::saturating_add)
-    }
-
-    /// Adds others.
-    pub(super) fn add(&mut self, other: &Self) {
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        add(&mut self.allowed, other.allowed);
-        add(&mut self.near_limit, other.near_limit);
-        add(&mut self.denied, other.denied);
-        add(&mut self.shadow_denied, other.shadow_denied);
-        add(&mut self.units, other.units);
-        add(&mut self.degraded, other.degraded);
-        add(&mut self.fail_open, other.fail_open);
-    }
 }
 
 impl PointsCoverage {

@@ -40,6 +40,7 @@ pub mod csv;
 pub mod json;
 #[cfg(feature = "rules")]
 pub mod rule_messages;
+mod stats;
 pub mod status;
 #[cfg(feature = "rules")]
 pub mod values;

@@ -59,8 +59,8 @@ impl CountingInstance {
 /// Returns the allowed and denied decisions of a project in a point.
 fn of_project(point: &StatsPoint, project: &str) -> (u64, u64) {
     let projects = Some(BTreeSet::from([project.to_owned()]));
-    let selected = point.select(&StatsFilter { projects, rule: None }, 10);
-    let counts = selected.rules.first().map(|(_, counts)| *counts).unwrap_or_default();
+    let (rules, _) = point.select(&StatsFilter { projects, rule: None }, 10);
+    let counts = rules.first().map(|(_, counts)| *counts).unwrap_or_default();
     assert_eq!(counts.units, counts.allowed);
     (counts.allowed, counts.denied)
 }

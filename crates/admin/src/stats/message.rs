@@ -158,8 +158,8 @@ mod tests {
     fn total(sum: &StatsSum) -> u64 {
         let (rules, others) = sum.clone().into_parts();
         let point = StatsPoint { rules, others, ..StatsPoint::default() };
-        let selected = point.select(&StatsFilter::default(), 0);
-        selected.others.map_or(0, |counts| counts.allowed)
+        let (_, others) = point.select(&StatsFilter::default(), 0);
+        others.map_or(0, |counts| counts.allowed)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlaas_telemetry::rule_counters::RuleTotals;
-use rlaas_telemetry::stats::{DecisionCounts, StatsKey, StatsSum};
+use rlaas_telemetry::stats::StatsSum;
 use tokio::task::spawn_blocking;
 
 use super::FleetStats;
@@ -18,21 +18,20 @@ const MAX_AGE: Micros = Micros::from_millis(250);
 pub struct StatsReading {
     /// When the counters were read.
     pub at: Timestamp,
-    totals: HashMap<u64, (Arc<StatsKey>, DecisionCounts)>,
+    /// By the number of the counters.
+    totals: HashMap<u64, RuleTotals>,
 }
 
 impl StatsReading {
     pub(super) fn new(at: Timestamp, totals: Vec<RuleTotals>) -> Self {
-        let totals =
-            totals.into_iter().map(|RuleTotals { id, key, counts, .. }| (id, (key, counts)));
-        Self { at, totals: totals.collect() }
+        Self { at, totals: totals.into_iter().map(|totals| (totals.id, totals)).collect() }
     }
 
     /// Returns what was counted since an earlier reading.
     pub fn since(&self, earlier: &Self) -> StatsSum {
         let mut sum = StatsSum::default();
-        for (id, (key, counts)) in &self.totals {
-            let before = earlier.totals.get(id).map(|(_, counts)| *counts).unwrap_or_default();
+        for (id, RuleTotals { key, counts, .. }) in &self.totals {
+            let before = earlier.totals.get(id).map(|totals| totals.counts).unwrap_or_default();
             sum.add(key, &counts.since(&before));
         }
         sum

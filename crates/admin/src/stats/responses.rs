@@ -10,7 +10,7 @@ use rlaas_auth::{Caller, StreamAccess};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::values::{micros, timestamp};
 use rlaas_telemetry::decisions::WatchError;
-use rlaas_telemetry::stats::{SelectedStats, StatsCoverage, StatsFilter, StatsPoint, StatsSum};
+use rlaas_telemetry::stats::{StatsCoverage, StatsFilter, StatsPoint, StatsSum};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::Status;
 
@@ -223,7 +223,7 @@ fn response(
     max_rules: usize,
     point: &StatsPoint,
 ) -> proto::WatchStatsResponse {
-    let SelectedStats { rules, others } = point.select(&selected.filter, max_rules);
+    let (rules, others) = point.select(&selected.filter, max_rules);
     let names = |ids: &BTreeSet<Arc<str>>| ids.iter().map(ToString::to_string).collect();
     proto::WatchStatsResponse {
         since: Some(timestamp(point.since)),

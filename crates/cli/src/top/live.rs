@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use rlaas_proto::ratelimit::admin::v1::{
-    Outcome, RuleStats, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsResponse,
+    Outcome, WatchDecisionsRequest, WatchDecisionsResponse, WatchStatsResponse,
 };
 use tokio::time::sleep;
 use tonic::{Code, Status, Streaming};
@@ -205,18 +205,16 @@ impl View {
 fn sums(point: &WatchStatsResponse) -> String {
     let at = |time: Option<prost_types::Timestamp>| time.map_or(0, |time| time.seconds);
     let seconds = at(point.until).saturating_sub(at(point.since)).max(1);
-    let each_second = |of: fn(&RuleStats) -> u64| {
-        let rules = point.rules.iter().chain(&point.others);
-        rules.map(of).fold(0, u64::saturating_add) as f64 / seconds as f64
-    };
+    let each_second = |count: u64| count as f64 / seconds as f64;
+    let sum = point.sum();
     format!(
         "per second: {:.1} allowed, {:.1} near their limit, {:.1} denied, {:.1} denied in shadow, \
          {:.1} degraded",
-        each_second(|one| one.allowed),
-        each_second(|one| one.near_limit),
-        each_second(|one| one.denied),
-        each_second(|one| one.shadow_denied),
-        each_second(|one| one.degraded),
+        each_second(sum.allowed),
+        each_second(sum.near_limit),
+        each_second(sum.denied),
+        each_second(sum.shadow_denied),
+        each_second(sum.degraded),
     )
 }
 
@@ -249,7 +247,7 @@ async fn wait(pause: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, KeyPart, KeyRef};
+    use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, KeyPart, KeyRef, RuleStats};
     use rlaas_proto::ratelimit::v1::CheckResponse;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{WatchStatsRequest, WatchStatsResponse};
+use rlaas_proto::ratelimit::admin::v1::{RuleStats, WatchStatsRequest, WatchStatsResponse};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, Rule, RuleMode, RuleOrigin, UnmatchedPolicy};
 
@@ -16,7 +16,7 @@ use super::projects;
 use crate::assets::RULES;
 use crate::calls::{EVERY_PROJECT, configuration, field_of, id_of};
 use crate::chart::{per_second, rate_text};
-use crate::decisions::{DecisionSum, Interval, SPAN, SPAN_NAME, history, interval, range};
+use crate::decisions::{Interval, SPAN, SPAN_NAME, history, interval, range};
 use crate::fields::{FormFields, Link, search_input};
 use crate::layout::{Frame, empty, failure};
 use crate::page_error::PageError;
@@ -58,7 +58,7 @@ struct ListedRules {
 /// The decisions of a rule in the last 15 minutes.
 #[derive(Clone, Debug, Default)]
 struct RuleTraffic {
-    total: DecisionSum,
+    total: RuleStats,
     /// Decisions, and those that refused, of each bar.
     bars: [(u64, u64); BARS],
 }
@@ -126,12 +126,11 @@ fn traffic(points: &[WatchStatsResponse]) -> HashMap<(&str, &str), RuleTraffic> 
         let bar = usize::try_from((since.seconds - from.seconds) / BAR_SECONDS);
         let bar = bar.unwrap_or_default().min(BARS - 1);
         for stats in &point.rules {
-            let counts = DecisionSum::from(stats);
             let traffic = rules.entry((&*stats.project_id, &*stats.rule)).or_default();
-            traffic.total.add(&counts);
+            traffic.total.add(stats);
             let (all, refused) = &mut traffic.bars[bar];
-            *all = all.saturating_add(counts.decisions());
-            *refused = refused.saturating_add(counts.denied);
+            *all = all.saturating_add(stats.decisions());
+            *refused = refused.saturating_add(stats.denied);
         }
     }
     rules
@@ -343,7 +342,6 @@ pub(super) fn source(origin: Option<&RuleOrigin>) -> Markup {
 #[cfg(test)]
 mod tests {
     use prost_types::Timestamp;
-    use rlaas_proto::ratelimit::admin::v1::RuleStats;
 
     use super::*;
     use crate::visit::tests::visitor;

@@ -89,17 +89,11 @@ pub struct StatsFilter {
     pub rule: Option<String>,
 }
 
-/// The selected rules of a point.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SelectedStats {
-    /// The rules with the most decisions, busiest first.
-    pub rules: Vec<(Arc<StatsKey>, DecisionCounts)>,
-    /// All other rules together; `None`: there are none.
-    pub others: Option<DecisionCounts>,
-}
+/// Decisions by rule, busiest first.
+pub type CountsByRule = Vec<(Arc<StatsKey>, DecisionCounts)>;
 
 /// The rules of a point, and its others by project.
-pub type StatsParts = (Vec<(Arc<StatsKey>, DecisionCounts)>, Vec<(Arc<str>, DecisionCounts)>);
+pub type StatsParts = (CountsByRule, Vec<(Arc<str>, DecisionCounts)>);
 
 /// Adds up what a point has.
 #[derive(Clone, Debug, Default)]
@@ -164,7 +158,11 @@ impl StatsFilter {
 impl StatsPoint {
     /// Returns what a filter admits: the `max_rules` busiest rules, and the sum of the others. With
     /// a rule in the filter there are no others.
-    pub fn select(&self, filter: &StatsFilter, max_rules: usize) -> SelectedStats {
+    pub fn select(
+        &self,
+        filter: &StatsFilter,
+        max_rules: usize,
+    ) -> (CountsByRule, Option<DecisionCounts>) {
         let mut admitted = self.rules.iter().filter(|(key, _)| filter.admits(key)).cloned();
         let rules = admitted.by_ref().take(max_rules).collect();
         let more = admitted.map(|(_, counts)| counts);
@@ -174,7 +172,7 @@ impl StatsPoint {
             .filter(|(project, _)| filter.rule.is_none() && filter.admits_project(project));
         let others =
             more.chain(others.map(|(_, counts)| *counts)).reduce(|sum, counts| sum.plus(&counts));
-        SelectedStats { rules, others }
+        (rules, others)
     }
 }
 
@@ -267,9 +265,9 @@ mod tests {
         assert_eq!((point.rules.len(), point.others.len()), (MAX_RULES, 3));
         assert_eq!(point.rules[0], (Arc::new(key(1_500)), counts(1_500, 1)));
         let all = point.select(&StatsFilter::default(), 10);
-        assert_eq!(all.rules, point.rules[..10]);
-        let sum = |selected: &SelectedStats| {
-            let rules = selected.rules.iter().map(|(_, counts)| counts).chain(&selected.others);
+        assert_eq!(all.0, point.rules[..10]);
+        let sum = |(rules, others): &(CountsByRule, Option<DecisionCounts>)| {
+            let rules = rules.iter().map(|(_, counts)| counts).chain(others);
             rules.fold(DecisionCounts::default(), |sum, counts| sum.plus(counts))
         };
         assert_eq!(sum(&all), counts(1_500 * 1_501 / 2, 1_500));
@@ -281,9 +279,9 @@ mod tests {
         let each = selected.iter().map(sum).reduce(|one, other| one.plus(&other));
         assert_eq!(each, Some(sum(&all)), "each decision is one of a project");
         for (selected, project) in selected.iter().zip(["p0", "p1", "p2"]) {
-            assert!(selected.rules.iter().all(|(key, _)| &*key.project == project));
+            assert!(selected.0.iter().all(|(key, _)| &*key.project == project));
         }
-        assert_eq!(point.select(&of("p3"), 100), SelectedStats::default());
+        assert_eq!(point.select(&of("p3"), 100), (vec![], None));
     }
 
     #[test]
@@ -298,7 +296,7 @@ mod tests {
         let projects = Some(BTreeSet::from(["shop".to_owned()]));
         let filter = StatsFilter { projects, rule: Some("pay".to_owned()) };
         let selected = point.select(&filter, 100);
-        assert_eq!((selected.rules, selected.others), (vec![(Arc::new(pay), counts(5, 0))], None));
+        assert_eq!(selected, (vec![(Arc::new(pay), counts(5, 0))], None));
     }
 
     #[test]

@@ -13,13 +13,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
+    Instance, RuleStats, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
 };
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
 use crate::chart;
-use crate::decisions::{DecisionSum, Interval, PointsCoverage, history, interval};
+use crate::decisions::{Interval, PointsCoverage, history, interval};
 use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -87,17 +87,17 @@ fn link(project: &str) -> Link {
 struct Traffic {
     /// Intervals, oldest first, and the decisions in each.
     points: Vec<Interval>,
-    counts: Vec<DecisionSum>,
+    counts: Vec<RuleStats>,
     /// All decisions.
-    total: DecisionSum,
-    /// By project and name: those that refuse most, then the busiest.
-    rules: Vec<((String, String), DecisionSum)>,
+    total: RuleStats,
+    /// Those that refuse most, then the busiest.
+    rules: Vec<RuleStats>,
     /// All other rules together.
-    other_rules: Option<DecisionSum>,
-    /// In the same order; empty is that of the rules in files.
-    projects: Vec<(String, DecisionSum)>,
+    other_rules: Option<RuleStats>,
+    /// In the same order, without a rule; empty is that of the rules in files.
+    projects: Vec<RuleStats>,
     /// All other projects together, and the rules that are not known by themselves.
-    other_projects: Option<DecisionSum>,
+    other_projects: Option<RuleStats>,
     /// Instances of the points.
     coverage: PointsCoverage,
 }
@@ -106,54 +106,54 @@ impl Traffic {
     /// Adds up points.
     fn new(points: &[WatchStatsResponse]) -> Self {
         let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
-        let mut rules = HashMap::<(String, String), DecisionSum>::new();
-        let mut projects = HashMap::<String, DecisionSum>::new();
-        let mut unnamed = None;
+        let (mut rules, mut projects) = (SumsByName::new(), SumsByName::new());
+        let mut unnamed: Option<RuleStats> = None;
         for point in points {
-            let mut sum = DecisionSum::default();
             for stats in &point.rules {
-                let counts = DecisionSum::from(stats);
-                sum.add(&counts);
-                let key = (stats.project_id.clone(), stats.rule.clone());
-                rules.entry(key).or_default().add(&counts);
-                projects.entry(stats.project_id.clone()).or_default().add(&counts);
+                rules.entry((&stats.project_id, &stats.rule)).or_default().add(stats);
+                projects.entry((&stats.project_id, "")).or_default().add(stats);
             }
             if let Some(others) = &point.others {
-                sum.add(&others.into());
-                unnamed.get_or_insert_with(DecisionSum::default).add(&others.into());
+                unnamed.get_or_insert_default().add(others);
             }
+            let sum = point.sum();
+            traffic.total.add(&sum);
             traffic.points.push(interval(point));
             traffic.counts.push(sum);
-            traffic.total.add(&sum);
         }
-        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed);
+        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed.clone());
         (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
         traffic
     }
 }
 
+/// Sums of decisions by project and rule; of whole projects without a rule.
+type SumsByName<'a> = HashMap<(&'a str, &'a str), RuleStats>;
+
 /// Returns those that refuse most, then the busiest of these, and the sum of all others.
-fn busiest<K: Ord>(
-    all: HashMap<K, DecisionSum>,
+fn busiest(
+    sums: SumsByName<'_>,
     most: usize,
-    others: Option<DecisionSum>,
-) -> (Vec<(K, DecisionSum)>, Option<DecisionSum>) {
-    let mut all: Vec<_> = all.into_iter().collect();
-    all.sort_unstable_by(|(one, a), (other, b)| {
-        let order = |counts: &DecisionSum| (counts.denied, counts.decisions());
-        order(b).cmp(&order(a)).then_with(|| one.cmp(other))
+    mut others: Option<RuleStats>,
+) -> (Vec<RuleStats>, Option<RuleStats>) {
+    let mut all: Vec<_> = sums.into_iter().collect();
+    all.sort_unstable_by(|(name, stats), (other_name, other)| {
+        let order = |stats: &RuleStats| (stats.denied, stats.decisions());
+        order(other).cmp(&order(stats)).then_with(|| name.cmp(other_name))
     });
-    let mut others = others;
-    for (_, counts) in all.drain(all.len().min(most)..) {
-        others.get_or_insert_with(DecisionSum::default).add(&counts);
+    for (_, stats) in all.drain(all.len().min(most)..) {
+        others.get_or_insert_default().add(&stats);
     }
-    (all, others)
+    let named = all.into_iter().map(|((project, rule), stats)| RuleStats {
+        project_id: project.to_owned(),
+        rule: rule.to_owned(),
+        ..stats
+    });
+    (named.collect(), others)
 }
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::RuleStats;
-
     use super::*;
 
     #[test]
@@ -170,15 +170,14 @@ mod tests {
         let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
         let traffic = Traffic::new(&[point.clone(), point]);
         assert_eq!((traffic.points.len(), traffic.rules.len()), (2, MAX_RULES));
-        assert_eq!(traffic.rules[0].0.1, "rule-1000");
-        let all = DecisionSum { allowed: 2 * 500_505, denied: 2_000, ..DecisionSum::default() };
+        assert_eq!(traffic.rules[0].rule, "rule-1000");
+        let all = RuleStats { allowed: 2 * 500_505, denied: 2_000, ..RuleStats::default() };
         assert_eq!(traffic.total, all);
-        for (shown, others) in [
-            (traffic.rules.iter().map(|(_, of)| of).collect::<Vec<_>>(), &traffic.other_rules),
-            (traffic.projects.iter().map(|(_, of)| of).collect(), &traffic.other_projects),
-        ] {
-            let mut sum = DecisionSum::default();
-            shown.into_iter().chain(others).for_each(|counts| sum.add(counts));
+        for (shown, others) in
+            [(&traffic.rules, &traffic.other_rules), (&traffic.projects, &traffic.other_projects)]
+        {
+            let mut sum = RuleStats::default();
+            shown.iter().chain(others).for_each(|stats| sum.add(stats));
             assert_eq!(sum, all);
         }
         assert_eq!(traffic.projects.len(), MAX_PROJECTS);

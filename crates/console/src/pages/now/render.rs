@@ -1,13 +1,13 @@
 //! The page: tiles for a glance, charts, and what they are made of.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::Instance;
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
+use rlaas_proto::ratelimit::admin::v1::{Instance, RuleStats};
 
 use super::tables::{projects, rules};
 use super::{NowPage, Traffic, link, refused, tables};
 use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
-use crate::decisions::{DecisionSum, Interval, SPAN_NAME, as_of, range};
+use crate::decisions::{Interval, SPAN_NAME, as_of, range};
 use crate::fields::UNNAMED;
 use crate::layout::{Frame, empty};
 use crate::text::{foreign, number, span};
@@ -57,9 +57,9 @@ fn charts(traffic: &Traffic) -> Markup {
     let decisions = Series::outcomes(&traffic.counts);
     let allowed = "Allowed because the store failed";
     let by_policy = [
-        Series::new(allowed, Tone::Refused, &traffic.counts, |one| one.fail_open),
-        Series::new("Decided by another policy", Tone::Policy, &traffic.counts, |one| {
-            one.degraded.saturating_sub(one.fail_open)
+        Series::new(allowed, Tone::Refused, &traffic.counts, |stats| stats.fail_open),
+        Series::new("Decided by another policy", Tone::Policy, &traffic.counts, |stats| {
+            stats.degraded.saturating_sub(stats.fail_open)
         }),
     ];
     let chart = |id, title, shape, series| {
@@ -77,11 +77,11 @@ fn charts(traffic: &Traffic) -> Markup {
 fn decided(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = |count| rate_text(per_second(count, interval));
-    let during = |all: fn(&DecisionSum) -> u64| {
+    let during = |all: fn(&RuleStats) -> u64| {
         html! { (number(all(&traffic.total))) " in " (SPAN_NAME) (change(traffic, all)) }
     };
     html! {
-        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(DecisionSum::decisions)))
+        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(RuleStats::decisions)))
         (tile(
             "Refused",
             &html! { (tables::percent(last.denied, last.decisions())) },
@@ -105,12 +105,12 @@ fn without_store(traffic: &Traffic) -> Markup {
 }
 
 /// Compares a count of the last minute with that of the minute before; nothing if neither has any.
-fn change(traffic: &Traffic, of: fn(&DecisionSum) -> u64) -> Markup {
+fn change(traffic: &Traffic, count: fn(&RuleStats) -> u64) -> Markup {
     let until = traffic.points.last().map_or(0, |(_, until)| until.seconds);
     let minute = |ago: i64| {
         let counts = traffic.points.iter().zip(&traffic.counts);
         let counts = counts.filter(|((_, end), _)| (until - end.seconds) / 60 == ago);
-        counts.map(|(_, counts)| of(counts)).fold(0, u64::saturating_add)
+        counts.map(|(_, stats)| count(stats)).fold(0, u64::saturating_add)
     };
     let (last, before) = (minute(0), minute(1));
     html! {
@@ -124,9 +124,9 @@ fn change(traffic: &Traffic, of: fn(&DecisionSum) -> u64) -> Markup {
 }
 
 /// Returns the newest interval, and its decisions.
-fn last_point(traffic: &Traffic) -> (Interval, DecisionSum) {
+fn last_point(traffic: &Traffic) -> (Interval, RuleStats) {
     let interval = traffic.points.last().copied().unwrap_or_default();
-    (interval, traffic.counts.last().copied().unwrap_or_default())
+    (interval, traffic.counts.last().cloned().unwrap_or_default())
 }
 
 fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {

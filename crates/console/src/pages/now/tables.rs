@@ -1,36 +1,34 @@
 //! The tables of the page: by rule and by project.
 
 use maud::{Markup, html};
+use rlaas_proto::ratelimit::admin::v1::RuleStats;
 
 use super::{MAX_PROJECTS, MAX_RULES, Traffic, link};
 use crate::calls::field_of;
-use crate::decisions::{DecisionSum, SPAN_NAME};
+use crate::decisions::SPAN_NAME;
 use crate::rule_words::{project_name, rule_link};
 use crate::table::Table;
 use crate::text::number;
 
 /// Shows rules: those that refuse most, then the busiest.
 pub(super) fn rules(traffic: &Traffic) -> Markup {
-    type Row<'a> = (Option<&'a (String, String)>, &'a DecisionSum);
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_RULES} rules). A request counts \
          once for each rule that it meets."
     );
-    let busiest = traffic.rules.iter().map(|(rule, counts)| (Some(rule), counts));
-    let rows: Vec<Row<'_>> =
-        busiest.chain(traffic.other_rules.iter().map(|others| (None, others))).collect();
-    let table = Table::<Row<'_>>::new("rules", &caption).text("Rule", |(rule, _)| {
-        let others = || html! { "All other rules" };
-        rule.map_or_else(others, |(project, name)| rule_link(project, name))
+    let rows: Vec<&RuleStats> = traffic.rules.iter().chain(&traffic.other_rules).collect();
+    // The others have no name.
+    let table = Table::<&RuleStats>::new("rules", &caption).text("Rule", |RuleStats { project_id, rule, .. }| {
+        html! { @if rule.is_empty() { "All other rules" } @else { (rule_link(project_id, rule)) } }
     });
-    let table = if traffic.rules.iter().all(|((project, _), _)| project.is_empty()) {
+    let table = if traffic.rules.iter().all(|stats| stats.project_id.is_empty()) {
         table
     } else {
-        table.text("Project", |(rule, _)| {
-            html! { @if let Some((project, _)) = rule { (project_name(project)) } }
+        table.text("Project", |RuleStats { project_id, rule, .. }| {
+            html! { @if !rule.is_empty() { (project_name(project_id)) } }
         })
     };
-    let table = with_counts(table, &traffic.total, |(_, counts)| **counts);
+    let table = with_counts(table, &traffic.total, |stats| stats);
     html! {
         @if !rows.is_empty() {
             h2 { "Rules" }
@@ -41,13 +39,13 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
 
 /// Shows projects, unless all rules are of one.
 pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
-    type Row<'a> = (Option<&'a String>, &'a DecisionSum);
+    type Row<'a> = (Option<&'a str>, &'a RuleStats);
     let is_shown =
-        shown.is_empty() && traffic.projects.iter().any(|(project, _)| !project.is_empty());
+        shown.is_empty() && traffic.projects.iter().any(|stats| !stats.project_id.is_empty());
     let caption = format!(
         "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_PROJECTS} projects)"
     );
-    let busiest = traffic.projects.iter().map(|(project, counts)| (Some(project), counts));
+    let busiest = traffic.projects.iter().map(|stats| (Some(&*stats.project_id), stats));
     let rows: Vec<Row<'_>> =
         busiest.chain(traffic.other_projects.iter().map(|others| (None, others))).collect();
     let table = Table::<Row<'_>>::new("projects", &caption).text("Project", |(project, _)| {
@@ -59,7 +57,7 @@ pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
             }
         }
     });
-    let table = with_counts(table, &traffic.total, |(_, counts)| **counts);
+    let table = with_counts(table, &traffic.total, |(_, stats)| stats);
     html! {
         @if is_shown {
             h2 { "Projects" }
@@ -71,35 +69,35 @@ pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
 /// Adds the columns of counts, for rows that have them. Of the unusual ones those that some row has.
 fn with_counts<'a, T>(
     table: Table<'a, T>,
-    total: &DecisionSum,
-    of: impl Fn(&T) -> DecisionSum + Copy + 'a,
+    total: &RuleStats,
+    stats: impl Fn(&T) -> &'a RuleStats + Copy + 'a,
 ) -> Table<'a, T> {
     let mut table = table
-        .right("Refused", move |row| number(of(row).denied))
-        .right("Share refused", move |row| share_refused(&of(row)))
-        .right("Decisions", move |row| number(of(row).decisions()));
+        .right("Refused", move |row| number(stats(row).denied))
+        .right("Share refused", move |row| share_refused(stats(row)))
+        .right("Decisions", move |row| number(stats(row).decisions()));
     if total.near_limit > 0 {
-        table = table.right("Near the limit", move |row| number(of(row).near_limit));
+        table = table.right("Near the limit", move |row| number(stats(row).near_limit));
     }
     if total.shadow_denied > 0 {
-        table = table.right("Refused in shadow mode", move |row| number(of(row).shadow_denied));
+        table = table.right("Refused in shadow mode", move |row| number(stats(row).shadow_denied));
     }
     if total.degraded > 0 {
         table = table.right("Without the store", move |row| {
-            let degraded = of(row).degraded;
+            let degraded = stats(row).degraded;
             html! { @if degraded > 0 { span.bad { (number(degraded)) } } @else { "0" } }
         });
     }
     table
 }
 
-pub(in crate::pages) fn share_refused(counts: &DecisionSum) -> Markup {
-    let decisions = counts.decisions();
-    let (denied, whole) = (u128::from(counts.denied), u128::from(decisions.max(1)));
+pub(in crate::pages) fn share_refused(stats: &RuleStats) -> Markup {
+    let decisions = stats.decisions();
+    let (denied, whole) = (u128::from(stats.denied), u128::from(decisions.max(1)));
     // A little is seen, too.
     let width = (denied * 100).div_ceil(whole);
     html! {
-        (percent(counts.denied, decisions))
+        (percent(stats.denied, decisions))
         svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
             rect.whole width="100" height="10" {}
             rect.part width=(width) height="10" {}
@@ -138,9 +136,10 @@ mod tests {
     #[test]
     fn hostile_names_do_nothing() {
         let hostile = "<script>\u{202e}\0\"";
-        let rule = (hostile.to_owned(), hostile.to_owned());
-        let traffic = Traffic { rules: vec![(rule, DecisionSum::default())], ..Traffic::default() };
-        let html = rules(&traffic).into_string();
+        let (project_id, rule) = (hostile.to_owned(), hostile.to_owned());
+        let rules = vec![RuleStats { project_id, rule, ..RuleStats::default() }];
+        let traffic = Traffic { rules, ..Traffic::default() };
+        let html = super::rules(&traffic).into_string();
         assert!(!html.contains("<script>") && !html.contains(['\u{202e}', '\0']), "{html}");
         assert_eq!(html.matches("U+202E").count(), 2, "{html}");
     }

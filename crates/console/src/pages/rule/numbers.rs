@@ -1,10 +1,10 @@
 //! The decisions of a rule in time.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::WatchStatsResponse;
+use rlaas_proto::ratelimit::admin::v1::{RuleStats, WatchStatsResponse};
 
 use crate::chart::{Chart, Series, Shape, per_second, rate_text, tile};
-use crate::decisions::{DecisionSum, Interval, PointsCoverage, SPAN_NAME, interval, range};
+use crate::decisions::{Interval, PointsCoverage, SPAN_NAME, interval, range};
 use crate::pages::now::percent;
 use crate::text::number;
 
@@ -14,7 +14,7 @@ pub(super) struct RuleNumbers {
     /// Intervals, oldest first.
     pub(super) points: Vec<Interval>,
     /// The decisions of the rule in each.
-    counts: Vec<DecisionSum>,
+    counts: Vec<RuleStats>,
     /// Instances of the points.
     pub(super) coverage: PointsCoverage,
 }
@@ -22,27 +22,24 @@ pub(super) struct RuleNumbers {
 impl RuleNumbers {
     /// Takes the rule out of its points.
     pub(super) fn new(points: &[WatchStatsResponse]) -> Self {
-        let counts = |point: &WatchStatsResponse| {
-            point.rules.first().map(DecisionSum::from).unwrap_or_default()
-        };
         Self {
             points: points.iter().map(interval).collect(),
-            counts: points.iter().map(counts).collect(),
+            counts: points.iter().map(WatchStatsResponse::sum).collect(),
             coverage: PointsCoverage::new(points),
         }
     }
 
     /// Returns all decisions of the rule.
-    fn total(&self) -> DecisionSum {
-        let mut total = DecisionSum::default();
-        self.counts.iter().for_each(|counts| total.add(counts));
+    fn total(&self) -> RuleStats {
+        let mut total = RuleStats::default();
+        self.counts.iter().for_each(|stats| total.add(stats));
         total
     }
 
     /// Shows the decisions at a glance.
     pub(super) fn tiles(&self) -> Markup {
         let interval = self.points.last().copied().unwrap_or_default();
-        let last = self.counts.last().copied().unwrap_or_default();
+        let last = self.counts.last().cloned().unwrap_or_default();
         let total = self.total();
         let tile = |name: &str, rate: u64, all: u64, more: &str| {
             let rate = html! { (rate_text(per_second(rate, interval))) "/s" };

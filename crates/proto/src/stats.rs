@@ -1,0 +1,33 @@
+//! Sums of decisions.
+
+use crate::ratelimit::admin::v1::{RuleStats, WatchStatsResponse};
+
+impl RuleStats {
+    /// Returns the number of decisions.
+    pub fn decisions(&self) -> u64 {
+        [self.near_limit, self.denied, self.shadow_denied]
+            .into_iter()
+            .fold(self.allowed, u64::saturating_add)
+    }
+
+    /// Adds other decisions. The names stay.
+    pub fn add(&mut self, other: &Self) {
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.allowed, other.allowed);
+        add(&mut self.near_limit, other.near_limit);
+        add(&mut self.denied, other.denied);
+        add(&mut self.shadow_denied, other.shadow_denied);
+        add(&mut self.units, other.units);
+        add(&mut self.degraded, other.degraded);
+        add(&mut self.fail_open, other.fail_open);
+    }
+}
+
+impl WatchStatsResponse {
+    /// Returns all decisions of the point.
+    pub fn sum(&self) -> RuleStats {
+        let mut sum = RuleStats::default();
+        self.rules.iter().chain(&self.others).for_each(|stats| sum.add(stats));
+        sum
+    }
+}
