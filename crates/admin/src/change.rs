@@ -312,12 +312,9 @@ fn summary(change: &KeyChange, keys: usize) -> String {
             let ttl = humantime::format_duration(change.ttl().into());
             match change.grant() {
                 KeyGrant::Banned => format!("ban {keys} for {ttl}"),
-                KeyGrant::Unlimited => format!("grant unlimited to {keys} for {ttl}"),
-                KeyGrant::Limited { units, burst } if burst == units => {
-                    format!("grant {units} to {keys} for {ttl}")
-                }
-                KeyGrant::Limited { units, burst } => {
-                    format!("grant {units}, burst {burst}, to {keys} for {ttl}")
+                grant => {
+                    let grant = messages::grant(grant).words(|units| units.to_string());
+                    format!("grant {grant} to {keys} for {ttl}")
                 }
             }
         }

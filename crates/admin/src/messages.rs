@@ -72,7 +72,21 @@ pub(crate) fn key_override(
     one: &KeyOverride,
 ) -> proto::KeyOverride {
     let Note { created_at_us, actor, reason } = Note::from_bytes(&one.note);
-    let (kind, burst) = match one.grant {
+    proto::KeyOverride {
+        project_id: project.to_owned(),
+        rule: rule.to_owned(),
+        key: Some(key.clone()),
+        grant: Some(grant(one.grant)),
+        created_at: Some(timestamp(Timestamp::from_micros(created_at_us))),
+        expires_at: Some(timestamp(one.ends_at)),
+        actor,
+        reason,
+    }
+}
+
+/// Returns the message of a grant of a key.
+pub(crate) fn grant(grant: KeyGrant) -> v1::Grant {
+    let (kind, burst) = match grant {
         KeyGrant::Limited { units, burst } => {
             // Unset is the same as the limit.
             let burst = if burst == units { 0 } else { int64(burst) };
@@ -81,16 +95,7 @@ pub(crate) fn key_override(
         KeyGrant::Unlimited => (Kind::Unlimited(true), 0),
         KeyGrant::Banned => (Kind::Banned(true), 0),
     };
-    proto::KeyOverride {
-        project_id: project.to_owned(),
-        rule: rule.to_owned(),
-        key: Some(key.clone()),
-        grant: Some(v1::Grant { kind: Some(kind), burst }),
-        created_at: Some(timestamp(Timestamp::from_micros(created_at_us))),
-        expires_at: Some(timestamp(one.ends_at)),
-        actor,
-        reason,
-    }
+    v1::Grant { kind: Some(kind), burst }
 }
 
 /// Replaces the values of the parts of a key by hashes, but those that its id holds as hashes.

@@ -1,9 +1,10 @@
 //! Formats a `CheckResponse` as text.
 
+use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
-use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse};
+use rlaas_proto::wait_words;
 
-use crate::text::{human_duration, nanos, printable};
+use crate::text::{printable, wait};
 
 /// Returns the response as one line of text. `cost` is the cost of the request.
 pub(crate) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
@@ -42,9 +43,9 @@ fn allowed(response: &CheckResponse) -> String {
         Some(burst) => format!("{} of a burst of {burst} left", response.remaining),
         None => format!("{} of {} left", response.remaining, response.limit),
     };
-    let all = match response.reset_after {
-        Some(reset) if nanos(&reset) > 0 => format!(", all in {}", human_duration(&reset)),
-        _ => String::new(),
+    let all = match wait(response.reset_after.as_ref()) {
+        wait if wait == "-" => String::new(),
+        wait => format!(", all in {wait}"),
     };
     match response.source() {
         Source::LocalFallback => format!("{left}{all}, store unavailable, decided locally"),
@@ -70,7 +71,7 @@ fn denied(response: &CheckResponse, cost: u64) -> String {
         _ => String::new(),
     };
     let wait = response.retry_after.as_ref();
-    let wait = wait.map(|wait| format!("try again in {}", human_duration(wait)));
+    let wait = wait.map(|wait| format!("try again in {}", wait_words(wait)));
     let detail = [wait.unwrap_or_default(), why].into_iter().filter(|text| !text.is_empty());
     detail.collect::<Vec<_>>().join(", ")
 }
@@ -78,10 +79,7 @@ fn denied(response: &CheckResponse, cost: u64) -> String {
 /// Returns the burst of the rule if it differs from the limit. For algorithms with a burst it is the
 /// sum of the units in use and the remaining units.
 fn burst(response: &CheckResponse) -> Option<i64> {
-    let has_burst = matches!(
-        response.algorithm(),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra
-    );
+    let has_burst = response.algorithm().has_burst();
     // A local fallback has a share of the burst only.
     let is_whole = response.source() == Source::Store;
     let burst = response.current_count.saturating_add(response.remaining);

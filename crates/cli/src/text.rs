@@ -5,11 +5,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyPart, KeyRef};
+use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyRef};
 use rlaas_proto::ratelimit::v1::Grant;
-use rlaas_proto::ratelimit::v1::grant::Kind;
+use rlaas_proto::wait_words;
 
-const NANOS_PER_SECOND: i128 = 1_000_000_000;
 const QUOTES: [char; 2] = ['"', '\''];
 /// The project of requests without an API key, in commands.
 const UNNAMED: &str = "_";
@@ -41,18 +40,7 @@ pub fn words(text: &str) -> String {
 
 /// Shows the parts of a key, or its id where only that is known.
 pub fn key(key: Option<&KeyRef>) -> String {
-    let Some(key) = key else { return String::new() };
-    if key.parts.is_empty() {
-        return format!("id {}", value(&key.id));
-    }
-    let part = |part: &KeyPart| {
-        let name = value(&part.name);
-        match &part.value {
-            Some(text) => format!("{name}={}", value(text)),
-            None => format!("no {name}"),
-        }
-    };
-    key.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+    key.map(|key| key.words(value)).unwrap_or_default()
 }
 
 /// Shows units per window; the wire has 0 for a ban and the largest number for no limit.
@@ -71,48 +59,13 @@ pub fn units(units: i64) -> String {
 
 /// Shows a grant.
 pub fn grant(grant: Option<&Grant>) -> String {
-    match grant.and_then(|grant| Some((grant.kind?, grant.burst))) {
-        None => "-".to_owned(),
-        Some((Kind::Banned(_), _)) => "banned".to_owned(),
-        Some((Kind::Unlimited(_), _)) => "unlimited".to_owned(),
-        Some((Kind::Limit(units), burst)) if burst == 0 || burst == units => {
-            format!("limit {units}")
-        }
-        Some((Kind::Limit(units), burst)) => format!("limit {units}, burst {burst}"),
-    }
+    grant.copied().unwrap_or_default().words(|units| units.to_string())
 }
 
 /// Shows a wait; `-` if there is none.
 pub fn wait(duration: Option<&prost_types::Duration>) -> String {
     let is_set = |wait: &&prost_types::Duration| wait.seconds > 0 || wait.nanos > 0;
-    duration.filter(is_set).map_or_else(|| "-".to_owned(), human_duration)
-}
-
-/// Returns a duration of up to two units, rounded up: `57.216s`, `2m 5s`, `3h 20m`, `2d 1h`.
-pub(crate) fn human_duration(duration: &prost_types::Duration) -> String {
-    let up_to = |nanos: i128| (self::nanos(duration) + nanos - 1) / nanos;
-    let two = |count: i128, unit: i128, large: &str, small: &str| match (count / unit, count % unit)
-    {
-        (large_units, 0) => format!("{large_units}{large}"),
-        (large_units, small_units) => format!("{large_units}{large} {small_units}{small}"),
-    };
-    let (millis, seconds) = (up_to(1_000_000), up_to(NANOS_PER_SECOND));
-    let (minutes, hours) = (up_to(60 * NANOS_PER_SECOND), up_to(3600 * NANOS_PER_SECOND));
-    if millis <= 120_000 {
-        let text = format!("{}.{:03}", millis / 1000, millis % 1000);
-        format!("{}s", text.trim_end_matches('0').trim_end_matches('.'))
-    } else if seconds <= 7_200 {
-        two(seconds, 60, "m", "s")
-    } else if minutes <= 2 * 24 * 60 {
-        two(minutes, 60, "h", "m")
-    } else {
-        two(hours, 24, "d", "h")
-    }
-}
-
-/// Returns all nanoseconds of a duration.
-pub(crate) fn nanos(duration: &prost_types::Duration) -> i128 {
-    i128::from(duration.seconds) * NANOS_PER_SECOND + i128::from(duration.nanos)
+    duration.filter(is_set).map_or_else(|| "-".to_owned(), wait_words)
 }
 
 /// Shows a latency; `-` if it is not known.
@@ -194,23 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_empty_parts_differ() {
-        let part = |name: &str, value: Option<&str>| KeyPart {
-            name: name.to_owned(),
-            value: value.map(str::to_owned),
-        };
-        let parts = vec![
-            part("user_id", Some("a b")),
-            part("attributes.plan", None),
-            part("resource", Some("")),
-        ];
-        let by_parts = KeyRef { parts, ..KeyRef::default() };
-        assert_eq!(key(Some(&by_parts)), r#"user_id="a b", no attributes.plan, resource="""#);
-        let by_id = KeyRef { id: "a%3Ab".to_owned(), ..KeyRef::default() };
-        assert_eq!(key(Some(&by_id)), "id a%3Ab");
-    }
-
-    #[test]
     fn controls_and_marks_are_escaped_and_quotes_are_not() {
         for (text, shown) in [
             ("the rule's \"name\"", "the rule's \"name\""),
@@ -231,28 +167,5 @@ mod tests {
         let shown = printable_json(&json);
         assert_eq!(shown, r#""a\n\u001b\u007f\u009bé\u202e\udb40\udc01\"\\'""#);
         assert_eq!(serde_json::from_str::<String>(&shown).expect("JSON"), text);
-    }
-
-    fn duration(seconds: i64, nanos: i32) -> prost_types::Duration {
-        prost_types::Duration { seconds, nanos }
-    }
-
-    #[test]
-    fn duration_has_up_to_two_units_and_is_rounded_up() {
-        for (seconds, nanos, expected) in [
-            (0, 0, "0s"),
-            (0, 1_000, "0.001s"),
-            (59, 998_000_001, "59.999s"),
-            (59, 999_287_000, "60s"),
-            (120, 0, "120s"),
-            (124, 1, "2m 5s"),
-            (7_200, 0, "120m"),
-            (7_201, 0, "2h 1m"),
-            (12_000, 0, "3h 20m"),
-            (172_801, 0, "2d 1h"),
-            (31_622_400, 0, "366d"),
-        ] {
-            assert_eq!(human_duration(&duration(seconds, nanos)), expected);
-        }
     }
 }

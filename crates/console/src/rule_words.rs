@@ -16,31 +16,21 @@ pub(super) const EVERY_KEY: u32 = 1_000_000;
 
 /// Returns what a rule grants.
 pub(super) fn rule_grant(rule: &Rule) -> String {
-    let kind = match rule.max_requests {
-        0 => Kind::Banned(true),
-        i64::MAX => Kind::Unlimited(true),
-        units => Kind::Limit(units),
-    };
-    let text = grant(&Grant { kind: Some(kind), burst: rule.burst }, rule);
-    let debt = rule.max_debt.map(|debt| format!(", at most {} of debt", grouped(count(debt))));
-    text + &debt.unwrap_or_default()
+    let debt = rule.max_debt.map(|debt| format!(", at most {} of debt", units(debt)));
+    grant(&rule.grant(), rule) + &debt.unwrap_or_default()
 }
 
-/// Returns what is granted in a window of a rule.
+/// Returns what is granted in a window of a rule, such as `100 per 1 min, burst 20`. Slots have no window.
 pub(super) fn grant(grant: &Grant, rule: &Rule) -> String {
-    match grant.kind {
-        Some(Kind::Limit(units)) => limit(units, window(rule), grant.burst),
-        Some(Kind::Unlimited(_)) => "unlimited".to_owned(),
-        Some(Kind::Banned(_)) | None => "none: every request is refused".to_owned(),
+    let burst = grant.own_burst().map(|burst| format!(", burst {}", units(burst)));
+    match (grant.kind, window(rule)) {
+        (Some(Kind::Limit(limit)), Some(window)) => {
+            format!("{} per {window}{}", units(limit), burst.unwrap_or_default())
+        }
+        (Some(Kind::Limit(limit)), None) => format!("{} at once", units(limit)),
+        (Some(Kind::Unlimited(_)), _) => "unlimited".to_owned(),
+        (Some(Kind::Banned(_)) | None, _) => "none: every request is refused".to_owned(),
     }
-}
-
-/// Returns a limit, such as `100 per 1 min, at most 20 at once`. Slots have no window.
-fn limit(units: i64, window: Option<String>, burst: i64) -> String {
-    let has_burst = burst > 0 && burst != units;
-    let burst = has_burst.then(|| format!(", at most {} at once", grouped(count(burst))));
-    let Some(window) = window else { return format!("{} at once", grouped(count(units))) };
-    format!("{} per {window}{}", grouped(count(units)), burst.unwrap_or_default())
 }
 
 /// Returns the window of a rule; `None` for slots.
@@ -49,8 +39,9 @@ fn window(rule: &Rule) -> Option<String> {
     of_calendar.or_else(|| rule.window.as_ref().map(exact_span_text))
 }
 
-fn count(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
+/// Returns the digits of units, in groups of three.
+pub(super) fn units(units: i64) -> String {
+    grouped(u64::try_from(units).unwrap_or_default())
 }
 
 /// Returns the name of an algorithm.
@@ -129,7 +120,7 @@ pub(super) fn key_parts(parts: &[KeyPart]) -> Markup {
     html! {
         @if parts.is_empty() { span.muted { "all requests" } }
         (joined(parts, ", ", |part| html! {
-            (foreign(&part.name)) " = "
+            (foreign(&part.name)) "="
             @match &part.value {
                 Some(value) => (foreign(value)),
                 None => span.muted { "none" }
@@ -180,7 +171,7 @@ mod tests {
             ..Rule::default()
         };
         assert_eq!(rule_grant(&rule(1_000, 60, 1_000)), "1,000 per 1 min");
-        assert_eq!(rule_grant(&rule(1_000, 60, 20)), "1,000 per 1 min, at most 20 at once");
+        assert_eq!(rule_grant(&rule(1_000, 60, 20)), "1,000 per 1 min, burst 20");
         let unit = calendar_window::Unit::Month.into();
         let calendar = Some(CalendarWindow { unit, anchor: 15, ..CalendarWindow::default() });
         let monthly = Rule { calendar, window: None, ..rule(1_000, 60, 1_000) };

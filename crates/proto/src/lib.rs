@@ -46,8 +46,10 @@ pub mod status;
 pub mod values;
 #[cfg(feature = "rules")]
 pub mod verdict_messages;
+mod words;
 
 pub use self::generated::{envoy, kuadrant, ratelimit};
+pub use self::words::wait_words;
 
 use std::time::Duration;
 

@@ -263,7 +263,7 @@ async fn visitors_see_their_projects_only() {
         pay(server, "alice", 1, key).await;
     }
     refusals.wait_for("event: refused").await;
-    refusals.wait_for("user_id = alice").await;
+    refusals.wait_for("user_id=alice").await;
     assert!(refusals.received.contains("\"of-shop\",\"shop\""), "{}", refusals.received);
     assert!(!refusals.received.contains("blog"), "{}", refusals.received);
     drop(refusals);

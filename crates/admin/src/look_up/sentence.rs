@@ -1,8 +1,9 @@
 //! The answer of a look-up in one sentence, for the command line and the console alike.
 
-use prost_types::Timestamp;
+use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
+use rlaas_proto::wait_words;
 
 /// Longest wait in seconds that is said as such; of a longer one its end is.
 const MAX_WAIT: i64 = 60;
@@ -89,7 +90,9 @@ fn end(state: &proto::KeyState, now: Timestamp) -> String {
     let wait = state.retry_after.map(|wait| wait.seconds + i64::from(wait.nanos > 0));
     let end = match (end_of_ban(state), wait) {
         (Some(end), _) => end,
-        (None, Some(wait)) if wait <= MAX_WAIT => return format!("for {wait} s"),
+        (None, Some(seconds)) if seconds <= MAX_WAIT => {
+            return format!("for {}", wait_words(&Duration { seconds, nanos: 0 }));
+        }
         (None, Some(wait)) => now.seconds + wait,
         (None, None) => return "always".to_owned(),
     };
@@ -118,7 +121,6 @@ fn listed(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use prost_types::Duration;
     use rlaas_proto::ratelimit::v1::Grant;
     use rlaas_proto::ratelimit::v1::grant::Kind;
 
@@ -164,12 +166,12 @@ mod tests {
             ),
             (
                 vec![banned("", "pay", tomorrow), refused("a", 25), key("", "b", 0)],
-                "bob is banned on pay until 2023-11-15 23:13:20 UTC and refused by a for 26 s and \
+                "bob is banned on pay until 2023-11-15 23:13:20 UTC and refused by a for 26s and \
                  by b always",
             ),
             (
                 vec![refused("a", 3_599), refused("b", 25), key("", "c", 3), shadow(), shadow()],
-                "bob is refused by a until 23:13:20 UTC and by b for 26 s; 1 rule lets bob pass; \
+                "bob is refused by a until 23:13:20 UTC and by b for 26s; 1 rule lets bob pass; \
                  2 in shadow",
             ),
         ] {

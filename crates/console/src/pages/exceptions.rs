@@ -9,7 +9,6 @@ use rlaas_proto::ratelimit::admin::v1::selector::Whose;
 use rlaas_proto::ratelimit::admin::v1::{
     ClearOverrideRequest, KeyOverride, KeyRef, ListOverridesRequest, OverrideKind, Selector,
 };
-use rlaas_proto::ratelimit::v1::grant::Kind;
 
 use super::key::choices::{self, Choices};
 use crate::calls::{
@@ -19,7 +18,7 @@ use crate::fields::{FormFields, Link};
 use crate::form::{Field, Form, FormPlace, RefusedForm};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::{key_text, project_name, rule_link};
+use crate::rule_words::{key_text, project_name, rule_link, units};
 use crate::table::Table;
 use crate::text::{folded, foreign, grouped, number, time};
 use crate::visit::{Visit, Visitor};
@@ -300,18 +299,8 @@ fn rules(of: &Exception) -> Markup {
 }
 
 fn what(one: &KeyOverride) -> Markup {
-    let grant = one.grant.unwrap_or_default();
-    let units = |units: i64| number(u64::try_from(units).unwrap_or_default());
-    html! {
-        @match grant.kind {
-            Some(Kind::Limit(limit)) => {
-                "limit " (units(limit))
-                @if grant.burst > 0 && grant.burst != limit { ", at most " (units(grant.burst)) " at once" }
-            },
-            Some(Kind::Unlimited(_)) => "unlimited",
-            Some(Kind::Banned(_)) | None => span.bad { "banned" },
-        }
-    }
+    let words = one.grant.unwrap_or_default().words(units);
+    html! { @if one.is_ban() { span.bad { (words) } } @else { (words) } }
 }
 
 fn end_button(of: &Exception) -> Markup {
@@ -332,6 +321,7 @@ fn end_button(of: &Exception) -> Markup {
 mod tests {
     use rlaas_proto::ratelimit::admin::v1::KeyPart;
     use rlaas_proto::ratelimit::v1::Grant;
+    use rlaas_proto::ratelimit::v1::grant::Kind;
 
     use super::*;
 

@@ -162,14 +162,10 @@ impl MetKey {
         if let Some(grant) = self.met.grant {
             return grant;
         }
-        let kind = match self.met.state.as_ref().map_or(self.rule.max_requests, |state| state.limit)
-        {
-            0 => Kind::Banned(true),
-            i64::MAX => Kind::Unlimited(true),
-            units => Kind::Limit(units),
-        };
-        let is_of_rule = matches!(kind, Kind::Limit(units) if units == self.rule.max_requests);
-        Grant { kind: Some(kind), burst: if is_of_rule { self.rule.burst } else { 0 } }
+        match &self.met.state {
+            Some(state) if state.limit != self.rule.max_requests => Grant::of_limit(state.limit, 0),
+            _ => self.rule.grant(),
+        }
     }
 
     /// Returns `true` if so much is used that the rule says so.

@@ -2,9 +2,7 @@
 
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{
-    DecisionEvent, KeyPart, TopKey, TopKeysRequest, TopKeysResponse,
-};
+use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, TopKey, TopKeysRequest, TopKeysResponse};
 use serde_json::{Value, json};
 
 use super::NowPage;
@@ -98,14 +96,10 @@ pub(crate) fn refusal(visitor: &Visitor, event: DecisionEvent) -> Value {
     let rule = verdict.unwrap_or_default().rule;
     let top = TopKey { key, project_id, rule, ..TopKey::default() };
     let link = link(visitor, &top);
-    let key = top.key.unwrap_or_default();
-    let part =
-        |part: &KeyPart| format!("{} = {}", part.name, part.value.as_deref().unwrap_or("none"));
-    let parts: Vec<_> = key.parts.iter().map(part).collect();
-    let text = if parts.is_empty() { key.id } else { parts.join(", ") };
+    let key = top.key.unwrap_or_default().words(visible);
     let at = decided_at.map(|at| at.to_string());
     let link = link.as_ref().map(Link::as_str);
-    json!([at, visible(&text), link, visible(&top.rule), visible(&top.project_id)])
+    json!([at, key, link, visible(&top.rule), visible(&top.project_id)])
 }
 
 impl NowPage {
@@ -128,7 +122,7 @@ impl NowPage {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{KeyRef, KeyState, TopKeyList};
+    use rlaas_proto::ratelimit::admin::v1::{KeyPart, KeyRef, KeyState, TopKeyList};
     use rlaas_proto::ratelimit::v1::{CheckResponse, RuleMode};
 
     use super::*;
@@ -179,7 +173,7 @@ mod tests {
         let project_id = "shop".to_owned();
         let event = DecisionEvent { key, project_id, verdict, ..DecisionEvent::default() };
         let json = refusal(&visitor, event).to_string();
-        assert!(json.contains("user_id = <script>U+202E, resource = /"), "{json}");
+        assert!(json.contains("user_id=<script>U+202E, resource=/"), "{json}");
         assert!(json.contains("\"key?user_id=%3Cscript%3E"), "{json}");
         let unknown = render(&visitor, &Err(PageError::invalid("why"))).into_string();
         assert!(unknown.contains("Keys are not known.") && !unknown.contains("why"), "{unknown}");

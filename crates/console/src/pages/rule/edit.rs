@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use prost_types::FieldMask;
 use rlaas_proto::ratelimit::admin::v1::{GetRuleRequest, ProjectRule, UpdateRuleRequest};
 use rlaas_proto::ratelimit::v1::rule_origin::Kind;
-use rlaas_proto::ratelimit::v1::{Algorithm, Rule, RuleMode};
+use rlaas_proto::ratelimit::v1::{Rule, RuleMode};
 
 use super::mode::MODES;
 use super::{RulePage, page};
@@ -58,13 +58,9 @@ const fn form(fields: &'static [Field]) -> Form {
 
 /// Returns the form for a rule as it is written.
 fn form_of(rule: &Rule) -> &'static Form {
-    let has_burst = matches!(
-        rule.algorithm(),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra
-    );
     match rule.window {
         None => &WITHOUT_WINDOW,
-        Some(_) if has_burst => &WITH_BURST,
+        Some(_) if rule.algorithm().has_burst() => &WITH_BURST,
         Some(_) => &WITH_WINDOW,
     }
 }
@@ -137,11 +133,6 @@ fn stale() -> PageError {
     PageError { status, reason, ..PageError::invalid(problem) }
 }
 
-/// Returns the burst of a rule, unless it is that of its limit.
-const fn own_burst(rule: &Rule) -> Option<i64> {
-    if rule.burst == 0 || rule.burst == rule.max_requests { None } else { Some(rule.burst) }
-}
-
 /// Returns the part of the keys for which a rule can refuse.
 fn enforced(rule: &Rule) -> u32 {
     match rule.mode() {
@@ -154,7 +145,7 @@ fn enforced(rule: &Rule) -> u32 {
 fn is_saved(now: &Rule, typed: &Rule) -> bool {
     let values = |rule: &Rule| {
         let share = rule.enforce_ppm.unwrap_or(EVERY_KEY);
-        (rule.max_requests, rule.window, own_burst(rule), rule.mode(), share)
+        (rule.max_requests, rule.window, rule.grant().own_burst(), rule.mode(), share)
     };
     values(now) == values(typed)
 }
@@ -167,7 +158,7 @@ fn values_in(fields: &FormFields) -> String {
 /// Returns `true` if a rule can refuse requests that the one before it allows.
 fn can_refuse_more(before: &Rule, after: &Rule) -> bool {
     let window = |rule: &Rule| rule.window.map(|window| (window.seconds, window.nanos));
-    let burst = |rule: &Rule| own_burst(rule).unwrap_or(rule.max_requests);
+    let burst = |rule: &Rule| rule.grant().own_burst().unwrap_or(rule.max_requests);
     after.max_requests < before.max_requests
         || burst(after) < burst(before)
         || window(after) > window(before)
@@ -185,7 +176,7 @@ fn values_of(rule: &Rule) -> [(&'static str, String); 5] {
     [
         (LIMIT.name, rule.max_requests.to_string()),
         (WINDOW.name, rule.window.as_ref().map(exact_span_text).unwrap_or_default()),
-        (BURST.name, own_burst(rule).map(|burst| burst.to_string()).unwrap_or_default()),
+        (BURST.name, rule.grant().own_burst().map(|burst| burst.to_string()).unwrap_or_default()),
         (MODE.name, mode.to_owned()),
         (SHARE.name, part.map(|part| part.replace(" %", "")).unwrap_or_default()),
     ]
