@@ -5,20 +5,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use futures_util::future::BoxFuture;
-use rlaas_auth::{Auth, PeerLocality, RequestKind};
+use rlaas_auth::Auth;
 use rlaas_limiter::Limiter;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tonic::service::RoutesBuilder;
-
-/// Where a request comes from. Extension of every request to the console.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestOrigin {
-    /// Whether it arrived over TLS.
-    pub kind: RequestKind,
-    /// Place that its connection comes from.
-    pub peer: PeerLocality,
-}
 
 /// The administration of a service: services, routes and pages, and work in the background. Each worker has its
 /// own handle of the limiter.

@@ -102,6 +102,6 @@ impl AnyRule<'_> {
 fn all(rules: &RuleSet) -> Vec<AnyRule<'_>> {
     let mut all: Vec<_> = rules.iter().map(AnyRule::Flat).collect();
     all.extend(rules.descriptors().placed().into_iter().map(AnyRule::Descriptor));
-    all[1..].sort_by(|one, other| one.name().cmp(other.name()));
+    all[1..].sort_by(|left, right| left.name().cmp(right.name()));
     all
 }

@@ -23,7 +23,7 @@ mod traces;
 mod v1;
 mod verdict_headers;
 
-pub use administration::{RequestOrigin, ServedAdministration};
+pub use administration::ServedAdministration;
 pub use decisions::{Decisions, Responding};
 #[cfg(feature = "admin")]
 pub use in_process::InProcess;

@@ -58,7 +58,8 @@ impl Service {
 
     async fn settle(
         &self,
-        (extensions, id): (&Extensions, &str),
+        extensions: &Extensions,
+        id: &str,
         settling: Settling<'_>,
         until: Deadline,
     ) -> Result<Settled, Status> {
@@ -140,7 +141,7 @@ impl ReservationService for Service {
         let message = ReserveResponse {
             verdict: Some(response(&verdict)),
             reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
-            expires_at: reservation.map(|one| timestamp(one.ends_at)),
+            expires_at: reservation.map(|reservation| timestamp(reservation.ends_at)),
         };
         Ok(VerdictHeaders::add(&extensions, &verdict, message))
     }
@@ -174,7 +175,7 @@ impl ReservationService for Service {
         let settling = Settling { actual, actuals };
         let id = &*message.reservation_id;
         let Some(mut wanted) = message.request else {
-            let settled = self.settle((&extensions, id), settling, until).await?;
+            let settled = self.settle(&extensions, id, settling, until).await?;
             self.count("committed");
             return Ok(Response::new(committed(settled)));
         };
@@ -198,8 +199,8 @@ impl ReservationService for Service {
     ) -> Result<Response<CancelResponse>, Status> {
         let until = deadline(request.metadata());
         let (_, extensions, message) = request.into_parts();
-        let id = (&extensions, &*message.reservation_id);
-        let settled = self.settle(id, Settling::CANCEL, until).await?;
+        let id = &message.reservation_id;
+        let settled = self.settle(&extensions, id, Settling::CANCEL, until).await?;
         self.count("cancelled");
         let CommitResponse { settlements, replayed, .. } = committed(settled);
         Ok(Response::new(CancelResponse { settlements, replayed }))
@@ -208,12 +209,12 @@ impl ReservationService for Service {
 
 fn committed(settled: Settled) -> CommitResponse {
     let Settled { settlements, replayed, reported } = settled;
-    let settlements = settlements.into_iter().map(|(rule, one)| Settlement {
+    let settlements = settlements.into_iter().map(|(rule, settlement)| Settlement {
         rule,
-        charged: one.charged,
-        returned: one.returned,
-        debt: one.debt,
-        uncounted: one.uncounted,
+        charged: settlement.charged,
+        returned: settlement.returned,
+        debt: settlement.debt,
+        uncounted: settlement.uncounted,
     });
     CommitResponse { settlements: settlements.collect(), replayed, reported }
 }

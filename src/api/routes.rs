@@ -12,7 +12,7 @@ const ROUTES: &[AdminRoute] = &[];
 const PROJECT_ROUTES: &[AdminRoute] = ROUTES;
 
 const fn of_decisions(api: AdminApi, rpc: &'static str, path: &'static str) -> AdminRoute {
-    AdminRoute::new((api, rpc), Permission::Decisions, Verb::Post, path)
+    AdminRoute::new(api, rpc, Permission::Decisions, Verb::Post, path)
 }
 
 /// The methods of decisions without a form of their own.

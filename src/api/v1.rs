@@ -99,7 +99,8 @@ impl Service {
 
     async fn decide(
         &self,
-        (tenant, request): (Option<&Tenant>, &CheckRequest),
+        tenant: Option<&Tenant>,
+        request: &CheckRequest,
         deadline: Deadline,
     ) -> Result<Verdict, Status> {
         let mut timer = self.timing.start();
@@ -109,7 +110,7 @@ impl Service {
         };
         timer.lap();
         log(&decided);
-        self.show("CheckStream", (tenant.map_or("", Tenant::project), request), &decided);
+        self.show("CheckStream", tenant.map_or("", Tenant::project), request, &decided);
         decided.map_err(|error| status::grpc(&error))
     }
 
@@ -147,7 +148,7 @@ impl Service {
     ) -> Result<Response<CheckResponse>, Status> {
         log(&decided);
         let tenant = Tenant::from_extensions(extensions);
-        self.show("Check", (tenant.map_or("", Tenant::project), request), &decided);
+        self.show("Check", tenant.map_or("", Tenant::project), request, &decided);
         let verdict = decided.map_err(|error| status::grpc(&error))?;
         let mut response = Response::new(response(&verdict));
         if is_sampled(extensions) {
@@ -165,7 +166,8 @@ impl Service {
     fn show(
         &self,
         method: &'static str,
-        (project, request): (&str, &CheckRequest),
+        project: &str,
+        request: &CheckRequest,
         decided: &Result<Verdict, CheckError>,
     ) {
         if decision_events::are_wanted(&self.metrics)
@@ -221,7 +223,7 @@ impl RateLimitService for Service {
                 Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
                     log(&decided);
-                    self.show("CheckBatch", (project, request), &decided);
+                    self.show("CheckBatch", project, request, &decided);
                     decided.map_err(|error| status::grpc(&error))
                 }
                 Ok(StartedCheck::Pending(pending)) => {
@@ -244,7 +246,7 @@ impl RateLimitService for Service {
             .buffer_unordered(IN_FLIGHT);
         while let Some((position, decided)) = finished.next().await {
             log(&decided);
-            self.show("CheckBatch", (project, &requests[position]), &decided);
+            self.show("CheckBatch", project, &requests[position], &decided);
             let decided = decided.map_err(|error| status::grpc(&error));
             stats.count(decided.as_ref());
             results[position] = result(decided.as_ref());
@@ -278,7 +280,7 @@ impl RateLimitService for Service {
                     _ => status,
                 })?;
                 set_tenant(tenant.as_ref(), &mut request);
-                let decided = service.decide((tenant.as_ref(), &request), deadline).await;
+                let decided = service.decide(tenant.as_ref(), &request, deadline).await;
                 Ok(result(decided.as_ref()))
             }
         });

@@ -21,9 +21,9 @@ impl VerdictHeaders {
     }
 
     /// Returns the response to a request with these extensions.
-    pub(super) fn add<T>(of: &Extensions, verdict: &Verdict, message: T) -> Response<T> {
+    pub(super) fn add<T>(extensions: &Extensions, verdict: &Verdict, message: T) -> Response<T> {
         let mut response = Response::new(message);
-        if let Some(headers) = of.get::<LimitHeaders>() {
+        if let Some(headers) = extensions.get::<LimitHeaders>() {
             response.extensions_mut().insert(Self::new(*headers, verdict));
         }
         response

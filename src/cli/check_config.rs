@@ -71,7 +71,8 @@ fn warn_about_machine(config: &Config) {
         }
     }
     let Some(folder) = &config.state_dir else { return };
-    let missing = folder.ancestors().take_while(|of| !of.as_os_str().is_empty() && !of.exists());
+    let missing =
+        folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     // The first folder that would be created is, and is removed again.
     if let Some(first) = missing.last()
         && let Err(error) = fs::create_dir(first).and_then(|()| fs::remove_dir(first))
@@ -113,7 +114,7 @@ fn origin<'a>(
     rule: &str,
 ) -> Option<&'a str> {
     let mut descriptors = config.rules.descriptors().iter();
-    let below = || descriptors.find(|of| of.name.starts_with(rule)).map(|of| &*of.file);
+    let below = || descriptors.find(|below| below.name.starts_with(rule)).map(|below| &*below.file);
     origins.get(rule).copied().or_else(below)
 }
 
@@ -121,12 +122,14 @@ fn origin<'a>(
 fn origins(config: &Config) -> HashMap<&str, &str> {
     let is_name =
         |key: &str| key.strip_prefix("rules[").is_some_and(|rest| rest.ends_with("].name"));
-    let named = config.effective.iter().filter(|of| is_name(&of.key));
-    let named = named.map(|of| (of.value.as_str(), of.origin.as_str()));
-    let is_set = |of: &&Effective| of.key.starts_with("rate-limiter.") && of.origin != "default";
+    let named = config.effective.iter().filter(|setting| is_name(&setting.key));
+    let named = named.map(|setting| (setting.value.as_str(), setting.origin.as_str()));
+    let is_set = |setting: &&Effective| {
+        setting.key.starts_with("rate-limiter.") && setting.origin != "default"
+    };
     let default = config.effective.iter().filter(is_set);
-    let default = default.map(|of| (Rule::DEFAULT, of.origin.as_str()));
+    let default = default.map(|setting| (Rule::DEFAULT, setting.origin.as_str()));
     let descriptors = config.rules.descriptors().iter();
-    let descriptors = descriptors.map(|of| (&*of.name, &*of.file));
+    let descriptors = descriptors.map(|rule| (&*rule.name, &*rule.file));
     named.chain(default).chain(descriptors).collect()
 }

@@ -63,7 +63,7 @@ struct Yaml<'a> {
 impl<'a> Yaml<'a> {
     /// Opens the sections of `path` that are not open yet; `name[2]` is an item of a list.
     fn open(&mut self, path: &[&'a str]) {
-        let shared = self.open.iter().zip(path).take_while(|(one, other)| one == other).count();
+        let shared = self.open.iter().zip(path).take_while(|(open, name)| open == name).count();
         self.open.truncate(shared);
         self.indent = self.open.iter().map(|section| levels(section)).sum();
         for section in &path[shared..] {

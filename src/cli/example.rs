@@ -43,11 +43,13 @@ fn commented_from(setting: &SettingReference, all: &[SettingReference]) -> Optio
         return Some(level(list));
     }
     let has_default = |path: &str| {
-        let is_within = |of: &&SettingReference| {
-            let rest = of.path.strip_prefix(path);
+        let is_within = |other: &&SettingReference| {
+            let rest = other.path.strip_prefix(path);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        all.iter().filter(is_within).any(|of| of.default.is_some() || of.kind == Kind::List)
+        all.iter()
+            .filter(is_within)
+            .any(|other| other.default.is_some() || other.kind == Kind::List)
     };
     let parents = setting.path.match_indices('.').map(|(end, _)| &setting.path[..end]);
     parents.chain([setting.path.as_str()]).find(|path| !has_default(path)).map(level)

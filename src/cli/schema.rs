@@ -18,8 +18,8 @@ const OF_RULES_FILES: [&str; 2] = ["unmatched", "rules"];
 #[derive(Args, Debug)]
 pub(super) struct SchemaArgs {
     /// Files to describe
-    #[arg(value_enum)]
-    of: Files,
+    #[arg(value_enum, value_name = "OF")]
+    files: Files,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,14 +32,14 @@ enum Files {
 
 /// Returns the schema as JSON.
 pub(super) fn printed(args: &SchemaArgs) -> String {
-    let title = match args.of {
+    let title = match args.files {
         Files::Rules => "Rules file of rlaas",
         Files::Config => "Configuration of rlaas",
     };
     let mut schema = section();
     schema["$schema"] = DRAFT.into();
     schema["title"] = title.into();
-    if args.of == Files::Rules {
+    if args.files == Files::Rules {
         let pattern = "^[a-z][a-z0-9-]{0,62}$";
         let description = "Project of the rules of a file.";
         schema["properties"]["project"] =
@@ -47,11 +47,11 @@ pub(super) fn printed(args: &SchemaArgs) -> String {
     }
     for mut setting in reference() {
         let top = setting.path.split(['.', '[']).next().unwrap_or_default();
-        if args.of == Files::Rules && !OF_RULES_FILES.contains(&top) {
+        if args.files == Files::Rules && !OF_RULES_FILES.contains(&top) {
             continue;
         }
         // In a rules file the default is the policy of the project.
-        setting.default = setting.default.filter(|_| args.of == Files::Config);
+        setting.default = setting.default.filter(|_| args.files == Files::Config);
         add(&mut schema, &setting);
     }
     format!("{schema:#}\n")

@@ -83,7 +83,8 @@ const ADMIN_ONLY: &str = "role admin now also grants overrides, bans and the aud
 pub(super) fn decide_api_keys(
     root: &Section<'_>,
     keys: &mut ApiKeySettings,
-    (store, spec): (&StoreSettings, &RulesSpec),
+    store: &StoreSettings,
+    spec: &RulesSpec,
     started_with: Option<ApiKeyMode>,
 ) {
     if keys.mode != ApiKeyMode::AcceptedByDefault {

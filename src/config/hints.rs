@@ -14,7 +14,7 @@ pub(super) fn nearest<'a>(
     min_similarity: f64,
 ) -> Option<&'a str> {
     let near = known.map(|known| (strsim::jaro_winkler(known, word), known));
-    let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    let nearest = near.max_by(|(left, _), (right, _)| left.total_cmp(right));
     nearest.filter(|(similarity, _)| *similarity >= min_similarity).map(|(_, known)| known)
 }
 

@@ -65,8 +65,8 @@ impl Node {
 /// Removes the prefix `name` from `key`, where `-` equals `_`.
 fn strip_name<'a>(key: &'a str, name: &str) -> Option<&'a str> {
     let (start, rest) = key.split_at_checked(name.len())?;
-    let is_equal = |(one, other): (u8, u8)| {
-        one == other || (matches!(one, b'-' | b'_') && matches!(other, b'-' | b'_'))
+    let is_equal = |(left, right): (u8, u8)| {
+        left == right || (matches!(left, b'-' | b'_') && matches!(right, b'-' | b'_'))
     };
     let is_name = start.bytes().zip(name.bytes()).all(is_equal);
     (is_name && (rest.is_empty() || rest.starts_with(['.', '[']))).then_some(rest)

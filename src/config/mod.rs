@@ -154,7 +154,7 @@ impl Config {
         let audit = audit::read(root);
         let telemetry = telemetry::read(root, has_console);
         let spec = rules::read(root);
-        auth::decide_api_keys(root, &mut api_keys, (&store, &spec), sources.api_keys);
+        auth::decide_api_keys(root, &mut api_keys, &store, &spec, sources.api_keys);
         // Until a restart the mode in force stays, whatever is written now.
         let in_force = sources.api_keys.filter(|mode| *mode != ApiKeyMode::Off);
         let rules = rules::build(root, &spec, in_force.unwrap_or(api_keys.mode));

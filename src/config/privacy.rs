@@ -58,13 +58,13 @@ impl PrivacySettings {
 
     /// Returns `true` if these settings make other keys than `other`.
     pub fn makes_other_keys(&self, other: &Self) -> bool {
-        let parts = |of: &Self| {
-            let mut parts = of.parts.clone();
+        let parts = |settings: &Self| {
+            let mut parts = settings.parts.clone();
             parts.sort();
             parts.dedup();
             parts
         };
-        let hash = |of: &Self| of.hasher.as_ref().map(|hasher| hasher.hash(""));
+        let hash = |settings: &Self| settings.hasher.as_ref().map(|hasher| hasher.hash(""));
         parts(self) != parts(other) || !self.parts.is_empty() && hash(self) != hash(other)
     }
 }

@@ -43,7 +43,7 @@ impl SettingReference {
         let (within, key) = self.path.rsplit_once('.').unwrap_or(("", &self.path));
         let mut names = vec![key];
         names.extend(
-            field_of(&within.replace("[]", "[0]"), key).into_iter().flat_map(|of| of.aliases),
+            field_of(&within.replace("[]", "[0]"), key).into_iter().flat_map(|field| field.aliases),
         );
         let spelled = names.iter().flat_map(|name| [(*name).to_owned(), name.replace('-', "_")]);
         let mut spelled: Vec<String> = spelled.filter(|name| name != key).collect();
@@ -80,7 +80,7 @@ fn listed(tree: Tree) -> Vec<SettingReference> {
         let Declared { path, kind, setting, takes, is_name } = declared;
         SettingReference {
             must_be: must_be(&problems, &path).unwrap_or_default(),
-            default: defaults.iter().find(|of| of.key == path).map(Effective::to_yaml),
+            default: defaults.iter().find(|default| default.key == path).map(Effective::to_yaml),
             path: path.replace("[0]", "[]"),
             kind,
             about: setting.about,

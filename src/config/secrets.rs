@@ -58,6 +58,6 @@ pub(super) fn shown(key: &str, value: &Value) -> Option<String> {
     if shown.len() < text.len() {
         shown.push('…');
     }
-    let is_plain = !shown.is_empty() && !shown.contains(|of: char| of.is_control() || of == ' ');
+    let is_plain = !shown.is_empty() && !shown.contains(|c: char| c.is_control() || c == ' ');
     Some(if is_plain { shown } else { format!("{shown:?}") })
 }

@@ -230,7 +230,7 @@ impl<'a> Section<'a> {
         if let Some(survey) = &self.tree.survey {
             let path = self.join(setting.key);
             let mut declared = survey.borrow_mut();
-            if declared.iter().all(|of| of.path != path) {
+            if declared.iter().all(|other| other.path != path) {
                 declared.push(Declared { path, kind, setting, takes: None, is_name: false });
             }
         }

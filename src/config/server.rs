@@ -149,7 +149,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
 }
 
 fn name(value: &Value) -> Read<String> {
-    let is_shown = |of: char| !of.is_control() && (of == ' ' || !of.is_whitespace());
+    let is_shown = |c: char| !c.is_control() && (c == ' ' || !c.is_whitespace());
     let name = values::scalar(value).filter(|text| {
         text.chars().count() <= 64 && text.trim() == text && text.chars().all(is_shown)
     });

@@ -183,7 +183,8 @@ impl Tree {
     /// Notes in a survey what a setting takes.
     pub(super) fn note_takes(&self, path: &str, takes: Option<Takes>) {
         let Some(survey) = &self.survey else { return };
-        if let Some(declared) = survey.borrow_mut().iter_mut().find(|of| of.path == path) {
+        if let Some(declared) = survey.borrow_mut().iter_mut().find(|setting| setting.path == path)
+        {
             declared.takes = takes;
         }
     }

@@ -84,7 +84,7 @@ pub(super) fn value_of(
 fn shown(value: Value) -> Read<Value> {
     let shown = match &value {
         Value::Array(_, items) => yaml::list(&items.iter().filter_map(scalar).collect::<Vec<_>>()),
-        one => scalar(one).ok_or(Invalid::new("must be a scalar"))?,
+        value => scalar(value).ok_or(Invalid::new("must be a scalar"))?,
     };
     Ok((value, shown))
 }

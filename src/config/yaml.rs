@@ -54,7 +54,7 @@ pub(super) fn key(name: &str) -> String {
 
 /// Formats a string in quotes.
 pub(super) fn quoted(text: &str) -> String {
-    let is_odd = |of: char| of.is_control() || matches!(of, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    let is_odd = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
     if !text.contains(is_odd) {
         return format!("'{}'", text.replace('\'', "''"));
     }

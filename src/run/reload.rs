@@ -125,7 +125,8 @@ impl ConfigReloader {
         match loaded {
             Ok(config) => {
                 self.warn_about_restart(&config.effective);
-                for warning in config.notices.iter().filter(|of| !self.notices.contains(of)) {
+                for warning in config.notices.iter().filter(|notice| !self.notices.contains(notice))
+                {
                     warn!(%warning, "configuration");
                 }
                 self.notices.clone_from(&config.notices);
@@ -186,11 +187,11 @@ impl ConfigReloader {
     }
 
     fn warn_about_restart(&self, now: &[Effective]) {
-        let is_reloadable = |of: &Effective| {
-            !of.key.starts_with("auth.api-keys")
-                && RELOADABLE.iter().any(|key| of.key.starts_with(key))
+        let is_reloadable = |setting: &Effective| {
+            !setting.key.starts_with("auth.api-keys")
+                && RELOADABLE.iter().any(|key| setting.key.starts_with(key))
         };
-        let needs_restart = |of: &Effective| !is_reloadable(of);
+        let needs_restart = |setting: &Effective| !is_reloadable(setting);
         for before in self.started_with.iter().filter(|before| needs_restart(before)) {
             let changed = now.iter().any(|now| now.key == before.key && now.value != before.value);
             if changed {

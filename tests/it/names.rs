@@ -1,4 +1,5 @@
-//! Names of definitions: no name that was replaced, and no type name twice in a crate.
+//! Names of definitions: no name that was replaced, and no type name twice in a crate. Names of
+//! variables: none that says nothing, and no parameter that is a tuple.
 //!
 //! The names that were replaced are in `old_names.txt`, each with the name to use instead.
 
@@ -11,6 +12,21 @@ use super::sources::files_below;
 /// Type names that may be defined several times in a crate: the state of each algorithm, and the
 /// implementation of each gRPC service.
 const REPEATED: [&str; 2] = ["State", "Service"];
+
+/// Names that say nothing about a variable, a parameter or a field.
+const EMPTY_NAMES: [&str; 2] = ["of", "one"];
+
+/// Folders in which variables and parameters are checked.
+const CHECKED: [&str; 8] = [
+    "crates/auth/src",
+    "crates/client/src",
+    "crates/core/src",
+    "crates/limiter/src",
+    "crates/proto/src",
+    "crates/simulation/src",
+    "crates/telemetry/src",
+    "src",
+];
 
 /// Words that may stand before the keyword of a definition, in addition to `pub` and `const`.
 const MODIFIERS: [&str; 5] = ["default", "async", "unsafe", "extern", "\"C\""];
@@ -118,6 +134,126 @@ fn old_names(text: &str) -> Vec<(usize, String)> {
     lines.filter_map(|(index, line)| Some((index + 1, problem(line)?))).collect()
 }
 
+/// Returns the code of a source file before its tests: comments and the insides of literals are spaces.
+fn product_code(text: &str) -> String {
+    let text = text.find("\n#[cfg(test)]\nmod ").map_or(text, |end| &text[..end]);
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let len = literal_or_comment(rest).unwrap_or(0);
+        let blank = rest[..len].chars().map(|c| if c == '\n' { c } else { ' ' });
+        code.extend(blank);
+        if len == 0 {
+            code.push(first);
+        }
+        rest = &rest[len.max(first.len_utf8())..];
+    }
+    code
+}
+
+/// Returns the length of the comment or the literal of text at the beginning of some code, if there is one.
+fn literal_or_comment(code: &str) -> Option<usize> {
+    if code.starts_with("//") {
+        return Some(code.find('\n').unwrap_or(code.len()));
+    }
+    let hashes = code.strip_prefix('r').map(|raw| raw.len() - raw.trim_start_matches('#').len());
+    if let Some(hashes) = hashes.filter(|hashes| code[hashes + 1..].starts_with('"')) {
+        let end = format!("\"{}", "#".repeat(hashes));
+        let begin = hashes + 2;
+        return Some(begin + code[begin..].find(&end)? + end.len());
+    }
+    if let Some(content) = code.strip_prefix('\'') {
+        let escaped = usize::from(content.starts_with('\\'));
+        let end = content.char_indices().skip(escaped + 1).find(|(_, c)| *c == '\'')?.0;
+        // A lifetime has no quote at its end.
+        return (end <= "\\u{10ffff}".len() && (escaped == 1 || end <= 4)).then_some(end + 2);
+    }
+    let mut bytes = code.bytes().enumerate();
+    (bytes.next()?.1 == b'"').then_some(())?;
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the variables, parameters and fields of some code whose name says nothing, by line.
+fn empty_names(code: &str) -> Vec<(usize, &'static str)> {
+    let mut found = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for word in words {
+            let Some(name) = EMPTY_NAMES.into_iter().find(|name| *name == word) else { continue };
+            let at = word.as_ptr() as usize - line.as_ptr() as usize;
+            let before = line[..at].trim_end();
+            let is_method = before.ends_with('.') && !before.ends_with("..");
+            if !is_method && !before.ends_with("::") && !before.ends_with("fn") {
+                found.push((index + 1, name));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the functions of some code that have a tuple as a parameter.
+fn functions_with_tuples(code: &str) -> Vec<String> {
+    let is_tuple = |kind: &str| {
+        let kind = kind.trim_start_matches('&').trim_start_matches("mut ");
+        bracketed(kind, '(', ')').is_some_and(|parts| top_level(parts).count() > 1)
+    };
+    let code = code.replace("->", "  ");
+    let functions = code.split("fn ").skip(1).filter_map(|rest| {
+        let name = identifier(rest)?;
+        let rest = &rest[name.len()..];
+        let generics = bracketed(rest, '<', '>').map_or(0, |generics| generics.len() + 2);
+        let parameters = top_level(bracketed(&rest[generics..], '(', ')')?);
+        let mut types = parameters.filter_map(|parameter| parameter.split_once(": "));
+        types.any(|(_, kind)| is_tuple(kind)).then(|| name.to_owned())
+    });
+    functions.collect()
+}
+
+/// Returns the text in the brackets with which a text begins.
+fn bracketed(text: &str, open: char, close: char) -> Option<&str> {
+    let inside = text.strip_prefix(open)?;
+    let mut depth = 1;
+    let end = inside.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == open) - i32::from(*c == close);
+        depth == 0
+    });
+    Some(&inside[..end?.0])
+}
+
+/// Returns the parts between the commas of a text that are in no brackets.
+fn top_level(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0;
+    let parts = text.split(move |c: char| {
+        depth += match c {
+            '(' | '[' | '{' | '<' => 1,
+            ')' | ']' | '}' | '>' => -1,
+            _ => 0,
+        };
+        c == ',' && depth == 0
+    });
+    parts.filter(|part| !part.trim().is_empty())
+}
+
+/// Calls `check` with each source in which variables and parameters are checked, and its code.
+fn for_each_checked(mut check: impl FnMut(&Path, &str)) {
+    let is_checked = |path: &PathBuf| CHECKED.iter().any(|folder| path.starts_with(folder));
+    let is_test = |path: &Path| path.iter().any(|part| part == "tests.rs" || part == "tests");
+    let mut count = 0;
+    for path in sources().into_iter().filter(is_checked).filter(|path| !is_test(path)) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        check(&path, &product_code(&text));
+        count += 1;
+    }
+    assert!(count > 300, "only {count} sources were read");
+}
+
 /// The sources of the project, with their paths from its root.
 fn sources() -> Vec<PathBuf> {
     let folders = ["src", "crates", "tests", "benches", "examples", "fuzz"];
@@ -181,6 +317,40 @@ fn type_names_are_defined_once_in_each_crate() {
     let repeated: Vec<String> =
         repeated.map(|((_, name), places)| format!("{name}: {}", places.join(", "))).collect();
     assert!(repeated.is_empty(), "defined several times in a crate:\n{}", repeated.join("\n"));
+}
+
+#[test]
+fn names_of_variables_say_something() {
+    let mut problems = Vec::new();
+    for_each_checked(|path, code| {
+        let found = empty_names(code).into_iter();
+        problems.extend(found.map(|(line, name)| format!("{}:{line}: {name}", path.display())));
+    });
+    assert!(problems.is_empty(), "to be named by their meaning:\n{}", problems.join("\n"));
+}
+
+#[test]
+fn no_parameter_is_a_tuple() {
+    let mut problems = Vec::new();
+    for_each_checked(|path, code| {
+        let found = functions_with_tuples(code).into_iter();
+        problems.extend(found.map(|name| format!("{}: {name}", path.display())));
+    });
+    assert!(problems.is_empty(), "use several parameters or a struct:\n{}", problems.join("\n"));
+}
+
+#[test]
+fn planted_variables_and_tuples_are_found() {
+    let text = "// one\nlet of = \"one \\\" of\nof\";\nlet x = r#\"one\"#; f(|one| ..of);\n\
+                fn one(c: char) { a.one('\"', 'o'); T::of::<'a>(); }\n\
+                fn f(\n    &self,\n    (a, b): (u8, &str),\n) {}\n\
+                fn g<T: Fn(u8, u8) -> u8>(a: fn() -> u8, b: &mut (u8, T)) {}\n\
+                fn h(a: &(dyn Error + Send), b: [(u8, u8); 2], c: impl Fn((u8, u8))) -> (u8, u8) {}\n\
+                #[cfg(test)]\nmod tests { fn t(of: (u8, u8)) {} }\n";
+    let code = product_code(text);
+    let found = [(2, "of"), (4, "one"), (4, "of")];
+    assert_eq!(empty_names(&code), found, "{code}");
+    assert_eq!(functions_with_tuples(&code), ["f", "g"], "{code}");
 }
 
 #[test]

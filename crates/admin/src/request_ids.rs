@@ -199,9 +199,8 @@ impl ClaimedId {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let (own, to) = (self.claim.encode_to_vec(), to.encode_to_vec());
         loop {
-            let (values, reply_within) = ((&*to, Some(&*own)), deadline.or_within(REPLY_WITHIN));
-            let set = self.fleet.claim_over(&self.map, &self.name, values, ttl, reply_within).await;
-            match set {
+            let (map, name, within) = (&self.map, &self.name, deadline.or_within(REPLY_WITHIN));
+            match self.fleet.claim_over(map, name, &to, Some(&own), ttl, within).await {
                 Err(error) if error.is_ambiguous() && !deadline.has_passed() => pause().await,
                 // The reply was lost before.
                 Ok(Some(held)) if held == to => return Ok(None),

@@ -11,7 +11,7 @@ const fn route(
     verb: Verb,
     path: &'static str,
 ) -> AdminRoute {
-    AdminRoute::new((AdminApi::Keys, rpc), permission, verb, path)
+    AdminRoute::new(AdminApi::Keys, rpc, permission, verb, path)
 }
 
 const fn of_projects(

@@ -21,7 +21,7 @@ pub fn api_key_problems(rule: &RuleSpec, path: &str) -> Vec<Problem> {
         Field::Set(parts) if parts.iter().any(is_key) => Some("key-by".to_owned()),
         _ => None,
     };
-    let matched = |of: &str| format!("{of}match.attributes.{ATTRIBUTE}");
+    let matched = |place: &str| format!("{place}match.attributes.{ATTRIBUTE}");
     let of_rule = is_used(&rule.matcher).then(|| matched(""));
     let overrides = rule.overrides.iter().enumerate();
     let overrides = overrides.filter(|(_, other)| is_used(&other.matcher));

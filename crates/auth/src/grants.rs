@@ -74,15 +74,15 @@ impl Grants {
     pub fn with(&self, other: &Self) -> Self {
         let everywhere = self.everywhere.with(other.everywhere);
         let projects = match (&self.projects, &other.projects) {
-            (Some(one), Some(other)) => {
-                let mut all = BTreeMap::clone(one);
+            (Some(own), Some(other)) => {
+                let mut all = BTreeMap::clone(own);
                 for (id, roles) in &**other {
                     let held = all.entry(id.clone()).or_default();
                     *held = held.with(*roles);
                 }
                 Some(Arc::new(all))
             }
-            (one, other) => one.as_ref().or(other.as_ref()).cloned(),
+            (own, other) => own.as_ref().or(other.as_ref()).cloned(),
         };
         Self { everywhere, projects }
     }

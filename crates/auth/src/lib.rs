@@ -49,7 +49,7 @@ pub use oidc::{
     IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings, RedirectUri,
     RedirectUriError, TokenAlgorithm, TokenError, refusal,
 };
-pub use origin::{RequestKind, WebError};
+pub use origin::{RequestKind, RequestOrigin, Requirement, WebError};
 pub use project_id::{InvalidProjectId, ProjectId};
 pub use roles::{Permission, Role, Roles};
 pub use routes::{AdminApi, AdminRoute, Verb};
@@ -243,11 +243,10 @@ impl Auth {
     pub fn admit<B>(
         &self,
         request: &Request<B>,
-        permission: Permission,
-        origin: (RequestKind, PeerLocality),
+        requirement: Requirement,
     ) -> Result<Admission, AuthError> {
-        let admitted = self.decide(request, permission, origin);
-        admitted.inspect_err(|refusal| self.record(*refusal, permission))
+        let admitted = self.decide(request, requirement);
+        admitted.inspect_err(|refusal| self.record(*refusal, requirement.permission))
     }
 
     /// Like [`Self::admit`], but does not refuse a token whose key may be among those that are being
@@ -259,16 +258,15 @@ impl Auth {
     pub fn admit_or_wait<B>(
         &self,
         request: &Request<B>,
-        permission: Permission,
-        origin: (RequestKind, PeerLocality),
+        requirement: Requirement,
     ) -> Result<Admission, NotAdmitted> {
-        self.decide(request, permission, origin).map_err(|refusal| {
+        self.decide(request, requirement).map_err(|refusal| {
             if let AuthError::Token(error) = refusal
                 && let Some(keys) = self.oidc().and_then(|oidc| oidc.keys_awaited(error))
             {
                 return NotAdmitted::AwaitsKeys(keys);
             }
-            self.record(refusal, permission);
+            self.record(refusal, requirement.permission);
             NotAdmitted::Refused(refusal)
         })
     }
@@ -297,8 +295,10 @@ impl Auth {
         request: &mut Request<B>,
         key: Option<&str>,
     ) -> Result<Tenant, AuthError> {
-        const ORIGIN: (RequestKind, PeerLocality) = (RequestKind::Http, PeerLocality::Remote);
+        const ORIGIN: RequestOrigin =
+            RequestOrigin { kind: RequestKind::Http, peer: PeerLocality::Remote };
         let permission = Permission::Decisions;
+        let requirement = Requirement { permission, origin: ORIGIN };
         let counted = |refusal: ApiKeyRefusal| {
             self.record(refusal.into(), permission);
             AuthError::from(refusal)
@@ -313,12 +313,12 @@ impl Auth {
             self.api_keys.joined(&Tenant::default(), key).map_err(counted)?;
             api_keys::put_in_headers(request, key).map_err(counted)?;
         }
-        let admitted = match self.admit_or_wait(request, permission, ORIGIN) {
+        let admitted = match self.admit_or_wait(request, requirement) {
             Ok(admission) => admission,
             Err(NotAdmitted::Refused(error)) => return Err(error),
             Err(NotAdmitted::AwaitsKeys(keys)) => {
                 keys.wait().await;
-                self.admit(request, permission, ORIGIN)?
+                self.admit(request, requirement)?
             }
         };
         Ok(admitted.tenant.unwrap_or_default())
@@ -327,9 +327,9 @@ impl Auth {
     fn decide<B>(
         &self,
         request: &Request<B>,
-        permission: Permission,
-        (kind, peer): (RequestKind, PeerLocality),
+        requirement: Requirement,
     ) -> Result<Admission, AuthError> {
+        let Requirement { permission, origin: RequestOrigin { kind, peer } } = requirement;
         let names = certificate_names(request)?;
         let tenant = self.api_keys.tenant(request, permission)?;
         let key_project = tenant.as_ref().and_then(Tenant::key_project);

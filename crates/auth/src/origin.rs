@@ -11,6 +11,8 @@ use http::uri::Uri;
 use http::{HeaderValue, Method, Request, header};
 use thiserror::Error;
 
+use super::{PeerLocality, Permission};
+
 /// The protocol of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
@@ -20,6 +22,24 @@ pub enum RequestKind {
     Http,
     /// HTTP over TLS.
     Https,
+}
+
+/// Where a request comes from. Extension of every request to the console.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestOrigin {
+    /// Whether it arrived over TLS.
+    pub kind: RequestKind,
+    /// Place that its connection comes from.
+    pub peer: PeerLocality,
+}
+
+/// What a request requires of its caller, and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirement {
+    /// The permission that the caller must have.
+    pub permission: Permission,
+    /// Where the request comes from.
+    pub origin: RequestOrigin,
 }
 
 /// The reason why an administrative request is refused, whoever sends it.

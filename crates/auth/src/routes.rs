@@ -89,7 +89,8 @@ impl Verb {
 impl AdminRoute {
     /// Creates the route of a method with one response, whose request is small.
     pub const fn new(
-        (api, rpc): (AdminApi, &'static str),
+        api: AdminApi,
+        rpc: &'static str,
         permission: Permission,
         verb: Verb,
         path: &'static str,

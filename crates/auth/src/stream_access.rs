@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Request;
 
 use super::grants::Grants;
-use super::{Admission, Auth, AuthError, Caller, PeerLocality, Permission, RequestKind};
+use super::{Admission, Auth, AuthError, Caller, Requirement};
 
 /// Whether the call that opened a stream would still be admitted: its API key, its token, its
 /// certificate and their roles. Extension of its request.
@@ -17,8 +17,7 @@ struct OpenedStream {
     auth: Arc<Auth>,
     /// The request without its body.
     request: Request<()>,
-    permission: Permission,
-    origin: (RequestKind, PeerLocality),
+    requirement: Requirement,
     /// What its caller was granted, if the call is an administrative one.
     grants: Option<Grants>,
 }
@@ -28,7 +27,7 @@ impl StreamAccess {
     pub fn new<B>(
         auth: &Arc<Auth>,
         request: &Request<B>,
-        (permission, origin): (Permission, (RequestKind, PeerLocality)),
+        requirement: Requirement,
         admission: &Admission,
     ) -> Self {
         let mut opening = Request::new(());
@@ -38,7 +37,7 @@ impl StreamAccess {
         *opening.extensions_mut() = request.extensions().clone();
         let auth = Arc::clone(auth);
         let grants = admission.caller.as_ref().map(Caller::grants).cloned();
-        Self(Arc::new(OpenedStream { auth, request: opening, permission, origin, grants }))
+        Self(Arc::new(OpenedStream { auth, request: opening, requirement, grants }))
     }
 
     /// Returns `true` if the call would be admitted now, to all that its caller was granted: a stream
@@ -55,7 +54,6 @@ impl StreamAccess {
     }
 
     fn decide(&self) -> Result<Admission, AuthError> {
-        let OpenedStream { auth, request, permission, origin, .. } = &*self.0;
-        auth.decide(request, *permission, *origin)
+        self.0.auth.decide(&self.0.request, self.0.requirement)
     }
 }

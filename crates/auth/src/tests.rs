@@ -3,8 +3,9 @@ use rlaas_telemetry::labels::AUTH_REFUSALS;
 use super::*;
 use crate::{KeyRefusal, MalformedApiKey, ProjectId};
 
-const REMOTE: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Remote);
-const LOOPBACK: (RequestKind, PeerLocality) = (RequestKind::Grpc, PeerLocality::Loopback);
+const REMOTE: RequestOrigin = RequestOrigin { kind: RequestKind::Grpc, peer: PeerLocality::Remote };
+const LOOPBACK: RequestOrigin =
+    RequestOrigin { kind: RequestKind::Grpc, peer: PeerLocality::Loopback };
 
 fn auth() -> Auth {
     let token = |name: &str, text: &str, role| TokenEntry {
@@ -41,13 +42,13 @@ fn caller(
     auth: &Auth,
     request: &Request<()>,
     permission: Permission,
-    origin: (RequestKind, PeerLocality),
+    origin: RequestOrigin,
 ) -> Result<Option<Caller>, AuthError> {
-    auth.admit(request, permission, origin).map(|admission| admission.caller)
+    auth.admit(request, Requirement { permission, origin }).map(|admission| admission.caller)
 }
 
 fn admit(auth: &Auth, request: &Request<()>, permission: Permission) -> Result<(), AuthError> {
-    auth.admit(request, permission, REMOTE).map(|_| ())
+    auth.admit(request, Requirement { permission, origin: REMOTE }).map(|_| ())
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn without_listed_callers_only_local_ones_administer() {
         let text = refused.expect_err("a refusal").to_string();
         assert!(text.contains("auth") && text.contains(&permission.roles().to_string()), "{text}");
         for peer in [PeerLocality::Loopback, PeerLocality::UnixSocket] {
-            let local = caller(&open, &request, permission, (RequestKind::Grpc, peer));
+            let local = caller(&open, &request, permission, RequestOrigin { peer, ..REMOTE });
             let local = local.expect("a local call").expect("an administrative call");
             let roles = Role::ALL.map(|role| local.has(role));
             assert_eq!((local.actor(), roles), ("local", [true; 4]));

@@ -176,18 +176,18 @@ impl ControlRecord {
 
     /// Removes the overrides that have ended when the clock shows `time`.
     pub fn drop_ended(&mut self, time: Timestamp) {
-        self.ban.take_if(|one| time >= one.ends_at);
-        self.grant.take_if(|one| time >= one.ends_at);
+        self.ban.take_if(|ban| time >= ban.ends_at);
+        self.grant.take_if(|grant| time >= grant.ends_at);
     }
 
     /// Returns the override that decides when the clock shows `time`.
     pub fn in_force(&self, time: Timestamp) -> Option<&KeyOverride> {
-        self.iter().find(|one| time < one.ends_at)
+        self.iter().find(|key_override| time < key_override.ends_at)
     }
 
     /// Returns the override that would decide without a ban.
     pub fn in_force_below_ban(&self, time: Timestamp) -> Option<&KeyOverride> {
-        self.grant.as_ref().filter(|one| time < one.ends_at)
+        self.grant.as_ref().filter(|grant| time < grant.ends_at)
     }
 
     /// Returns the overrides: the ban first.
@@ -202,7 +202,7 @@ impl ControlRecord {
 
     /// Returns the time from which the record makes no difference; the epoch if it is empty.
     pub fn ends_at(&self) -> Timestamp {
-        self.iter().map(|one| one.ends_at).max().unwrap_or_default()
+        self.iter().map(|key_override| key_override.ends_at).max().unwrap_or_default()
     }
 }
 

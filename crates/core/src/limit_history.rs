@@ -107,8 +107,10 @@ impl LimitHistory {
 
     /// Returns `true` if such a history can have been written.
     pub fn is_valid(&self) -> bool {
-        let is_limit = |one: &CountedLimit| {
-            Limit::new(one.units, one.window).and_then(|limit| limit.with_burst(one.burst)).is_ok()
+        let is_limit = |counted: &CountedLimit| {
+            Limit::new(counted.units, counted.window)
+                .and_then(|limit| limit.with_burst(counted.burst))
+                .is_ok()
         };
         (1..=Self::MAX_LIMITS).contains(&self.limits.len()) && self.limits.iter().all(is_limit)
     }
@@ -144,11 +146,11 @@ impl LimitHistory {
     /// Returns `true` if the state must be converted to the limit of a hit.
     fn must_convert(&self, limit: &Limit, revision: Option<NonZeroU64>, now: Timestamp) -> bool {
         if let (Some(known), Some(own)) = (NonZeroU64::new(self.revision), revision) {
-            return own > known && self.of_revision().is_some_and(|one| !one.is(limit));
+            return own > known && self.of_revision().is_some_and(|counted| !counted.is(limit));
         }
         let Some((latest, past)) = self.limits.split_first() else { return false };
-        let mut recent = past.iter().filter(|one| now < one.until);
-        let is_recent = recent.clone().any(|one| one.is(limit));
+        let mut recent = past.iter().filter(|counted| now < counted.until);
+        let is_recent = recent.clone().any(|counted| counted.is(limit));
         let has_space = recent.by_ref().count() + 1 < Self::MAX_LIMITS;
         !latest.is(limit) && !is_recent && has_space
     }
@@ -156,7 +158,7 @@ impl LimitHistory {
     /// Returns the limit that the newest revision has set.
     fn of_revision(&self) -> Option<&CountedLimit> {
         let past = self.limits.iter().skip(1);
-        past.clone().find(|one| one.until == KEPT).or_else(|| self.limits.first())
+        past.clone().find(|counted| counted.until == KEPT).or_else(|| self.limits.first())
     }
 
     /// Records a change that [`LimitHistory::change_to`] has returned.
@@ -168,13 +170,13 @@ impl LimitHistory {
         now: Timestamp,
     ) {
         let is_older = revision.is_some_and(|own| own.get() < self.revision);
-        let newer = self.of_revision().copied().filter(|one| is_older && !one.is(limit));
-        let spans = [limit, &change.from].map(|one| one.window().max(one.fill_time()));
+        let newer = self.of_revision().copied().filter(|counted| is_older && !counted.is(limit));
+        let spans = [limit, &change.from].map(|limit| limit.window().max(limit.fill_time()));
         let longest = spans[0].max(spans[1]);
         if let Some(before) = self.limits.first_mut() {
             before.until = now + longest;
         }
-        self.limits.retain(|one| now < one.until && !one.is(limit));
+        self.limits.retain(|counted| now < counted.until && !counted.is(limit));
         if let Some(newer) = newer {
             self.limits.insert(0, CountedLimit { until: KEPT, ..newer });
         }
@@ -191,8 +193,9 @@ impl LimitHistory {
     /// Forgets the limit that ends first, of equal ones the oldest. So the history lives as long as the
     /// state of any limit: a window that is forgotten earlier would be found again in Redis.
     fn forget_one(&mut self) {
-        let ends = self.limits.iter().enumerate().rev().filter(|(_, one)| one.until != KEPT);
-        if let Some((first, _)) = ends.min_by_key(|(_, one)| one.until) {
+        let ends =
+            self.limits.iter().enumerate().rev().filter(|(_, counted)| counted.until != KEPT);
+        if let Some((first, _)) = ends.min_by_key(|(_, counted)| counted.until) {
             self.limits.remove(first);
         }
     }
@@ -207,7 +210,7 @@ impl LimitHistory {
         self.set_revision(revision);
         let window = limit.window();
         let of_state = now + (window + window).max(limit.fill_time());
-        let ends = self.limits.iter().skip(1).map(|one| one.until);
+        let ends = self.limits.iter().skip(1).map(|counted| counted.until);
         let last = ends.fold(of_state, Timestamp::max);
         let millis = last.as_micros().div_ceil(1_000);
         self.expires_at = Timestamp::from_millis(millis) + MARGIN;

@@ -56,8 +56,8 @@ impl Holds {
     /// Adds a hold, in the place of one with the same number.
     pub fn put(&mut self, hold: Hold) {
         self.remove(hold.number);
-        let order = |one: &Hold| (one.ends_at, one.number);
-        let at = self.list.partition_point(|one| order(one) < order(&hold));
+        let order = |hold: &Hold| (hold.ends_at, hold.number);
+        let at = self.list.partition_point(|listed| order(listed) < order(&hold));
         self.sum += hold.units;
         self.list.insert(at, hold);
     }
@@ -196,15 +196,18 @@ impl ReservationReply {
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (
-                Self::Held { ends_at: one, replayed },
-                Self::Held { ends_at: other, replayed: other_replayed },
-            ) => Self::Held { ends_at: one.min(other), replayed: replayed && other_replayed },
+                Self::Held { ends_at, replayed },
+                Self::Held { ends_at: other_ends_at, replayed: other_replayed },
+            ) => Self::Held {
+                ends_at: ends_at.min(other_ends_at),
+                replayed: replayed && other_replayed,
+            },
             (
-                Self::Settled { settlements: mut all, replayed: one },
-                Self::Settled { settlements, replayed: other },
+                Self::Settled { settlements: mut all, replayed },
+                Self::Settled { settlements, replayed: other_replayed },
             ) => {
                 all.extend(settlements);
-                Self::Settled { settlements: all, replayed: one && other }
+                Self::Settled { settlements: all, replayed: replayed && other_replayed }
             }
             (settled @ Self::Settled { .. }, _) | (_, settled @ Self::Settled { .. }) => settled,
             (Self::NotFound, _) | (_, Self::NotFound) => Self::NotFound,
@@ -268,8 +271,9 @@ impl RememberedSettlement {
 /// The caller ensures that nobody else changes the settlement or the states meanwhile.
 pub fn execute(
     request: StoreRequest<'_>,
-    (time, forgotten): (Timestamp, Timestamp),
+    time: Timestamp,
     remembered: &mut Option<RememberedSettlement>,
+    forgotten: Timestamp,
     decide: impl FnOnce(StoreRequest<'_>) -> Reply,
 ) -> Reply {
     let Some(Reservation { number, purpose }) = request.reservation else { return decide(request) };

@@ -28,7 +28,7 @@ use crate::rules::{Coupling, Grant, Mode};
 /// Decides every hit of a request.
 pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     let StoreRequest { hits, coupling, reservation, .. } = request;
-    let holding = reservation.map(|one| Holding::new(*one));
+    let holding = reservation.map(|reservation| Holding::new(*reservation));
     let (overridden, without_space) = (SmallVec::new(), SmallVec::new());
     let mut step = AtomicStep { hits, slots, overridden, holding, without_space };
     let keeps_limits = hits.iter().any(|hit| hit.on_change.is_some());
@@ -66,7 +66,7 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
     }
     let reservation = step.holding.and_then(|holding| holding.reply);
     for (reply, overridden) in replies.iter_mut().zip(step.overridden) {
-        reply.applied = overridden.and_then(|one| one.applied);
+        reply.applied = overridden.and_then(|own| own.applied);
     }
     Reply { hits: replies, replayed: None, reservation }
 }
@@ -197,7 +197,7 @@ impl<S: Slots> AtomicStep<'_, S> {
             }
         }
         let decided = decided.into_iter().enumerate();
-        decided.map(|(at, one)| one.map_or_else(|| self.peek(at), |one| one.reply)).collect()
+        decided.map(|(at, hit)| hit.map_or_else(|| self.peek(at), |hit| hit.reply)).collect()
     }
 
     /// Denies a hold for which the store has no space.
@@ -218,7 +218,7 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// Returns `true` if the hits refuse the request.
     fn is_refused(&self, decided: &[Option<DecidedHit>]) -> bool {
         Mode::refuse(decided.iter().enumerate().map(|(at, decided)| {
-            let denies = decided.as_ref().is_some_and(|one| !one.reply.decision.is_allowed());
+            let denies = decided.as_ref().is_some_and(|hit| !hit.reply.decision.is_allowed());
             (self.grant(at).effective_mode(self.hits[at].mode), denies)
         }))
     }
@@ -291,7 +291,7 @@ impl<S: Slots> AtomicStep<'_, S> {
     /// Counts a report by the limit beneath a grant that is none. Returns the units that were counted.
     fn charge_beneath(&mut self, at: usize) -> u64 {
         let hit = &self.hits[at];
-        let beneath = self.overridden.get(at).and_then(|one| one.as_ref()?.charges);
+        let beneath = self.overridden.get(at).and_then(|own| own.as_ref()?.charges);
         let (Action::Report(cost), Some(limit)) = (hit.action, beneath) else { return 0 };
         let slot = self.slots.slot(at);
         let mut entry = Entry { hit, limit: &limit, on_change: None, slot };
@@ -324,12 +324,12 @@ impl<S: Slots> AtomicStep<'_, S> {
     fn uncounted(&mut self, at: usize) -> Decision {
         let hit = &self.hits[at];
         let shown = self.overridden.get(at).filter(|_| hit.action.shows_control());
-        let beneath = shown.and_then(|one| one.as_ref()?.beneath);
+        let beneath = shown.and_then(|own| own.as_ref()?.beneath);
         let used = beneath.map_or(0, |limit| {
             let entry = Entry { hit, limit: &limit, on_change: None, slot: self.slots.slot(at) };
             entry.peek(Cost::NONE).current_count
         });
-        let ban_ends_at = self.overridden.get(at).and_then(|one| one.as_ref()?.ends_at());
+        let ban_ends_at = self.overridden.get(at).and_then(|own| own.as_ref()?.ends_at());
         let is_unlimited = *self.grant(at) == Grant::Unlimited;
         let slot = self.slots.slot(at);
         let wait = ban_ends_at.map(|ends_at| ends_at.since(slot.time()));
@@ -379,6 +379,6 @@ fn own_policy(
     overridden: Option<&Option<Box<Overridden>>>,
 ) -> Option<OnChange> {
     let is_overridden =
-        overridden.and_then(Option::as_ref).is_some_and(|one| one.applied.is_some());
+        overridden.and_then(Option::as_ref).is_some_and(|own| own.applied.is_some());
     hit.on_change.filter(|_| !is_overridden)
 }

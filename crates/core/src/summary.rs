@@ -87,11 +87,11 @@ impl Summary for Verdict {
 
     /// Leaves out the rules that allowed the request, because they may deny it by now.
     fn after(&self, elapsed: Micros) -> Self {
-        let denying = self.decisions.iter().filter(|one| !one.decision.is_allowed());
-        let later = denying.map(|one| RuleDecision {
-            decision: one.decision.after(elapsed, one.algorithm),
+        let denying = self.decisions.iter().filter(|decided| !decided.decision.is_allowed());
+        let later = denying.map(|decided| RuleDecision {
+            decision: decided.decision.after(elapsed, decided.algorithm),
             source: Source::DenyCache,
-            ..one.clone()
+            ..decided.clone()
         });
         Self::from_decisions(later.collect())
     }

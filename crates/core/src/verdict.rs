@@ -154,15 +154,15 @@ impl Verdict {
     /// allows it. If nothing refuses the request, the decision with the fewest units left decides.
     pub fn from_decisions(decisions: SmallVec<[RuleDecision; 1]>) -> Self {
         let quotas_refuse = Mode::quotas_refuse(decisions.iter().map(RuleDecision::denial));
-        let quota_wait = decisions.iter().filter_map(|one| one.wait_of(Mode::Quota)).min();
-        let weight = |one: &RuleDecision| {
-            let refuses = one.wait_of(Mode::Enforced).or_else(|| {
-                one.wait_of(Mode::Quota).filter(|wait| quotas_refuse && Some(*wait) == quota_wait)
+        let quota_wait = decisions.iter().filter_map(|rule| rule.wait_of(Mode::Quota)).min();
+        let weight = |rule: &RuleDecision| {
+            let refuses = rule.wait_of(Mode::Enforced).or_else(|| {
+                rule.wait_of(Mode::Quota).filter(|wait| quotas_refuse && Some(*wait) == quota_wait)
             });
-            (one.mode == Mode::Enforced || refuses.is_some(), refuses, Reverse(one.scarcity()))
+            (rule.mode == Mode::Enforced || refuses.is_some(), refuses, Reverse(rule.scarcity()))
         };
         // `max_by_key` returns the last of equals: reversed, the first by name.
-        let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, one)| weight(one));
+        let heaviest = decisions.iter().enumerate().rev().max_by_key(|(_, rule)| weight(rule));
         let deciding = heaviest.map(|(position, _)| position);
         Self { decisions, deciding, replayed: false }
     }

@@ -79,7 +79,8 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for rule in verdict.rules() {
         let name = quoted(&policy_name(rule.name));
-        item(&mut policies, &name, ("q", rule.quota), ("w", rule.window.and_then(whole_seconds)));
+        let window = rule.window.and_then(whole_seconds);
+        item(&mut policies, &name, [("q", Some(rule.quota)), ("w", window)]);
         if rule.has_slots {
             policies.push_str(";qu=\"concurrent-requests\"");
         }
@@ -87,7 +88,7 @@ fn draft(verdict: &impl Summary) -> Vec<Header> {
             push(&mut policies, format_args!(";rlaas-burst={burst}"));
         }
         if let (true, Some(remaining)) = (rule.is_relevant, rule.remaining) {
-            item(&mut limits, &name, ("r", remaining), ("t", reset(&rule)));
+            item(&mut limits, &name, [("r", Some(remaining)), ("t", reset(&rule))]);
         }
     }
     let fields = [("ratelimit-policy", policies), ("ratelimit", limits)];
@@ -119,12 +120,14 @@ fn whole_seconds(window: Micros) -> Option<u64> {
     (Micros::from_secs(seconds) == window).then_some(seconds)
 }
 
-/// Appends a list member: a quoted string with one or two integer parameters.
-fn item(list: &mut String, name: &str, one: (&str, u64), other: (&str, Option<u64>)) {
+/// Appends a list member: a quoted string with the integer parameters that are set.
+fn item(list: &mut String, name: &str, parameters: [(&str, Option<u64>); 2]) {
     let separator = if list.is_empty() { "" } else { ", " };
-    push(list, format_args!("{separator}{name};{}={}", one.0, one.1));
-    if let (key, Some(number)) = other {
-        push(list, format_args!(";{key}={number}"));
+    push(list, format_args!("{separator}{name}"));
+    for (key, number) in parameters {
+        if let Some(number) = number {
+            push(list, format_args!(";{key}={number}"));
+        }
     }
 }
 

@@ -13,6 +13,6 @@ impl KeyOverride {
 impl KeyState {
     /// Returns the ban of the key.
     pub fn ban(&self) -> Option<&KeyOverride> {
-        self.overrides.iter().find(|one| one.is_ban())
+        self.overrides.iter().find(|own| own.is_ban())
     }
 }

@@ -104,7 +104,7 @@ impl SimulationPage<'_> {
     fn limits(&self) -> Markup {
         let SimulationReport { rules, is_compared, .. } = self.report;
         let limit =
-            |of: &Option<TriedLimit>| of.as_ref().map_or("–".to_owned(), ToString::to_string);
+            |tried: &Option<TriedLimit>| tried.as_ref().map_or("–".to_owned(), ToString::to_string);
         let rows = html! {
             @for rule in rules.iter().take(MAX_ROWS) {
                 tr {
@@ -218,9 +218,9 @@ impl SimulationPage<'_> {
 }
 
 /// Shows a table, and how many of its rows were left out.
-fn table(of: &str, columns: &[&str], rows: &Markup, all: usize) -> Markup {
+fn table(name: &str, columns: &[&str], rows: &Markup, all: usize) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ "Table of " (of) } {
+        div.scroll tabindex="0" role="region" aria-label={ "Table of " (name) } {
             table {
                 thead { tr { @for column in columns { th scope="col" { (column) } } } }
                 tbody { (rows) }

@@ -102,16 +102,17 @@ impl RecordedRequest {
     /// Returns about how many bytes the request takes.
     pub(crate) fn bytes(&self) -> usize {
         let pairs = |pairs: &[(Box<str>, Box<str>)]| -> usize {
-            pairs.iter().map(|(one, other)| one.len() + other.len() + 64).sum()
+            pairs.iter().map(|(name, value)| name.len() + value.len() + 64).sum()
         };
         let texts = match self {
             Self::Fields(fields) => {
                 let plain = [&fields.user_id, &fields.resource];
                 plain.map(|text| text.len()).iter().sum::<usize>() + pairs(&fields.attributes)
             }
-            Self::Descriptors(of) => {
-                let descriptors = of.descriptors.iter().map(|one| pairs(&one.entries) + 64);
-                of.domain.len() + descriptors.sum::<usize>()
+            Self::Descriptors(recorded) => {
+                let descriptors =
+                    recorded.descriptors.iter().map(|descriptor| pairs(&descriptor.entries) + 64);
+                recorded.domain.len() + descriptors.sum::<usize>()
             }
         };
         texts + size_of::<Self>()
@@ -143,7 +144,7 @@ pub fn descriptor_request(
     recorded: &RecordedDescriptors,
 ) -> Result<DescriptorRequest<'_>, InvalidDescriptor> {
     let descriptors = recorded.descriptors.iter().enumerate();
-    let descriptors = descriptors.map(|(index, one)| request_descriptor(index, one));
+    let descriptors = descriptors.map(|(index, descriptor)| request_descriptor(index, descriptor));
     DescriptorRequest::new(&recorded.domain, descriptors.collect::<Result<_, _>>()?)
 }
 

@@ -24,11 +24,11 @@ type Statistic = (&'static str, &'static str, fn(&RuleTotals) -> u64);
 
 /// All but the first count decisions, where envoyproxy/ratelimit counts units.
 const STATISTICS: [Statistic; 5] = [
-    ("total_hits", "Units requested", |of| of.requested),
-    ("over_limit", "Decisions that deny", |of| of.counts.denied + of.counts.shadow_denied),
-    ("near_limit", "Decisions that allow near the limit", |of| of.counts.near_limit),
-    ("within_limit", "Decisions that allow", |of| of.counts.allowed + of.counts.near_limit),
-    ("shadow_mode", "Decisions that would deny", |of| of.counts.shadow_denied),
+    ("total_hits", "Units requested", |rule| rule.requested),
+    ("over_limit", "Decisions that deny", |rule| rule.counts.denied + rule.counts.shadow_denied),
+    ("near_limit", "Decisions that allow near the limit", |rule| rule.counts.near_limit),
+    ("within_limit", "Decisions that allow", |rule| rule.counts.allowed + rule.counts.near_limit),
+    ("shadow_mode", "Decisions that would deny", |rule| rule.counts.shadow_denied),
 ];
 const METHOD: [(&str, &str); 1] = [("grpc_method", "ShouldRateLimit")];
 

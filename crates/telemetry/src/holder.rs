@@ -34,8 +34,8 @@ impl Holder {
     /// Returns `true` if the places of both are counted together.
     fn is_alike(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Caller { name, project }, Self::Caller { name: of, project: in_project }) => {
-                name == of || project.is_some() && project == in_project
+            (Self::Caller { name, project }, Self::Caller { name: other, project: in_project }) => {
+                name == other || project.is_some() && project == in_project
             }
             _ => self == other,
         }

@@ -12,7 +12,7 @@ impl Default for InstanceId {
     fn default() -> Self {
         let name = rustix::system::uname();
         let host = name.nodename().to_string_lossy();
-        let host: String = host.chars().filter(|one| !one.is_control()).take(64).collect();
+        let host: String = host.chars().filter(|c| !c.is_control()).take(64).collect();
         let mut suffix = [0; 4];
         // Without random numbers the process id tells instances of one host apart.
         if SystemRandom::new().fill(&mut suffix).is_err() {

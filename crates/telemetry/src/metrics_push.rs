@@ -165,21 +165,23 @@ fn data(family: &MetricFamily, times: PointTimes) -> Option<Data> {
     let series = || family.metric.iter();
     match family.r#type() {
         MetricType::Counter => {
-            let points = series().filter_map(|of| Some((of, of.counter.as_ref()?.value)));
+            let points =
+                series().filter_map(|metric| Some((metric, metric.counter.as_ref()?.value)));
             let data_points = numbers(points, times.start, times.now)?;
             Some(Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic: true }))
         }
         MetricType::Gauge => {
-            let points = series().filter_map(|of| Some((of, of.gauge.as_ref()?.value)));
+            let points = series().filter_map(|metric| Some((metric, metric.gauge.as_ref()?.value)));
             Some(Data::Gauge(Gauge { data_points: numbers(points, 0, times.now)? }))
         }
         MetricType::Untyped => {
-            let points = series().filter_map(|of| Some((of, of.untyped.as_ref()?.value)));
+            let points =
+                series().filter_map(|metric| Some((metric, metric.untyped.as_ref()?.value)));
             Some(Data::Gauge(Gauge { data_points: numbers(points, 0, times.now)? }))
         }
         MetricType::Histogram => {
-            let points = series().filter_map(|of| Some((of, of.histogram.as_ref()?)));
-            let points = points.map(|(of, value)| histogram(&of.label, value, times));
+            let points = series().filter_map(|metric| Some((metric, metric.histogram.as_ref()?)));
+            let points = points.map(|(metric, value)| histogram(&metric.label, value, times));
             let data_points: Vec<_> = points.collect();
             let histogram = Histogram { data_points, aggregation_temporality };
             (!histogram.data_points.is_empty()).then_some(Data::Histogram(histogram))

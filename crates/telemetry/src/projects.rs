@@ -131,7 +131,7 @@ impl CountedProjects {
                     series.push((id.to_string(), [since(0), since(1)]));
                 }
                 (None, Some(other)) => {
-                    other.iter_mut().zip(counts).for_each(|(sum, one)| *sum += one);
+                    other.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 }
                 (None, None) => {}
             }

@@ -72,12 +72,14 @@ impl Metrics {
 fn read(text: &str) -> Vec<MetricReference> {
     let mut metrics: Vec<MetricReference> = Vec::new();
     for line in text.lines() {
-        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|of| of.split_once(' ')) {
+        if let Some((name, help)) =
+            line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+        {
             let (name, help) = (name.to_owned(), help.to_owned());
             let unit = unit_of(&name);
             metrics.push(MetricReference { name, unit, help, ..MetricReference::default() });
         } else if let Some(metric) = metrics.last_mut() {
-            match line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
+            match line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
                 Some((_, kind)) => kind.clone_into(&mut metric.kind),
                 None => add_labels(&mut metric.labels, line),
             }

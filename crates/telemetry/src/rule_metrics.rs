@@ -53,5 +53,5 @@ fn pairs(
     ones: &[&'static str],
     others: &[&'static str],
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
-    ones.iter().flat_map(|one| others.iter().map(move |other| (*one, *other)))
+    ones.iter().flat_map(|left| others.iter().map(move |right| (*left, *right)))
 }

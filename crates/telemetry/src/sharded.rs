@@ -116,13 +116,13 @@ impl RequestCounters {
     /// Returns the numbers so far.
     pub fn counts(&self) -> RequestCounts {
         self.0.iter().fold(RequestCounts::default(), |counts, shard| {
-            let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let ones = of(&shard.allowed_units);
-            let allowed = ones.wrapping_add(of(&shard.allowed_others));
+            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let ones = load(&shard.allowed_units);
+            let allowed = ones.wrapping_add(load(&shard.allowed_others));
             RequestCounts {
                 allowed: counts.allowed.wrapping_add(allowed),
-                denied: counts.denied.wrapping_add(of(&shard.denied)),
-                units: counts.units.wrapping_add(ones).wrapping_add(of(&shard.units)),
+                denied: counts.denied.wrapping_add(load(&shard.denied)),
+                units: counts.units.wrapping_add(ones).wrapping_add(load(&shard.units)),
             }
         })
     }

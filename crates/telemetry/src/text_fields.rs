@@ -55,7 +55,7 @@ impl Visit for Visitor<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
         let has_quotes = text.is_empty()
-            || text.chars().any(|one| one.is_whitespace() || one.is_control() || one == '"');
+            || text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '"');
         let value = if has_quotes && field.name() != "message" {
             Cow::Owned(format!("{text:?}"))
         } else {
@@ -70,9 +70,9 @@ fn escape_control_chars(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
     }
-    let escaped = text.chars().map(|one| match one {
-        one if one.is_control() => one.escape_debug().to_string(),
-        one => one.to_string(),
+    let escaped = text.chars().map(|c| match c {
+        c if c.is_control() => c.escape_debug().to_string(),
+        c => c.to_string(),
     });
     Cow::Owned(escaped.collect())
 }

@@ -5,9 +5,7 @@
 //! ends anyhow.
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use rlaas_auth::RequestKind;
-
-use super::RequestOrigin;
+use rlaas_auth::{RequestKind, RequestOrigin};
 
 const SESSION: &str = "rlaas-console";
 const SIGN_IN: &str = "rlaas-console-sign-in";
@@ -30,40 +28,41 @@ pub(super) fn begun_sign_ins(headers: &HeaderMap) -> impl Iterator<Item = &str> 
 
 /// Returns the header that sets the id of a session.
 pub(super) fn set(id: &str, headers: &HeaderMap, origin: RequestOrigin) -> HeaderValue {
-    cookie((SESSION, id), "", headers, origin)
+    cookie(SESSION, id, "", headers, origin)
 }
 
 /// Returns the header that removes the id of a session.
 pub(super) fn remove(headers: &HeaderMap, origin: RequestOrigin) -> HeaderValue {
-    cookie((SESSION, ""), "; Max-Age=0", headers, origin)
+    cookie(SESSION, "", "; Max-Age=0", headers, origin)
 }
 
 /// Returns the header that keeps a sign-in that has begun, for 10 minutes.
 pub(super) fn set_begun(sealed: &str, headers: &HeaderMap, origin: RequestOrigin) -> HeaderValue {
-    cookie((SIGN_IN, sealed), "; Max-Age=600", headers, origin)
+    cookie(SIGN_IN, sealed, "; Max-Age=600", headers, origin)
 }
 
 /// Returns the header that removes a sign-in that has ended.
 pub(super) fn remove_begun(headers: &HeaderMap, origin: RequestOrigin) -> HeaderValue {
-    cookie((SIGN_IN, ""), "; Max-Age=0", headers, origin)
+    cookie(SIGN_IN, "", "; Max-Age=0", headers, origin)
 }
 
 fn values<'a>(
     headers: &'a HeaderMap,
-    of: &'static str,
+    wanted: &'static str,
     longest: usize,
 ) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let cookies = texts.flat_map(|cookies| cookies.split(';'));
     let values = cookies.filter_map(move |cookie| {
         let (name, value) = cookie.split_once('=')?;
-        (name.trim() == of && (1..=longest).contains(&value.len())).then_some(value.trim())
+        (name.trim() == wanted && (1..=longest).contains(&value.len())).then_some(value.trim())
     });
     values.take(MAX_COOKIES)
 }
 
 fn cookie(
-    (name, value): (&str, &str),
+    name: &str,
+    value: &str,
     end: &str,
     headers: &HeaderMap,
     origin: RequestOrigin,

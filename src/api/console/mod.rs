@@ -29,12 +29,11 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::{get, post};
-use rlaas_auth::{Auth, PeerLocality, RequestKind};
+use rlaas_auth::{Auth, PeerLocality, RequestKind, RequestOrigin};
 use rlaas_console::{Console, with_security_headers};
 use tokio::runtime::Handle;
 
 use self::form::Form;
-use crate::api::RequestOrigin;
 use rlaas_admin::Administrator;
 
 /// What admits visitors. Each worker has its own.

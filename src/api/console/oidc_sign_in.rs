@@ -66,7 +66,7 @@ impl BegunSignIn {
 
 /// A sign-in that began at one issuer does not end at another.
 fn purpose(issuer: &str) -> SealPurpose<'_> {
-    SealPurpose { name: "oidc-sign-in", of: issuer, max_age: MAX_AGE }
+    SealPurpose { name: "oidc-sign-in", owner: issuer, max_age: MAX_AGE }
 }
 
 /// Sends the browser to the issuer.
@@ -113,7 +113,7 @@ pub(super) async fn end(State(context): State<Context>, request: Request) -> Res
         Err(failure) => Err(failure),
     };
     let mut response = match signed_in {
-        Ok(visitor) => open(&context, &request, visitor, &begun.next).await,
+        Ok((caller, credential)) => open(&context, &request, caller, credential, &begun.next).await,
         Err(failure) => failed(&context, &request, failure, &begun.next).await,
     };
     let cookie = cookies::remove_begun(request.headers(), origin_of(&request));
@@ -128,14 +128,14 @@ async fn token(
     fields: &FormFields,
     begun: &BegunSignIn,
 ) -> Result<Vec<u8>, SignInFailure> {
-    let one = |name| fields.one(name).map_err(|_| SignInFailure::Response);
-    let (issuer, error, code) = (one("iss")?, one("error")?, one("code")?);
+    let field = |name| fields.one(name).map_err(|_| SignInFailure::Response);
+    let (issuer, error, code) = (field("iss")?, field("error")?, field("code")?);
     // Source: RFC 9207 section 2.4. Issuers that do not send it name their tokens, which are checked.
     if !issuer.is_empty() && issuer != flow.issuer() {
         return Err(SignInFailure::Response);
     }
     if !error.is_empty() {
-        let text = refusal(error, one("error_description")?);
+        let text = refusal(error, field("error_description")?);
         return Err(CodeFlowError::Refused(text).into());
     }
     if code.is_empty() {

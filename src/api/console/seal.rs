@@ -26,7 +26,7 @@ pub(super) struct Seal {
 pub(super) struct SealPurpose<'a> {
     pub(super) name: &'static str,
     /// The visitor whose text it is; empty if it is for any.
-    pub(super) of: &'a str,
+    pub(super) owner: &'a str,
     /// Longest time between sealing and opening.
     pub(super) max_age: Micros,
 }
@@ -76,7 +76,7 @@ impl Seal {
 
 impl SealPurpose<'_> {
     fn aad(self) -> Aad<Vec<u8>> {
-        Aad::from([self.name.as_bytes(), b"\0", self.of.as_bytes()].concat())
+        Aad::from([self.name.as_bytes(), b"\0", self.owner.as_bytes()].concat())
     }
 }
 
@@ -92,8 +92,8 @@ mod tests {
         (Seal::new(Clock::Manual(clock.clone())), clock)
     }
 
-    fn purpose(name: &'static str, of: &'static str) -> SealPurpose<'static> {
-        SealPurpose { name, of, max_age: HOUR }
+    fn purpose(name: &'static str, owner: &'static str) -> SealPurpose<'static> {
+        SealPurpose { name, owner, max_age: HOUR }
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Sessions {
             sessions.remove(&oldest);
         }
         if sessions.len() >= MAX_SESSIONS
-            && let Some((_, idle)) = sessions.iter().map(|(at, one)| (one.used, *at)).min()
+            && let Some((_, idle)) = sessions.iter().map(|(at, session)| (session.used, *at)).min()
         {
             sessions.remove(&idle);
         }

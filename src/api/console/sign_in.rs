@@ -47,7 +47,7 @@ pub(super) async fn sign_in(State(context): State<Context>, form: OwnForm) -> Re
     };
     let next = form.fields.one("next").unwrap_or_default();
     match shown {
-        Ok(shown) => open(&context, &form.request, shown, next).await,
+        Ok((caller, credential)) => open(&context, &form.request, caller, credential, next).await,
         Err(error) => {
             let page = SignInPage {
                 next: next.to_owned(),
@@ -74,7 +74,8 @@ pub(super) async fn sign_out(State(context): State<Context>, form: Form) -> Resp
 pub(super) async fn open(
     context: &Context,
     request: &Request<()>,
-    (caller, credential): (Caller, Credential),
+    caller: Caller,
+    credential: Credential,
     next: &str,
 ) -> Response {
     // A session that somebody else knows must not become that of this visitor.

@@ -130,7 +130,7 @@ impl VisitHost for Visit {
 
 impl Visit {
     fn purpose(&self) -> SealPurpose<'_> {
-        SealPurpose { name: "outcome", of: self.form_secret.as_str(), max_age: MAX_SEALED_AGE }
+        SealPurpose { name: "outcome", owner: self.form_secret.as_str(), max_age: MAX_SEALED_AGE }
     }
 }
 

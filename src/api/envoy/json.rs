@@ -65,8 +65,8 @@ fn limit_json(limit: &RateLimit) -> Value {
     Value::Object(members)
 }
 
-fn struct_json(of: &Struct) -> Value {
-    of.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
+fn struct_json(fields: &Struct) -> Value {
+    fields.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
 }
 
 fn value_json(value: &prost_types::Value) -> Value {
@@ -76,7 +76,7 @@ fn value_json(value: &prost_types::Value) -> Value {
         Some(Kind::NumberValue(number)) => number_json(*number),
         Some(Kind::StringValue(text)) => text.as_str().into(),
         Some(Kind::ListValue(list)) => list.values.iter().map(value_json).collect(),
-        Some(Kind::StructValue(of)) => struct_json(of),
+        Some(Kind::StructValue(fields)) => struct_json(fields),
     }
 }
 

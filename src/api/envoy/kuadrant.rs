@@ -33,8 +33,8 @@ impl Kuadrant {
         request: &RateLimitRequest,
         decided: Result<DescriptorVerdict, CheckError>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let of = (&*request.domain, request.descriptors.len());
-        let verdict = decided.or_else(|error| self.0.deny(of, error))?;
+        let (domain, descriptors) = (&request.domain, request.descriptors.len());
+        let verdict = decided.or_else(|error| self.0.deny(domain, descriptors, error))?;
         log_decided(&verdict);
         Ok(Response::new(self.0.respond(request, &verdict)))
     }
@@ -119,7 +119,7 @@ impl RateLimitService for Kuadrant {
         };
         let (verdict, reservation) = match reserved.await {
             Ok(reserved) => reserved,
-            Err(error) => (service.deny((domain, descriptors.len()), error)?, None),
+            Err(error) => (service.deny(domain, descriptors.len(), error)?, None),
         };
         log_decided(&verdict);
         let is_allowed = verdict.is_allowed();
@@ -155,7 +155,7 @@ impl RateLimitService for Kuadrant {
         let released = match settled.await {
             Ok(released) => released,
             // There is nothing to settle of a request that was denied.
-            Err(error) => service.deny((domain, 0), error).map(|_denied| None)?,
+            Err(error) => service.deny(domain, 0, error).map(|_denied| None)?,
         };
         if let Some(released) = released {
             self.count(if released { "committed" } else { "reported" });

@@ -15,7 +15,8 @@ use rlaas_limiter::DescriptorVerdict;
 
 /// Returns the `dynamic_metadata` of the response to `request`.
 pub(super) fn dynamic_metadata(request: &RateLimitRequest, verdict: &DescriptorVerdict) -> Struct {
-    let descriptors = request.descriptors.iter().map(|one| Kind::StructValue(descriptor(one)));
+    let descriptors =
+        request.descriptors.iter().map(|answered| Kind::StructValue(descriptor(answered)));
     let mut fields = vec![("domain", text(&request.domain)), ("descriptors", list(descriptors))];
     if request.hits_addend != 0 {
         fields.push(("hitsAddend", Kind::NumberValue(request.hits_addend.into())));

@@ -156,7 +156,7 @@ impl Service {
             Ok(parsed) => parsed,
             Err(error) => {
                 timer.stop();
-                return self.deny((&request.domain, request.descriptors.len()), error);
+                return self.deny(&request.domain, request.descriptors.len(), error);
             }
         };
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
@@ -350,8 +350,8 @@ fn response_headers(verdict: &DescriptorVerdict, headers: LimitHeaders) -> Vec<H
         LimitHeaders::Legacy | LimitHeaders::None => Vec::new(),
     };
     if let Some(answer) = nearest(verdict).filter(|_| headers != LimitHeaders::Draft) {
-        let one = Verdict::from_decisions([answer.decided.clone()].into());
-        limits.extend(LimitHeaders::Legacy.for_verdict(&one));
+        let verdict = Verdict::from_decisions([answer.decided.clone()].into());
+        limits.extend(LimitHeaders::Legacy.for_verdict(&verdict));
         let reset = until_reset(Some(answer)).filter(|_| answer.decided.grant == Grant::Banned);
         limits.extend(reset.map(|reset| ("ratelimit-reset", reset.seconds.to_string())));
     }
@@ -425,13 +425,13 @@ fn until_reset(answer: Option<&DescriptorAnswer>) -> Option<prost_types::Duratio
 
 /// Returns the unit of a window and, if it has several, their number; `Unknown` for other windows.
 fn units_of(window: Window) -> (Unit, Option<u32>) {
-    let (length, one) = (window.length(), unit(window));
+    let (length, exact) = (window.length(), unit(window));
     let seconds = length.as_micros() / 1_000_000;
     let is_whole = length == Micros::from_secs(seconds) && window.calendar().is_none();
     let units = [(Unit::Day, DAY), (Unit::Hour, HOUR), (Unit::Minute, MINUTE), (Unit::Second, 1)];
-    match units.into_iter().find(|(_, of)| is_whole && seconds.is_multiple_of(*of)) {
-        Some((unit, of)) if one == Unit::Unknown => (unit, u32::try_from(seconds / of).ok()),
-        _ => (one, None),
+    match units.into_iter().find(|(_, each)| is_whole && seconds.is_multiple_of(*each)) {
+        Some((unit, each)) if exact == Unit::Unknown => (unit, u32::try_from(seconds / each).ok()),
+        _ => (exact, None),
     }
 }
 

@@ -70,7 +70,8 @@ impl Service {
     /// decided, or its status.
     pub(super) fn deny(
         &self,
-        (domain, descriptors): (&str, usize),
+        domain: &str,
+        descriptors: usize,
         error: CheckError,
     ) -> Result<DescriptorVerdict, Status> {
         self.denied(domain, error).map_err(|error| self.undecided(&error))?;
@@ -108,7 +109,7 @@ impl Service {
             return None;
         }
         if !request.project().is_empty() {
-            let has_own = request.descriptors().iter().any(|one| one.limit.is_some());
+            let has_own = request.descriptors().iter().any(|own| own.limit.is_some());
             return has_own.then_some("own_limit");
         }
         if verdict.answers.iter().any(Option::is_some) {

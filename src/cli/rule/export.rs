@@ -161,7 +161,7 @@ fn exported(project: &Project, response: ListRulesResponse) -> anyhow::Result<Ex
         let Some(rule) = rule else { continue };
         if *is_hidden {
             hidden.push(rule.name.clone());
-        } else if rule.origin.as_ref().is_some_and(|of| of.kind() == Kind::RunTime) {
+        } else if rule.origin.as_ref().is_some_and(|origin| origin.kind() == Kind::RunTime) {
             rules.push(spec(rule)?);
         }
     }

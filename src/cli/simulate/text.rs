@@ -59,11 +59,11 @@ fn summary(report: &SimulationReport) -> String {
 
 fn beyond(check: &GateCheck) -> String {
     let GateCheck { rule, matched, new_denials, max_percent, .. } = check;
-    let of =
+    let rules =
         rule.as_ref().map_or("all rules".to_owned(), |rule| format!("rule {}", printable(rule)));
     let share = share_text(*new_denials, *matched);
     format!(
-        "above --max-new-denials: {of}: {new_denials} of {matched} requests ({share}), at most \
+        "above --max-new-denials: {rules}: {new_denials} of {matched} requests ({share}), at most \
          {max_percent}"
     )
 }

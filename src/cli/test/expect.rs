@@ -85,15 +85,15 @@ impl Expectation {
         request: &StepRequest,
         rules: &RuleNames,
     ) -> Result<Self, String> {
-        let of = match read {
+        let given = match read {
             OneOr::Other(fields) => fields,
             OneOr::One(word) => {
                 let fields = [(word, OneOr::One("true".to_owned()))].into();
                 ExpectFields { fields, ..ExpectFields::default() }
             }
         };
-        let mut read = Self { error: of.error, fields: Vec::new() };
-        for (field, value) in of.fields {
+        let mut read = Self { error: given.error, fields: Vec::new() };
+        for (field, value) in given.fields {
             let OneOr::One(text) = value else {
                 return Err(format!("{field}: must be a single value"));
             };
@@ -110,21 +110,25 @@ impl Expectation {
                 _ => read.parse(Subject::Request, field, text, rules)?,
             }
         }
-        if let Some(mut names) = of.matched {
+        if let Some(mut names) = given.matched {
             names.sort();
             names.iter().try_for_each(|name| rules.check(name))?;
             read.push(Subject::Request, "matched".to_owned(), Value::Names(names));
         }
-        for (name, fields) in of.rules {
+        for (name, fields) in given.rules {
             rules.check(&name)?;
             for (field, text) in fields {
                 read.parse(Subject::Rule(name.clone()), field, text, rules)?;
             }
         }
-        if of.statuses.as_ref().is_some_and(|of| Some(of.len()) != request.descriptors()) {
+        if given
+            .statuses
+            .as_ref()
+            .is_some_and(|statuses| Some(statuses.len()) != request.descriptors())
+        {
             return Err("statuses: must have one entry for each descriptor".to_owned());
         }
-        for (at, status) in of.statuses.into_iter().flatten().enumerate() {
+        for (at, status) in given.statuses.into_iter().flatten().enumerate() {
             let fields = match status {
                 OneOr::One(word) if word == NONE => [("rule".to_owned(), word)].into(),
                 OneOr::One(code) => [("code".to_owned(), code)].into(),
@@ -191,7 +195,9 @@ impl Expectation {
             Err(error) => error.to_string(),
             Ok(decided) if expected.is_none() => {
                 let fields = self.fields.iter();
-                return fields.filter_map(|of| of.difference(decided, end, tolerance)).collect();
+                return fields
+                    .filter_map(|field| field.difference(decided, end, tolerance))
+                    .collect();
             }
             Ok(decided) if decided.verdict.is_allowed() => format!("{NONE}, allowed"),
             Ok(_) => format!("{NONE}, denied"),

@@ -46,7 +46,10 @@ fn without_explanation(why: &str) -> String {
 }
 
 fn has_more_than_entries(request: &RateLimitRequest) -> bool {
-    request.descriptors.iter().any(|of| of.limit.is_some() || of.is_negative_hits)
+    request
+        .descriptors
+        .iter()
+        .any(|descriptor| descriptor.limit.is_some() || descriptor.is_negative_hits)
 }
 
 fn question(request: &RateLimitRequest) -> ExplainDescriptorsRequest {

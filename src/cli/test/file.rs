@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_saphyr::{Spanned, UserMessageFormatter};
 
 use super::one_or::OneOr;
-use super::request::{CheckFields, DescriptorsFields};
+use super::request::{CheckFields, DescriptorsFields, GivenFields};
 use super::rule_names::{RuleNames, RuleSources};
 use super::step::{MAX_REQUESTS, PlacedProblem, StepReader, TestStep, for_each_request};
 use super::value::StartTime;
@@ -156,8 +156,12 @@ fn check_cases(cases: &mut [Spanned<TestCase>], rules: &RuleNames) -> Vec<Placed
             refuse("steps: must have at least one step");
         }
         let (check, descriptors) = (case.check.take(), case.descriptors.take());
-        let mut reader =
-            StepReader { check, descriptors, rules, problems: Vec::new(), request_steps: 0 };
+        let mut reader = StepReader {
+            case: GivenFields { check, descriptors },
+            rules,
+            problems: Vec::new(),
+            request_steps: 0,
+        };
         reader.read(&mut case.steps, &format!("cases[{at}]."));
         case.request_steps = reader.request_steps;
         let is_read = reader.problems.is_empty();

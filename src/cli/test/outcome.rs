@@ -63,7 +63,7 @@ impl DecidedStep {
                 let decided = limiter.check_descriptors(&request, Deadline::NEVER).now_or_never();
                 let decided = decided.expect("memory never waits");
                 let answers = decided.map_err(|error| StepError::failed(&error))?.answers;
-                let answers = answers.into_iter().map(|answer| answer.map(|of| of.decided));
+                let answers = answers.into_iter().map(|answer| answer.map(|answer| answer.decided));
                 Ok(Self::from_answers(answers))
             }
         }

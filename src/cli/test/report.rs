@@ -16,7 +16,7 @@ const MAX_SHOWN: usize = 10;
 pub(super) fn failures(runs: &[FileRun<'_>]) -> String {
     let mut lines = String::new();
     for (run, (case, result, _)) in
-        runs.iter().flat_map(|run| run.cases.iter().map(move |of| (run, of)))
+        runs.iter().flat_map(|run| run.cases.iter().map(move |case| (run, case)))
     {
         if !result.failures.is_empty() {
             let _infallible = writeln!(lines, "\nFAILED  {}", printable(&case.value.name));

@@ -82,18 +82,21 @@ struct EntryFields {
     value: String,
 }
 
+/// The fields of a case or a step that make requests.
+#[derive(Clone, Debug)]
+pub(super) struct GivenFields {
+    pub(super) check: Option<CheckFields>,
+    pub(super) descriptors: Option<DescriptorsFields>,
+}
+
 impl StepRequest {
     /// Returns the request of a step, whose fields replace those of its case.
     ///
     /// # Errors
     ///
     /// The reason why there is none.
-    pub(super) fn new(
-        case: (Option<&CheckFields>, Option<&DescriptorsFields>),
-        step: (Option<CheckFields>, Option<DescriptorsFields>),
-    ) -> Result<Self, String> {
-        let shared = (case.0.cloned(), case.1.cloned());
-        match (step, shared) {
+    pub(super) fn new(case: GivenFields, step: GivenFields) -> Result<Self, String> {
+        match ((step.check, step.descriptors), (case.check, case.descriptors)) {
             ((Some(_), Some(_)), _) => Err("descriptors: must not be given with check".to_owned()),
             ((None, None), (None, None)) => {
                 Err("check, descriptors or repeat is missing".to_owned())
@@ -148,12 +151,12 @@ impl CheckFields {
 impl DescriptorsFields {
     fn over(self, shared: Self) -> Result<RateLimitRequest, String> {
         let has_own = self.descriptors.is_some() || self.entries.is_some();
-        let of = if has_own {
+        let given = if has_own {
             (self.descriptors, self.entries)
         } else {
             (shared.descriptors, shared.entries)
         };
-        let descriptors = match of {
+        let descriptors = match given {
             (Some(_), Some(_)) => {
                 return Err("entries: must not be given with descriptors".to_owned());
             }

@@ -24,10 +24,9 @@ impl RuleNames {
         let Some(rules) = rules else { return Self { is_open: true, ..Self::default() } };
         let flat = rules.iter().map(|rule| rule.name.to_string());
         let descriptors = rules.descriptors();
-        let is_open = descriptors
-            .placed()
-            .iter()
-            .any(|of| of.rule.is_detailed || of.path.iter().any(|step| step.value_to_metric));
+        let is_open = descriptors.placed().iter().any(|placed| {
+            placed.rule.is_detailed || placed.path.iter().any(|step| step.value_to_metric)
+        });
         let names = flat.chain(descriptors.every().map(|rule| rule.name.to_string()));
         Self { names: names.collect(), is_open }
     }
@@ -43,7 +42,7 @@ impl RuleNames {
         }
         let similar = |known: &&String| strsim::jaro_winkler(known, name);
         let nearest =
-            self.names.iter().max_by(|one, other| similar(one).total_cmp(&similar(other)));
+            self.names.iter().max_by(|left, right| similar(left).total_cmp(&similar(right)));
         match nearest.filter(|known| similar(known) >= MIN_SIMILARITY) {
             Some(known) => Err(format!("no rule is named {name:?}, did you mean {known}?")),
             None => Err(format!("no rule is named {name:?}")),
@@ -71,16 +70,20 @@ pub(super) fn unreached(config: &Config, reached: &ReachedRules) -> Vec<String> 
     let rules = &config.rules;
     let is_set = |key: &str| key.starts_with("rate-limiter.");
     let default_counts = rules.unmatched() == Unmatched::DefaultRule
-        && config.effective.iter().any(|of| is_set(&of.key) && of.origin != "default");
+        && config
+            .effective
+            .iter()
+            .any(|setting| is_set(&setting.key) && setting.origin != "default");
     let flat = rules.iter().enumerate().filter(|(at, rule)| {
         let counts = *rule.name != *Rule::DEFAULT || default_counts;
         counts && !reached.contains(&RuleIndex::Flat(*at))
     });
     let flat = flat.map(|(_, rule)| rule.name.to_string());
     let placed = rules.descriptors().placed();
-    let descriptors = placed.iter().filter(|of| {
-        let (position, is_override) = (of.position, false);
+    let descriptors = placed.iter().filter(|placed| {
+        let (position, is_override) = (placed.position, false);
         !reached.contains(&RuleIndex::Descriptor { position, is_override })
     });
-    flat.chain(descriptors.map(|of| format!("{} ({})", of.rule.name, of.rule.file))).collect()
+    flat.chain(descriptors.map(|placed| format!("{} ({})", placed.rule.name, placed.rule.file)))
+        .collect()
 }

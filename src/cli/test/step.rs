@@ -5,7 +5,7 @@ use serde_saphyr::{Location, Spanned};
 
 use super::expect::{ExpectFields, Expectation};
 use super::one_or::OneOr;
-use super::request::{CheckFields, DescriptorsFields, StepRequest};
+use super::request::{CheckFields, DescriptorsFields, GivenFields, StepRequest};
 use super::rule_names::RuleNames;
 use super::value::{Time, Tolerance, shown};
 use crate::clock::Micros;
@@ -64,8 +64,8 @@ pub(super) type PlacedProblem = (Location, String);
 
 /// Reads the requests and expectations of the steps of a case.
 pub(super) struct StepReader<'a> {
-    pub(super) check: Option<CheckFields>,
-    pub(super) descriptors: Option<DescriptorsFields>,
+    /// What the case has for all of its steps.
+    pub(super) case: GivenFields,
     pub(super) rules: &'a RuleNames,
     pub(super) problems: Vec<PlacedProblem>,
     /// Steps so far that make requests.
@@ -98,8 +98,9 @@ impl StepReader<'_> {
     }
 
     fn read_request(&mut self, step: &mut TestStep, path: &str, line: u64) -> Result<(), String> {
-        let of_case = (self.check.as_ref(), self.descriptors.as_ref());
-        let request = StepRequest::new(of_case, (step.check.take(), step.descriptors.take()))?;
+        let (check, descriptors) = (step.check.take(), step.descriptors.take());
+        let own = GivenFields { check, descriptors };
+        let request = StepRequest::new(self.case.clone(), own)?;
         let expectation = step.expect.take();
         let expectation =
             expectation.map(|expect| Expectation::read(expect, &request, self.rules)).transpose();
@@ -113,7 +114,7 @@ impl StepReader<'_> {
             None => Tolerance::default(),
             Some(OneOr::Other(tolerance)) => tolerance,
             Some(OneOr::One(text)) => {
-                Tolerance::parse(text).map_err(|of| format!("tolerance: {of}"))?
+                Tolerance::parse(text).map_err(|error| format!("tolerance: {error}"))?
             }
         };
         let position = self.request_steps;

@@ -202,8 +202,8 @@ impl DescriptorPath<'_> {
             file: Arc::clone(self.file),
             ..DescriptorSpec::default()
         };
-        let rule =
-            limit::read(&mut section, spec, (self.settings.coupling, self.settings.calendar_month));
+        let TreeSettings { coupling, calendar_month, .. } = self.settings;
+        let rule = limit::read(&mut section, spec, coupling, calendar_month);
         let mut children = Siblings::default();
         below.read_level(&mut section, &mut children);
         section.close();

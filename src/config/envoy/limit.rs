@@ -87,7 +87,8 @@ const OVERRIDABLE: Setting = Setting::new(
 pub(super) fn read(
     descriptor: &mut Section<'_>,
     spec: DescriptorSpec,
-    (coupling, calendar_month): (Coupling, bool),
+    coupling: Coupling,
+    calendar_month: bool,
 ) -> Option<DescriptorRule> {
     let mut section = descriptor.section(RATE_LIMIT);
     if !section.is_given() {
@@ -97,8 +98,7 @@ pub(super) fn read(
     let replaces = replaces(&mut section, name.as_deref());
     let algorithm = section.field(ALGORITHM);
     let unlimited = section.optional(UNLIMITED, values::boolean).unwrap_or(false);
-    let is_fixed = matches!(algorithm, Field::Unset | Field::Set(Algorithm::FixedWindow));
-    let window = window(&mut section, unlimited, (is_fixed, calendar_month));
+    let window = window(&mut section, unlimited, &algorithm, calendar_month);
     let limit = section.field(REQUESTS_PER_UNIT);
     let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
     if limit.value().is_some_and(is_cut) {
@@ -157,8 +157,10 @@ fn warn_of_little_debt(rule: &DescriptorRule, section: &mut Section<'_>) {
 fn window(
     section: &mut Section<'_>,
     unlimited: bool,
-    (is_fixed, calendar_month): (bool, bool),
+    algorithm: &Field<Algorithm>,
+    calendar_month: bool,
 ) -> Field<Window> {
+    let is_fixed = matches!(algorithm, Field::Unset | Field::Set(Algorithm::FixedWindow));
     let unit = if unlimited {
         section.optional(UNIT, unit_of_unlimited).flatten()
     } else {
@@ -196,10 +198,10 @@ fn window(
     let is_one = multiplier.is_none_or(|units| units == 1);
     let of_calendar = CALENDAR_UNITS.iter().find(|(seconds, _)| is_one && unit == Some(*seconds));
     let is_wanted =
-        |one: CalendarUnit| calendar || calendar_month && is_fixed && one == CalendarUnit::Month;
+        |unit: CalendarUnit| calendar || calendar_month && is_fixed && unit == CalendarUnit::Month;
     match of_calendar {
-        Some((_, one)) if is_fixed && is_wanted(*one) => {
-            let calendar = Calendar::new(*one, Calendar::DEFAULT_ZONE, None);
+        Some((_, unit)) if is_fixed && is_wanted(*unit) => {
+            let calendar = Calendar::new(*unit, Calendar::DEFAULT_ZONE, None);
             return calendar.map_or(Field::Unreadable, |calendar| Field::Set(calendar.into()));
         }
         _ if calendar => {

@@ -181,7 +181,7 @@ pub(super) fn read(root: &mut Section<'_>, resources: &[EnvoyResource]) -> Envoy
     for resource in resources {
         resource.add_to(&mut domains, &projects, root);
     }
-    let domains = domains.trees.into_iter().map(|(name, of)| (name, of.descriptors)).collect();
+    let domains = domains.trees.into_iter().map(|(name, tree)| (name, tree.descriptors)).collect();
     let settings =
         EnvoySettings { deadline, headers, metadata, projects, project_entry, missing_entry };
     let month = Calendar::new(CalendarUnit::Month, Calendar::DEFAULT_ZONE, None);

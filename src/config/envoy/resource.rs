@@ -78,14 +78,14 @@ impl EnvoyResource {
         most: usize,
     ) -> Result<Arc<[Self]>, String> {
         let DiscoveryResponse { resources, type_url, .. } = response;
-        let mut types = resources.iter().map(|one| &one.type_url).chain([type_url]);
+        let mut types = resources.iter().map(|resource| &resource.type_url).chain([type_url]);
         if !types.all(|type_url| type_url == Self::TYPE_URL) {
             return Err(format!("type_url must be {}", Self::TYPE_URL));
         }
-        let of = message(RESOURCE);
+        let message_type = message(RESOURCE);
         let (mut descriptors, mut bytes) = (0, 0);
         for (index, resource) in resources.iter().enumerate() {
-            let scanned = scan::scan(&resource.value, &of, scan::MAX_LEVELS);
+            let scanned = scan::scan(&resource.value, &message_type, scan::MAX_LEVELS);
             let (count, size) = scanned.map_err(|why| format!("resources[{index}]: {why}"))?;
             (descriptors, bytes) = (descriptors + count, bytes + size);
         }
@@ -101,9 +101,12 @@ impl EnvoyResource {
             }
         }
         // By all that it depends on what is made of them, but settings.
-        let kept = before.iter().flat_map(|of| {
-            let place = (&*of.origin, &*of.domain);
-            of.descriptors.iter().map(move |one| ((place, &*one.message), one))
+        let kept = before.iter().flat_map(|resource| {
+            let place = (&*resource.origin, &*resource.domain);
+            resource
+                .descriptors
+                .iter()
+                .map(move |descriptor| ((place, &*descriptor.message), descriptor))
         });
         let kept: HashMap<_, _> = kept.collect();
         let read = resources.iter().map(|resource| {

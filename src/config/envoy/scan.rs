@@ -27,18 +27,22 @@ type Scanned = Result<(usize, usize), String>;
 /// # Errors
 ///
 /// The bytes are not of the type, there are more levels, or a text or metadata is too long.
-pub(super) fn scan(mut message: &[u8], of: &MessageDescriptor, levels_left: usize) -> Scanned {
+pub(super) fn scan(
+    mut message: &[u8],
+    message_type: &MessageDescriptor,
+    levels_left: usize,
+) -> Scanned {
     let unreadable = || format!("can't be read, or has more than {MAX_LEVELS} levels");
     let levels_left = levels_left.checked_sub(1).ok_or_else(unreadable)?;
     let (mut descriptors, mut size, mut text_bytes) = (0, MESSAGE_BYTES, 0);
     while !message.is_empty() {
         let (tag, value) = next_field(&mut message).ok_or_else(unreadable)?;
-        let field = u32::try_from(tag >> 3).ok().and_then(|number| of.get_field(number));
+        let field = u32::try_from(tag >> 3).ok().and_then(|number| message_type.get_field(number));
         let Some(field) = field.filter(|_| tag & 7 == 2) else { continue };
         let (name, length) = (field.name(), value.len());
         let most = match (name, field.kind()) {
             ("metadata", _) => MAX_METADATA,
-            (_, Kind::String) if of.package_name() != "google.protobuf" => MAX_TEXT,
+            (_, Kind::String) if message_type.package_name() != "google.protobuf" => MAX_TEXT,
             _ => usize::MAX,
         };
         if length > most {

@@ -35,8 +35,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
 use rlaas_auth::{
-    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality, Permission,
-    RequestKind, StreamAccess, WebError,
+    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality,
+    RequestOrigin, Requirement, StreamAccess, WebError,
 };
 use rlaas_proto::WARNING;
 use rlaas_telemetry::metrics::Metrics;
@@ -49,12 +49,8 @@ use self::response_body::{ResponseBody, ServiceBody};
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::RequestOrigin;
 use crate::api::http::{Cors, OverTls};
 use crate::api::{Decisions, RequestTrace, Responding, Sampled};
-
-/// What a request requires of its caller, and where it comes from.
-type Requirement = (Permission, (RequestKind, PeerLocality));
 
 /// Services of one protocol on one worker, and the settings of the steps before them.
 #[derive(Debug)]
@@ -202,9 +198,9 @@ impl Middleware {
         if self.protocol != Protocol::Grpc && request.headers().get_all(HOST).iter().count() > 1 {
             return Err(NotAdmitted::Refused(WebError::Hosts.into()));
         }
-        let Some((permission, origin)) = self.requirement(request, peer) else { return Ok(None) };
-        let admission = self.auth.admit_or_wait(request, permission, origin)?;
-        Ok(self.attach(request, admission, (permission, origin)))
+        let Some(requirement) = self.requirement(request, peer) else { return Ok(None) };
+        let admission = self.auth.admit_or_wait(request, requirement)?;
+        Ok(self.attach(request, admission, requirement))
     }
 
     /// Responds to a request when the keys of the issuer were fetched. The response has the
@@ -217,9 +213,9 @@ impl Middleware {
     ) -> Result<Response<Body>, Infallible> {
         keys.wait().await;
         let admitted = match self.requirement(&request, peer) {
-            Some((permission, origin)) => {
-                let admitted = self.auth.admit(&request, permission, origin);
-                admitted.map(|admitted| self.attach(&mut request, admitted, (permission, origin)))
+            Some(requirement) => {
+                let admitted = self.auth.admit(&request, requirement);
+                admitted.map(|admitted| self.attach(&mut request, admitted, requirement))
             }
             None => Ok(None),
         };
@@ -241,12 +237,12 @@ impl Middleware {
         &self,
         request: &mut Request<B>,
         admission: Admission,
-        (permission, origin): Requirement,
+        requirement: Requirement,
     ) -> Option<StreamAccess> {
         // Before the caller is added: a stream is admitted by what the client sent.
         let is_stream = self.protocol.is_stream(request.uri().path());
-        let access = is_stream
-            .then(|| StreamAccess::new(&self.auth, request, (permission, origin), &admission));
+        let access =
+            is_stream.then(|| StreamAccess::new(&self.auth, request, requirement, &admission));
         let extensions = request.extensions_mut();
         if let Some(caller) = admission.caller {
             extensions.insert::<Caller>(caller);
@@ -268,7 +264,8 @@ impl Middleware {
             return None;
         }
         let permission = self.protocol.permission_of(request.method(), request.uri().path())?;
-        Some((permission, (self.protocol.kind_of(request), peer)))
+        let origin = RequestOrigin { kind: self.protocol.kind_of(request), peer };
+        Some(Requirement { permission, origin })
     }
 
     /// Records a response in its trace, and returns the trace if the status is still to come, in

@@ -208,8 +208,8 @@ fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Arc<[String]> 
 /// Returns the period in which all certificates are valid.
 fn common_validity(certificates: &[CertificateDer<'_>]) -> Option<Validity> {
     let all = certificates.iter().filter_map(|certificate| Validity::from_der(certificate));
-    all.reduce(|one, other| Validity {
-        not_before: one.not_before.max(other.not_before),
-        not_after: one.not_after.min(other.not_after),
+    all.reduce(|left, right| Validity {
+        not_before: left.not_before.max(right.not_before),
+        not_after: left.not_after.min(right.not_after),
     })
 }

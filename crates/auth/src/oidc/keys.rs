@@ -122,7 +122,10 @@ impl PublicKey {
     fn from_json(key: Value) -> Option<Self> {
         let key: JsonWebKey = serde_json::from_value(key).ok()?;
         let is_for_signatures = key.purpose.as_ref().is_none_or(|purpose| purpose == "sig")
-            && key.key_ops.as_ref().is_none_or(|all| all.iter().any(|one| one == "verify"));
+            && key
+                .key_ops
+                .as_ref()
+                .is_none_or(|all| all.iter().any(|operation| operation == "verify"));
         let (algorithm, material) = match (&*key.kty, key.crv.as_deref()) {
             ("RSA", _) => (TokenAlgorithm::Rs256, rsa(key.n.as_deref()?, key.e.as_deref()?)?),
             ("EC", Some("P-256")) => {

@@ -109,7 +109,8 @@ impl Queue {
             Ok(admission) => return admission,
             Err(waiting) => timeout(MAX_WAIT.min(deadline.remaining()), waiting).await,
         };
-        admission.map_or(Admission::Overloaded, |one| one.unwrap_or(Admission::NoAnswer))
+        admission
+            .map_or(Admission::Overloaded, |admission| admission.unwrap_or(Admission::NoAnswer))
     }
 
     /// Returns the way on at once, or makes the call wait for it.

@@ -94,8 +94,8 @@ pub(super) fn decide(state: &State, limit: &Limit, now: Timestamp, cost: Cost) -
     };
     let available = limit.remaining_of(limit.units(), count);
     let attempt = is_attempt(limit, count, cost);
-    let counted = (limit.units(), limit.windows());
-    WindowCount { count, ttl }.decide_on(available, attempt, counted, now, cost)
+    let count = WindowCount { count, ttl };
+    count.decide_on(available, attempt, limit.units(), limit.windows(), now, cost)
 }
 
 /// The count of the current window of a fixed window, which a store has read.
@@ -112,7 +112,7 @@ impl WindowCount {
     pub fn decide(self, units: u64, window: Window, now: Timestamp, cost: Cost) -> Decision {
         let available = units.saturating_sub(self.count).cast_signed();
         let attempt = self.count >= units && cost == Cost::ONE;
-        self.decide_on(available, attempt, (units, window), now, cost)
+        self.decide_on(available, attempt, units, window, now, cost)
     }
 
     #[inline]
@@ -120,7 +120,8 @@ impl WindowCount {
         self,
         available: i64,
         is_attempt: bool,
-        (units, window): (u64, Window),
+        units: u64,
+        window: Window,
         now: Timestamp,
         cost: Cost,
     ) -> Decision {

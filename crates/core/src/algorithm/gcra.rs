@@ -44,7 +44,7 @@ impl Default for State {
 impl State {
     /// Creates the state whose TAT is `ahead` and `part` after `at`, at the rate of `limit`.
     #[inline]
-    fn new((ahead, part): (Micros, u64), at: Timestamp, limit: &Limit) -> Self {
+    fn new(ahead: Micros, part: u64, at: Timestamp, limit: &Limit) -> Self {
         let (units, part) = (stored(limit.units()), stored(part));
         Self { tat: at + ahead, at, window: limit.window(), units, part }
     }
@@ -107,15 +107,16 @@ pub(super) fn commit(
         return;
     }
     let (ahead, part, at) = ahead_of(state, limit, now);
-    *state = State::new(later(ahead, part, limit, cost.units()), at, limit);
+    let (ahead, part) = later(ahead, part, limit, cost.units());
+    *state = State::new(ahead, part, at, limit);
 }
 
 /// Moves the TAT forward by the cost, up to the burst tolerance and the debt.
 pub(super) fn charge(state: &mut State, limit: &Limit, now: Timestamp, cost: Cost) {
     let (ahead, part, at) = ahead_of(state, limit, now);
     let units = cost.units().min(limit.max_in_use());
-    *state =
-        State::new(later(ahead, part, limit, units).min(limit.time_of_max_in_use()), at, limit);
+    let (ahead, part) = later(ahead, part, limit, units).min(limit.time_of_max_in_use());
+    *state = State::new(ahead, part, at, limit);
 }
 
 /// Moves the TAT back by the part of the cost that is still outstanding; see
@@ -125,7 +126,8 @@ pub(super) fn refund(state: &mut State, limit: &Limit, now: Timestamp, taken: &T
     let left = (taken.at + taken.reset_after).since(now);
     let (whole, rest) = limit.time_of(taken.cost.units()).min((left, 0));
     *state = if (ahead, part) > (whole, rest) {
-        State::new(earlier(ahead, part, limit, (whole, rest)), at, limit)
+        let (ahead, part) = earlier(ahead, part, limit, whole, rest);
+        State::new(ahead, part, at, limit)
     } else {
         State::default()
     };
@@ -148,8 +150,9 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
     *state = match (whole + limit.burst()).checked_sub(from.burst()) {
         Some(whole) if whole + rest > 0 => {
             let (ahead, part) = divide(whole, window, rest, limit.units());
-            let ahead = (Micros::from_micros(ahead), part).min(limit.time_of_max_in_use());
-            State::new(ahead, at, limit)
+            let ahead = Micros::from_micros(ahead);
+            let (ahead, part) = (ahead, part).min(limit.time_of_max_in_use());
+            State::new(ahead, part, at, limit)
         }
         _ => State::default(),
     };
@@ -158,7 +161,8 @@ pub(super) fn carry(state: &mut State, change: &LimitChange<'_>, now: Timestamp)
 /// Sets the TAT ahead by `used` emission intervals.
 pub(super) fn convert(state: &mut State, change: &LimitChange<'_>, now: Timestamp, used: u64) {
     let (_, _, at) = ahead_of(state, change.from, now);
-    *state = State::new(change.to.time_of(used), at, change.to);
+    let (ahead, part) = change.to.time_of(used);
+    *state = State::new(ahead, part, at, change.to);
 }
 
 /// Returns how far the TAT is ahead, as microseconds and fraction, and the time to which this
@@ -209,8 +213,7 @@ fn later(ahead: Micros, part: u64, limit: &Limit, units: u64) -> (Micros, u64) {
 }
 
 /// Subtracts a length and its fraction, which must not be the larger ones.
-fn earlier(ahead: Micros, part: u64, limit: &Limit, by: (Micros, u64)) -> (Micros, u64) {
-    let (whole, rest) = by;
+fn earlier(ahead: Micros, part: u64, limit: &Limit, whole: Micros, rest: u64) -> (Micros, u64) {
     if part >= rest {
         (ahead - whole, part - rest)
     } else {

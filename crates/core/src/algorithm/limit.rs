@@ -293,17 +293,17 @@ impl Limit {
     /// decides alone while the store fails.
     #[must_use]
     pub fn share(&self, millionths: u32) -> Self {
-        let of = |units: u64| divide(units, millionths.into(), 0, 1_000_000).0.max(1);
-        let units = Self::count(of(self.units())).unwrap_or(self.units);
+        let scaled = |units: u64| divide(units, millionths.into(), 0, 1_000_000).0.max(1);
+        let units = Self::count(scaled(self.units())).unwrap_or(self.units);
         let debt = self.max_debt().map(|debt| divide(debt, millionths.into(), 0, 1_000_000).0);
         let share = Self::from_parts(self.window, units, units).keeping(debt);
         // A burst that would take too long to become available is cut to the largest valid one.
-        let share = share.with_burst(of(self.burst())).unwrap_or_else(|error| match error {
+        let share = share.with_burst(scaled(self.burst())).unwrap_or_else(|error| match error {
             LimitError::Burst { most } => share.with_burst(most.max(1)).unwrap_or(share),
             _ => share,
         });
         match self.shared_units() {
-            Some(units) => share.sharing_state(of(self.shared_burst()), of(units)),
+            Some(units) => share.sharing_state(scaled(self.shared_burst()), scaled(units)),
             None => share,
         }
     }
@@ -420,19 +420,19 @@ impl Limit {
     }
 }
 
-/// Returns quotient and remainder of `(one × other + more) / by`.
+/// Returns quotient and remainder of `(left × right + more) / by`.
 #[inline]
-pub(super) fn divide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
-    match one.checked_mul(other).and_then(|product| product.checked_add(more)) {
+pub(super) fn divide(left: u64, right: u64, more: u64, by: u64) -> (u64, u64) {
+    match left.checked_mul(right).and_then(|product| product.checked_add(more)) {
         Some(sum) => (sum / by, sum % by),
-        None => divide_wide(one, other, more, by),
+        None => divide_wide(left, right, more, by),
     }
 }
 
 /// Divides in 128 bits. Saturates if the quotient does not fit 64, which the callers rule out.
 #[cold]
-fn divide_wide(one: u64, other: u64, more: u64, by: u64) -> (u64, u64) {
-    let sum = u128::from(one) * u128::from(other) + u128::from(more);
+fn divide_wide(left: u64, right: u64, more: u64, by: u64) -> (u64, u64) {
+    let sum = u128::from(left) * u128::from(right) + u128::from(more);
     let rest = u64::try_from(sum % u128::from(by)).expect("a remainder is below the divisor");
     (u64::try_from(sum / u128::from(by)).unwrap_or(u64::MAX), rest)
 }

@@ -47,7 +47,7 @@ impl State {
         let pairs = self.runs.iter().zip(self.runs.iter().skip(1));
         self.runs.front().is_none_or(|first| first.at_ms == 0)
             && self.runs.back().is_none_or(|last| last.upto.max(last.at_ms) <= MAX_COUNT)
-            && pairs.map(|(one, next)| [one, next]).all(has_order)
+            && pairs.map(|(run, next)| [run, next]).all(has_order)
     }
 
     /// Returns the index of the first run after `millis`. The common cases come first: no such run,

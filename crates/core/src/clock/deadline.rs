@@ -26,8 +26,8 @@ impl Deadline {
     #[must_use]
     pub fn earlier(self, other: Self) -> Self {
         match (self.0, other.0) {
-            (Some(one), Some(another)) => Self(Some(one.min(another))),
-            (one, another) => Self(one.or(another)),
+            (Some(own), Some(other)) => Self(Some(own.min(other))),
+            (own, other) => Self(own.or(other)),
         }
     }
 

@@ -22,7 +22,7 @@ impl HighWaterMarks {
     /// Returns the latest time of a decision on a limit with this window.
     pub fn latest(&self, window: Micros) -> Timestamp {
         let mut all = std::iter::once(&self.first).chain(&self.others);
-        all.find(|(of, _)| *of == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
+        all.find(|(length, _)| *length == window).map_or(Timestamp::EPOCH, |(_, seen)| *seen)
     }
 
     /// Returns the lengths of window with the time of the latest decision.
@@ -52,7 +52,7 @@ impl HighWaterMarks {
             self.first.0 = window;
             return &mut self.first.1;
         }
-        let known = self.others.iter().position(|(of, _)| *of == window);
+        let known = self.others.iter().position(|(length, _)| *length == window);
         let position = known.unwrap_or_else(|| {
             self.others.truncate(Self::MAX_LENGTHS - 2);
             self.others.push((window, Timestamp::EPOCH));

@@ -89,7 +89,7 @@ fn nearest_first<'a>(
     similarity: impl Fn(&str, &str) -> f64,
 ) -> Vec<String> {
     let similarity =
-        |one: &str, other: &str| similarity(start(one, MAX_COMPARED), start(other, MAX_COMPARED));
+        |text: &str, other: &str| similarity(start(text, MAX_COMPARED), start(other, MAX_COMPARED));
     let score = |(key, value): Choice<'_>| match wanted {
         None => 0.0,
         Some((wanted, _)) if wanted != key => similarity(key, wanted),
@@ -100,7 +100,10 @@ fn nearest_first<'a>(
     let mut nearest: SmallVec<[(f64, Choice<'a>); MAX_NEAREST]> = SmallVec::new();
     for choice in choices {
         let candidate = (score(choice), choice);
-        let at = nearest.partition_point(|other| order(other, &candidate) == Ordering::Less);
+        let at = nearest.partition_point(|(score, choice)| {
+            let order = candidate.0.total_cmp(score).then_with(|| choice.cmp(&candidate.1));
+            order == Ordering::Less
+        });
         if at < MAX_NEAREST {
             nearest.truncate(MAX_NEAREST - 1);
             nearest.insert(at, candidate);
@@ -111,11 +114,6 @@ fn nearest_first<'a>(
         None => cut(key.to_owned()),
     };
     nearest.into_iter().map(text).collect()
-}
-
-/// Orders candidates: the most similar first, then by text.
-fn order<T: Ord>(one: &(f64, T), other: &(f64, T)) -> Ordering {
-    other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1))
 }
 
 #[cfg(test)]

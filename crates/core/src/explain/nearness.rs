@@ -44,5 +44,5 @@ pub(super) fn shared_start(text: &TextPattern, value: &str) -> usize {
             [] => "",
         },
     };
-    start.bytes().zip(value.bytes()).take_while(|(one, other)| one == other).count()
+    start.bytes().zip(value.bytes()).take_while(|(byte, other)| byte == other).count()
 }

@@ -167,22 +167,23 @@ impl RuleSet {
         let mut statuses = SmallVec::new();
         let (mut is_unmatched, mut units) = (true, RequestSums::NONE);
         for (index, descriptor) in request.descriptors().iter().enumerate() {
-            let (of, before) = (descriptor.request(request.project()), hits.len());
+            let (described, before) = (descriptor.request(request.project()), hits.len());
             let taken = match descriptor.hits {
                 HitsAddend::Take(cost) => cost,
                 HitsAddend::Credit(_) => Cost::NONE,
             };
             let mut can_credit = true;
-            let has_parts = |rule: &Rule| has_parts(rule, &of);
-            is_unmatched &= !self.for_each_match_of(&of, has_parts, |position, rule| {
+            let has_parts = |rule: &Rule| has_parts(rule, &described);
+            is_unmatched &= !self.for_each_match_of(&described, has_parts, |position, rule| {
                 if rule.mode == Mode::Off {
                     return;
                 }
                 can_credit &=
                     rule.algorithm != Algorithm::SlidingWindowLog && !rule.algorithm.has_slots();
-                let action = action_in_project(descriptor.hits, rule, &of);
+                let action = action_in_project(descriptor.hits, rule, &described);
                 units.add(taken, matches!(action, Action::Report(_)));
-                let mut hit = Hit::of_rule(self, position, rule, &of, self.hashing(), action);
+                let mut hit =
+                    Hit::of_rule(self, position, rule, &described, self.hashing(), action);
                 let is_taken = |other: &Hit| takes(other) && other.key == hit.key;
                 if action == Action::Peek(Cost::ONE) && hits.iter().any(is_taken) {
                     hit.action = Action::Peek(Cost::NONE);
@@ -392,13 +393,14 @@ fn apply_strictest_limit(hits: &mut [Hit]) {
                 continue;
             }
             let limit_of = |hit: &Hit| hit.for_store()?.grant.limit().copied();
-            let (Some(one), Some(other)) = (limit_of(&hits[earlier]), limit_of(&hits[at])) else {
+            let (Some(first), Some(second)) = (limit_of(&hits[earlier]), limit_of(&hits[at]))
+            else {
                 continue;
             };
-            if one.units() <= other.units() {
-                hits[at].counted_by = Some(Box::new(Grant::Limited(one)));
+            if first.units() <= second.units() {
+                hits[at].counted_by = Some(Box::new(Grant::Limited(first)));
             } else {
-                hits[earlier].counted_by = Some(Box::new(Grant::Limited(other)));
+                hits[earlier].counted_by = Some(Box::new(Grant::Limited(second)));
             }
         }
     }

@@ -23,7 +23,9 @@ impl<'a> Costs<'a> {
         let units = match self {
             Self::Map(map) if map.is_empty() => None,
             Self::Map(map) => map.get(rule).copied(),
-            Self::Pairs(pairs) => pairs.iter().find(|(name, _)| *name == rule).map(|one| one.1),
+            Self::Pairs(pairs) => {
+                pairs.iter().find(|(name, _)| *name == rule).map(|(_, units)| *units)
+            }
         };
         // A request has no units above the bound.
         units.map(|units| Cost::new(u32::try_from(units).unwrap_or(u32::MAX)))

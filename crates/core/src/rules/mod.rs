@@ -100,7 +100,7 @@ impl RuleSet {
     /// Creates a rule set. The names of the rules must differ.
     pub fn new(mut default: Rule, mut named: Vec<Rule>) -> Self {
         named.iter_mut().chain([&mut default]).for_each(Rule::share_states);
-        named.sort_by(|one, other| one.name.cmp(&other.name));
+        named.sort_by(|left, right| left.name.cmp(&right.name));
         let mut by_value: HashMap<Part, ValueIndex> = HashMap::new();
         let mut others = Vec::new();
         for (index, rule) in named.iter().enumerate() {

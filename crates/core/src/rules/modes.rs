@@ -84,8 +84,8 @@ impl RuleMode {
 impl ModeScope {
     /// Returns `true` if there may be a rule that both scopes concern.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let meet = |one: &Option<String>, other: &Option<String>| {
-            one.is_none() || other.is_none() || one == other
+        let meet = |own: &Option<String>, other: &Option<String>| {
+            own.is_none() || other.is_none() || own == other
         };
         meet(&self.project, &other.project) && meet(&self.rule, &other.rule)
     }
@@ -144,7 +144,7 @@ impl ModeSettings {
 
     /// Returns `true` if there may be a setting for rules of the project.
     pub fn concern(&self, project: &str) -> bool {
-        self.0.keys().any(|scope| scope.project.as_deref().is_none_or(|one| one == project))
+        self.0.keys().any(|scope| scope.project.as_deref().is_none_or(|own| own == project))
     }
 
     /// Returns the first time after `now` at which a setting ends.

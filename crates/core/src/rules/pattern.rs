@@ -73,7 +73,7 @@ impl Pattern {
     /// Parses texts, one of which must match. Their order has no meaning.
     pub fn any_of(texts: &[String]) -> Self {
         match texts {
-            [one] => Self::one(one),
+            [text] => Self::one(text),
             several if several.iter().any(|text| text == "*") => Self::Present,
             several => {
                 let mut texts: Vec<TextPattern> =

@@ -214,7 +214,7 @@ impl<'a> Hashing<'a> {
 /// Two sets are equal if they hash the same parts by the same hasher, not by an equal one.
 impl PartialEq for HashedParts {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |of: &Self| (of.has_user_id, of.has_resource, of.attributes.clone());
+        let parts = |set: &Self| (set.has_user_id, set.has_resource, set.attributes.clone());
         Arc::ptr_eq(&self.hasher.0, &other.hasher.0) && parts(self) == parts(other)
     }
 }

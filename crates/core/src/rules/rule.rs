@@ -212,7 +212,7 @@ impl Share {
     /// `remaining` are left. Debt is in use too.
     pub fn compare_use(self, limit: &Limit, remaining: i64) -> Ordering {
         let capacity = limit.burst().cast_signed();
-        let parts = |units: i64, of: u32| i128::from(units) * i128::from(of);
+        let parts = |units: i64, whole: u32| i128::from(units) * i128::from(whole);
         let used = parts(capacity.saturating_sub(remaining), Self::WHOLE);
         used.cmp(&parts(capacity, self.millionths()))
     }
@@ -301,7 +301,7 @@ impl Rule {
     /// Returns `true` if the part is the anchor of the rule's calendar, which is not hashed in keys: the
     /// windows of a key follow from it.
     pub(crate) fn is_anchor(&self, part: &Part) -> bool {
-        matches!((part, &self.anchor_from), (Part::Attribute(one), Some(other)) if **one == **other)
+        matches!((part, &self.anchor_from), (Part::Attribute(name), Some(anchor)) if **name == **anchor)
     }
 
     /// Returns the windows of a request.

@@ -207,7 +207,7 @@ fn unmatched_key_parts(rule: &Rule) -> impl Iterator<Item = &str> {
     let is_matched = |part: &Part| {
         let overrides = rule.overrides.iter().map(|other| &other.matcher);
         let mut matchers = overrides.chain([&rule.matcher]);
-        matchers.any(|matcher| matcher.patterns.iter().any(|(of, _)| of == part))
+        matchers.any(|matcher| matcher.patterns.iter().any(|(matched, _)| matched == part))
     };
     rule.key_by.iter().filter_map(move |part| match part {
         Part::Attribute(name) if name == "api_key" && is_matched(&Part::Resource) => None,

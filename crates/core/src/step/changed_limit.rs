@@ -58,7 +58,7 @@ impl<S: Slot> Entry<'_, S> {
     /// Returns `true` if a conversion has settled which units are in use since this time.
     pub(super) fn was_settled_since(&self, taken_at: Timestamp) -> bool {
         self.on_change.is_some()
-            && self.slot.limit_history().is_some_and(|one| one.was_settled_since(taken_at))
+            && self.slot.limit_history().is_some_and(|history| history.was_settled_since(taken_at))
     }
 
     fn changed_limit(&self) -> Option<ChangedLimit> {

@@ -32,13 +32,13 @@ impl Overridden {
         };
         let below_ban = record.and_then(grant_of).unwrap_or(*hit.grant);
         let in_force = record.and_then(|record| Some((record, record.in_force(time)?)));
-        let applied = in_force.map(|(record, one)| {
+        let applied = in_force.map(|(record, own)| {
             let record = hit.action.shows_control().then(|| {
                 let mut record = record.clone();
                 record.drop_ended(time);
                 record
             });
-            Box::new(Applied { grant: one.grant.within(hit.frame()), ends_at: one.ends_at, record })
+            Box::new(Applied { grant: own.grant.within(hit.frame()), ends_at: own.ends_at, record })
         });
         let grant = applied.as_ref().map_or(*hit.grant, |applied| applied.grant);
         let is_banned = applied.is_some() && grant == Grant::Banned;

@@ -113,8 +113,8 @@ impl<'a> Slots for RecordSlots<'_, 'a> {
         RecordSlot { key, time: self.time, now, records: self.records }
     }
 
-    fn have_same_key(&self, one: usize, other: usize) -> bool {
-        self.hits[one].key == self.hits[other].key
+    fn have_same_key(&self, left: usize, right: usize) -> bool {
+        self.hits[left].key == self.hits[right].key
     }
 }
 

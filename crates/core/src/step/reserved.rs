@@ -78,7 +78,7 @@ impl<S: Slot> Entry<'_, S> {
             Outcome::Allowed => Some(end.since(now)),
             // As in Lua, which does not know the end of a later window of a calendar.
             Outcome::Denied { .. }
-                if self.limit.calendar_window(now).is_some_and(|one| one.end <= end) =>
+                if self.limit.calendar_window(now).is_some_and(|window| window.end <= end) =>
             {
                 None
             }
@@ -125,7 +125,8 @@ impl<S: Slots> AtomicStep<'_, S> {
             .filter(|at| matches!(self.hits[*at].action, Action::Hold(_)))
             .map(|at| {
                 let slot = self.slots.slot(at);
-                slot.holds().and_then(|holds| holds.open(time).find(number).map(|one| one.ends_at))
+                slot.holds()
+                    .and_then(|holds| holds.open(time).find(number).map(|hold| hold.ends_at))
             })
             .collect();
         let known = ends.iter().flatten().max().copied();
@@ -187,11 +188,12 @@ impl<S: Slots> AtomicStep<'_, S> {
             (0..self.hits.len()).map(|at| self.settle(at, number, counts_ended)).collect();
         let is_found = settled.iter().any(Option::is_some);
         let charged: SmallVec<[u64; 2]> =
-            settled.iter().map(|one| one.map_or(0, |one| one.charged)).collect();
+            settled.iter().map(|known| known.map_or(0, |known| known.charged)).collect();
         let named = self.hits.iter().zip(settled);
         // A hold that is gone, after a reset, has nothing to return.
-        let settlements: Settlements =
-            named.map(|(hit, one)| (hit.key.rule().into(), one.unwrap_or_default())).collect();
+        let settlements: Settlements = named
+            .map(|(hit, settlement)| (hit.key.rule().into(), settlement.unwrap_or_default()))
+            .collect();
         self.reply_with(if is_found {
             ReservationReply::Settled { settlements, replayed: false }
         } else {
@@ -220,7 +222,7 @@ impl<S: Slots> AtomicStep<'_, S> {
         let (hit, owned) = (&self.hits[at], hold.map_or(0, |hold| hold.units));
         let cost = actual.unwrap_or(Cost::total(owned));
         let returned = owned.saturating_sub(cost.units());
-        let beneath = || self.overridden.get(at).and_then(|one| one.as_ref()?.charges);
+        let beneath = || self.overridden.get(at).and_then(|own| own.as_ref()?.charges);
         let limit = self.grant(at).limit().copied().or_else(beneath);
         let Some(limit) = limit else {
             return Some(Settlement { returned, ..Settlement::default() });

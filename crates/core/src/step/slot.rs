@@ -77,7 +77,7 @@ pub trait Slots {
     fn slot(&mut self, at: usize) -> Self::Slot<'_>;
 
     /// Returns `true` if the hits at these positions have the same key.
-    fn have_same_key(&self, one: usize, other: usize) -> bool;
+    fn have_same_key(&self, left: usize, right: usize) -> bool;
 }
 
 /// The slot of a request of one hit.

@@ -116,8 +116,13 @@ pub(super) fn by_tenant_and_user() -> RuleSet {
     set(vec![rule("both", Algorithm::FixedWindow, 1, &[tenant(), Part::UserId])])
 }
 
-async fn check(subject: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Verdict {
-    check_cost(subject, user, resource, of, 1).await
+async fn check(
+    subject: &Subject,
+    user: &str,
+    resource: &str,
+    attributes: &[(&str, &str)],
+) -> Verdict {
+    check_cost(subject, user, resource, attributes, 1).await
 }
 
 async fn check_cost(
@@ -141,8 +146,13 @@ async fn check_cost(
 }
 
 /// Returns the remaining units of each rule, ordered by name.
-async fn left(subject: &Subject, user: &str, resource: &str, of: &[(&str, &str)]) -> Vec<i64> {
-    let peeked = check_cost(subject, user, resource, of, 0).await;
+async fn left(
+    subject: &Subject,
+    user: &str,
+    resource: &str,
+    attributes: &[(&str, &str)],
+) -> Vec<i64> {
+    let peeked = check_cost(subject, user, resource, attributes, 0).await;
     peeked.decisions.iter().map(|decided| decided.decision.remaining).collect()
 }
 
@@ -156,21 +166,21 @@ pub(super) async fn sixty_four_rules_on_one_request(on: Subject) {
 }
 
 pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subject) {
-    let of = [("tenant", "acme")];
+    let tenant = [("tenant", "acme")];
     for _ in 0..3 {
-        assert!(check(&on, "alice", "/pay", &of).await.is_allowed());
+        assert!(check(&on, "alice", "/pay", &tenant).await.is_allowed());
     }
-    let before = left(&on, "alice", "/pay", &of).await;
+    let before = left(&on, "alice", "/pay", &tenant).await;
     assert_eq!(before, [17, 0, 7], "endpoint, tenant, user");
     // Without the log of the tenant, whose life every denial extends.
     let dump = || -> Vec<Stored> {
         let stored = on.stored().unwrap_or_default().into_iter();
-        stored.filter(|one| !one.key.contains("tenant")).collect()
+        stored.filter(|stored| !stored.key.contains("tenant")).collect()
     };
     let bytes = dump();
     assert!(on.stored().is_none() || bytes.len() == 2);
     for _ in 0..5 {
-        let denied = check(&on, "alice", "/pay", &of).await;
+        let denied = check(&on, "alice", "/pay", &tenant).await;
         assert!(!denied.is_allowed());
         assert_eq!(&*denied.deciding().rule, "tenant");
         let remaining: Vec<i64> =
@@ -178,7 +188,7 @@ pub(super) async fn a_denial_by_one_rule_takes_nothing_from_the_others(on: Subje
         assert_eq!(remaining, before, "rules that would allow report their unchanged state");
     }
     assert_eq!(dump(), bytes, "the stored bytes are unchanged");
-    assert_eq!(left(&on, "alice", "/pay", &of).await, before);
+    assert_eq!(left(&on, "alice", "/pay", &tenant).await, before);
 }
 
 pub(super) async fn many_clients_neither_lose_nor_create_units(on: Subject) {

@@ -104,7 +104,7 @@ impl Case {
                 let buckets = Algorithm::RATES.iter().filter(|algorithm| algorithm.has_burst());
                 buckets.map(|algorithm| algorithm.lua_name()).collect()
             }
-            one => vec![one],
+            algorithm => vec![algorithm],
         }
     }
 }

@@ -75,7 +75,7 @@ async fn inspect(on: &Subject, user: &str) -> HitReply {
 fn in_force(reply: &HitReply) -> Vec<(KeyGrant, Micros, Vec<u8>)> {
     let record = reply.applied.as_ref().and_then(|applied| applied.record.clone());
     let record = record.unwrap_or_default();
-    record.iter().map(|one| (one.grant, one.ends_at.since(T0), one.note.to_vec())).collect()
+    record.iter().map(|own| (own.grant, own.ends_at.since(T0), own.note.to_vec())).collect()
 }
 
 pub(super) async fn a_ban_denies_until_it_ends(on: Subject) {
@@ -183,7 +183,7 @@ pub(super) async fn a_rule_keeps_its_overrides_to_itself(on: Subject) {
     set(&on, "alice", KeyGrant::Banned, 10).await;
     let verdict = on.verdict("alice", Some(1), false).await.expect("a verdict");
     let grants: Vec<(String, Grant)> =
-        verdict.decisions.iter().map(|one| (one.rule.to_string(), one.grant)).collect();
+        verdict.decisions.iter().map(|decided| (decided.rule.to_string(), decided.grant)).collect();
     assert!(!verdict.is_allowed());
     assert_eq!(grants[0], ("a".to_owned(), Grant::Banned));
     assert!(grants[1..].iter().all(|(_, grant)| grant.limit().is_some()), "{grants:?}");

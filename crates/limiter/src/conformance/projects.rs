@@ -92,8 +92,11 @@ pub(super) async fn a_ban_and_a_reset_stay_in_their_project(on: Subject) {
         assert_eq!(state.overrides.is_empty(), project != "shop-1", "{project}");
     }
     let listed = on.limiter.store().list_overrides("", 100, Deadline::NEVER).await;
-    for of in listed.expect("a page").keys {
-        assert_eq!((of.key.project(), of.key.rule(), of.key.id()), ("shop-1", "pay", "alice"));
+    for found in listed.expect("a page").keys {
+        assert_eq!(
+            (found.key.project(), found.key.rule(), found.key.id()),
+            ("shop-1", "pay", "alice")
+        );
     }
 }
 
@@ -137,25 +140,25 @@ pub(super) async fn units_are_refunded_in_their_project(on: Subject) {
 }
 
 pub(super) async fn a_project_has_its_own_rules(on: Subject) {
-    let one = |project| {
+    let check = |project| {
         let request = Request::user("alice").in_project(project).build().expect("a valid request");
         let limiter = on.limiter.clone();
-        async move { limiter.check(&request, Deadline::NEVER).await.map(|one| one.is_allowed()) }
+        async move { limiter.check(&request, Deadline::NEVER).await.map(|verdict| verdict.is_allowed()) }
     };
-    assert!(matches!(one("shop").await, Err(CheckError::UnknownProject)));
+    assert!(matches!(check("shop").await, Err(CheckError::UnknownProject)));
     let nothing = RulesSpec::default().build_in_project("shop").expect("valid rules");
     let first = on.limiter.replace_project_rules("shop", nothing.clone());
-    assert!(matches!(one("shop").await, Err(CheckError::NoRule)));
+    assert!(matches!(check("shop").await, Err(CheckError::NoRule)));
     assert_eq!(on.limiter.replace_project_rules("shop", nothing.clone()), first);
     for unmatched in [Unmatched::Allow, Unmatched::DefaultRule] {
         let rules = nothing.clone().with_unmatched(unmatched);
         assert!(on.limiter.replace_project_rules("shop", rules) > first);
-        assert!(matches!(one("shop").await, Ok(true)), "{unmatched:?}");
+        assert!(matches!(check("shop").await, Ok(true)), "{unmatched:?}");
     }
     let revision = on.limiter.snapshot().revision;
     assert!(on.limiter.remove_project("shop") && !on.limiter.remove_project("shop"));
-    assert!(matches!(one("shop").await, Err(CheckError::UnknownProject)));
-    assert!(matches!(one("").await, Ok(true)));
+    assert!(matches!(check("shop").await, Err(CheckError::UnknownProject)));
+    assert!(matches!(check("").await, Ok(true)));
     assert_eq!(on.limiter.snapshot().revision, revision);
 }
 

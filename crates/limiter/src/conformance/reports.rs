@@ -45,7 +45,7 @@ async fn peeks_and_reports(on: &Subject, units: u32) -> String {
         answers.push(peek(on, "alice", units).await);
         answers.push(report(on, "alice", 4).await);
     }
-    let text = |one: &Decision| if one.is_allowed() { "OK" } else { "OVER" };
+    let text = |decision: &Decision| if decision.is_allowed() { "OK" } else { "OVER" };
     answers.iter().map(text).collect::<Vec<_>>().join(" ")
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn reports_of_one_step_add_up(on: Subject) {
     for coupling in [Coupling::AllOrNothing, Coupling::EachAlone] {
         let user = format!("{coupling:?}");
         let decided = on.act_on(&user, &[Action::Report(Cost::new(4)); 3], coupling).await;
-        let left: Vec<i64> = decided.iter().map(|one| one.remaining).collect();
+        let left: Vec<i64> = decided.iter().map(|decision| decision.remaining).collect();
         assert_eq!(left, if has_debt(&on) { [6, 2, -2] } else { [6, 2, 0] });
         assert_eq!(peek(&on, &user, 0).await.remaining, left[2]);
     }
@@ -159,24 +159,28 @@ pub(super) async fn reports_of_one_step_add_up(on: Subject) {
 pub(super) async fn takes_of_one_key_are_decided_in_order(on: Subject) {
     let take = |units| Action::Take(Cost::new(units));
     let decided = on.act_on("alice", &[take(4), take(4)], ALL).await;
-    let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    let left: Vec<_> =
+        decided.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
     assert_eq!(left, [(true, 6), (true, 2)]);
     // Both takes together exceed the remaining units: nothing is taken.
     let decided = on.act_on("alice", &[take(2), take(1)], ALL).await;
-    let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    let left: Vec<_> =
+        decided.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
     assert_eq!(left, [(true, 2), (false, 2)]);
     assert_eq!(peek(&on, "alice", 0).await.remaining, 2);
     // Peeks are decided in their order, and add nothing to the cost of later hits.
     let peek = Action::Peek(Cost::new(2));
     let decided = on.act_on("alice", &[peek, take(2), peek], ALL).await;
-    let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    let decisions: Vec<_> =
+        decided.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
     assert_eq!(decisions, [(true, 2), (true, 2), (false, 2)]);
     let decided = on.act_on("bob", &[take(5), peek, Action::Peek(Cost::NONE)], ALL).await;
-    let left: Vec<_> = decided.iter().map(|one| one.remaining).collect();
+    let left: Vec<_> = decided.iter().map(|decision| decision.remaining).collect();
     assert_eq!(left, [5, 5, 5]);
     // If nothing is taken, no peek shows the units of takes.
     let decided = on.act_on("carol", &[take(5), Action::Peek(Cost::NONE), take(6)], ALL).await;
-    let decisions: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    let decisions: Vec<_> =
+        decided.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
     assert_eq!(decisions, [(true, 10), (true, 10), (false, 10)]);
 }
 
@@ -198,7 +202,8 @@ pub(super) async fn each_alone_is_decided_in_order(on: Subject) {
     let take = |units| Action::Take(Cost::new(units));
     let actions = [take(4), take(4), take(4), take(1)];
     let decided = on.act_on("alice", &actions, Coupling::EachAlone).await;
-    let left: Vec<_> = decided.iter().map(|one| (one.is_allowed(), one.remaining)).collect();
+    let left: Vec<_> =
+        decided.iter().map(|decision| (decision.is_allowed(), decision.remaining)).collect();
     assert_eq!(left, [(true, 6), (true, 2), (false, 0), (false, 0)]);
 }
 

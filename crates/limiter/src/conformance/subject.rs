@@ -92,7 +92,7 @@ impl Subject {
     /// Returns the records of the store, ordered by key; `None` if it can't list them.
     pub fn stored(&self) -> Option<Vec<Stored>> {
         let mut stored = self.backend.stored()?;
-        stored.sort_by(|one, other| one.key.cmp(&other.key));
+        stored.sort_by(|left, right| left.key.cmp(&right.key));
         Some(stored)
     }
 

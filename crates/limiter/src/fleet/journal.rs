@@ -19,16 +19,16 @@ const ENDED_LIFE: Micros = Micros::from_secs(366 * 86_400);
 impl FleetJournal for Journal {
     fn append(
         &self,
-        of: ProjectLog<'_>,
+        log: ProjectLog<'_>,
         id: EntryId,
         content: &[u8],
         removed: &[ProjectEntryId],
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (space, name) = entry_name(of, id);
+        let (space, name) = entry_name(log, id);
         let removed: Vec<_> = removed
             .iter()
-            .map(|(project, id)| entry_name(ProjectLog { project, ..of }, *id))
+            .map(|(project, id)| entry_name(ProjectLog { project, ..log }, *id))
             .collect();
         let mut changes =
             vec![Change::Put { space, name: &name, value: content, expires_at: None }];
@@ -153,8 +153,8 @@ pub(super) fn restore(fleet: &MemoryFleet, journal: &Journal) {
         .filter_map(|(space, entry)| Some((parse_entry_name(space, &entry.name)?, &*entry.value)))
         .collect();
     entries.sort_unstable_by_key(|((_, id), _)| *id);
-    for ((of, id), content) in entries {
-        fleet.restore_entry(of, id, content);
+    for ((log, id), content) in entries {
+        fleet.restore_entry(log, id, content);
     }
     for value in journal.take_restored(Space::ONCE) {
         if let (Some((map, name)), Some(expires_at)) =

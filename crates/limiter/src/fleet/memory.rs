@@ -33,7 +33,7 @@ pub trait FleetJournal: Debug + Send + Sync {
     /// [`StoreError`] if it was not recorded: `apply` is then dropped.
     fn append(
         &self,
-        of: ProjectLog<'_>,
+        project_log: ProjectLog<'_>,
         id: EntryId,
         content: &[u8],
         removed: &[ProjectEntryId],
@@ -173,14 +173,14 @@ impl MemoryFleet {
 
     /// Appends an entry that a journal has. Entries must be restored in the order of their ids;
     /// others are ignored.
-    pub fn restore_entry(&self, of: ProjectLog<'_>, id: EntryId, content: &[u8]) {
+    pub fn restore_entry(&self, project_log: ProjectLog<'_>, id: EntryId, content: &[u8]) {
         let mut contents = self.contents();
-        let log = contents.logs.entry(of.log.to_owned()).or_default();
+        let log = contents.logs.entry(project_log.log.to_owned()).or_default();
         if id >= log.next_id(id) {
             // The next entry removes those that are too many.
             let (max_entries, max_project_entries) = (u64::MAX, u64::MAX);
             let entry = NewEntry { content, max_entries, max_project_entries, ttl: None };
-            let removed = log.push(of.project, id, entry);
+            let removed = log.push(project_log.project, id, entry);
             log.end_recording(id, &removed, true);
         }
     }
@@ -205,7 +205,7 @@ impl MemoryFleet {
 
     pub(super) async fn append(
         &self,
-        of: ProjectLog<'_>,
+        project_log: ProjectLog<'_>,
         entry: NewEntry<'_>,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
@@ -213,12 +213,12 @@ impl MemoryFleet {
         let now = EntryId::at(self.shared.clock.now());
         let (id, removed) = {
             let mut contents = self.contents();
-            let log = contents.logs.entry(of.log.to_owned()).or_default();
+            let log = contents.logs.entry(project_log.log.to_owned()).or_default();
             let id = log.next_id(now);
-            (id, log.push(of.project, id, entry))
+            (id, log.push(project_log.project, id, entry))
         };
         let recording = self.recording({
-            let (log, removed) = (of.log.to_owned(), removed.clone());
+            let (log, removed) = (project_log.log.to_owned(), removed.clone());
             move |contents, is_recorded| {
                 if let Some(log) = contents.logs.get_mut(&log) {
                     log.end_recording(id, &removed, is_recorded);
@@ -228,7 +228,7 @@ impl MemoryFleet {
         match &self.journal {
             Some(journal) => {
                 let apply = recording.on_recorded();
-                journal.append(of, id, entry.content, &removed, apply).await?;
+                journal.append(project_log, id, entry.content, &removed, apply).await?;
             }
             None => recording.end(true),
         }
@@ -237,15 +237,15 @@ impl MemoryFleet {
 
     pub(super) fn read(
         &self,
-        of: ProjectLog<'_>,
+        project_log: ProjectLog<'_>,
         range: LogRange,
         count: usize,
         deadline: Deadline,
     ) -> Result<Vec<LogEntry>, StoreError> {
         check_deadline(deadline)?;
         let contents = self.contents();
-        let log = contents.logs.get(of.log);
-        Ok(log.map_or_else(Vec::new, |log| log.newest(of.project, range, count)))
+        let log = contents.logs.get(project_log.log);
+        Ok(log.map_or_else(Vec::new, |log| log.newest(project_log.project, range, count)))
     }
 
     pub(super) async fn put(
@@ -285,7 +285,8 @@ impl MemoryFleet {
         &self,
         map: &str,
         name: &str,
-        (content, over): (&[u8], Option<&[u8]>),
+        content: &[u8],
+        over: Option<&[u8]>,
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {

@@ -216,16 +216,16 @@ impl Fleet {
     /// As [`Fleet::append`].
     pub async fn append_of_project(
         &self,
-        of: ProjectLog<'_>,
+        log: ProjectLog<'_>,
         entry: NewEntry<'_>,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
-        check_project_log(of)?;
+        check_project_log(log)?;
         check_value(entry.content)?;
         match &self.0 {
-            Kind::Memory(fleet) => fleet.append(of, entry, deadline).await,
+            Kind::Memory(fleet) => fleet.append(log, entry, deadline).await,
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.append(of, entry, deadline).await,
+            Kind::Redis(fleet) => fleet.append(log, entry, deadline).await,
         }
     }
 
@@ -252,17 +252,17 @@ impl Fleet {
     /// As [`Fleet::read`].
     pub async fn read_of_project(
         &self,
-        of: ProjectLog<'_>,
+        log: ProjectLog<'_>,
         range: LogRange,
         count: usize,
         deadline: Deadline,
     ) -> Result<Vec<LogEntry>, StoreError> {
-        check_project_log(of)?;
+        check_project_log(log)?;
         let count = count.min(MAX_READ);
         match &self.0 {
-            Kind::Memory(fleet) => fleet.read(of, range, count, deadline),
+            Kind::Memory(fleet) => fleet.read(log, range, count, deadline),
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.read(of, range, count, deadline).await,
+            Kind::Redis(fleet) => fleet.read(log, range, count, deadline).await,
         }
     }
 
@@ -301,10 +301,10 @@ impl Fleet {
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        self.claim_over(map, name, (value, None), ttl, deadline).await
+        self.claim_over(map, name, value, None, ttl, deadline).await
     }
 
-    /// Sets the value of a name in a map, as [`Fleet::claim`], also if it has the second one of `values`.
+    /// Sets the value of a name in a map, as [`Fleet::claim`], also if it is `over`.
     ///
     /// # Errors
     ///
@@ -313,15 +313,16 @@ impl Fleet {
         &self,
         map: &str,
         name: &str,
-        values: (&[u8], Option<&[u8]>),
+        value: &[u8],
+        over: Option<&[u8]>,
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let ttl = check_put(map, name, values.0, ttl)?;
+        let ttl = check_put(map, name, value, ttl)?;
         match &self.0 {
-            Kind::Memory(fleet) => fleet.claim(map, name, values, ttl, deadline).await,
+            Kind::Memory(fleet) => fleet.claim(map, name, value, over, ttl, deadline).await,
             #[cfg(feature = "redis")]
-            Kind::Redis(fleet) => fleet.claim(map, name, values, ttl, deadline).await,
+            Kind::Redis(fleet) => fleet.claim(map, name, value, over, ttl, deadline).await,
         }
     }
 
@@ -429,9 +430,9 @@ fn check_name(name: &str) -> Result<(), OutOfBounds> {
     if is_valid { Ok(()) } else { Err(OutOfBounds::Name) }
 }
 
-fn check_project_log(of: ProjectLog<'_>) -> Result<(), OutOfBounds> {
-    check_name(of.log)?;
-    if of.project.len() > MAX_NAME_LEN { Err(OutOfBounds::Name) } else { Ok(()) }
+fn check_project_log(log: ProjectLog<'_>) -> Result<(), OutOfBounds> {
+    check_name(log.log)?;
+    if log.project.len() > MAX_NAME_LEN { Err(OutOfBounds::Name) } else { Ok(()) }
 }
 
 /// Returns the time to live of a value of a map.

@@ -175,7 +175,7 @@ impl Restored {
 
     /// Removes and returns the values of a space, in the order in which they were put last.
     pub(super) fn take(&mut self, space: Space) -> Vec<RestoredValue> {
-        let values = self.values.extract_if(|(of, _), _| *of == space).collect();
+        let values = self.values.extract_if(|(own, _), _| *own == space).collect();
         Self { values, puts: 0 }.into_ordered().map(|(_, value)| value).collect()
     }
 

@@ -114,7 +114,9 @@ fn names_in(folder: &Path) -> Result<Vec<String>, JournalError> {
 pub(super) fn damaged_files(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let paths = names_in(folder)?.into_iter().filter(|name| name.starts_with(CHANGES));
     let paths = paths.map(|name| folder.join(name));
-    Ok(paths.filter(|path| path.extension().is_some_and(|of| of == DAMAGED)).collect())
+    Ok(paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == DAMAGED))
+        .collect())
 }
 
 /// Renames the damaged files of changes, and returns their new names.

@@ -113,7 +113,7 @@ pub(super) fn is_torn(bytes: &[u8], marker: Marker, offset: u64) -> bool {
         return true;
     }
     let marker = marker.0.to_le_bytes();
-    let begins_frame = bytes.iter().zip(marker).all(|(byte, of)| *byte == of);
+    let begins_frame = bytes.iter().zip(marker).all(|(byte, expected)| *byte == expected);
     let Some((head, rest)) = bytes.split_at_checked(FRAME_HEAD_LEN) else { return begins_frame };
     let len = read_u32(head, 4) as usize;
     // Only the last frame is torn.

@@ -45,7 +45,7 @@ impl LogFiles {
     /// Returns the bytes of the base and of all logs.
     pub(super) fn len(&self) -> (u64, u64) {
         let len = |role| {
-            let of_role = self.sealed.iter().filter(|((_, of), _)| *of == role);
+            let of_role = self.sealed.iter().filter(|((_, own), _)| *own == role);
             of_role.map(|(_, len)| len).sum::<u64>()
         };
         (len(Role::Base), len(Role::Log) + self.last.len())

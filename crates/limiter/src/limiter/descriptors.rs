@@ -157,10 +157,10 @@ impl Limiter {
         if settling.hits.is_empty() {
             return Ok(false);
         }
-        let (id, is_whole) = ((open.number, open.ends_at), settling.hits.len() == keys.len());
+        let is_whole = settling.hits.len() == keys.len();
         let settle = async |counts_ended| {
-            let counted = (Some(actual), counts_ended);
-            self.settle_plan(&snapshot, &settling, id, counted, deadline).await
+            let units = Some(actual);
+            self.settle_plan(&snapshot, &settling, open, units, counts_ended, deadline).await
         };
         let (settled, is_late) = match settle(false).await {
             Err(CheckError::NoReservation) | Ok((_, _, true)) if is_whole => {

@@ -115,7 +115,7 @@ impl Shards {
         plan: &'p Plan,
     ) -> (Positions, SmallVec<[StoreHit<'p>; 2]>) {
         let hits = plan.hits.iter().zip(&self.0).enumerate();
-        let in_shard = hits.filter(|(_, (_, one))| **one == Some(shard));
+        let in_shard = hits.filter(|(_, (_, own))| **own == Some(shard));
         in_shard.filter_map(|(at, (hit, _))| Some((at, hit.for_store()?))).unzip()
     }
 }
@@ -320,8 +320,8 @@ impl Execution<'_> {
             self.withdraw(&group, results).await;
             // The shard that denied has taken nothing itself.
             let positions = group.positions.iter();
-            let replies =
-                positions.map(|position| results[*position].as_ref().map(|one| one.reply.clone()));
+            let replies = positions
+                .map(|position| results[*position].as_ref().map(|result| result.reply.clone()));
             let refunds = self.hits(&group).into_iter().zip(replies).zip(&group.positions);
             let (hits, positions): (SmallVec<[StoreHit<'_>; 2]>, Positions) = refunds
                 .filter_map(|((hit, reply), position)| {
@@ -407,7 +407,7 @@ impl Execution<'_> {
 /// Returns `true` if the results refuse the request.
 pub(super) fn is_refused(plan: &Plan, results: &[Option<HitResult>]) -> bool {
     Mode::refuse(plan.hits.iter().zip(results).map(|(hit, result)| {
-        result.as_ref().map_or((hit.effective_mode(), false), |one| one.denial(hit))
+        result.as_ref().map_or((hit.effective_mode(), false), |result| result.denial(hit))
     }))
 }
 

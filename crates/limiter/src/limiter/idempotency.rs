@@ -134,7 +134,7 @@ impl Execution<'_> {
 fn has_taken(group: &HitGroup, results: &[Option<HitResult>]) -> bool {
     let holds = |reply: &HitReply| reply.held.as_ref().is_some_and(|held| held.has_own);
     let has_taken = |at: &usize| {
-        results[*at].as_ref().is_some_and(|one| one.reply.taken > 0 || holds(&one.reply))
+        results[*at].as_ref().is_some_and(|result| result.reply.taken > 0 || holds(&result.reply))
     };
     group.positions.iter().any(has_taken)
 }

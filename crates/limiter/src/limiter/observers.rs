@@ -32,7 +32,7 @@ pub(super) struct RuleObservers {
 fn by_name(rules: &RuleSet) -> Vec<usize> {
     let names: Vec<_> = every_rule(rules).map(|rule| rule.name).collect();
     let mut order: Vec<usize> = (0..names.len()).collect();
-    order[1..].sort_by(|one, other| names[*one].cmp(names[*other]));
+    order[1..].sort_by(|left, right| names[*left].cmp(names[*right]));
     order
 }
 
@@ -50,9 +50,10 @@ impl RuleObservers {
     /// Returns the observers of the rules of a project.
     pub(super) fn of_project(rules: &RuleSet, observer: &dyn Observer) -> Self {
         let none: Arc<dyn RuleObserver> = Arc::new(NoObserver);
-        let of = |rule| observer.project_rule(rules.project(), rule);
-        let all: Box<[_]> =
-            every_rule(rules).map(|rule| of(rule).unwrap_or_else(|| Arc::clone(&none))).collect();
+        let observed = |rule| observer.project_rule(rules.project(), rule);
+        let all: Box<[_]> = every_rule(rules)
+            .map(|rule| observed(rule).unwrap_or_else(|| Arc::clone(&none)))
+            .collect();
         Self { are_named: vec![false; all.len()].into(), all, flat: rules.iter().count() }
     }
 

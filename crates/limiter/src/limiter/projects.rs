@@ -93,7 +93,9 @@ impl Limiter {
         let mut last =
             self.shared.last_project_revision.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = self.shared.modes.load().apply(rules);
-        if let Some(before) = self.shared.projects.get(project).filter(|one| one.rules == rules) {
+        if let Some(before) =
+            self.shared.projects.get(project).filter(|before| before.rules == rules)
+        {
             return before.revision;
         }
         // Each revision of any project is another number, so that nothing is left in caches of a

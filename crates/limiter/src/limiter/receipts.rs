@@ -112,15 +112,15 @@ fn limit_now(receipt: &Receipt, rules: &RuleSet) -> Option<Limit> {
         (Grant::Limited(limit), StoreId::Primary, _) => Some(limit),
         _ => None,
     };
-    let grants = rule.overrides.iter().map(|one| one.grant).chain([rule.grant]);
+    let grants = rule.overrides.iter().map(|other| other.grant).chain([rule.grant]);
     // The one in force: it knows with which limits it shares the state now.
     // The anchor of a calendar is that of the request.
-    let anchored = |one: Limit| match rule.anchor_from {
-        Some(_) => one.anchored_as(then.windows()),
-        None => one,
+    let anchored = |limit: Limit| match rule.anchor_from {
+        Some(_) => limit.anchored_as(then.windows()),
+        None => limit,
     };
     let mut limits = grants.filter_map(|grant| limit(grant).map(anchored));
-    if let Some(same) = limits.find(|one| one == then) {
+    if let Some(same) = limits.find(|now| now == then) {
         return Some(same);
     }
     let now = limit(rule.grant).filter(|_| rule.overrides.is_empty())?;

@@ -207,7 +207,7 @@ impl Limiter {
         request: Option<&Request<'_>>,
         deadline: Deadline,
     ) -> Result<(Settled, bool), CheckError> {
-        let OpenReservation { project, number, ends_at, keys } = reservation;
+        let OpenReservation { project, keys, .. } = reservation;
         let snapshot = self.snapshot_of(project)?;
         let units = RequestUnits::Report(Cost::NONE);
         let plan = Plan::for_holds(&snapshot.rules, keys, units, |rule| {
@@ -222,13 +222,16 @@ impl Limiter {
             // Its rules have gone, and its holds end by themselves.
             return Ok((Settled::default(), false));
         }
-        let id = (*number, *ends_at);
-        let counted = (actual.or(request.map(Request::cost)), request.is_some());
-        let (settlements, replayed, is_partial) =
-            self.settle_plan(&snapshot, &plan, id, counted, deadline).await?;
-        let named = settlements.into_iter().map(|(rule, one)| {
+        let (units, counts_ended) = (actual.or(request.map(Request::cost)), request.is_some());
+        let settled =
+            self.settle_plan(&snapshot, &plan, reservation, units, counts_ended, deadline);
+        let (settlements, replayed, is_partial) = settled.await?;
+        let named = settlements.into_iter().map(|(rule, settlement)| {
             let key = Key::from_encoded(&rule, "");
-            (snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()), one)
+            (
+                snapshot.rules.describe(&key).0.map_or(rule.into(), |name| name.to_string()),
+                settlement,
+            )
         });
         let settled = Settled { settlements: named.collect(), replayed, reported: false };
         Ok((settled, is_partial))
@@ -271,8 +274,9 @@ impl Limiter {
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-        (number, ends_at): (u128, Timestamp),
-        (units, counts_ended): (Option<Cost>, bool),
+        reservation: &OpenReservation,
+        units: Option<Cost>,
+        counts_ended: bool,
         deadline: Deadline,
     ) -> Result<(Settlements, bool, bool), CheckError> {
         // As long as anybody may take the reservation for an open one, and ten minutes more. If the rules
@@ -280,18 +284,23 @@ impl Limiter {
         let terms = plan.hits.iter().filter_map(|hit| snapshot.rules.hold_terms(hit.rule));
         let longest = terms.map(|terms| terms.longest).max().unwrap_or_default();
         let memory = longest + Reservation::SETTLEMENT_MEMORY;
+        let ends_at = reservation.ends_at;
         let purpose = ReservationUse::Settle { memory, ends_at, counts_ended };
-        let changed = self.change_holds(plan, number, purpose, deadline).await?;
+        let changed = self.change_holds(plan, reservation.number, purpose, deadline).await?;
         let ReservationReply::Settled { settlements, replayed } = changed.became else {
             return Err(CheckError::NoReservation);
         };
         if !replayed {
-            for (rule, one) in &settlements {
+            for (rule, settlement) in &settlements {
                 if let Some(hit) = plan.hits.iter().find(|hit| hit.key.rule() == &**rule) {
-                    snapshot.observers.get(hit.rule).charged(one.charged);
+                    snapshot.observers.get(hit.rule).charged(settlement.charged);
                 }
             }
-            let most = settlements.iter().map(|(_, one)| one.charged).max().unwrap_or_default();
+            let most = settlements
+                .iter()
+                .map(|(_, settlement)| settlement.charged)
+                .max()
+                .unwrap_or_default();
             let units = units.unwrap_or(Cost::total(most));
             self.count_request(snapshot, RequestUnits::Report(units), true);
         }

@@ -55,7 +55,7 @@ impl Limiter {
         let verdict = Verdict::fold(&snapshot.rules, plan, results);
         // Each result has a decision, in the same order.
         let decided =
-            plan.hits.iter().zip(results).filter_map(|(hit, one)| Some((hit, one.as_ref()?)));
+            plan.hits.iter().zip(results).filter_map(|(hit, result)| Some((hit, result.as_ref()?)));
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             snapshot.observers.decided(decided, hit, result);
         }

@@ -210,7 +210,7 @@ impl MemoryStore {
         let mut reservations = holds.then(|| self.lock_reservations());
         let time = time.unwrap_or_else(|| self.clock.now());
         let project = hits.first().map_or("", |hit| hit.key.project());
-        let number = request.reservation.map(|one| one.number);
+        let number = request.reservation.map(|reservation| reservation.number);
         let mut remembered = number.zip(reservations.as_deref()).and_then(|(number, all)| {
             let known = all.settlements.get(project, number)?;
             (!known.is_expired(time)).then(|| known.clone())
@@ -223,7 +223,7 @@ impl MemoryStore {
         let forgotten = reservations.as_ref().map(|all| all.settlements.forgotten(project));
         let forgotten = forgotten.unwrap_or_default();
         let reservations = &mut reservations;
-        let reply = reservation::execute(request, (time, forgotten), &mut remembered, |request| {
+        let reply = reservation::execute(request, time, &mut remembered, forgotten, |request| {
             let reservations = reservations.as_deref_mut();
             let locations = &locations;
             step::execute(
@@ -421,9 +421,9 @@ impl Slots for Step<'_> {
     }
 
     #[inline]
-    fn have_same_key(&self, one: usize, other: usize) -> bool {
-        self.locations[one].hash == self.locations[other].hash
-            && self.hits[one].key == self.hits[other].key
+    fn have_same_key(&self, left: usize, right: usize) -> bool {
+        self.locations[left].hash == self.locations[right].hash
+            && self.hits[left].key == self.hits[right].key
     }
 }
 

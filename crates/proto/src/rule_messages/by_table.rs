@@ -40,8 +40,8 @@ pub(super) fn write(
         };
         let sent = match (field.kind, value, named.kind()) {
             _ if named.is_list() => None,
-            (FieldKind::Section(fields), Value::Object(values), Kind::Message(of)) => {
-                let mut below = DynamicMessage::new(of);
+            (FieldKind::Section(fields), Value::Object(values), Kind::Message(section)) => {
+                let mut below = DynamicMessage::new(section);
                 write(values, fields, &mut below);
                 Some(Sent::Message(below))
             }
@@ -71,8 +71,8 @@ fn read_value(sent: &Sent, field: &FieldDescriptor, kind: ValueKind) -> Option<V
         (Sent::I64(number), _) => Some((*number).into()),
         (Sent::EnumNumber(number), _) => {
             let kind = field.kind();
-            let of = kind.as_enum()?;
-            Some(word(of, of.get_value(*number)?.name()).into())
+            let values = kind.as_enum()?;
+            Some(word(values, values.get_value(*number)?.name()).into())
         }
         (Sent::Message(message), _) => {
             let time: prost_types::Duration = message.transcode_to().ok()?;
@@ -86,19 +86,21 @@ fn read_value(sent: &Sent, field: &FieldDescriptor, kind: ValueKind) -> Option<V
 
 /// Returns `None` for a value that messages can't have. Numbers above the most of a field become that.
 fn written(value: &Value, field: &FieldDescriptor, kind: ValueKind) -> Option<Sent> {
-    let of = field.kind();
+    let field_kind = field.kind();
     Some(match kind {
         ValueKind::Boolean => Sent::Bool(value.as_bool()?),
-        ValueKind::Whole if of == Kind::Int64 => Sent::I64(int64(value.as_u64()?)),
+        ValueKind::Whole if field_kind == Kind::Int64 => Sent::I64(int64(value.as_u64()?)),
         ValueKind::Whole => Sent::U32(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX)),
         ValueKind::Text => Sent::String(value.as_str()?.to_owned()),
         ValueKind::Words(_) => {
-            let (of, text) = (of.as_enum()?, value.as_str()?);
-            Sent::EnumNumber(of.values().find(|value| word(of, value.name()) == text)?.number())
+            let (values, text) = (field_kind.as_enum()?, value.as_str()?);
+            Sent::EnumNumber(
+                values.values().find(|value| word(values, value.name()) == text)?.number(),
+            )
         }
         ValueKind::Duration => {
             let time: Field<Micros> = from_value(value.clone()).ok()?;
-            let mut message = DynamicMessage::new(of.as_message()?.clone());
+            let mut message = DynamicMessage::new(field_kind.as_message()?.clone());
             message.transcode_from(&duration(*time.value()?)).ok()?;
             Sent::Message(message)
         }
@@ -116,8 +118,8 @@ fn written(value: &Value, field: &FieldDescriptor, kind: ValueKind) -> Option<Se
 
 /// Returns a name of an enum's value as files have it: without the prefix of the enum, as the first
 /// value has it.
-fn word(of: &EnumDescriptor, name: &str) -> String {
-    let first = of.default_value();
+fn word(values: &EnumDescriptor, name: &str) -> String {
+    let first = values.default_value();
     let prefix = first.name().trim_end_matches("UNSPECIFIED");
     name.strip_prefix(prefix).unwrap_or(name).to_lowercase().replace('_', "-")
 }

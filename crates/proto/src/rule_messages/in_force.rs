@@ -163,8 +163,8 @@ pub fn grant(grant: Grant) -> proto::Grant {
 }
 
 fn matchers(matcher: &Matcher) -> Vec<proto::PartMatcher> {
-    let of_part = |(of, pattern): &(Part, Pattern)| proto::PartMatcher {
-        part: of.to_string(),
+    let of_part = |(part, pattern): &(Part, Pattern)| proto::PartMatcher {
+        part: part.to_string(),
         any_of: match pattern {
             Pattern::Present => vec!["*".to_owned()],
             Pattern::OneOf(texts) => texts.iter().map(TextPattern::to_text).collect(),

@@ -2,15 +2,15 @@
 
 use rlaas_core::rules::spec::{Problem, RuleField, RuleSpec};
 
-/// Returns a problem with the path of the field in the message. `of` is the path of the rule, empty
+/// Returns a problem with the path of the field in the message. `rule` is the path of the rule, empty
 /// if the field begins with that of a list of rules.
-pub fn in_message(problem: Problem, of: &str) -> Problem {
+pub fn in_message(problem: Problem, rule: &str) -> Problem {
     let Problem { field, text } = problem;
     // `rules[3].limit` of a list, `limit` of one rule.
     let (list, own) = match field.split_once("].") {
         Some((list, own)) if field.starts_with("rules[") => (format!("{list}]"), own),
-        _ if field == "rules" => return Problem { field: of_list(of), text },
-        _ => (of.to_owned(), field.as_str()),
+        _ if field == "rules" => return Problem { field: of_list(rule), text },
+        _ => (rule.to_owned(), field.as_str()),
     };
     let (part, own) = match own.split_once("].") {
         Some((part, own)) if part.starts_with("overrides[") => (format!(".{part}]"), own),
@@ -46,6 +46,6 @@ pub fn in_message(problem: Problem, of: &str) -> Problem {
     Problem { field: format!("{list}{part}.{name}"), text }
 }
 
-fn of_list(of: &str) -> String {
-    if of.is_empty() { "rules".to_owned() } else { of.to_owned() }
+fn of_list(rule: &str) -> String {
+    if rule.is_empty() { "rules".to_owned() } else { rule.to_owned() }
 }

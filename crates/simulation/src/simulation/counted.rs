@@ -93,14 +93,14 @@ impl Counted {
         key.requests += 1;
         rule.requests += u64::from(earlier.clone().next().is_none());
         if decided.mode.is_shadow() {
-            let is_first = !earlier.any(|one| !one.decision.is_allowed());
+            let is_first = !earlier.any(|other| !other.decision.is_allowed());
             rule.shadow_denied += u64::from(!decided.decision.is_allowed() && is_first);
         } else if verdict.is_refused_by(decided) {
             let against = request.against.as_ref();
             let is_new = u64::from(against.is_some_and(|against| !against.is_refused()));
             key.refused += 1;
             key.allowed_to_refused += is_new;
-            if !earlier.any(|one| verdict.is_refused_by(one)) {
+            if !earlier.any(|other| verdict.is_refused_by(other)) {
                 rule.refused += 1;
                 rule.allowed_to_refused += is_new;
             }
@@ -117,7 +117,7 @@ impl Counted {
     ) {
         let mut earlier = earlier_of_rule(verdict, hits, at);
         let is_refused = verdict.is_refused_by(&verdict.decisions[at]);
-        if is_refused && !earlier.any(|one| verdict.is_refused_by(one)) {
+        if is_refused && !earlier.any(|other| verdict.is_refused_by(other)) {
             let rule = &mut self.rules.rules[hits[at].rule].counts;
             rule.refused_before += 1;
             rule.refused_to_allowed += u64::from(!candidate.is_refused());

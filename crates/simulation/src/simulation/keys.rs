@@ -46,8 +46,8 @@ impl KeyTable {
     pub(super) fn hardest_hit(&self, rules: &[RuleReport], top: usize) -> Vec<HitKey> {
         let all = self.positions.iter().map(|(key, at)| (key, &self.counts[*at]));
         let mut refused: Vec<_> = all.filter(|(_, counts)| counts.refused > 0).collect();
-        refused.sort_unstable_by(|(one, a), (other, b)| {
-            (b.refused, one.as_bytes()).cmp(&(a.refused, other.as_bytes()))
+        refused.sort_unstable_by(|(left, a), (right, b)| {
+            (b.refused, left.as_bytes()).cmp(&(a.refused, right.as_bytes()))
         });
         let hit_key = |(key, counts): (&Key, &KeyCounts)| HitKey {
             rule: rules[counts.rule].rule.clone(),

@@ -42,8 +42,9 @@ impl SimulationReport {
             (window > length && rule.counts.requests > 0)
                 .then(|| format!("{} ({})", rule.rule, length_text(window)))
         });
-        let of = format!("windows are longer than the traffic, which is {}", length_text(length));
-        notes.list(&of, long);
+        let reason =
+            format!("windows are longer than the traffic, which is {}", length_text(length));
+        notes.list(&reason, long);
     }
 }
 

@@ -203,8 +203,8 @@ impl MappedPart {
             "duration" | "domain" => return Err(MappingError::Removed(name.to_owned())),
             _ if name.starts_with("entries") => return Err(MappingError::Removed(name.to_owned())),
             _ => match name.strip_prefix("attributes.") {
-                Some(of) if (1..=Request::MAX_ATTRIBUTE_NAME).contains(&of.len()) => {
-                    Self::Attribute(of.into())
+                Some(attribute) if (1..=Request::MAX_ATTRIBUTE_NAME).contains(&attribute.len()) => {
+                    Self::Attribute(attribute.into())
                 }
                 _ => return Err(MappingError::Name(name.to_owned())),
             },

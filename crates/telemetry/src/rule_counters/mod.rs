@@ -169,13 +169,13 @@ impl CountedRule {
 
     /// Returns the number of decisions so far.
     fn decisions(&self, outcome: CountedOutcome, source: Source) -> u64 {
-        let of = |count: &dyn Fn(&DecisionShard) -> u64| {
+        let sum = |count: &dyn Fn(&DecisionShard) -> u64| {
             self.decisions.get().map_or(0, |shards| shards.iter().map(count).sum())
         };
         match position(source).checked_sub(1) {
-            None => of(&|shard| shard.of_store[outcome as usize].load(Ordering::Relaxed)),
+            None => sum(&|shard| shard.of_store[outcome as usize].load(Ordering::Relaxed)),
             Some(0) if outcome == CountedOutcome::Denied => {
-                of(&|shard| shard.of_deny_cache.load(Ordering::Relaxed))
+                sum(&|shard| shard.of_deny_cache.load(Ordering::Relaxed))
             }
             Some(at) => self
                 .others
@@ -209,10 +209,10 @@ impl CountedRule {
             let [allowed, near_limit, denied, shadow_denied] = by_outcome;
             let fail_open = of_source(Source::FailOpen);
             let units = shards.iter().fold(0_u64, |units, shard| {
-                let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+                let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
                 let [allowed, near_limit, ..] = &shard.of_store;
-                let usual = of(allowed).wrapping_add(of(near_limit));
-                units.wrapping_add(usual).wrapping_add(of(&shard.more_units))
+                let usual = load(allowed).wrapping_add(load(near_limit));
+                units.wrapping_add(usual).wrapping_add(load(&shard.more_units))
             });
             let counts = DecisionCounts {
                 allowed,

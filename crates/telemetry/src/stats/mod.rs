@@ -219,8 +219,8 @@ impl StatsSum {
             self.add_others(&key.project, &counts);
         }
         let mut others: Vec<_> = self.others.into_iter().collect();
-        others.sort_unstable_by(|(one, a), (other, b)| {
-            b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+        others.sort_unstable_by(|(left, a), (right, b)| {
+            b.decisions().cmp(&a.decisions()).then_with(|| left.cmp(right))
         });
         if others.len() > max_others {
             let rest = others.drain(max_others.saturating_sub(1)..);
@@ -233,8 +233,8 @@ impl StatsSum {
 
 /// Sorts rules: the busiest first, equal ones by name.
 fn sort(rules: &mut [(Arc<StatsKey>, DecisionCounts)]) {
-    rules.sort_unstable_by(|(one, a), (other, b)| {
-        b.decisions().cmp(&a.decisions()).then_with(|| one.cmp(other))
+    rules.sort_unstable_by(|(left, a), (right, b)| {
+        b.decisions().cmp(&a.decisions()).then_with(|| left.cmp(right))
     });
 }
 

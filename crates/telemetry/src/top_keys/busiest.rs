@@ -109,11 +109,12 @@ impl BusiestKeys {
         };
         let mut found: Vec<(usize, Counter)> =
             rules.iter().enumerate().flat_map(counters).collect();
-        found.sort_unstable_by(|(one_rule, one), (other_rule, other)| {
-            let places = (one_rule, &one.key).cmp(&(other_rule, &other.key));
-            other.least.cmp(&one.least).then(places)
+        found.sort_unstable_by(|(left_rule, left), (right_rule, right)| {
+            let places = (left_rule, &left.key).cmp(&(right_rule, &right.key));
+            right.least.cmp(&left.least).then(places)
         });
-        let mut bounds: Vec<_> = rules.iter().map(RuleBounds::new).collect();
+        let mut bounds: Vec<_> =
+            rules.iter().map(|(key, counts)| RuleBounds::new(key, counts.error())).collect();
         let (mut space, mut keys) = (MAX_BYTES - HEAD_BYTES, Vec::new());
         // The rules of the message, and the place of each.
         let (mut listed, mut places) = (Vec::new(), HashMap::new());
@@ -174,18 +175,18 @@ impl BusiestKeys {
     pub fn sum(all: &[Self]) -> Vec<FoundKey> {
         // For a rule of a message this is the bound of the keys that are not listed, for others the
         // common one. Wide enough for differences of sums.
-        let common: i128 = all.iter().map(|of| i128::from(of.unlisted)).sum();
+        let common: i128 = all.iter().map(|keys| i128::from(keys.unlisted)).sum();
         let mut more = HashMap::<(&str, &str), i128>::new();
-        for of in all {
-            for RuleBounds { project, rule, unlisted, .. } in &of.rules {
-                let difference = i128::from(*unlisted) - i128::from(of.unlisted);
+        for message in all {
+            for RuleBounds { project, rule, unlisted, .. } in &message.rules {
+                let difference = i128::from(*unlisted) - i128::from(message.unlisted);
                 *more.entry((project, rule)).or_default() += difference;
             }
         }
         let mut sums = HashMap::<(&str, &str, &str), (u64, i128)>::new();
-        for of in all {
-            for KeyCount { rule, key, least } in &of.keys {
-                let Some(bounds) = of.rules.get(*rule as usize) else { continue };
+        for message in all {
+            for KeyCount { rule, key, least } in &message.keys {
+                let Some(bounds) = message.rules.get(*rule as usize) else { continue };
                 let RuleBounds { project, rule, error, unlisted } = bounds;
                 let unlisted_sum = || common + more.get(&(&**project, &**rule)).unwrap_or(&0);
                 let sum = sums.entry((project, rule, key));
@@ -204,15 +205,15 @@ impl BusiestKeys {
                 error: u64::try_from(error).unwrap_or(u64::MAX),
             })
             .collect();
-        found.sort_unstable_by(|one, other| other.least.cmp(&one.least).then(one.cmp(other)));
+        found.sort_unstable_by(|left, right| right.least.cmp(&left.least).then(left.cmp(right)));
         found
     }
 }
 
 impl RuleBounds {
-    fn new((name, counts): &(StatsKey, Summary)) -> Self {
-        let (project, rule) = (name.project.to_string(), name.rule.to_string());
-        Self { project, rule, error: counts.error(), unlisted: counts.error() }
+    fn new(key: &StatsKey, error: u64) -> Self {
+        let (project, rule) = (key.project.to_string(), key.rule.to_string());
+        Self { project, rule, error, unlisted: error }
     }
 
     /// Leaves out a key with this least count.

@@ -225,7 +225,7 @@ impl Recorder {
         quiet.sort_unstable();
         let in_rest = self.activity.iter().filter(|(rule, _)| !self.rules.contains_key(rule));
         let mut busy: Vec<(u64, u32)> = in_rest.map(|(rule, count)| (*count, *rule)).collect();
-        busy.sort_unstable_by_key(|one| Reverse(*one));
+        busy.sort_unstable_by_key(|count| Reverse(*count));
         for ((few, quiet), (many, busy)) in quiet.into_iter().zip(busy).take(MAX_SWAPS) {
             if many <= few.saturating_mul(2) {
                 break;

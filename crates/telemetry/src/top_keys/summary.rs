@@ -104,8 +104,8 @@ impl Summary {
 
     /// Sorts the counters, and cuts them to the most.
     fn reduce(&mut self) {
-        self.counters.sort_unstable_by(|one, other| {
-            other.least.cmp(&one.least).then_with(|| one.key.cmp(&other.key))
+        self.counters.sort_unstable_by(|left, right| {
+            right.least.cmp(&left.least).then_with(|| left.key.cmp(&right.key))
         });
         if let Some(first_left_out) = self.counters.get(MAX_COUNTERS) {
             let cut = first_left_out.least;

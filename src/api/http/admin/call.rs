@@ -72,7 +72,7 @@ impl InProcessCall {
         };
         let (mut head, body) = response.into_parts();
         let headers = head.extensions.remove::<VerdictHeaders>();
-        let headers = headers.map(|of| of.0).unwrap_or_default();
+        let headers = headers.map(|headers| headers.0).unwrap_or_default();
         let warning = head.headers.get(WARNING).cloned();
         match Status::from_header_map(&head.headers) {
             Some(status) if status.code() != tonic::Code::Ok => Err(status),
@@ -108,7 +108,7 @@ impl InProcessCall {
                 Ok(data) => self.pending.extend_from_slice(&data),
                 Err(frame) => {
                     let status = frame.trailers_ref().and_then(Status::from_header_map);
-                    if let Some(status) = status.filter(|one| one.code() != tonic::Code::Ok) {
+                    if let Some(status) = status.filter(|status| status.code() != tonic::Code::Ok) {
                         return Err(status);
                     }
                 }

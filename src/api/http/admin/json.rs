@@ -52,8 +52,8 @@ fn check(
         }
         let place = format!("{path}{}", field.json_name());
         let same_choice = |other: &FieldDescriptor| {
-            let (one, other) = (field.containing_oneof(), other.containing_oneof());
-            one.is_some_and(|one| !one.is_synthetic() && Some(one) == other)
+            let (own, other) = (field.containing_oneof(), other.containing_oneof());
+            own.is_some_and(|own| !own.is_synthetic() && Some(own) == other)
         };
         if given.contains(&field) {
             return Err(rejected(format!("{place}: given twice")));
@@ -105,7 +105,7 @@ fn object<'a>(value: &'a RawValue, place: &str) -> Result<JsonObject<'a>, Reject
 
 /// Returns what the value of a field must be.
 fn valid(field: &FieldDescriptor) -> String {
-    let one = match field.kind() {
+    let value = match field.kind() {
         Kind::Message(entry) if field.is_map() => {
             let values = entry.map_entry_value_field().kind();
             format!(
@@ -135,7 +135,7 @@ fn valid(field: &FieldDescriptor) -> String {
             _ => "an object".to_owned(),
         },
     };
-    if field.is_list() { format!("a list: each entry {one}") } else { one }
+    if field.is_list() { format!("a list: each entry {value}") } else { value }
 }
 
 fn rejected(detail: String) -> Rejection {

@@ -76,8 +76,9 @@ fn operation(route: &AdminRoute, schemas: &mut Map<String, Value>) -> Value {
         let content = json!({ "application/json": { "schema": schema } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     } else {
-        let in_path =
-            |field: &FieldDescriptor| parameters.iter().any(|one| one["name"] == field.json_name());
+        let in_path = |field: &FieldDescriptor| {
+            parameters.iter().any(|parameter| parameter["name"] == field.json_name())
+        };
         let in_query = query_parameters(&method.input(), |field| !in_path(field));
         parameters.extend(in_query);
     }
@@ -225,7 +226,7 @@ fn schema(field: &FieldDescriptor, schemas: &mut Map<String, Value>) -> Value {
         let values = json!({ "type": "string" });
         return json!({ "type": ["object", "null"], "additionalProperties": values });
     }
-    let one = match field.kind() {
+    let single = match field.kind() {
         Kind::Message(message) if !message.full_name().starts_with("google.protobuf.") => {
             reference(&message, schemas)
         }
@@ -241,9 +242,9 @@ fn schema(field: &FieldDescriptor, schemas: &mut Map<String, Value>) -> Value {
         _ => json!({ "type": ["integer", "string", "null"] }),
     };
     match field.cardinality() {
-        Cardinality::Repeated => json!({ "type": ["array", "null"], "items": one }),
-        _ if one.get("$ref").is_some() => json!({ "oneOf": [one, { "type": "null" }] }),
-        _ => one,
+        Cardinality::Repeated => json!({ "type": ["array", "null"], "items": single }),
+        _ if single.get("$ref").is_some() => json!({ "oneOf": [single, { "type": "null" }] }),
+        _ => single,
     }
 }
 

@@ -62,18 +62,19 @@ pub(super) fn status(route: &AdminRoute, response: &DynamicMessage) -> StatusCod
 
 fn is_denied(response: &DynamicMessage) -> bool {
     let verdict = response.get_field_by_name("verdict");
-    let allowed = verdict.and_then(|one| one.as_message()?.get_field_by_name("allowed")?.as_bool());
+    let allowed =
+        verdict.and_then(|verdict| verdict.as_message()?.get_field_by_name("allowed")?.as_bool());
     allowed == Some(false)
 }
 
 /// Returns the etag of the resource of a response.
 pub(super) fn etag(response: &DynamicMessage) -> Option<HeaderValue> {
-    let of = |name: &str| {
+    let etag_of = |name: &str| {
         let resource = response.get_field_by_name(name)?;
         let etag = resource.as_message()?.get_field_by_name("etag")?;
         Some(etag.as_str()?.to_owned()).filter(|etag| !etag.is_empty())
     };
-    let etag = of("project").or_else(|| of("rule"))?;
+    let etag = etag_of("project").or_else(|| etag_of("rule"))?;
     HeaderValue::try_from(format!("\"{etag}\"")).ok()
 }
 

@@ -75,8 +75,8 @@ impl From<Status> for ManagementError {
             return Self::forbidden();
         }
         let text = match details.bad_request().map(|bad| &*bad.field_violations) {
-            Some([of]) if of.field == "project.display_name" => {
-                format!("project_name {}", of.description)
+            Some([violation]) if violation.field == "project.display_name" => {
+                format!("project_name {}", violation.description)
             }
             _ => status.message().to_owned(),
         };

@@ -164,10 +164,10 @@ impl ManagementCall {
             }
             Operation::DeleteRule(id, rule) => {
                 let (id, rule) = (self.admitted(id)?, rule_name(rule)?);
-                let (call, of) = (self.change("DeleteRule"), rule.clone());
+                let (call, name) = (self.change("DeleteRule"), rule.clone());
                 let planned = PlannedChange::new(&id, &rule, "delete rule".to_owned());
                 let delete = self.projects.write_rule(&call, planned, move |rules, _| {
-                    rules.delete(&of, None).map(Some).map_err(refused)
+                    rules.delete(&name, None).map(Some).map_err(refused)
                 });
                 delete.await?;
                 Ok(StatusCode::NO_CONTENT.into_response())
@@ -248,10 +248,10 @@ impl ManagementCall {
         body: &[u8],
     ) -> Result<Response, ManagementError> {
         let fields = RuleFields::read_of(body, &id, &rule)?;
-        let (call, of) = (self.change("UpdateRule"), rule.clone());
+        let (call, name) = (self.change("UpdateRule"), rule.clone());
         let planned = PlannedChange::new(&id, &rule, "update rule".to_owned());
         let made = self.projects.write_rule(&call, planned, move |rules, by| {
-            let before = rules.rule(&of).ok_or(RuleWriteError::NotFound).map_err(refused)?;
+            let before = rules.rule(&name).ok_or(RuleWriteError::NotFound).map_err(refused)?;
             let before = before.spec.clone();
             let after = fields.changed(&before).written_to(before).map_err(refused)?;
             rules.replace(after, None, by).map_err(refused)

@@ -122,7 +122,7 @@ impl RuleFields {
         let endpoint: Option<String> = members.take(&ENDPOINT)?;
         let is_resource = |text: &String| (1..=Request::MAX_RESOURCE).contains(&text.len());
         let strategy: Option<String> = members.take(&STRATEGY)?;
-        let is_rate = |of: &Algorithm| !of.has_slots();
+        let is_rate = |algorithm: &Algorithm| !algorithm.has_slots();
         let rate = |name: String| Algorithm::from_name(&name).filter(is_rate);
         let strategy = strategy.map(|name| rate(name).ok_or(STRATEGY.invalid()));
         let limit_count = members.take(&LIMIT_COUNT)?;

@@ -51,7 +51,7 @@ impl RuleSet {
         if keys.len() > Selector::MAX_KEYS {
             return Err(SelectError::TooManyKeys);
         }
-        keys.sort_by(|one, other| one.rule.cmp(&other.rule));
+        keys.sort_by(|left, right| left.rule.cmp(&right.rule));
         Ok(keys)
     }
 
@@ -97,7 +97,7 @@ impl RuleSet {
         let met = met.into_iter().flatten().find(|owner| owner.hit.key == *key);
         let shared = || {
             let placed = self.descriptors().placed();
-            let mut owners = placed.iter().filter_map(|one| self.key_of_placed(one, &entries));
+            let mut owners = placed.iter().filter_map(|rule| self.key_of_placed(rule, &entries));
             owners.find(|owner| owner.hit.key == *key)
         };
         (met.or_else(shared).map(|owner| owner.rule), entries)

@@ -170,9 +170,9 @@ impl Descriptors {
                 placed.push(PlacedRule { domain, path: path.to_vec(), rule, position });
             });
         }
-        placed.sort_by(|one, other| {
-            let by_name = one.rule.name.cmp(&other.rule.name);
-            by_name.then_with(|| (one.domain, &one.path).cmp(&(other.domain, &other.path)))
+        placed.sort_by(|left, right| {
+            let by_name = left.rule.name.cmp(&right.rule.name);
+            by_name.then_with(|| (left.domain, &left.path).cmp(&(right.domain, &right.path)))
         });
         placed
     }
@@ -322,12 +322,13 @@ impl Descriptors {
         if replaced.is_empty() {
             return;
         }
-        for one in all {
-            let name =
-                one.as_ref().and_then(|found| self.limit_name(found.position, found.is_override));
-            let is_limited = one.as_ref().is_some_and(|found| found.grant != Grant::Unlimited);
+        for matched in all {
+            let name = matched
+                .as_ref()
+                .and_then(|found| self.limit_name(found.position, found.is_override));
+            let is_limited = matched.as_ref().is_some_and(|found| found.grant != Grant::Unlimited);
             if is_limited && name.is_some_and(|name| replaced.contains(&name)) {
-                *one = None;
+                *matched = None;
             }
         }
     }

@@ -70,12 +70,12 @@ impl DescriptorSpec {
         {
             *units = (*units).min(Limit::MAX_UNITS);
         }
-        if rate.algorithm.value().is_some_and(|of| of.has_slots()) {
+        if rate.algorithm.value().is_some_and(|algorithm| algorithm.has_slots()) {
             problems
                 .add("algorithm", "must not be concurrency, which refuses every request of Envoy");
         }
-        let algorithms = (Algorithm::FixedWindow, Algorithm::RATES);
-        let (rate, grant) = rate.build(algorithms, UNITS, &mut problems);
+        let (default, algorithms) = (Algorithm::FixedWindow, Algorithm::RATES);
+        let (rate, grant) = rate.build(default, algorithms, UNITS, &mut problems);
         let holds =
             HoldSpec { reservable: self.reservable, hold: self.hold, ..HoldSpec::default() };
         let holds = holds.build(false, &mut problems).ok().flatten();

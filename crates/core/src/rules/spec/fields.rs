@@ -78,7 +78,7 @@ impl RuleField {
         names.any(|known| {
             let mut bytes = known.bytes().zip(name.bytes());
             known.len() == name.len()
-                && bytes.all(|(one, other)| one == other || (one, other) == (b'-', b'_'))
+                && bytes.all(|(own, given)| own == given || (own, given) == (b'-', b'_'))
         })
     }
 

@@ -29,8 +29,8 @@ pub(super) fn part(text: &str) -> Option<Part> {
 
 /// Returns `true` if two parts of one key would have the same value in some requests, because they name
 /// the same part or the same attribute.
-pub(super) fn is_same(one: &Part, other: &Part) -> bool {
-    one == other || one.attribute().is_some_and(|name| other.attribute() == Some(name))
+pub(super) fn is_same(part: &Part, other: &Part) -> bool {
+    part == other || part.attribute().is_some_and(|name| other.attribute() == Some(name))
 }
 
 /// Translates `key_by` of rules in the format of RLaaS on GoRL, whose requests have a single `key`:

@@ -105,7 +105,8 @@ impl RateSpec {
     /// `algorithms`.
     pub(crate) fn build(
         &self,
-        (default, algorithms): (Algorithm, &'static [Algorithm]),
+        default: Algorithm,
+        algorithms: &'static [Algorithm],
         limits: Whole,
         problems: &mut Problems,
     ) -> (Option<Rate>, Option<Grant>) {

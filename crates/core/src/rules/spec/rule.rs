@@ -300,11 +300,10 @@ impl RuleSpec {
                 }
             }
         }
-        let has_slots = rate.algorithm.value().is_some_and(|of| of.has_slots());
+        let has_slots = rate.algorithm.value().is_some_and(|algorithm| algorithm.has_slots());
         let rate = if has_slots { self.slots(name, rate, problems) } else { rate };
         let algorithms = if name == Rule::DEFAULT { Algorithm::RATES } else { Algorithm::ALL };
-        let algorithms = (Self::DEFAULT_ALGORITHM, algorithms);
-        let (rate, grant) = rate.build(algorithms, UNITS, problems);
+        let (rate, grant) = rate.build(Self::DEFAULT_ALGORITHM, algorithms, UNITS, problems);
         let cost = self.build_cost(problems);
         let post_paid = problems.read("post-paid", self.post_paid, BOOLEAN);
         let is_post_paid = post_paid.is_ok_and(|given| given == Some(true));

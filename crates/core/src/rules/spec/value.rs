@@ -147,7 +147,7 @@ impl FieldType for Vec<String> {
     }
 
     fn write(&self) -> Value {
-        if let [one] = self.as_slice() { one.write() } else { Value::Texts(self.clone()) }
+        if let [text] = self.as_slice() { text.write() } else { Value::Texts(self.clone()) }
     }
 }
 
@@ -171,11 +171,11 @@ trait Named: Copy + 'static {
 }
 
 impl<T: Named> FieldType for T {
-    const KIND: ValueKind = ValueKind::Words(|| T::VALUES.iter().map(|of| of.word()).collect());
+    const KIND: ValueKind = ValueKind::Words(|| T::VALUES.iter().map(|own| own.word()).collect());
 
     fn read(value: Value) -> Option<Self> {
         let text = value.into_text()?.replace('_', "-");
-        T::VALUES.iter().copied().find(|of| of.word() == text)
+        T::VALUES.iter().copied().find(|value| value.word() == text)
     }
 
     fn write(&self) -> Value {
@@ -267,7 +267,7 @@ impl Named for OnChange {
 }
 
 impl FieldType for RuleMode {
-    const KIND: ValueKind = ValueKind::Words(|| Self::ALL.iter().map(|of| of.name()).collect());
+    const KIND: ValueKind = ValueKind::Words(|| Self::ALL.iter().map(|own| own.name()).collect());
 
     fn read(value: Value) -> Option<Self> {
         match value {

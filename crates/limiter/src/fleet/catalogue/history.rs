@@ -122,7 +122,7 @@ pub(crate) struct HistoryPiece {
     /// Its number, from 0.
     pub(crate) number: u64,
     /// Pieces of the entry.
-    pub(crate) of: u64,
+    pub(crate) count: u64,
     /// The content.
     pub(crate) content: Vec<u8>,
 }
@@ -135,12 +135,12 @@ impl HistoryPiece {
         let content = element.split_off(space + 1);
         let mut numbers = str::from_utf8(&element[..space]).ok()?.split('/').map(str::parse);
         let revision = numbers.next()?.ok()?;
-        let (number, of) = match (numbers.next(), numbers.next(), numbers.next()) {
+        let (number, count) = match (numbers.next(), numbers.next(), numbers.next()) {
             (None, None, None) => (0, 1),
-            (Some(Ok(number)), Some(Ok(of)), None) if number < of => (number, of),
+            (Some(Ok(number)), Some(Ok(count)), None) if number < count => (number, count),
             _ => return None,
         };
-        Some(Self { revision, number, of, content })
+        Some(Self { revision, number, count, content })
     }
 }
 
@@ -161,7 +161,7 @@ struct HistoryPieces {
 #[cfg(feature = "redis")]
 impl HistoryPieces {
     fn add(&mut self, piece: HistoryPiece) {
-        let HistoryPiece { revision, number, of, content } = piece;
+        let HistoryPiece { revision, number, count, content } = piece;
         self.position += 1;
         // New ones have moved it here.
         let is_known = self.last.is_some_and(|(last, last_number)| {
@@ -181,7 +181,7 @@ impl HistoryPieces {
             None if number == 0 => HistoryEntry { revision, content },
             None => return,
         };
-        if number + 1 == of {
+        if number + 1 == count {
             self.entries.push_back(entry);
         } else {
             self.begun = Some(entry);

@@ -357,7 +357,7 @@ impl CatalogueId {
     /// Makes a random id. Not a secret.
     pub fn random() -> Self {
         // `RandomState` has new random keys each time, so no random number generator is needed.
-        let part = |of: u8| u128::from(RandomState::new().hash_one(of));
+        let part = |half: u8| u128::from(RandomState::new().hash_one(half));
         Self(part(0) << 64 | part(1))
     }
 }

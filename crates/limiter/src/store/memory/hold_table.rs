@@ -53,13 +53,13 @@ impl HoldTable {
         if self.has_space(holder, more) {
             return None;
         }
-        let own = self.holders.get(holder).and_then(|one| one.by_end.first());
+        let own = self.holders.get(holder).and_then(|holds| holds.by_end.first());
         let first = own.or(self.by_end.first()).map_or(time, |(end, _)| *end);
         Some(first.since(time).max(Micros::from_micros(1)))
     }
 
     fn has_space(&self, holder: &[u8], more: usize) -> bool {
-        let own = self.holders.get(holder).map_or(0, |one| one.count) + more;
+        let own = self.holders.get(holder).map_or(0, |holds| holds.count) + more;
         let (all, most) = (self.count + more, self.max - self.max / LAST_PART);
         own <= most && (all <= most || all <= self.max && own <= FEW_HOLDS)
     }

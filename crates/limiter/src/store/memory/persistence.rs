@@ -94,12 +94,16 @@ impl MemoryStore {
             Some(Part::Holds(key, holds)) if holds.is_valid() => {
                 self.lock_reservations().holds.set(key.as_bytes(), holds.into_owned());
             }
-            Some(Part::SettlementOf(project, number, one)) => {
+            Some(Part::SettlementOf(project, number, settlement)) => {
                 let mut all = self.lock_reservations();
-                all.settlements.add(project, number, one.into_owned());
+                all.settlements.add(project, number, settlement.into_owned());
             }
-            Some(Part::Settlement(number, one)) => {
-                self.lock_reservations().settlements.add(UNKNOWN_HOLDER, number, one.into_owned());
+            Some(Part::Settlement(number, settlement)) => {
+                self.lock_reservations().settlements.add(
+                    UNKNOWN_HOLDER,
+                    number,
+                    settlement.into_owned(),
+                );
             }
             Some(Part::EvictedSettlements(project, until)) => {
                 self.lock_reservations().settlements.restore_evicted(project, until);
@@ -234,9 +238,11 @@ impl SnapshotThread {
         let holders = reservations().settlements.holders();
         for holder in holders {
             let mut end = Some((Timestamp::from_micros(u64::MAX), u128::MAX));
-            while let Some(before) = end {
+            while let Some((at, number)) = end {
                 let block = snapshot.block();
-                end = reservations().settlements.copy(&holder, before, SLOTS_PER_LOCK, block);
+                let reservations = reservations();
+                end = reservations.settlements.copy(&holder, at, number, SLOTS_PER_LOCK, block);
+                drop(reservations);
                 if snapshot.block().is_full() {
                     snapshot.write_block()?;
                 }

@@ -54,13 +54,14 @@ impl SettlementTable {
 
     /// Returns the settlement of a reservation, if it is remembered.
     pub(super) fn get(&self, holder: &str, reservation: u128) -> Option<&RememberedSettlement> {
-        let of = |holder: &str| self.holders.get(holder)?.known.get(&reservation);
-        of(holder).or_else(|| of(UNKNOWN_HOLDER))
+        let known_of = |holder: &str| self.holders.get(holder)?.known.get(&reservation);
+        known_of(holder).or_else(|| known_of(UNKNOWN_HOLDER))
     }
 
     /// Returns the time until which those of the holder that are forgotten were to be remembered.
     pub(super) fn forgotten(&self, holder: &str) -> Timestamp {
-        let holders = [holder, UNKNOWN_HOLDER].into_iter().filter_map(|one| self.holders.get(one));
+        let holders =
+            [holder, UNKNOWN_HOLDER].into_iter().filter_map(|name| self.holders.get(name));
         let evicted = holders.map(|holder| holder.evicted_until);
         evicted.fold(self.expired_until, Timestamp::max)
     }
@@ -135,20 +136,21 @@ impl SettlementTable {
         self.holders.keys().cloned().collect()
     }
 
-    /// Copies up to `count` settlements of a holder before `end`, from the last to the first: the first
+    /// Copies up to `count` settlements of a holder before the one with this end and number, from the last to the first: the first
     /// ones are forgotten meanwhile. Returns the one before which the next call continues.
     pub(super) fn copy(
         &self,
         holder: &str,
-        end: (Timestamp, u128),
+        ends_at: Timestamp,
+        number: u128,
         count: usize,
         block: &mut Block,
     ) -> Option<(Timestamp, u128)> {
         let (name, holder) = self.holders.get_key_value(holder)?;
         let mut last = None;
-        for entry @ (_, number) in holder.by_end.range(..end).rev().take(count) {
-            if let Some(one) = holder.known.get(number) {
-                block.push(&Part::SettlementOf(name, *number, Cow::Borrowed(one)));
+        for entry @ (_, number) in holder.by_end.range(..(ends_at, number)).rev().take(count) {
+            if let Some(settlement) = holder.known.get(number) {
+                block.push(&Part::SettlementOf(name, *number, Cow::Borrowed(settlement)));
             }
             last = Some(*entry);
         }

@@ -90,7 +90,7 @@ impl FuzzCall {
 
 /// Returns the overrides in the fields of a hash, at the epoch.
 pub fn overrides_of(id: &str, fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<KeyOverrides> {
-    records(("", id), fields, Timestamp::default()).collect()
+    records("", id, fields, Timestamp::default()).collect()
 }
 
 /// Returns `true` if the text is a cursor of the list of overrides.

@@ -216,7 +216,7 @@ impl RedisStore {
     /// Returns the servers. See [`super::Store::nodes`].
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let mut nodes: Vec<_> = self.topology.nodes().iter().map(|node| node.status()).collect();
-        nodes.sort_unstable_by(|one, other| one.address.cmp(&other.address));
+        nodes.sort_unstable_by(|left, right| left.address.cmp(&right.address));
         nodes
     }
 

@@ -122,7 +122,7 @@ impl RedisStore {
         let (layout, nodes) = self.topology.layout();
         let mut nodes: Vec<_> =
             nodes.into_iter().map(|node| (node.status().address, node)).collect();
-        nodes.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        nodes.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         let first = match &begun {
             None => 0,
             Some(begun) => {
@@ -235,12 +235,12 @@ impl RedisStore {
         let (_, replies) = call(node, "HGETALL", &hashes, deadline).await?;
         let mut all = Vec::new();
         for (name, reply) in names.into_iter().zip(replies) {
-            let Some(of) = self.format.controlled(&name) else { continue };
+            let Some((project, id)) = self.format.controlled(&name) else { continue };
             let fields: Vec<(Vec<u8>, Vec<u8>)> = read(reply)?;
-            let found = records(of, &fields, time);
+            let found = records(project, id, &fields, time);
             let mut keys: Vec<_> =
-                found.filter(|one| !cursor.has_listed(&name, one.key.rule())).collect();
-            keys.sort_unstable_by(|one, other| one.key.rule().cmp(other.key.rule()));
+                found.filter(|found| !cursor.has_listed(&name, found.key.rule())).collect();
+            keys.sort_unstable_by(|left, right| left.key.rule().cmp(right.key.rule()));
             all.push(HashOverrides { name, keys });
         }
         Ok(all)
@@ -252,7 +252,7 @@ fn add_some(page: &mut OverridePage, count: usize, cursor: &mut Cursor, found: V
     for HashOverrides { name, keys } in found {
         let space = count - page.keys.len();
         let is_whole = keys.len() <= space;
-        let last = keys.get(space.wrapping_sub(1)).map(|one| one.key.rule().to_owned());
+        let last = keys.get(space.wrapping_sub(1)).map(|listed| listed.key.rule().to_owned());
         if !is_whole && last.is_none() {
             return;
         }
@@ -283,7 +283,8 @@ pub(super) async fn missing_permission(
 /// Returns the records of a hash that have not ended: of a project and an id. A record that can't be
 /// read is left out.
 pub(super) fn records<'f>(
-    (project, id): (&'f str, &'f str),
+    project: &'f str,
+    id: &'f str,
     fields: &'f [(Vec<u8>, Vec<u8>)],
     time: Timestamp,
 ) -> impl Iterator<Item = KeyOverrides> + 'f {

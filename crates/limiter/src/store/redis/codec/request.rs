@@ -442,7 +442,7 @@ const fn action_code(hit: &StoreHit<'_>) -> u64 {
 
 /// Returns `true` if the request only gives back what earlier ones took or hold.
 pub(crate) fn only_refunds(request: StoreRequest<'_>) -> bool {
-    let forgets = |one: &Reservation| one.purpose == ReservationUse::FORGET;
+    let forgets = |reservation: &Reservation| reservation.purpose == ReservationUse::FORGET;
     request.reservation.is_some_and(forgets)
         || request.hits.iter().all(|hit| matches!(hit.action, Action::Refund(_)))
 }

@@ -126,7 +126,7 @@ impl ScriptId {
 
     /// Returns the index of the script, below [`ScriptId::COUNT`].
     pub(crate) fn index(self) -> usize {
-        let of_kind = self.algorithm.map_or(Algorithm::ALL.len(), |one| one as usize);
+        let of_kind = self.algorithm.map_or(Algorithm::ALL.len(), |algorithm| algorithm as usize);
         self.kind as usize * (Algorithm::ALL.len() + 1) + of_kind
     }
 }

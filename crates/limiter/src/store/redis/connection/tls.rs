@@ -118,7 +118,7 @@ fn system_roots() -> Option<RootCertStore> {
 
 fn verifier(authorities: Vec<CertificateDer<'static>>) -> Option<SelfSignedVerifier> {
     let mut roots = RootCertStore::empty();
-    authorities.iter().cloned().try_for_each(|one| roots.add(one)).ok()?;
+    authorities.iter().cloned().try_for_each(|authority| roots.add(authority)).ok()?;
     SelfSignedVerifier::new(authorities, roots)
 }
 

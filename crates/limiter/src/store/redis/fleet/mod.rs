@@ -52,7 +52,7 @@ impl RedisFleet {
 
     pub(crate) async fn append(
         &self,
-        of: ProjectLog<'_>,
+        log: ProjectLog<'_>,
         entry: NewEntry<'_>,
         deadline: Deadline,
     ) -> Result<EntryId, StoreError> {
@@ -62,19 +62,19 @@ impl RedisFleet {
         let (most, most_of_project) = (bound(max_entries), bound(max_project_entries));
         let ttl = ttl.map_or_else(|| "0".to_owned(), millis);
         let arguments = [most.as_bytes(), content, most_of_project.as_bytes(), ttl.as_bytes()];
-        let mut keys = vec![self.format.fleet_key(of.log)];
+        let mut keys = vec![self.format.fleet_key(log.log)];
         let slot = self.format.fleet_slot(&keys[0]);
-        if !of.project.is_empty() {
-            keys.push(self.format.project_log_key(of.log, of.project));
+        if !log.project.is_empty() {
+            keys.push(self.format.project_log_key(log.log, log.project));
         }
-        let results = self.call_keys(keys, slot, ("append", &arguments), deadline).await?;
+        let results = self.call_keys(keys, slot, "append", &arguments, deadline).await?;
         let [id] = exactly(results)?;
         text(id)?.parse().map_err(|_| StoreError::Garbled)
     }
 
     pub(crate) async fn read(
         &self,
-        of: ProjectLog<'_>,
+        project_log: ProjectLog<'_>,
         range: LogRange,
         count: usize,
         deadline: Deadline,
@@ -84,15 +84,15 @@ impl RedisFleet {
             check_deadline(deadline)?;
             return Ok(Vec::new());
         }
-        let log = self.format.fleet_key(of.log);
+        let log = self.format.fleet_key(project_log.log);
         let slot = self.format.fleet_slot(&log);
-        let key = match of.project {
+        let key = match project_log.project {
             "" => log,
-            project => self.format.project_log_key(of.log, project),
+            project => self.format.project_log_key(project_log.log, project),
         };
         let (last, first) = (format!("({before}"), from.to_string());
         let arguments = [last.as_bytes(), first.as_bytes(), &count.to_string().into_bytes()];
-        let results = self.call_keys(vec![key], slot, ("read", &arguments), deadline).await?;
+        let results = self.call_keys(vec![key], slot, "read", &arguments, deadline).await?;
         results.into_iter().map(entry).collect()
     }
 
@@ -118,7 +118,8 @@ impl RedisFleet {
         &self,
         map: &str,
         name: &str,
-        (content, over): (&[u8], Option<&[u8]>),
+        content: &[u8],
+        over: Option<&[u8]>,
         ttl: Duration,
         deadline: Deadline,
     ) -> Result<Option<Vec<u8>>, StoreError> {
@@ -220,7 +221,7 @@ impl RedisFleet {
     ) -> impl Future<Output = Result<Vec<Value>, StoreError>> + Send + use<'a> {
         let key = self.format.fleet_key(name);
         let slot = self.format.fleet_slot(&key);
-        self.call_keys(vec![key], slot, (operation, arguments), deadline)
+        self.call_keys(vec![key], slot, operation, arguments, deadline)
     }
 
     /// Calls an operation with its arguments on keys of one slot.
@@ -228,7 +229,8 @@ impl RedisFleet {
         &self,
         keys: Vec<String>,
         slot: u16,
-        (operation, arguments): (&'static str, &[&[u8]]),
+        operation: &'static str,
+        arguments: &[&[u8]],
         deadline: Deadline,
     ) -> Result<Vec<Value>, StoreError> {
         check_deadline(deadline)?;

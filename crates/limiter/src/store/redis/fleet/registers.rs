@@ -104,10 +104,10 @@ impl RedisFleet {
         let mut values = Vec::new();
         for (key, page) in group.keys.iter().zip(pages) {
             let (mut cursor, mut read) = parse_page(page)?;
-            let one = KeyGroup { slot: group.slot, positions: vec![0], keys: vec![key.clone()] };
+            let single = KeyGroup { slot: group.slot, positions: vec![0], keys: vec![key.clone()] };
             while cursor != b"0" {
                 let arguments = [cursor.as_slice(), VALUES_PER_PAGE.as_bytes()];
-                let page = self.call_group(&one, "page", &arguments, deadline).await?;
+                let page = self.call_group(&single, "page", &arguments, deadline).await?;
                 let [page] = exactly(page)?;
                 let more;
                 (cursor, more) = parse_page(page)?;
@@ -115,9 +115,9 @@ impl RedisFleet {
             }
             // A page may repeat values of the pages before.
             read.sort_unstable();
-            read.dedup_by(|next, one| {
-                next.0 == one.0 && {
-                    one.1.clone_from(&next.1);
+            read.dedup_by(|next, last| {
+                next.0 == last.0 && {
+                    last.1.clone_from(&next.1);
                     true
                 }
             });
@@ -147,7 +147,7 @@ impl RedisFleet {
         });
         let mut keyed: Vec<_> = keyed.collect();
         keyed.sort_unstable();
-        let of_slots = keyed.chunk_by(|one, other| one.0 == other.0);
+        let of_slots = keyed.chunk_by(|left, right| left.0 == right.0);
         let groups = of_slots.flat_map(|of_slot| of_slot.chunks(KEYS_PER_CALL));
         let group = |group: &[(u16, usize, String)]| KeyGroup {
             slot: group[0].0,

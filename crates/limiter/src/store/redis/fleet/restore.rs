@@ -259,8 +259,8 @@ impl RedisFleet {
         generation: &str,
         deadline: Deadline,
     ) -> Result<(), StoreError> {
-        let (of, count) = (Some(generation), FIELDS_PER_CALL.to_string());
-        let clear = CatalogueCall { operation: "clear", staged: of, ..CatalogueCall::default() };
+        let (staged, count) = (Some(generation), FIELDS_PER_CALL.to_string());
+        let clear = CatalogueCall { operation: "clear", staged, ..CatalogueCall::default() };
         let mut cursor = "0".to_owned();
         loop {
             let arguments = [cursor.as_bytes(), count.as_bytes()];
