@@ -4,18 +4,16 @@
 //! module is one of the few that may read the system clock. All other code is given a
 //! [`Timestamp`], and tests set a [`ManualClock`].
 
-mod deadline;
 mod high_water_marks;
 mod timestamp;
 
-pub use deadline::Deadline;
 pub use high_water_marks::HighWaterMarks;
 pub use timestamp::{Micros, Timestamp};
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of the current time.
 #[derive(Clone, Debug)]
@@ -149,6 +147,48 @@ pub fn jittered(interval: Duration) -> Duration {
 fn wall_time() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::EPOCH + Micros::from(since_epoch)
+}
+
+/// The latest time for an answer, by the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// No deadline.
+    pub const NEVER: Self = Self(None);
+
+    /// Creates a deadline `timeout` from now, or none if that time cannot be represented.
+    #[expect(clippy::disallowed_methods, reason = "a timeout does not affect decisions")]
+    pub fn within(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// Returns `self`, or a deadline `timeout` from now if that is earlier.
+    #[must_use]
+    pub fn or_within(self, timeout: Duration) -> Self {
+        self.earlier(Self::within(timeout))
+    }
+
+    /// Returns the earlier one of two deadlines.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(own), Some(other)) => Self(Some(own.min(other))),
+            (own, other) => Self(own.or(other)),
+        }
+    }
+
+    /// Returns the time until the deadline: zero if it has passed, [`Duration::MAX`] if there is
+    /// none.
+    #[expect(clippy::disallowed_methods, reason = "a timeout does not affect decisions")]
+    pub fn remaining(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns `true` if the deadline has passed.
+    pub fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::nearness::{Nearness, shared_start};
 use super::{
-    AppliedRule, Applies, ExplainedRule, MAX_RULES, MAX_WANTED, Mismatch, cut, units_taken,
+    AppliedRule, Applies, ExplainedRule, MAX_RULES, MAX_WANTED, Mismatch, Nearness, cut,
+    shared_start, units_taken,
 };
 use crate::plan::{Plan, RuleIndex, SelectedKey};
 use crate::rules::{Matcher, Mode, Pattern, Request, RuleSet, TextPattern};

@@ -4,14 +4,11 @@
 //! pure. This module knows no stores and no protocols.
 
 mod attributes;
-mod costs;
 pub mod descriptors;
 mod enforcement;
 mod index;
 mod key;
-mod matcher;
 mod modes;
-mod part;
 mod pattern;
 mod privacy;
 mod request;
@@ -21,15 +18,12 @@ mod violation;
 pub mod warnings;
 mod wildcard;
 
-pub use attributes::Attributes;
-pub use costs::Costs;
+pub use attributes::{Attributes, Costs};
 pub use enforcement::EnforcedShare;
 pub(crate) use key::DecodedValue;
 pub use key::Key;
-pub use matcher::Matcher;
 pub use modes::{ModeScope, ModeSetting, ModeSettings, RuleMode, SetMode};
-pub use part::Part;
-pub use pattern::{Pattern, TextPattern};
+pub use pattern::{Matcher, Part, Pattern, TextPattern};
 pub(crate) use privacy::Hashing;
 pub use privacy::{HashedParts, HashedValue, KeyHasher};
 pub use request::{InvalidRequest, Request, RequestBuilder, RequestFields};

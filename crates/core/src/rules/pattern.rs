@@ -1,5 +1,9 @@
-//! Patterns of values: an exact text, a text with `*`, one of several texts, or any value.
+//! The conditions of a rule or an override: parts of a request, and patterns of their values, which are an
+//! exact text, a text with `*`, one of several texts, or any value.
 
+use std::fmt;
+
+use super::Request;
 use super::wildcard::{Wildcard, escaped};
 
 /// A condition on a value.
@@ -149,6 +153,85 @@ impl TextPattern {
             Self::Wildcard(wildcard) => wildcard.literals().first()?,
         };
         (!prefix.is_empty()).then_some(ValueStart::Prefix(prefix))
+    }
+}
+
+/// The conditions of a rule or an override, all of which a request must meet. Without conditions it
+/// matches every request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matcher {
+    /// Patterns of parts, at most one for each part.
+    pub patterns: Vec<(Part, Pattern)>,
+}
+
+impl Matcher {
+    /// Returns how closely the request matches; `None` if it does not match.
+    pub(super) fn fit(&self, request: &Request<'_>) -> Option<Fit> {
+        self.patterns.iter().try_fold(Fit::default(), |fit, (part, pattern)| {
+            Some(fit.and(pattern.fit(part.value_in(request))?))
+        })
+    }
+
+    /// Returns a part whose value must have one of some starts, with these starts, for an index:
+    /// if there is one, a part that must have one of some exact values.
+    pub(super) fn starts(&self) -> Option<(&Part, Vec<ValueStart<'_>>)> {
+        let of_parts =
+            self.patterns.iter().filter_map(|(part, pattern)| Some((part, pattern.starts()?)));
+        of_parts.min_by_key(|(_, starts)| {
+            starts.iter().any(|start| matches!(start, ValueStart::Prefix(_)))
+        })
+    }
+}
+
+/// A part of a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The user.
+    UserId,
+    /// The resource.
+    Resource,
+    /// The attribute with this name.
+    Attribute(String),
+    /// The attribute with this name, or the user in requests without it. Only for keys.
+    AttributeOrUserId(String),
+}
+
+impl Part {
+    /// Ends the name of a [`Part::AttributeOrUserId`], after that of the attribute.
+    pub const OR_USER_ID: &str = "|user_id";
+
+    /// Returns the name of the attribute, if the part has one.
+    pub(super) fn attribute(&self) -> Option<&str> {
+        match self {
+            Self::Attribute(name) | Self::AttributeOrUserId(name) => Some(name),
+            Self::UserId | Self::Resource => None,
+        }
+    }
+
+    /// Returns the value of the part in a request; `None` for an absent attribute.
+    pub fn value_in<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+        match self {
+            Self::UserId => Some(request.user_id()),
+            Self::Resource => Some(request.resource()),
+            Self::Attribute(name) => request.attributes().get(name),
+            Self::AttributeOrUserId(name) => {
+                let value = request.attributes().get(name);
+                Some(value.unwrap_or(request.user_id()))
+            }
+        }
+    }
+}
+
+/// Writes the name of the part in messages: `user_id`, `resource`, `attributes.NAME`, or
+/// `attributes.NAME|user_id`.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UserId => f.write_str("user_id"),
+            Self::Resource => f.write_str("resource"),
+            Self::Attribute(name) => write!(f, "attributes.{name}"),
+            Self::AttributeOrUserId(name) => write!(f, "attributes.{name}{}", Self::OR_USER_ID),
+        }
     }
 }
 

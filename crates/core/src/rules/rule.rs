@@ -7,8 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::key::KeyProject;
-use super::matcher::Matcher;
 use super::modes::{RuleMode, SetMode};
+use super::pattern::Matcher;
 use super::{Costs, EnforcedShare, HashedParts, HashedValue, Hashing, Key, Part, Request};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window};
 use crate::clock::{Micros, Timestamp};

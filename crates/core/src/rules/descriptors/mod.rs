@@ -6,23 +6,18 @@
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
-mod metadata;
-mod placed;
 mod request;
 mod rule;
 mod spec;
 mod tree;
-mod walk;
 
-pub use metadata::{Metadata, MetadataValue};
-pub use placed::PlacedRule;
 pub use request::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
 };
-pub use rule::DescriptorRule;
+pub use rule::{DescriptorRule, Metadata, MetadataValue, PlacedRule};
 pub use spec::DescriptorSpec;
+pub(crate) use tree::Choice;
 pub use tree::{Descriptor, PathStep};
-pub(crate) use walk::Choice;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -30,7 +25,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::placed::hashed_key;
+use self::rule::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
 use super::{
