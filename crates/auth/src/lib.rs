@@ -11,13 +11,10 @@
 //!
 //! **Source:** RFC 6750 section 2.1 (the header of a bearer token).
 
-mod api_key_rules;
 pub mod api_key_text;
 mod api_keys;
-mod blocking;
+mod call;
 mod caller;
-mod configured_projects;
-mod deadline;
 mod file_rules;
 mod grants;
 mod known_keys;
@@ -30,19 +27,15 @@ mod refusal_log;
 mod roles;
 mod routes;
 mod sign_in;
-mod stream_access;
-mod token;
 
-pub use api_key_rules::api_key_problems;
 pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
-pub use blocking::run_blocking;
+pub use call::{StreamAccess, deadline, run_blocking};
 pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
-pub use configured_projects::ConfiguredProjects;
-pub use deadline::deadline;
-pub use file_rules::{FileProject, FileProjects, FileRules};
+pub use file_rules::{ConfiguredProjects, FileProject, FileProjects, FileRules, api_key_problems};
 pub use grants::Grants;
 pub use known_keys::{KeyHolder, KeyRefusal, KnownApiKeys};
+pub use listed::{HashError, TokenHash};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{
     ClaimPath, ClientSecret, CodeFlow, CodeFlowError, CodeRequest, ConsoleClient, Issuer,
@@ -54,8 +47,6 @@ pub use project_id::{InvalidProjectId, ProjectId};
 pub use roles::{Permission, Role, Roles};
 pub use routes::{AdminApi, AdminRoute, Verb};
 pub use sign_in::{Credential, ShownToken};
-pub use stream_access::StreamAccess;
-pub use token::{HashError, TokenHash};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,9 +14,7 @@ mod claims;
 mod client;
 mod code_flow;
 mod compact;
-mod exchange_log;
 mod fetch;
-mod id_token;
 mod keys;
 mod refresh;
 mod settings;
@@ -38,15 +36,14 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use self::claims::RegisteredClaims;
-use self::code_flow::MAX_EXCHANGES;
+use self::code_flow::{ExchangeLog, MAX_EXCHANGES};
 pub(super) use self::compact::has_form;
 use self::compact::{MAX_TOKEN, UnverifiedToken};
-use self::exchange_log::ExchangeLog;
 use self::keys::KeySet;
 use self::refresh::IssuerKeys;
 use self::verified::{VerifiedToken, VerifiedTokens};
 use super::caller::Caller;
-use super::token::TokenHash;
+use super::listed::TokenHash;
 
 /// Longest time for which a token is not verified again.
 const MAX_REMEMBERED: Micros = Micros::from_secs(600);
@@ -197,7 +194,7 @@ impl OidcVerifier {
     /// [`TokenError`].
     pub(super) fn check_sign_in(&self, token: &[u8], nonce: &str) -> Result<(), TokenError> {
         let client = self.settings.console.as_ref().ok_or(TokenError::Audience)?;
-        id_token::check(token, &client.client_id, nonce)
+        claims::check_id_token(token, &client.client_id, nonce)
     }
 
     fn verify_for(

@@ -1,8 +1,14 @@
-//! The credentials that have opened a stream, checked again while it lasts.
+//! A call: its deadline, its long work, and the credentials that have opened a stream, checked again
+//! while it lasts.
 
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use http::Request;
+use http::{HeaderMap, HeaderName, Request};
+use rlaas_core::clock::Deadline;
+use rlaas_limiter::grpc_timeout;
+use tokio::task::spawn_blocking;
 
 use super::grants::Grants;
 use super::{Admission, Auth, AuthError, Caller, Requirement};
@@ -55,5 +61,23 @@ impl StreamAccess {
 
     fn decide(&self) -> Result<Admission, AuthError> {
         self.0.auth.decide(&self.0.request, self.0.requirement)
+    }
+}
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// Returns the time by which the caller needs the response.
+pub fn deadline(metadata: &impl AsRef<HeaderMap>) -> Deadline {
+    let header = metadata.as_ref().get(GRPC_TIMEOUT).and_then(|value| value.to_str().ok());
+    header.map_or(Deadline::NEVER, grpc_timeout::deadline)
+}
+
+/// Runs long work on a thread of its own.
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        // The runtime ends.
+        Err(_) => pending().await,
     }
 }
