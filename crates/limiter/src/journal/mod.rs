@@ -7,7 +7,7 @@
 //!
 //! One thread writes, and syncs once for all changes that wait. Frames have checksums
 //! (`frame.rs`): a torn end is cut off, and damage elsewhere loses the records that it touches
-//! (`recovery.rs`). The same thread compacts the files (`compaction.rs`). A failed write is
+//! (`recovery.rs`). The same thread compacts the files (`log_files.rs`). A failed write is
 //! undone before its caller is told, so that a refused change does not come back. Counters are not
 //! among the changes: now and then the store writes all of them to a snapshot (`snapshot.rs`).
 //!
@@ -38,7 +38,6 @@
 //! ```
 
 mod change;
-mod compaction;
 mod error;
 mod folder;
 mod frame;
@@ -48,7 +47,6 @@ mod queue;
 mod reader;
 mod recovery;
 mod snapshot;
-mod whole_file;
 mod writer;
 
 pub(crate) use snapshot::{Block, Part, SnapshotFile};

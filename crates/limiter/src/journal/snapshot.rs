@@ -16,10 +16,9 @@ use tracing::error;
 
 use super::JournalError;
 use super::change::take_bytes;
-use super::folder::Folder;
+use super::folder::{Folder, WholeFile};
 use super::frame::FileKind;
 use super::reader::scan_file;
-use super::whole_file::WholeFile;
 use crate::algorithm::State;
 use crate::clock::{Micros, Timestamp};
 use crate::limit_history::LimitHistory;

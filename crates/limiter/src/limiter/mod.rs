@@ -6,9 +6,7 @@
 //! what that means (`store_failure.rs`).
 
 mod admin;
-mod bans;
 mod builder;
-mod degradation;
 mod deny_cache;
 mod descriptors;
 mod execution;
@@ -44,13 +42,13 @@ use arc_swap::{ArcSwap, Guard};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use self::bans::LastSeenBans;
-use self::degradation::Degradation;
+use self::admin::LastSeenBans;
 use self::idempotency::RequestIds;
 use self::modes::ModesInForce;
 use self::observers::DetailedObservers;
 use self::pending::ExecutedPlan;
 use self::projects::ProjectSnapshots;
+use self::store_failure::Degradation;
 use crate::clock::{Clock, Deadline};
 use crate::idempotency::{Operation, RequestIdError};
 use crate::observer::{Observer, ProjectObserver, RequestEvent};

@@ -25,7 +25,6 @@
 //! [`local`] decides with a limiter in this process, `rlaas_client::tower::remote` with a service.
 
 mod builder;
-mod grpc_status;
 mod key;
 mod layer;
 mod protocol;

@@ -23,7 +23,7 @@ use super::codec::call_error::CallError;
 use super::codec::request::ScriptRequest;
 use super::codec::scripts::{ScriptId, ScriptSet};
 use super::connection::connector::{Connector, ManagedConnection};
-use super::connection::pool::{Pool, PoolUse, new_pool};
+use super::connection::{Pool, PoolUse, new_pool};
 use super::health::ServerHealth;
 use super::in_flight::{InFlight, InFlightWork, MAX_BATCH_WORK};
 use super::loaded_scripts::LoadedScripts;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use deadpool_redis::redis::Value;
 
-use super::clock::ServerClock;
 use super::codec::call::ScriptCall;
 use super::codec::keys::{HashTag, KeyFormat};
 use super::codec::request::{ScriptRequest, ServerTime};
+use super::node::ServerClock;
 use super::overrides::{Cursor, records};
 use crate::algorithm::{Algorithm, Cost, Limit};
 use crate::clock::{Micros, SystemClock, Timestamp};

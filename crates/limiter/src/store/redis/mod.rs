@@ -4,13 +4,13 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `retry` | one decision: which server, how many attempts, until when |
-//! | `topology`, `cluster`, `node` | the server of a slot; one server |
+//! | `topology`, `cluster`, `node` | the server of a slot; one server and its time |
 //! | `batch`, `in_flight` | concurrent requests become one call; how many may be under way |
 //! | `loaded_scripts` | the scripts that a server has |
 //! | `codec` | keys, arguments, replies, scripts |
 //! | `connection` | opening connections, pools, Sentinel |
 //! | `fleet` | calls and subscriptions beside decisions |
-//! | `health`, `clock` | circuit breaker, monitor, log; time of a server |
+//! | `health` | circuit breaker, monitor, log |
 //! | `settings` | addresses, credentials, timeouts |
 //!
 //! The clock of Redis decides. Every key that a script touches is declared, so the key of a fixed
@@ -21,7 +21,6 @@
 //! a request id. A call that was certainly not executed is repeated where that helps: see `retry.rs`.
 
 mod batch;
-mod clock;
 mod cluster;
 mod codec;
 mod connection;

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use self::slots::Range;
 use super::codec::call_error::{Redirect, RedirectKind};
 use super::codec::keys::SLOTS;
-use super::connection::address::Address;
+use super::connection::Address;
 use super::node::{Node, NodeContext};
 use crate::clock::Deadline;
 use crate::store::{Health, StoreError};

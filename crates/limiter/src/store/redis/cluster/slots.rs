@@ -3,7 +3,7 @@
 use deadpool_redis::redis::{RedisResult, Value, cmd};
 
 use crate::store::redis::codec::keys::SLOTS;
-use crate::store::redis::connection::address::Address;
+use crate::store::redis::connection::Address;
 use crate::store::redis::connection::options::ConnectOptions;
 
 /// A range of slots of one server.

@@ -4,7 +4,7 @@ use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::keys::SLOTS;
 use crate::store::StoreError;
-use crate::store::redis::connection::address::Address;
+use crate::store::redis::connection::Address;
 
 /// A redirect to another server.
 #[derive(Clone, Debug, PartialEq, Eq)]

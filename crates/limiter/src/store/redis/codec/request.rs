@@ -5,10 +5,9 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use super::fields::{HitFields, NONE, RefundFields, write_number};
 use super::keys::KeyFormat;
-use super::plain::{max_debt, policy};
 use super::scripts::ScriptId;
+use super::{HitFields, NONE, RefundFields, max_debt, policy, write_number};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -16,7 +15,7 @@ use crate::idempotency::{self, IdempotencyRecord, RecordUse};
 use crate::operation::{Action, StoreHit, StoreRequest};
 use crate::reservation::{Reservation, ReservationUse};
 use crate::rules::{Coupling, Grant, Mode};
-use crate::store::redis::clock::ServerClock;
+use crate::store::redis::node::ServerClock;
 
 /// A window shorter than this may end while the call is on its way, so the call also names the keys
 /// of windows that start within [`TRAVEL`]. For longer windows a repeat is cheaper.

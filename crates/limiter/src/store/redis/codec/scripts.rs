@@ -6,8 +6,7 @@ use std::sync::OnceLock;
 
 use deadpool_redis::redis;
 
-use super::fields::{HIT_FIELDS, REFUND_FIELDS};
-use super::plain::is_plain;
+use super::{HIT_FIELDS, REFUND_FIELDS, is_plain};
 use crate::algorithm::Algorithm;
 use crate::operation::StoreRequest;
 

@@ -16,11 +16,11 @@ use thiserror::Error;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::address::Address;
+use super::Address;
 use super::options::SharedOptions;
 use super::sentinel::Sentinels;
 use super::server_info::{ServerInfo, is_not_persistent};
-use crate::store::redis::clock::ServerClock;
+use crate::store::redis::node::ServerClock;
 
 /// Timeout of an attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

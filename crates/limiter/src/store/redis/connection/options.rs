@@ -18,7 +18,7 @@ use deadpool_redis::redis::{
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use super::address::Address;
+use super::Address;
 #[cfg(target_os = "linux")]
 use super::tls::USER_TIMEOUT;
 use super::tls::{TlsOptions, connect_tcp};

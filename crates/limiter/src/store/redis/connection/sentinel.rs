@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::address::Address;
+use super::Address;
 use super::options::ConnectOptions;
 use crate::store::redis::settings::{RedisUrl, SettingError, Tls};
 

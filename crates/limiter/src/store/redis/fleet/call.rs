@@ -1,4 +1,5 @@
-//! One call of a fleet: which server, how many attempts, what its reply means.
+//! One call of a fleet: which server, how many attempts, what its reply means. Whether that server may lose
+//! keys without a time to live.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +10,14 @@ use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 use tokio::time::{sleep, timeout};
 
+use super::{RedisFleet, check_deadline};
 use crate::clock::Deadline;
+use crate::fleet::{Catalogue, CatalogueRisks};
 use crate::store::redis::batch::query;
 use crate::store::redis::codec::call_error::{CallError, RedirectKind};
 use crate::store::redis::codec::scripts::Script;
 use crate::store::redis::connection::connector::ManagedConnection;
+use crate::store::redis::connection::server_info::{ServerInfo, is_not_persistent};
 use crate::store::redis::node::Node;
 use crate::store::redis::topology::Topology;
 use crate::store::{MISSING_PERMISSION, StoreError};
@@ -219,4 +223,37 @@ fn nonce() -> String {
 #[expect(clippy::disallowed_methods, reason = "there is no notification of the end of a slot move")]
 async fn wait_for_slot_move(deadline: Deadline) {
     sleep(SLOT_MOVE_DELAY.min(deadline.remaining())).await;
+}
+
+impl RedisFleet {
+    /// Returns how the catalogue may be lost, as far as the user may ask the server.
+    pub(crate) async fn catalogue_risks(
+        &self,
+        deadline: Deadline,
+    ) -> Result<CatalogueRisks, StoreError> {
+        check_deadline(deadline)?;
+        let slot = self.format.fleet_slot(&self.format.fleet_key(Catalogue::TOPIC));
+        let node = self.topology.node(slot, deadline).await?;
+        let (pool, whole) = (node.fleet_pool(), deadline.remaining());
+        let Ok(Ok(managed)) = timeout(whole, pool.get()).await else {
+            return Err(StoreError::Unreachable);
+        };
+        let ManagedConnection { mut connection, .. } = ManagedConnection::clone(&managed);
+        drop(managed);
+        let asked = async {
+            let (info, _) = ServerInfo::query(&mut connection, "memory").await?;
+            RedisResult::Ok((info, is_not_persistent(&mut connection).await?))
+        };
+        let error = match timeout(deadline.remaining(), asked).await {
+            Ok(Ok((info, is_not_persistent))) => {
+                let policy = info.eviction_policy;
+                let eviction_policy = policy.filter(|policy| policy.starts_with("allkeys-"));
+                return Ok(CatalogueRisks { eviction_policy, is_not_persistent });
+            }
+            Ok(Err(_)) => StoreError::Lost,
+            Err(_elapsed) => StoreError::Timeout(whole),
+        };
+        pool.retain(|_, _| false);
+        Err(error)
+    }
 }

@@ -6,7 +6,6 @@
 
 pub(super) mod call;
 mod catalogue;
-mod durability;
 mod registers;
 mod restore;
 mod subscription;

@@ -5,7 +5,6 @@
 
 pub(crate) mod breaker;
 mod failures;
-pub(crate) mod gauge;
 pub(crate) mod monitor;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +13,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use self::breaker::{Breaker, Permit};
+use self::breaker::{Breaker, BreakerGauge, Permit};
 use self::failures::{FailureLog, LOG_INTERVAL, Severity};
-use self::gauge::BreakerGauge;
 use super::connection::connector::ConnectError;
 use super::connection::server_info::ServerInfo;
 use crate::clock::{SystemClock, Timestamp};
