@@ -7,7 +7,6 @@ pub mod decisions;
 mod envoy_names;
 pub mod exposition;
 pub mod holder;
-mod instance_id;
 mod key_hash;
 pub mod labels;
 pub mod log;
@@ -20,15 +19,14 @@ mod projects;
 pub mod reference;
 pub mod rule_counters;
 mod rule_metrics;
-mod series;
 pub mod sharded;
 pub mod stats;
 mod text_fields;
 pub mod top_keys;
 pub mod traces;
 
-pub use instance_id::InstanceId;
 pub use key_hash::keyed;
+pub use process::InstanceId;
 
 use self::log::LogSettings;
 use self::otlp::OtlpSettings;

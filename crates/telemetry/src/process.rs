@@ -4,6 +4,7 @@
 //!
 //! **Source:** proc(5); Prometheus, "Writing client libraries", Process metrics.
 
+use std::sync::Arc;
 use std::{fmt, fs};
 
 use prometheus_client::collector::Collector;
@@ -11,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// Unit of times in `/proc`, as the kernel reports it to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -92,4 +94,29 @@ fn open_files() -> Option<f64> {
 fn number_after(text: &str, name: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Id of an instance: host name and a random suffix. Each default is another one.
+#[derive(Clone, Debug)]
+pub struct InstanceId(Arc<str>);
+
+impl Default for InstanceId {
+    fn default() -> Self {
+        let name = rustix::system::uname();
+        let host = name.nodename().to_string_lossy();
+        let host: String = host.chars().filter(|c| !c.is_control()).take(64).collect();
+        let mut suffix = [0; 4];
+        // Without random numbers the process id tells instances of one host apart.
+        if SystemRandom::new().fill(&mut suffix).is_err() {
+            suffix = std::process::id().to_be_bytes();
+        }
+        Self(format!("{host}-{:08x}", u32::from_be_bytes(suffix)).into())
+    }
+}
+
+impl InstanceId {
+    /// Returns the id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }

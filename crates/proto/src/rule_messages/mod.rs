@@ -16,13 +16,12 @@ mod by_table;
 mod in_force;
 mod notation;
 mod parts;
-mod problem;
 
+pub use by_table::in_message;
 pub use in_force::{
     calendar_window, descriptor_message, grant, mode, origin, rule_message, run_time_origin,
 };
 pub use notation::explicit;
-pub use problem::in_message;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

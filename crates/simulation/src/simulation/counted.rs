@@ -3,9 +3,8 @@
 use rlaas_core::clock::{Micros, Timestamp};
 
 use super::engine::HitPosition;
-use super::keys::KeyTable;
 use super::report::{CountsReport, RuleReport, SimulatedSpan, SimulationReport, UnmatchedReport};
-use super::rules::RuleTable;
+use super::rules::{KeyTable, RuleTable};
 use super::timeline::Timeline;
 use super::verdict::{SimulatedDecision, SimulatedOutcome, SimulatedRequest, SimulatedVerdict};
 use crate::request::TimedRequest;

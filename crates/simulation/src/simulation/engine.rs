@@ -10,8 +10,7 @@ use rlaas_limiter::store::{MemoryStore, Store};
 use rlaas_limiter::{CheckError, Limiter};
 use smallvec::SmallVec;
 
-use super::keys::KeyTable;
-use super::rules::{RulePositions, RuleTable, Side};
+use super::rules::{KeyTable, RulePositions, RuleTable, Side};
 use super::verdict::{InvalidRecord, SimulatedDecision, SimulatedOutcome, SimulatedVerdict};
 use crate::request::{RecordedRequest, descriptor_request, with_request};
 

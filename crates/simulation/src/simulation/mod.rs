@@ -8,7 +8,6 @@
 mod counted;
 mod engine;
 mod gate;
-mod keys;
 mod notes;
 mod report;
 mod rules;

@@ -12,24 +12,22 @@
 //! Nothing is dropped in silence: [`TrafficCounts`] has every line. Lines are not filtered here, nor
 //! are fields computed: `grep` and `jq` do that.
 
-mod counts;
-mod error;
 mod format;
 mod input;
 mod log;
 mod order;
-mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
 mod time;
 
-pub use counts::{DamagedInput, TrafficCounts, UnreadLine};
-pub use error::TrafficError;
 pub use format::{FormatError, LogFormat};
 pub use log::MappingError;
-pub use settings::{TrafficInput, TrafficSettings};
-pub use source::RequestReader;
+pub use source::{DamagedInput, RequestReader, TrafficCounts, UnreadLine};
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rlaas_core::clock::Timestamp;
 
@@ -37,6 +35,7 @@ use crate::request::TimedRequest;
 use log::LogReader;
 use order::OrderedSource;
 use source::{LineReader, Sink, Source};
+use thiserror::Error;
 
 /// Most inputs: all of them are open at once.
 pub const MAX_INPUTS: usize = 100;
@@ -125,4 +124,109 @@ fn check_inputs(inputs: &[TrafficInput]) -> Result<(), TrafficError> {
         0 | 1 => Ok(()),
         _ => Err(TrafficError::StandardInputTwice),
     }
+}
+
+/// Which traffic is read, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TrafficSettings {
+    /// Files, in the order in which equal times are kept: at most [`MAX_INPUTS`](MAX_INPUTS).
+    pub inputs: Vec<TrafficInput>,
+    /// Format of the logs; `None`: lines are requests.
+    pub format: Option<LogFormat>,
+    /// Reads the requests of lines.
+    pub requests: RequestReader,
+    /// Mappings from fields of lines to requests, each as `NAME=FIELD`.
+    pub mappings: Vec<String>,
+    /// Most bytes of requests that are held to be put in order.
+    pub max_held_bytes: usize,
+}
+
+impl TrafficSettings {
+    /// Creates the default settings for these inputs.
+    pub fn new(inputs: Vec<TrafficInput>, requests: RequestReader) -> Self {
+        Self { inputs, format: None, requests, mappings: Vec::new(), max_held_bytes: 256 << 20 }
+    }
+}
+
+/// A source of traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrafficInput {
+    /// A file.
+    File(PathBuf),
+    /// Standard input.
+    StandardInput,
+}
+
+impl TrafficInput {
+    /// Returns the source that an argument names: `-` is standard input.
+    pub fn from_argument(argument: &Path) -> Self {
+        if argument.as_os_str() == "-" {
+            Self::StandardInput
+        } else {
+            Self::File(argument.to_owned())
+        }
+    }
+}
+
+impl fmt::Display for TrafficInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::StandardInput => f.write_str("standard input"),
+        }
+    }
+}
+
+/// Why traffic can't be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TrafficError {
+    /// No inputs.
+    #[error("traffic must be at least one file")]
+    NoInputs,
+    /// Too many inputs.
+    #[error("{input}: is one too many, must be at most {MAX_INPUTS} files")]
+    TooManyInputs {
+        /// Name of the first input above the bound.
+        input: String,
+    },
+    /// Standard input twice.
+    #[error("- must be given once: standard input can be read once")]
+    StandardInputTwice,
+    /// A file can't be opened.
+    #[error("{input}: cannot be opened")]
+    Open {
+        /// Name of the input.
+        input: String,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// A recording of an earlier version.
+    #[error(
+        "{input}: is a recording, which was removed: write requests, see docs/simulation.md, Requests"
+    )]
+    Recording {
+        /// Name of the input.
+        input: String,
+    },
+    /// A file that is compressed by zstd.
+    #[error("{input}: zstd was removed: use zstdcat, into --traffic -")]
+    Zstd {
+        /// Name of the input.
+        input: String,
+    },
+    /// A log, but no format.
+    #[error("{input}: is a log: --format must be given, such as combined or jsonl")]
+    NoFormat {
+        /// Name of the input.
+        input: String,
+    },
+    /// Mappings without a format.
+    #[error("--map must be given with --format: without it lines are requests")]
+    MappedRequests,
+    /// A mapping can't be used.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
 }

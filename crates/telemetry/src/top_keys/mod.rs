@@ -17,7 +17,6 @@
 
 mod batch;
 mod busiest;
-mod queue;
 mod recorder;
 mod sketch;
 mod sliding;
@@ -39,8 +38,7 @@ use std::time::Duration;
 
 use rlaas_limiter::observer::Decided;
 
-use self::batch::Batch;
-use self::queue::Queue;
+use self::batch::{Batch, Queue};
 use self::recorder::Recorder;
 use super::stats::StatsKey;
 
@@ -147,7 +145,7 @@ impl TopKeys {
 
     /// Sends the decisions of the calling thread to the counts.
     pub fn flush() {
-        queue::flush();
+        batch::flush();
     }
 
     /// Sends the decisions of the calling thread to the counts several times a second, for ever.
@@ -156,7 +154,7 @@ impl TopKeys {
         let mut ticks = tokio::time::interval(FLUSH_INTERVAL);
         loop {
             ticks.tick().await;
-            queue::flush();
+            batch::flush();
         }
     }
 }
@@ -172,7 +170,7 @@ impl RuleTopKeys {
             taken: u32::try_from(decided.taken).unwrap_or(u32::MAX),
         };
         if usage != Usage::default() {
-            queue::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
+            batch::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
         }
     }
 }
