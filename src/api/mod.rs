@@ -4,7 +4,6 @@
 //! Wire types are used here and in the CLI only. An adapter never makes a decision itself and never
 //! depends on the kind of store; only `GetConfig` reports the name of the store.
 
-mod administration;
 mod config;
 #[cfg(feature = "admin")]
 pub mod console;
@@ -23,7 +22,6 @@ mod traces;
 mod v1;
 mod verdict_headers;
 
-pub use administration::ServedAdministration;
 pub use decisions::{Decisions, Responding};
 #[cfg(feature = "admin")]
 pub use in_process::InProcess;
@@ -33,8 +31,11 @@ pub use status::{Interruption, refused, refused_admin};
 pub(crate) use traces::code_name;
 pub use traces::{BatchStats, RequestTrace, Sampled, TracedDecision};
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use axum::Router;
+use futures_util::future::BoxFuture;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use rlaas_auth::{AdminApi, ApiKeys, Auth, ConfiguredProjects, Permission};
@@ -45,7 +46,9 @@ use rlaas_proto::ratelimit::admin::v1::{admin_service_server, project_service_se
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
 use rlaas_telemetry::traces::Traces;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 
@@ -162,4 +165,38 @@ pub fn is_stream(path: &str) -> bool {
         }
         _ => false,
     })
+}
+
+/// The administration of a service: services, routes and pages, and work in the background. Each worker has its
+/// own handle of the limiter.
+pub trait ServedAdministration: Debug + Send + Sync {
+    /// Adds the services of gRPC.
+    fn add_services(&self, limiter: &Limiter, routes: &mut RoutesBuilder);
+
+    /// Returns the routes over HTTP.
+    fn http_routes(&self, limiter: &Limiter) -> Router;
+
+    /// Returns the pages. They call `services` in this process, and long work of theirs runs on `background`.
+    fn pages(
+        &self,
+        limiter: &Limiter,
+        services: Router,
+        auth: Arc<Auth>,
+        background: Handle,
+    ) -> Router;
+
+    /// Starts the work in the background.
+    fn start(&self, tasks: &mut JoinSet<()>);
+
+    /// Looks at the store for the first time, or gives up.
+    fn first_look(&self) -> BoxFuture<'_, ()>;
+
+    /// Ends the streams that show statistics.
+    fn drain(&self);
+
+    /// Completes when no change runs. To be called when no more of them come.
+    fn finish_changes(&self) -> BoxFuture<'_, ()>;
+
+    /// Writes what is still to be written.
+    fn stop(&self) -> BoxFuture<'_, ()>;
 }

@@ -7,14 +7,10 @@
 #[cfg_attr(not(feature = "admin"), path = "no_audit.rs")]
 mod audit;
 mod auth;
-mod effective;
 mod envoy;
-mod hints;
 mod idempotency;
 mod joined_rules;
 mod key_lines;
-mod left_out;
-mod notice;
 mod oidc;
 mod oidc_console;
 mod privacy;
@@ -24,32 +20,28 @@ mod reference;
 mod removed;
 mod rules;
 mod rules_file;
-mod secrets;
 mod section;
 mod server;
 mod setting;
 mod sources;
 mod store;
 mod telemetry;
-mod tls;
 mod tree;
 mod values;
 mod watch;
 mod yaml;
 
-pub use effective::Effective;
 pub use envoy::{EnvoyResource, XdsSettings, XdsTls};
 pub use idempotency::IdempotencySettings;
-pub use notice::Notice;
 pub use privacy::PrivacySettings;
-pub use problem::{Problem, ProblemKind, Problems};
+pub use problem::{Notice, Problem, ProblemKind, Problems};
 pub use reference::{SettingReference, envoy_file_reference, reference};
 pub use removed::{REMOVED, RemovedKind, RemovedName, instead_of};
 pub use rlaas_core::rules::warnings::{Warning, warnings};
 #[cfg(feature = "admin")]
 pub use rules_file::FORMAT as RULES_FORMAT;
 pub use rules_file::RulesFile;
-pub use setting::{Kind, Takes};
+pub use setting::{Effective, Kind, Takes};
 pub use sources::{COMMAND_LINE, Sources};
 pub use store::StoreSettings;
 pub use watch::{FileSnapshot, Watch};
@@ -137,7 +129,7 @@ impl Config {
 
     /// Reads every section; the order is that of the documentation.
     fn read(root: &mut Section<'_>, sources: &Sources) -> (Self, Vec<FileSnapshot>) {
-        left_out::refuse_administration(root);
+        removed::refuse_administration(root);
         let server = server::read(root);
         let envoy = envoy::read(root, &sources.resources);
         let mut files = envoy.files;

@@ -1,8 +1,11 @@
-//! Problems of a configuration. A value is shown only if it can't be a secret.
+//! Problems of a configuration with hints at what was meant, and notices of values that have less effect
+//! than written. A value is shown only if it can't be a secret.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::path::Path;
 
+use figment::value::Value;
 use thiserror::Error;
 
 use super::sources::Texts;
@@ -107,5 +110,73 @@ impl fmt::Display for Problems {
             write!(f, "{end}{problem}")?;
         }
         Ok(())
+    }
+}
+
+/// Minimum Jaro-Winkler similarities at which a known key or value is suggested for an unknown one.
+pub(super) const SIMILAR_KEY: f64 = 0.75;
+const SIMILAR_VALUE: f64 = 0.85;
+const UNITS: &str = "; units are ms, s, m, h, d and w, and months are windows of calendar";
+
+/// Returns the known word that is nearest to another one, if one is near.
+pub(super) fn nearest<'a>(
+    known: impl Iterator<Item = &'a str>,
+    word: &str,
+    min_similarity: f64,
+) -> Option<&'a str> {
+    let near = known.map(|known| (strsim::jaro_winkler(known, word), known));
+    let nearest = near.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    nearest.filter(|(similarity, _)| *similarity >= min_similarity).map(|(_, known)| known)
+}
+
+/// Returns what a requirement lacks for a text that does not meet it: the nearest of its words, or the
+/// units of a time.
+pub(super) fn of_value(requirement: &str, given: &Value) -> Option<String> {
+    let text = given.as_str()?;
+    let must_be = requirement.strip_prefix("must be ")?;
+    if must_be.starts_with("a window") {
+        let is_number = text.starts_with(|first: char| first.is_ascii_digit());
+        return (is_number && humantime::parse_duration(text).is_err()).then(|| UNITS.to_owned());
+    }
+    let words = must_be.split(", ").flat_map(|words| words.split(" or "));
+    if words.clone().any(|word| word.contains(' ')) {
+        return None;
+    }
+    nearest(words, text, SIMILAR_VALUE).map(|word| format!(", did you mean {word}?"))
+}
+
+/// A value in a file that is valid but has less effect than written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The file.
+    pub(super) origin: String,
+    /// The whole key; empty if the notice is about the whole file.
+    pub(super) key: String,
+    /// Number of further keys of the same file with the same notice.
+    pub(super) others: usize,
+    /// The actual effect.
+    pub(super) text: Cow<'static, str>,
+}
+
+impl Notice {
+    /// Adds the notice to a list. Notices of one file with the same text are merged.
+    pub(super) fn add_to(self, notices: &mut Vec<Self>) {
+        let same = |other: &&mut Self| other.origin == self.origin && other.text == self.text;
+        match notices.iter_mut().find(same) {
+            Some(other) => other.others += self.others + 1,
+            None => notices.push(self),
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        match (self.key.as_str(), self.others) {
+            ("", _) => {}
+            (key, 0) => write!(f, "{key}: ")?,
+            (key, others) => write!(f, "{key} and {others} more: ")?,
+        }
+        f.write_str(&self.text)
     }
 }

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use figment::value::{Dict, Value};
 
-use super::notice::Notice;
-use super::problem::Problem;
+use super::problem::{Notice, Problem};
 use super::sources::{Layers, nest};
 
 /// What becomes of a name.

@@ -3,9 +3,8 @@
 //! The code that reads configurations lists its settings in a survey, so that the reference can't
 //! differ from it.
 
-use super::effective::Effective;
 use super::problem::{Problem, ProblemKind};
-use super::setting::{Declared, Kind, Takes};
+use super::setting::{Declared, Effective, Kind, Takes};
 use super::sources::{field_of, variable_of};
 use super::tree::Tree;
 use super::{Config, Sources, envoy};

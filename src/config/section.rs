@@ -10,17 +10,13 @@ use figment::value::{Dict, Empty, Tag, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::effective::Effective;
-use super::hints;
-use super::left_out;
-use super::notice::Notice;
-use super::problem::{Problem, ProblemKind};
+use super::problem::{Notice, Problem, ProblemKind};
 use super::removed::{RemovedKind, instead_of};
-use super::setting::{Declared, Kind, Setting, Takes};
+use super::setting::{Declared, Effective, Kind, Setting, Takes};
 use super::sources::{join, without_urls};
 use super::tree::{Nulls, Tree};
 use super::values::{self, Invalid, Read};
-use super::yaml;
+use super::{problem, removed, yaml};
 use crate::rules::spec::{self, Field, FieldKind, RuleField};
 
 /// Keys that rules have, and the files of GoRL at their top.
@@ -287,7 +283,7 @@ impl<'a> Section<'a> {
     /// Adds a problem for the value of a setting below, if it is given and not off.
     pub(super) fn refuse_given(&self, path: &str, must: &str) {
         let (given, tag) = find(self.dict, path, self.tag);
-        if given.is_some_and(|value| !left_out::is_off(value)) {
+        if given.is_some_and(|value| !removed::is_off(value)) {
             self.tree.refuse(tag, &self.join(path), Invalid::from_text(must.to_owned()), None);
         }
     }
@@ -352,7 +348,8 @@ impl<'a> Section<'a> {
                 Problem::invalid(origin, key, WRITE_RULES.to_owned())
             } else {
                 let last = key.rsplit('.').next().unwrap_or(&key);
-                let nearest = hints::nearest(self.known.iter().copied(), last, hints::SIMILAR_KEY);
+                let nearest =
+                    problem::nearest(self.known.iter().copied(), last, problem::SIMILAR_KEY);
                 // As the file has it: in the joined list of rules the item may have another index.
                 let section = self.tree.spelling(&origin, &self.path);
                 let suggestion = nearest.map(|known| join(&section, known));

@@ -7,10 +7,11 @@ use rlaas_auth::{HostName, HostNameError, HostNames};
 
 use super::section::Section;
 use super::setting::Setting;
-use super::tls;
-use super::values::{self, Invalid, Read};
+use super::values::{self, Invalid, Read, pem_path};
 use crate::api::http::{Cors, PageOrigin, PageOriginError};
-use crate::server::{ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
+use crate::server::{
+    ConnectionSettings, ListenAddress, ServerSettings, StoreHealth, Tls, TlsError, TlsFiles,
+};
 
 const SERVER: Setting = Setting::new("server", "Listeners, connections and the drain.");
 const NAME: Setting = Setting::new(
@@ -112,7 +113,7 @@ pub(super) fn read(root: &mut Section<'_>) -> ServerSettings {
     let console = section.read(CONSOLE, "off", or_off);
     let metrics = section.read(METRICS, "off", or_off);
     let workers = section.read(WORKERS, "auto", values::workers);
-    let (tls, tls_for_http) = tls::read(&mut section);
+    let (tls, tls_for_http) = read_tls(&mut section);
     let connection = connection(&mut section);
     let mut drain = section.section(DRAIN);
     let drain_delay = drain.read(DRAIN_DELAY, "0s", values::pause);
@@ -232,4 +233,48 @@ fn max_age(value: &Value) -> Read<Option<Duration>> {
 fn timeout(value: &Value) -> Read<Duration> {
     let range = Duration::from_secs(1)..=Duration::from_hours(1);
     values::duration(value, range, "must be a duration from 1s to 1h, such as 20s")
+}
+
+const TLS: Setting = Setting::new(
+    "tls",
+    "TLS for TCP connections; Unix domain sockets are not encrypted. The files are reloaded \
+     when they change.",
+);
+const CERT: Setting = Setting::new("cert", "PEM file of the server's certificate chain.")
+    .example("/etc/rlaas/tls.crt");
+const KEY: Setting =
+    Setting::new("key", "PEM file of the certificate's private key.").example("/etc/rlaas/tls.key");
+const CLIENT_CA: Setting = Setting::new(
+    "client-ca",
+    "PEM file of authorities. Clients need a certificate of one of them, except for metrics \
+     and probes.",
+)
+.example("/etc/rlaas/ca.crt");
+
+const TLS_FOR_HTTP: Setting = Setting::new(
+    "http",
+    "false: server.http and server.metrics are not encrypted, for probes and scrapes; default true. \
+     With client-ca, server.http then refuses all that a caller needs a certificate for.",
+)
+.example("false");
+
+/// Reads the section. Returns `None` without it, or after it reported a problem; and whether TLS_FOR_HTTP is
+/// encrypted, too.
+fn read_tls(server: &mut Section<'_>) -> (Option<Tls>, bool) {
+    let mut section = server.section(TLS);
+    let given = ["cert", "key", "client-ca", "http"].iter().any(|key| section.has(key));
+    for key in ["cert", "key"].into_iter().filter(|key| given && !section.has(key)) {
+        section.refuse(key, Invalid::new("missing: a certificate and its key belong together"));
+    }
+    let files = section.optional(CERT, pem_path).zip(section.optional(KEY, pem_path));
+    let client_ca = section.optional(CLIENT_CA, pem_path);
+    let for_http = section.optional(TLS_FOR_HTTP, values::boolean).unwrap_or(true);
+    let files = files.map(|(cert, key)| TlsFiles { cert, key, client_ca });
+    let refuse = |error: TlsError| section.refuse(error.setting, error);
+    let tls = files.and_then(|files| {
+        files.problems().into_iter().for_each(refuse);
+        if section.is_valid() { Tls::load(files).map_err(refuse).ok() } else { None }
+    });
+    section.close();
+    (tls, for_http)
 }

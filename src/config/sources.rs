@@ -15,8 +15,7 @@ use serde_saphyr::UserMessageFormatter;
 
 use super::envoy::EnvoyResource;
 use super::joined_rules::{FileRule, JoinedRules};
-use super::notice::Notice;
-use super::problem::{Problem, ProblemKind};
+use super::problem::{Notice, Problem, ProblemKind};
 use super::ratelimit_environment::RatelimitEnvironment;
 use super::rules::RULES;
 use super::tree::{Nulls, Tree};

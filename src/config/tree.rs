@@ -1,4 +1,4 @@
-//! The merged values of all sources, and the results and problems of reading them.
+//! The merged values of all sources, and the results and problems of reading them. Secrets are masked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,17 +8,13 @@ use figment::value::{Dict, Tag, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::effective::Effective;
-use super::hints;
 use super::key_lines::KeyLines;
-use super::notice::Notice;
-use super::problem::{Problem, ProblemKind, Problems};
-use super::secrets;
+use super::problem::{Notice, Problem, ProblemKind, Problems};
 use super::section::Section;
-use super::setting::{Declared, Takes};
+use super::setting::{Declared, Effective, Takes};
 use super::sources::{ROOT, Spellings, Texts};
 use super::values::{self, Invalid, Read};
-use super::yaml;
+use super::{problem, yaml};
 use crate::rules::spec::Field;
 
 /// Most problems that are made: nobody reads more, and others decide how many there are.
@@ -198,8 +194,8 @@ impl Tree {
     ) {
         let origin = self.origin(tag);
         let key = self.spelling(&origin, path);
-        let found = given.and_then(|value| secrets::shown(path, value));
-        let hint = given.and_then(|value| hints::of_value(&valid, value));
+        let found = given.and_then(|value| shown(path, value));
+        let hint = given.and_then(|value| problem::of_value(&valid, value));
         let must = valid.into_owned() + &hint.unwrap_or_default();
         self.add_problem(Problem::new(origin, key, ProblemKind::Invalid { must, found }));
     }
@@ -211,4 +207,62 @@ impl Tree {
             problems.push(problem);
         }
     }
+}
+
+/// Maximum number of characters shown of a value.
+const MAX_SHOWN_CHARS: usize = 40;
+/// Sections with secrets, or where a user may put one by mistake: a private key instead of its path.
+const SECRET_SECTIONS: [&str; 7] = [
+    "auth",
+    "envoy.xds.headers",
+    "envoy.xds.tls",
+    "privacy.key-file",
+    "server.tls",
+    "store",
+    "telemetry.otlp",
+];
+/// Keys in these sections that are never secret.
+const PUBLIC_KEYS: [&str; 9] = [
+    "store.backend",
+    "store.memory.max-keys",
+    "store.redis.max-in-flight",
+    "store.redis.mode",
+    "store.redis.timeout",
+    "telemetry.otlp.metrics",
+    "telemetry.otlp.metrics-interval",
+    "telemetry.otlp.sample-ratio",
+    "telemetry.otlp.traces",
+];
+
+/// Returns the value of a canonical key, or its type; `None` if it may be a secret. Values in `match`
+/// may be secret as well: API keys.
+fn shown(key: &str, value: &Value) -> Option<String> {
+    let kind = match value {
+        Value::Dict(..) => Some("a section"),
+        Value::Array(..) => Some("a list"),
+        Value::Empty(..) => Some("nothing"),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        return Some(kind.to_owned());
+    }
+    let text = values::scalar(value)?;
+    let is_within = |section: &str| {
+        let rest = key.strip_prefix(section);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let may_be_secret = (SECRET_SECTIONS.into_iter().any(is_within) && !PUBLIC_KEYS.contains(&key))
+        || key.split('.').any(|part| part == "match")
+        || text.contains("://")
+        || text.contains('@')
+        || text.contains('\n');
+    if may_be_secret {
+        return None;
+    }
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    let is_plain = !shown.is_empty() && !shown.contains(|c: char| c.is_control() || c == ' ');
+    Some(if is_plain { shown } else { format!("{shown:?}") })
 }

@@ -15,9 +15,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
 use super::connection_limit::{ConnectionLimiter, RejectReason};
-use super::listener::Listener;
+use super::listener::{self, ClientStream, Listener};
 use super::protocol::Protocol;
-use super::socket::{self, ClientStream};
 use super::workers::{AcceptedConnection, WorkerQueues};
 
 /// Maximum wait for the first byte of a new connection while the server drains.
@@ -120,7 +119,7 @@ impl Acceptor {
         };
         let first_byte = tokio::select! {
             biased;
-            first_byte = timeout(self.first_byte_timeout, socket::peek(&stream)) => first_byte,
+            first_byte = timeout(self.first_byte_timeout, listener::peek(&stream)) => first_byte,
             () = drain_timeout => return,
         };
         match first_byte {
@@ -133,7 +132,7 @@ impl Acceptor {
             Ok(permit) => permit,
             Err(reason) => return self.count_rejected(reason),
         };
-        match socket::detach(stream) {
+        match listener::detach(stream) {
             Ok(socket) => {
                 let (protocol, open) = (self.protocol, self.connections.token());
                 self.workers.push(AcceptedConnection { socket, protocol, permit, open }).await;

@@ -16,15 +16,15 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::calls::CallExecutor;
 use super::goaway::GoAwayIo;
 use super::lifecycle::ConnectionLifecycle;
+use super::listener::{self, ClientStream, DetachedSocket};
 use super::middleware::{ConnectionContext, Middleware};
 use super::protocol::Protocol;
 use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
-use super::socket::{self, ClientStream, DetachedSocket};
 use super::tls::Tls;
+use super::workers::CallExecutor;
 use crate::api::http::OverTls;
 use crate::clock::jittered;
 
@@ -57,11 +57,11 @@ impl ConnectionHandler {
     /// Serves a connection until it ends.
     pub(super) async fn serve(self: Arc<Self>, socket: DetachedSocket) {
         let _open = OpenConnection::count(&self.middleware.metrics, self.middleware.protocol);
-        let stream = match socket::attach(socket) {
+        let stream = match listener::attach(socket) {
             Ok(stream) => stream,
             Err(error) => return debug!(%error, "connection lost before its first request"),
         };
-        let peer = socket::peer(&stream);
+        let peer = listener::peer(&stream);
         let (Either::Left(_), Some(tls)) = (&stream, &self.tls) else {
             let is_tcp = matches!(stream, Either::Left(_));
             let certificate = self.without_tls.clone().filter(|_| is_tcp);
@@ -239,7 +239,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move {
             let (stream, _) = listener.accept().await.expect("a connection");
-            handler.serve(socket::detach(Either::Left(stream)).expect("a socket")).await;
+            handler.serve(listener::detach(Either::Left(stream)).expect("a socket")).await;
         });
         address
     }

@@ -6,9 +6,6 @@
 //! rules.
 
 mod accept;
-mod address;
-mod background;
-mod calls;
 mod connection;
 mod connection_limit;
 mod goaway;
@@ -18,14 +15,11 @@ mod listener;
 mod middleware;
 mod protocol;
 mod read_budget;
-mod rlimit;
 mod settings;
-mod socket;
 mod tls;
 mod workers;
 
-pub use address::{AddressError, ListenAddress};
-pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
+pub use settings::{AddressError, ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
 pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
 use std::io;
@@ -44,15 +38,13 @@ use tonic_health::server::HealthService;
 use tracing::{error, info, warn};
 
 use self::accept::{AcceptLoops, Acceptor};
-use self::background::BackgroundThread;
 use self::connection::ConnectionHandler;
-use self::connection_limit::ConnectionLimiter;
+use self::connection_limit::{ConnectionBudget, ConnectionLimiter, ListenerCounts};
 use self::health::{HealthReports, ReadinessPolicy};
 use self::listener::Listener;
 use self::middleware::Middleware;
 use self::protocol::Protocol;
-use self::rlimit::{ConnectionBudget, ListenerCounts};
-use self::workers::{Handlers, WorkerQueues};
+use self::workers::{BackgroundThread, Handlers, WorkerQueues};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::{self, ApiSettings, Decisions, ServedAdministration};
 use rlaas_limiter::Limiter;

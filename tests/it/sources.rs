@@ -90,9 +90,9 @@ fn texts_of_errors_are_not_cut() {
         "crates/core/src/plan/selector/mod.rs",
         "crates/core/src/rules/request.rs",
         "crates/proto/src/status.rs",
-        "src/api/http/rejection.rs",
+        "src/api/http/problem.rs",
         "src/api/status.rs",
-        "src/cli/rule/file.rs",
+        "src/cli/rule/mod.rs",
         "src/cli/test/file.rs",
     ];
     let mut seen = 0;

@@ -16,7 +16,6 @@ mod refusal;
 mod seal;
 mod sessions;
 mod sign_in;
-mod used_sign_ins;
 mod visit;
 
 pub use sessions::Sessions;

@@ -1,6 +1,9 @@
-//! Sealed texts: a browser carries them for this instance, and can neither read nor change them.
+//! Sealed texts: a browser carries them for this instance, and can neither read nor change them. A
+//! sign-in that was sealed is used once.
 
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -80,6 +83,38 @@ impl SealPurpose<'_> {
     }
 }
 
+/// Most sign-ins that are remembered. Above it the oldest one is forgotten.
+const MAX_REMEMBERED: usize = 4_096;
+
+/// The states of sign-ins whose code was exchanged.
+#[derive(Debug, Default)]
+pub(super) struct UsedSignIns(Mutex<UsedStates>);
+
+#[derive(Debug, Default)]
+struct UsedStates {
+    all: HashSet<Arc<str>>,
+    /// Oldest first.
+    order: VecDeque<Arc<str>>,
+}
+
+impl UsedSignIns {
+    /// Uses up a sign-in. Returns `false` if it was used before.
+    pub(super) fn use_up(&self, state: &str) -> bool {
+        let state = Arc::<str>::from(state);
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used.all.insert(Arc::clone(&state)) {
+            return false;
+        }
+        if used.order.len() == MAX_REMEMBERED
+            && let Some(oldest) = used.order.pop_front()
+        {
+            used.all.remove(&oldest);
+        }
+        used.order.push_back(state);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +163,24 @@ mod tests {
         assert!(seal.open(purpose("done", ""), &sealed).is_some());
         clock.set(clock.now() + Micros::from_micros(1));
         assert_eq!(seal.open(purpose("done", ""), &sealed), None);
+    }
+}
+
+#[cfg(test)]
+mod used_sign_ins_tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_in_is_used_once_and_a_bounded_number_is_remembered() {
+        let used = UsedSignIns::default();
+        let state = |number: usize| format!("state-{number}");
+        for number in 0..MAX_REMEMBERED {
+            assert!(used.use_up(&state(number)));
+        }
+        assert!(!used.use_up(&state(0)) && !used.use_up(&state(MAX_REMEMBERED - 1)));
+        assert!(used.use_up(&state(MAX_REMEMBERED)));
+        assert!(!used.use_up(&state(1)) && used.use_up(&state(0)), "the oldest one is forgotten");
+        let lengths = |used: &UsedStates| (used.all.len(), used.order.len());
+        assert_eq!(lengths(&used.0.lock().expect("no panic")), (MAX_REMEMBERED, MAX_REMEMBERED));
     }
 }

@@ -14,8 +14,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_auth::Credential;
 use rlaas_console::FormSecret;
 
-use super::seal::Seal;
-use super::used_sign_ins::UsedSignIns;
+use super::seal::{Seal, UsedSignIns};
 use crate::clock::{Clock, Micros, Timestamp};
 
 /// Most sessions. Above it the one that was not used for the longest time ends.

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use futures_util::StreamExt;
 use tonic::{Code, Status};
 
-use super::rejection::Rejection;
+use super::problem::Rejection;
 
 /// Maximum size of a body, in bytes. The largest valid request fits, even with every byte escaped as
 /// `\u0000`.

@@ -13,20 +13,19 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rlaas_auth::Tenant;
-use rlaas_proto::ratelimit::v1::CheckRequest;
+use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
 use rlaas_proto::values::check_request;
 use rlaas_proto::verdict_messages::response;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use super::denial::Denial;
 use super::json_object::JsonObject;
-use super::problem::{ProblemDocument, problem_response};
-use super::rejection::{Field, Rejection};
+use super::problem::{Field, ProblemDocument, Rejection, problem_response};
 use super::{HttpState, body};
 use crate::api::json;
 use crate::api::v1::set_tenant;
-use rlaas_limiter::Verdict;
+use rlaas_limiter::{Verdict, problem};
+use serde::Serialize;
 
 const USER_ID: Field =
     Field { names: &["userId", "user_id"], reason: "user_id", valid: "a string" };
@@ -128,6 +127,33 @@ pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
         )]
         fits.then_some(number as u64)
     })
+}
+
+/// A problem document with the members of the response.
+#[derive(Debug, Serialize)]
+struct Denial<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+    #[serde(flatten)]
+    response: json::ResponseView<'a>,
+}
+
+impl<'a> Denial<'a> {
+    /// Creates the body from a verdict and the response made from it.
+    fn new(verdict: &Verdict, response: &'a CheckResponse) -> Self {
+        Self {
+            r#type: problem::TYPE,
+            title: problem::TITLE,
+            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            detail: problem::detail(verdict),
+            violated_policies: problem::violated_policies(verdict).collect(),
+            response: response.into(),
+        }
+    }
 }
 
 #[cfg(test)]

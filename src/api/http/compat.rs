@@ -15,7 +15,7 @@ use rlaas_proto::WARNING;
 use serde_json::json;
 
 use super::json_object::JsonObject;
-use super::rejection::{Field, Rejection};
+use super::problem::{Field, Rejection};
 use super::{HttpState, body, query};
 use crate::api::status;
 use crate::rules::{Request, RequestFields};

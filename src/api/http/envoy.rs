@@ -25,10 +25,9 @@ use tonic::{Code, Status};
 
 use super::check::whole_number;
 use super::json_object::JsonObject;
-use super::rejection::{Field, Rejection};
+use super::problem::{Field, Rejection};
 use super::{HttpState, body};
-use crate::api::envoy::json;
-use crate::api::envoy::unit;
+use crate::api::envoy::{json, unit};
 use crate::api::traces::TracedDecision;
 use crate::clock::Deadline;
 use crate::rules::descriptors::{DescriptorRequest, DescriptorRule};

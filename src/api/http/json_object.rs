@@ -10,7 +10,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::rejection::{Field, Rejection};
+use super::problem::{Field, Rejection};
 
 /// The members of an object. Their values are parsed when they are taken.
 #[derive(Debug, Default)]

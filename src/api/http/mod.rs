@@ -20,14 +20,12 @@ mod compat;
 #[cfg_attr(not(feature = "admin"), path = "no_projects.rs")]
 mod compat_projects;
 mod cors;
-mod denial;
 mod envoy;
 mod json_object;
 mod openapi;
 mod probes;
 mod problem;
 mod query;
-mod rejection;
 
 #[cfg(feature = "admin")]
 pub use admin::administration_router;
@@ -52,17 +50,13 @@ use rlaas_telemetry::traces::Traces;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use self::problem::ProblemDocument;
-use self::rejection::Rejection;
+use self::problem::{ProblemDocument, Rejection};
 use super::decision_events::{self, Origin};
-use super::request_log;
-use super::routes;
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
-use super::{ApiSettings, ServedAdministration};
-use crate::api;
+use super::{ApiSettings, ServedAdministration, request_log, routes};
 use crate::clock::Deadline;
-use crate::rules;
+use crate::{api, rules};
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.

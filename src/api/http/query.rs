@@ -1,6 +1,6 @@
 //! Reads one parameter of a query string. A value that can't be decoded is rejected, not repaired.
 
-use super::rejection::{Field, Rejection};
+use super::problem::{Field, Rejection};
 
 /// Returns the value of a parameter that must be given exactly once. Other parameters are ignored.
 pub(super) fn parameter(query: &str, field: &Field) -> Result<String, Rejection> {

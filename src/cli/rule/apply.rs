@@ -19,8 +19,7 @@ use rlaas_proto::ratelimit::admin::v1::{
 use rlaas_proto::ratelimit::v1::{Rule, UnmatchedPolicy};
 use rlaas_proto::rule_messages;
 
-use super::fields;
-use super::file::{self, ProjectFile};
+use super::{ProjectFile, fields, read_file};
 use crate::cli::refuse;
 use crate::config::Problems;
 use crate::rules::Unmatched;
@@ -92,7 +91,7 @@ pub(super) fn run(args: &ApplyRulesArgs) -> ExitCode {
 fn read(args: &ApplyRulesArgs) -> Result<Vec<ProjectFile>, Problems> {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     for path in &args.files {
-        match file::read(path, args.project.as_deref()) {
+        match read_file(path, args.project.as_deref()) {
             Ok(file) => files.push(file),
             Err(Problems(more)) => problems.extend(more),
         }

@@ -3,25 +3,29 @@
 //! [`rlaas_simulation`] reads the traffic and decides it. This module has the options, the text
 //! and the exit code.
 
-mod options;
 mod text;
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use rlaas_simulation::SimulationPage;
-use rlaas_simulation::simulation::{GateResult, Simulation, SimulationReport, SimulationSettings};
+use rlaas_simulation::simulation::{
+    GateResult, MaxShare, Simulation, SimulationReport, SimulationSettings,
+};
 use rlaas_simulation::traffic::TrafficCounts;
 use serde::Serialize;
 
-pub(super) use self::options::SimulateArgs;
 use super::traffic::no_result;
 use super::{EXIT_CONFIG, EXIT_NO, EXIT_NO_RESPONSE, check_config, load};
+use crate::cli::ConfigurationArgs;
+use crate::cli::traffic::TrafficArgs;
+use crate::clock::Micros;
 use crate::config::Sources;
 use crate::rules::RuleSet;
+use clap::{Args, value_parser};
 use rlaas_cli::{printable, printable_json};
 
 /// The result of a run. Its JSON form is for scripts.
@@ -126,4 +130,48 @@ impl<'a> PageFile<'a> {
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
     eprintln!("rlaas: {}", printable(&format!("{error:#}")));
     ExitCode::from(code)
+}
+
+/// Try rules on recorded traffic, before anybody is refused
+///
+/// Decides each request of access logs, or of lines of requests, at its time, with the engine of the server,
+/// in memory. Nothing is started. Exit codes: 0 within --max-new-denials, 1 above, 2 if nothing was
+/// decided or too much of the traffic could not be read, 64 for rules or options that can't be.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct SimulateArgs {
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+    /// YAML file of the rules in force, to compare with; several as for --config
+    #[arg(long, value_name = "FILE")]
+    against: Vec<PathBuf>,
+    #[command(flatten)]
+    traffic: TrafficArgs,
+    /// Largest share of new denials, such as 0.1%: of all requests, and of those that each rule
+    /// matched; new are those that --against allows, or all
+    #[arg(long, value_name = "SHARE")]
+    max_new_denials: Option<MaxShare>,
+    /// Decide the requests of this time and leave them out of the report, such as 1h
+    #[arg(long, value_name = "D", default_value = "0s", value_parser = humantime::parse_duration)]
+    warm_up: std::time::Duration,
+    /// Most keys in the list of those that are refused most often
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u16).range(0..=1000))]
+    top: u16,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the report as a page with charts, which needs no network
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl SimulateArgs {
+    /// Returns the settings of the simulation.
+    fn settings(&self, candidate: RuleSet, against: Option<RuleSet>) -> SimulationSettings {
+        SimulationSettings {
+            against,
+            warm_up: Micros::from(self.warm_up),
+            top: usize::from(self.top),
+            ..SimulationSettings::new(candidate)
+        }
+    }
 }

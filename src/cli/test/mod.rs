@@ -8,7 +8,6 @@ mod expect;
 #[cfg_attr(not(feature = "admin"), path = "no_explanation.rs")]
 mod explanation;
 mod file;
-mod junit;
 mod one_or;
 mod outcome;
 mod report;
@@ -95,7 +94,7 @@ fn run_files(args: &TestArgs, files: &[TestFile]) -> anyhow::Result<ExitCode> {
         print(&unreached(&runs));
     }
     if let Some(mut file) = junit {
-        file.write_all(junit::document(&runs).as_bytes()).context("--junit")?;
+        file.write_all(report::document(&runs).as_bytes()).context("--junit")?;
     }
     Ok(finish(&runs))
 }

@@ -8,16 +8,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use figment::value::{Dict, Value};
+use figment::value::{Dict, Num, Value};
 
-use super::{Domains, Siblings, TreeSettings, limit, metadata, verbatim};
+use super::{Domains, Siblings, TreeSettings, limit, verbatim};
 use crate::api::envoy::DynamicMetadata;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::section::Section;
 use crate::config::setting::Setting;
 use crate::config::sources;
 use crate::config::values::{self, Invalid, Read};
-use crate::rules::descriptors::{Descriptor, DescriptorRequest, DescriptorSpec};
+use crate::rules::descriptors::{
+    Descriptor, DescriptorRequest, DescriptorSpec, Metadata, MetadataValue,
+};
 use crate::rules::spec::Field;
 use crate::rules::{Coupling, Mode, TextPattern};
 
@@ -173,7 +175,7 @@ impl DescriptorPath<'_> {
         } else if is_read && !level.pairs.insert((key.clone(), value.clone())) {
             section.refuse("key", Invalid::new(TWICE));
         }
-        let own_metadata = section.optional(METADATA, metadata::read);
+        let own_metadata = section.optional(METADATA, read_metadata);
         if own_metadata.is_some() && self.settings.metadata == DynamicMetadata::Never {
             section.warn("metadata", "not sent unless envoy.metadata is true");
         }
@@ -221,4 +223,59 @@ impl DescriptorPath<'_> {
 fn text(value: &Value) -> Read<String> {
     let text = values::scalar(value).ok_or(Invalid::new("must be a string"))?;
     Ok((text.clone(), text))
+}
+
+/// Maximum depth of maps and lists.
+const MAX_METADATA_LEVELS: usize = 16;
+/// Maximum number of values, including those in nested maps and lists.
+const MAX_VALUES: usize = 1_000;
+
+const BOUNDS: Invalid =
+    Invalid::new("must be a map of at most 1000 values and 16 levels, without NaN and infinity");
+
+/// Reads the map. It is not shown in the effective configuration.
+fn read_metadata(value: &Value) -> Read<Metadata> {
+    let Value::Dict(_, dict) = value else { return Err(BOUNDS) };
+    let metadata = MetadataReader { values_left: MAX_VALUES }.map(dict, MAX_METADATA_LEVELS);
+    metadata.map(|metadata| (metadata, String::new())).ok_or(BOUNDS)
+}
+
+struct MetadataReader {
+    values_left: usize,
+}
+
+impl MetadataReader {
+    fn map(&mut self, dict: &Dict, levels_left: usize) -> Option<Metadata> {
+        let levels_left = levels_left.checked_sub(1)?;
+        let entry = |(name, value): (&String, &Value)| {
+            Some((name.clone(), self.value(value, levels_left)?))
+        };
+        dict.iter().map(entry).collect::<Option<_>>().map(Metadata)
+    }
+
+    fn list(&mut self, items: &[Value], levels_left: usize) -> Option<Vec<MetadataValue>> {
+        let levels_left = levels_left.checked_sub(1)?;
+        items.iter().map(|item| self.value(item, levels_left)).collect()
+    }
+
+    fn value(&mut self, value: &Value, levels_left: usize) -> Option<MetadataValue> {
+        self.values_left = self.values_left.checked_sub(1)?;
+        Some(match value {
+            Value::Empty(..) => MetadataValue::Null,
+            Value::Bool(_, boolean) => MetadataValue::Boolean(*boolean),
+            Value::String(_, text) => MetadataValue::Text(text.clone()),
+            Value::Char(_, character) => MetadataValue::Text(character.to_string()),
+            Value::Num(_, number) => MetadataValue::Number(finite(*number)?),
+            Value::Array(_, items) => MetadataValue::List(self.list(items, levels_left)?),
+            Value::Dict(_, dict) => MetadataValue::Map(self.map(dict, levels_left)?),
+        })
+    }
+}
+
+/// Converts a number to a JSON number. Large integers lose digits, as in envoyproxy/ratelimit.
+#[expect(clippy::cast_precision_loss, reason = "numbers in a Struct are f64")]
+fn finite(number: Num) -> Option<f64> {
+    let whole = number.to_u128().map(|whole| whole as f64);
+    let whole = whole.or_else(|| number.to_i128().map(|whole| whole as f64));
+    whole.or_else(|| number.to_f64()).filter(|number| number.is_finite())
 }

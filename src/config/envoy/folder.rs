@@ -8,8 +8,7 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::notice::Notice;
-use crate::config::problem::Problem;
+use crate::config::problem::{Notice, Problem};
 use crate::config::section::Section;
 
 /// Maximum depth of folders.

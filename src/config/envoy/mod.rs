@@ -3,7 +3,6 @@
 pub(super) mod file;
 mod folder;
 mod limit;
-mod metadata;
 mod resource;
 mod scan;
 mod verbatim;

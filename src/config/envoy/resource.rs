@@ -16,8 +16,7 @@ use rlaas_proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
 use super::file::{self, DescriptorPath, TWICE};
 use super::{Domains, Siblings, TreeSettings, scan};
-use crate::config::notice::Notice;
-use crate::config::problem::{Problem, Problems};
+use crate::config::problem::{Notice, Problem, Problems};
 use crate::config::section::Section;
 use crate::config::sources;
 use crate::rules::descriptors::Descriptor;

@@ -1,13 +1,11 @@
 //! Rules files of projects: `project`, `unmatched` and `rules`. The rules have the format of the
 //! configuration, and the same problems with the lines of their fields.
 
-mod file;
 #[cfg(feature = "admin")]
 mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use file::RulesFile;
 #[cfg(feature = "admin")]
 pub use pages::FORMAT;
 
@@ -19,16 +17,15 @@ use rlaas_proto::rule_messages;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::left_out;
 use super::rules::{named_rules, unmatched};
 use super::section::Section;
 use super::setting::Setting;
 use super::sources::tree_of_text;
 use super::tree::Tree;
 use super::values::{Invalid, Read};
-use super::{Effective, Notice, Problems};
-use crate::rules::RuleSet;
+use super::{Effective, Notice, Problems, removed};
 use crate::rules::spec::{Field, Problem as SpecProblem, RuleSpec, RulesSpec};
+use crate::rules::{RuleSet, Unmatched};
 
 const PROJECT: Setting = Setting::new("project", "Project of the rules of a file.");
 
@@ -103,7 +100,7 @@ pub(super) fn configured(tree: Tree) -> Result<ConfiguredProject, Problems> {
     let id = root.optional(PROJECT, project_id).flatten();
     let spec = rules_spec(&mut root);
     let built = build(&root, &spec);
-    left_out::refuse(&root, &[(PROJECT.key, "projects")]);
+    removed::refuse(&root, &[(PROJECT.key, "projects")]);
     root.close();
     let notices = tree.notices();
     let effective = tree.finish()?;
@@ -141,4 +138,16 @@ fn project_id(value: &Value) -> Read<Option<ProjectId>> {
     let text = value.as_str().unwrap_or("_");
     let id = if text.is_empty() { None } else { Some(text.parse().map_err(invalid)?) };
     Ok((id, text.to_owned()))
+}
+
+/// The rules of one project.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesFile {
+    /// The project that the file names.
+    pub project: Option<ProjectId>,
+    /// Policy for requests that no rule matches.
+    pub unmatched: Option<Unmatched>,
+    /// The rules. Those of a file that was read without problems are valid, and none says more than
+    /// a rule that is made at run time can.
+    pub rules: Vec<RuleSpec>,
 }

@@ -19,7 +19,6 @@
 
 mod request_body;
 mod response_body;
-mod stream_guard;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;

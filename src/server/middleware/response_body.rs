@@ -9,17 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use http_body_util::Either;
 use hyper::body::{Bytes, Frame, SizeHint};
 use rlaas_auth::StreamAccess;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::BoxError;
 
 use super::ConnectionContext;
-use super::stream_guard::StreamGuard;
 use crate::api::{Interruption, RequestTrace};
 
 /// The body of a response of the router, or of a service that decides.
@@ -111,5 +112,34 @@ impl HttpBody for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.as_ref().map_or(SizeHint::with_exact(0), ServiceBody::size_hint)
+    }
+}
+
+/// Time between two checks. The end of a token or a key is not slept for, because wall time may be
+/// set, and the key of a token may be withdrawn.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The credentials of a stream, and the time of their next check.
+#[derive(Debug)]
+struct StreamGuard {
+    access: StreamAccess,
+    ticks: Interval,
+}
+
+impl StreamGuard {
+    fn new(access: StreamAccess) -> Self {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { access, ticks }
+    }
+
+    /// Completes when the call would not be admitted any more.
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(Pin::new(&mut self.ticks).poll_tick(cx));
+            if !self.access.is_admitted() {
+                return Poll::Ready(());
+            }
+        }
     }
 }

@@ -6,10 +6,8 @@
 //! affected.
 
 mod files;
-mod validity;
 
-pub use files::{TlsError, TlsFiles};
-pub use validity::Validity;
+pub use files::{TlsError, TlsFiles, Validity};
 
 use std::fmt;
 use std::io;
@@ -27,8 +25,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::files::{Authorities, Contents};
+use super::listener::ClientStream;
 use super::protocol::Protocol;
-use super::socket::ClientStream;
 
 /// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

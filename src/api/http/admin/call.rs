@@ -1,12 +1,17 @@
-//! A call of the service in the same process: the messages of gRPC without a connection.
+//! A call of the service in the same process: the messages of gRPC without a connection. Those of a stream
+//! are sent as events.
 //!
 //! **Source:** gRPC over HTTP/2, "Length-Prefixed-Message".
+//!
+//! **Source:** WHATWG HTML, "Server-sent events".
 
 use std::future::poll_fn;
 use std::pin::Pin;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Extensions, HeaderMap, HeaderValue, Request, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use prost::Message;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
 use rlaas_proto::WARNING;
@@ -15,6 +20,7 @@ use tower::Service;
 
 use super::unless_large;
 use crate::api::verdict_headers::VerdictHeaders;
+use crate::json_messages;
 
 /// Length of the prefix of a message: a flag for compression, and the length as four bytes.
 const PREFIX: usize = 5;
@@ -134,4 +140,30 @@ pub(super) fn framed(message: &DynamicMessage) -> Bytes {
     framed.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
     framed.extend(message);
     framed.into()
+}
+
+/// Returns the response of a call that streams. Each message is the data of one event; the text of a
+/// status that ends the stream is the data of an event `error`.
+pub(super) fn response(call: InProcessCall) -> Response {
+    let events = stream::unfold(Some(call), |call| async move {
+        let mut call = call?;
+        let (event, next) = match call.next().await {
+            Ok(Some(message)) => (event("message", &json_messages::write(&message)), Some(call)),
+            Ok(None) => return None,
+            Err(status) => (event("error", &error(&status)), None),
+        };
+        Some((Ok::<_, std::convert::Infallible>(event), next))
+    });
+    let content_type = HeaderValue::from_static("text/event-stream");
+    (StatusCode::OK, [(header::CONTENT_TYPE, content_type)], Body::from_stream(events))
+        .into_response()
+}
+
+/// Returns an event. JSON without white space has no line breaks.
+fn event(name: &str, json: &str) -> String {
+    format!("event: {name}\ndata: {json}\n\n")
+}
+
+fn error(status: &Status) -> String {
+    serde_json::json!({ "code": i32::from(status.code()), "message": status.message() }).to_string()
 }

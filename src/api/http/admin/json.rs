@@ -12,7 +12,7 @@ use prost_reflect::{
 use serde_json::value::RawValue;
 
 use crate::api::http::json_object::JsonObject;
-use crate::api::http::rejection::Rejection;
+use crate::api::http::problem::Rejection;
 use crate::json_messages::is_object;
 
 /// Reads a message. Names may be in camel case or as in the proto; `null` is the same as absent.

@@ -17,11 +17,8 @@
 
 mod call;
 mod csv;
-mod events;
-mod file_rule;
 mod json;
 pub(super) mod openapi;
-mod path;
 mod query;
 mod resource;
 #[cfg(feature = "admin")]
@@ -134,7 +131,10 @@ where
         len = body.len();
         let is_whole = matches!(route.verb, Verb::Post | Verb::Put);
         let takes_file_rule = is_whole && ["CreateRule", "UpdateRule"].contains(&route.rpc);
-        let read = move || match takes_file_rule.then(|| file_rule::read(&body, &input)).flatten() {
+        let read = move || match takes_file_rule
+            .then(|| resource::read_file_rule(&body, &input))
+            .flatten()
+        {
             Some(message) => message,
             None => json::read(&body, input),
         };
@@ -142,7 +142,7 @@ where
     } else {
         query::read(head.uri.query().unwrap_or_default(), method.input())?
     };
-    path::set_fields(route, head.uri.path(), &mut message)?;
+    resource::set_fields(route, head.uri.path(), &mut message)?;
     resource::set_etag(&head.headers, &mut message)?;
     if route.verb == Verb::Put {
         resource::set_whole(&mut message)?;
@@ -154,7 +154,7 @@ where
     let framed = unless_large(len, move || framed(&message)).await;
     let mut call = InProcessCall::start(service, &method, framed, head.extensions).await?;
     if method.is_server_streaming() {
-        return Ok(events::response(call));
+        return Ok(call::response(call));
     }
     let response = call.next().await?;
     let response = response.ok_or_else(|| Status::internal("internal error"))?;

@@ -6,8 +6,8 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::json;
+use crate::api::http::problem::Rejection;
 use crate::api::http::query::decode;
-use crate::api::http::rejection::Rejection;
 
 /// Reads a message.
 ///

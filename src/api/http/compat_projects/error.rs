@@ -6,7 +6,7 @@ use rlaas_projects::RuleWriteError;
 use tonic::Status;
 use tonic_types::StatusExt;
 
-use crate::api::http::rejection::Rejection;
+use crate::api::http::problem::Rejection;
 use crate::api::status::{http_of_code, is_bound};
 use crate::rules::spec::Problem;
 use rlaas_admin::rule_refusal;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::rule::RuleView;
 use crate::api::http::json_object::JsonObject;
-use crate::api::http::rejection::{Field, Rejection};
+use crate::api::http::problem::{Field, Rejection};
 
 const NAME: Field =
     Field { names: &["project_name"], reason: "body", valid: "a string that is not empty" };

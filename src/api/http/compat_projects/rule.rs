@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::error::ManagementError;
 use crate::algorithm::{Algorithm, Limit};
 use crate::api::http::json_object::JsonObject;
-use crate::api::http::rejection::{Field as Member, Rejection};
+use crate::api::http::problem::{Field as Member, Rejection};
 use crate::clock::Micros;
 use crate::rules::spec::{CalendarSpec, Field, Problem, RuleSpec, StoreFailurePolicy};
 use crate::rules::{Part, Request};
