@@ -19,7 +19,7 @@ use tokio::time::interval;
 use tracing::{error, info, warn};
 
 use super::administration::Administration;
-use super::xds::{MAX_REASON, Offer, cut};
+use super::xds::{MAX_REASON, RulesUpdate, cut};
 use crate::config::{
     Config, Effective, Notice, PrivacySettings, Problem, Problems, Sources, StoreSettings, Watch,
     warnings,
@@ -65,7 +65,7 @@ pub(super) struct ConfigReloader {
     /// The notices of the configuration in force, which are logged once.
     pub(super) notices: Vec<Notice>,
     /// Rules of a management server, and whether there are some.
-    pub(super) offers: mpsc::Receiver<Offer>,
+    pub(super) updates: mpsc::Receiver<RulesUpdate>,
     pub(super) has_rules: watch::Sender<bool>,
     /// Is told of each reload: what was refused before may be valid now.
     pub(super) reloads: watch::Sender<()>,
@@ -82,8 +82,8 @@ impl ConfigReloader {
                 _ = self.hangups.recv() => true,
                 _ = ticks.tick() => self.watch.has_settled(),
                 // A file that is being written can be valid but incomplete.
-                Some(offer) = self.offers.recv(), if self.watch.is_still() => {
-                    self.take(offer).await;
+                Some(update) = self.updates.recv(), if self.watch.is_still() => {
+                    self.take(update).await;
                     false
                 }
             };
@@ -95,7 +95,7 @@ impl ConfigReloader {
     }
 
     /// Takes the rules of a management server, if the configuration is valid with them.
-    async fn take(&mut self, Offer { resources, reply }: Offer) {
+    async fn take(&mut self, RulesUpdate { resources, reply }: RulesUpdate) {
         let sources = Arc::new(Sources { resources, ..(*self.sources).clone() });
         let taken = self.reload(&sources).await;
         if taken.is_ok() {

@@ -144,7 +144,7 @@ fn until_signal(runtime: Runtime, config: Config, inputs: Inputs) -> anyhow::Res
             hangups: inputs.hangups,
             notices: config.notices,
             watch: inputs.watch,
-            offers: xds.offers,
+            updates: xds.updates,
             has_rules: xds.has_rules,
             reloads: xds.reloads,
         };

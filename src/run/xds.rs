@@ -62,9 +62,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The file in `state-dir`.
 const FILE: &str = "xds.pb";
 
-/// Rules that the server offers.
+/// Rules that the server has sent.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct RulesUpdate {
     pub(super) resources: Arc<[EnvoyResource]>,
     /// Takes whether they are in force.
     pub(super) reply: oneshot::Sender<Result<(), Problems>>,
@@ -73,8 +73,8 @@ pub(super) struct Offer {
 /// The rules of a management server, if there is one.
 pub(super) struct XdsRules {
     pub(super) client: Option<XdsClient>,
-    /// Takes what the client offers.
-    pub(super) offers: mpsc::Receiver<Offer>,
+    /// Receives the rules that the client was sent.
+    pub(super) updates: mpsc::Receiver<RulesUpdate>,
     /// Whether there are rules.
     pub(super) has_rules: watch::Sender<bool>,
     /// Takes each reload of the local configuration.
@@ -87,7 +87,7 @@ pub(super) struct XdsClient {
     settings: XdsSettings,
     /// The file of the last rules that were valid.
     kept: Option<PathBuf>,
-    offers: mpsc::Sender<Offer>,
+    updates: mpsc::Sender<RulesUpdate>,
     reloads: watch::Receiver<()>,
     metrics: Arc<Metrics>,
     /// The resources that were read last.
@@ -128,14 +128,14 @@ pub(super) fn kept_rules(state_dir: &Path, most: usize) -> Option<Arc<[EnvoyReso
 
 impl XdsRules {
     pub(super) fn new(config: &Config, has_rules: bool, metrics: &Arc<Metrics>) -> Self {
-        let (offers, taken) = mpsc::channel(1);
+        let (updates, received) = mpsc::channel(1);
         let (has_rules, known) = watch::channel(has_rules);
         let (reloads, reloaded) = watch::channel(());
         let known = config.xds.as_ref().map(|xds| RulesKnown { wait: xds.wait, known });
         let client = config.xds.clone().map(|settings| XdsClient {
             settings,
             kept: config.state_dir.as_ref().map(|folder| folder.join(FILE)),
-            offers,
+            updates,
             reloads: reloaded,
             metrics: Arc::clone(metrics),
             resources: Arc::default(),
@@ -144,7 +144,7 @@ impl XdsRules {
             hasher: RandomState::new(),
             pause: MIN_PAUSE,
         });
-        Self { client, offers: taken, has_rules, reloads, known }
+        Self { client, updates: received, has_rules, reloads, known }
     }
 }
 
@@ -250,7 +250,7 @@ impl XdsClient {
     async fn take(&mut self, response: &Arc<DiscoveryResponse>, hash: u64) -> anyhow::Result<()> {
         let version = cut(&response.version_info, MAX_VERSION);
         self.reloads.mark_unchanged();
-        if let Some(RefusedResponse { problems, may_become_valid }) = self.offer(response).await? {
+        if let Some(RefusedResponse { problems, may_become_valid }) = self.apply(response).await? {
             let problems = cut(&problems, MAX_REASON);
             warn!(
                 version,
@@ -278,7 +278,7 @@ impl XdsClient {
     }
 
     /// Offers the resources of a response, and waits until they are in force. Returns their problems.
-    async fn offer(
+    async fn apply(
         &mut self,
         response: &Arc<DiscoveryResponse>,
     ) -> anyhow::Result<Option<RefusedResponse>> {
@@ -294,7 +294,7 @@ impl XdsClient {
             }
         };
         let (reply, replied) = oneshot::channel();
-        self.offers.send(Offer { resources: Arc::clone(&self.resources), reply }).await?;
+        self.updates.send(RulesUpdate { resources: Arc::clone(&self.resources), reply }).await?;
         let Err(Problems(mut problems)) = replied.await? else { return Ok(None) };
         problems.retain(|problem| problem.origin.starts_with(EnvoyResource::ORIGIN));
         if problems.is_empty() {

@@ -243,7 +243,7 @@ impl DecisionWatchers {
         }
         let mut watchers = Vec::clone(&self.watchers.load());
         let held = watchers.iter().map(|watcher| &watcher.holder);
-        if !watcher.holder.finds_place(MAX_WATCHERS, held) {
+        if !watcher.holder.has_capacity(MAX_WATCHERS, held) {
             return Err(WatchError::Full(MAX_WATCHERS));
         }
         watchers.push(Arc::clone(&watcher));

@@ -19,8 +19,8 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// Returns `true` if there is a place among `most` beside those that are held.
-    pub fn finds_place<'a>(&self, most: usize, held: impl Iterator<Item = &'a Self>) -> bool {
+    /// Returns `true` if the holder may have another place among `most`, beside those that are held.
+    pub fn has_capacity<'a>(&self, most: usize, held: impl Iterator<Item = &'a Self>) -> bool {
         let held: Vec<&Self> = held.collect();
         let own = held.iter().filter(|other| self.is_alike(other)).count();
         match self {
@@ -59,7 +59,7 @@ mod tests {
         let [shop, blog] = ["shop", "blog"].map(|id| Holder::Project(id.to_owned()));
         let mut held = Vec::new();
         let fill = |held: &mut Vec<Holder>, of: &Holder| {
-            while of.finds_place(16, held.iter()) {
+            while of.has_capacity(16, held.iter()) {
                 held.push(of.clone());
             }
             held.len()
@@ -78,7 +78,7 @@ mod tests {
         let mut held = Vec::new();
         let mut fill = |of: &Holder, most: usize| {
             let before = held.len();
-            while held.len() < before + most && of.finds_place(16, held.iter()) {
+            while held.len() < before + most && of.has_capacity(16, held.iter()) {
                 held.push(of.clone());
             }
             held.len() - before

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlaas_limiter::Limiter;
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::fleet::{
-    EntryId, Fleet, FleetEvent, FleetJournal, KeptChanges, LogRange, MemoryFleet, OnRecorded,
+    EntryId, Fleet, FleetEvent, FleetJournal, LocalCopyChanges, LogRange, MemoryFleet, OnRecorded,
     ProjectEntryId, ProjectLog, Register,
 };
 use rlaas_limiter::store::{BoxFuture, StoreError};
@@ -129,7 +129,7 @@ impl FleetJournal for Journal {
 
     fn catalogue(
         &self,
-        _changes: &KeptChanges,
+        _changes: &LocalCopyChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(std::future::ready(self.check().map(|()| apply())))

@@ -201,7 +201,7 @@ fn has_place(settings: &ModeSettings, change: &ModeChange) -> bool {
     }
     let of_projects = settings.iter().filter_map(|(scope, _)| scope.project.clone());
     let held: Vec<Holder> = of_projects.map(Holder::Project).collect();
-    change.holder.finds_place(MAX_VALUES - 1, held.iter())
+    change.holder.has_capacity(MAX_VALUES - 1, held.iter())
 }
 
 /// Returns `true` if an error says that the store is away, rather than that it refuses.

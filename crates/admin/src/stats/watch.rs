@@ -28,7 +28,7 @@ impl FleetStats {
             return Err(WatchError::Draining);
         }
         let mut watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !holder.finds_place(MAX_STATS_WATCHERS, watchers.iter()) {
+        if !holder.has_capacity(MAX_STATS_WATCHERS, watchers.iter()) {
             return Err(WatchError::Full(MAX_STATS_WATCHERS));
         }
         watchers.push(holder.clone());

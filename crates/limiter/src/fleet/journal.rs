@@ -5,7 +5,7 @@
 
 use super::memory::{FleetJournal, MemoryFleet, OnRecorded};
 use super::{
-    EntryId, KeptCatalogue, KeptChanges, ProjectEntryId, ProjectLog, Register, SECRET_LEN,
+    EntryId, LocalCopy, LocalCopyChanges, ProjectEntryId, ProjectLog, Register, SECRET_LEN,
 };
 use crate::clock::{Micros, Timestamp};
 use crate::journal::{Change, Journal, JournalError, Space};
@@ -51,7 +51,7 @@ impl FleetJournal for Journal {
 
     fn catalogue(
         &self,
-        changes: &KeptChanges,
+        changes: &LocalCopyChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>> {
         // If damage loses one of both, ended keys stay ended.
@@ -106,9 +106,9 @@ impl FleetJournal for Journal {
 impl Journal {
     /// Removes the catalogue from what was restored, and returns it with the changes that delete all
     /// of it.
-    pub fn take_restored_catalogue(&self) -> (KeptCatalogue, KeptChanges) {
+    pub fn take_restored_catalogue(&self) -> (LocalCopy, LocalCopyChanges) {
         let restored = self.take_restored(Space::CATALOGUE).into_iter();
-        KeptCatalogue::read(restored.map(|restored| (restored.name, restored.value)))
+        LocalCopy::read(restored.map(|restored| (restored.name, restored.value)))
     }
 
     /// Writes changes of a catalogue, all or none, and waits until they are on disk.
@@ -118,13 +118,13 @@ impl Journal {
     /// As [`Journal::write`].
     pub fn write_catalogue(
         &self,
-        changes: &KeptChanges,
+        changes: &LocalCopyChanges,
     ) -> impl Future<Output = Result<(), JournalError>> + Send + use<> {
         self.write(&catalogue_changes(changes, None))
     }
 }
 
-fn catalogue_changes(changes: &KeptChanges, expires_at: Option<Timestamp>) -> Vec<Change<'_>> {
+fn catalogue_changes(changes: &LocalCopyChanges, expires_at: Option<Timestamp>) -> Vec<Change<'_>> {
     let space = Space::CATALOGUE;
     let change = |(name, value)| match value {
         Some(value) => Change::Put { space, name, value, expires_at },

@@ -12,7 +12,7 @@ use super::catalogue::MemoryCatalogue;
 use super::registers::MemoryRegisters;
 use super::subscription::{Source, Subscription};
 use super::{
-    EntryId, KeptCatalogue, KeptChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry,
+    EntryId, LocalCopy, LocalCopyChanges, LogEntry, LogRange, MAX_VALUES, NamedValue, NewEntry,
     OutOfBounds, ProjectLog, Register, SECRET_LEN,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -61,7 +61,7 @@ pub trait FleetJournal: Debug + Send + Sync {
     /// As [`FleetJournal::append`].
     fn catalogue(
         &self,
-        changes: &KeptChanges,
+        changes: &LocalCopyChanges,
         apply: OnRecorded,
     ) -> BoxFuture<'static, Result<(), StoreError>>;
 
@@ -167,7 +167,7 @@ impl MemoryFleet {
     }
 
     /// Sets the catalogue that a journal has.
-    pub fn restore_catalogue(&self, kept: KeptCatalogue) {
+    pub fn restore_catalogue(&self, kept: LocalCopy) {
         self.shared.catalogue.restore(kept);
     }
 

@@ -48,7 +48,7 @@ pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
     CatalogueRisks, CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong,
-    HistoryEntry, HistoryReader, InvalidCatalogueId, KeptAge, KeptCatalogue, KeptChanges, Lineage,
+    HistoryEntry, HistoryReader, InvalidCatalogueId, LocalCopyAge, LocalCopy, LocalCopyChanges, Lineage,
     MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, MAX_REVISION_IDS,
     WriteOutcome,
 };

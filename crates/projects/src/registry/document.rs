@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use rlaas_auth::ProjectId;
-use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, KeptChanges};
+use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, LocalCopyChanges};
 use serde::Serialize;
 
 use super::ProjectState;
@@ -70,7 +70,7 @@ pub(super) fn kept_changes(
     id: &ProjectId,
     before: Option<&ProjectState>,
     after: Option<&ProjectState>,
-) -> KeptChanges {
+) -> LocalCopyChanges {
     let mut write = CatalogueWrite::new(document_name(id));
     match after {
         Some(after) => encode(&mut write, before, &after.project, &after.rules),
@@ -79,7 +79,7 @@ pub(super) fn kept_changes(
     let rules = before.into_iter().flat_map(|before| before.rules.iter());
     let fields: Vec<String> = rules.map(|(name, _)| field(name)).collect();
     let fields = fields.iter().map(String::as_str).chain([PROJECT]);
-    let mut changes = KeptChanges::default();
+    let mut changes = LocalCopyChanges::default();
     changes.write(&write, after.map_or(0, |after| after.revision), fields);
     changes
 }

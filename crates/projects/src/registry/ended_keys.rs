@@ -14,7 +14,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use rlaas_auth::{CallerScope, ProjectId};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
-use rlaas_limiter::fleet::{ChangedWhileRead, KeptChanges};
+use rlaas_limiter::fleet::{ChangedWhileRead, LocalCopyChanges};
 use rlaas_limiter::store::{Fate, StoreError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -208,7 +208,7 @@ impl Registry {
 
     /// Adds ends of keys on this instance, and puts their projects in force that still have them.
     pub(super) fn end_keys(&self, synced: &mut Synced, ended: impl IntoIterator<Item = EndedKey>) {
-        let (mut projects, mut changes) = (HashSet::new(), KeptChanges::default());
+        let (mut projects, mut changes) = (HashSet::new(), LocalCopyChanges::default());
         let mut all = self.ended();
         for ended in ended {
             let (project, text) = (ended.project.clone(), ended.text());
@@ -254,7 +254,7 @@ impl Registry {
         let (over, ended): (Vec<_>, Vec<_>) = read.chain(known).partition(is_over);
         self.ended().forget(&over);
         let over: Vec<String> = over.iter().map(EndedKey::text).collect();
-        let mut changes = KeptChanges::default();
+        let mut changes = LocalCopyChanges::default();
         for text in &over {
             changes.set_ended(text, false);
         }

@@ -36,7 +36,7 @@ use rlaas_core::clock::{Clock, Deadline, Micros, Timestamp};
 use rlaas_core::rules::spec::Problem;
 use rlaas_core::rules::{RuleSet, Unmatched};
 use rlaas_limiter::Limiter;
-use rlaas_limiter::fleet::{Catalogue, Fleet, KeptChanges};
+use rlaas_limiter::fleet::{Catalogue, Fleet, LocalCopyChanges};
 use rlaas_limiter::journal::{Journal, JournalError};
 use rlaas_limiter::store::{Store, StoreError};
 use rlaas_telemetry::metrics::Metrics;
@@ -319,7 +319,7 @@ impl Registry {
     }
 
     /// Replaces a project, or removes it. Returns what that changes in the folder.
-    fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> KeptChanges {
+    fn put_in_force(&self, id: &ProjectId, state: Option<ProjectState>) -> LocalCopyChanges {
         let _applying = self.lock_apply();
         let files = self.0.files.load_full();
         let mut state = state;

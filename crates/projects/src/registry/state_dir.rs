@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rlaas_core::clock::{Clock, Micros, Timestamp};
-use rlaas_limiter::fleet::{CatalogueHead, KeptAge, KeptCatalogue, KeptChanges, Lineage};
+use rlaas_limiter::fleet::{CatalogueHead, LocalCopyAge, LocalCopy, LocalCopyChanges, Lineage};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_limiter::observer::NoObserver;
 use tracing::{error, info};
@@ -27,7 +27,7 @@ const AGE_INTERVAL: Micros = Micros::from_secs(5);
 pub(super) struct StateDir {
     journal: Journal,
     /// What the folder lacks.
-    pending: KeptChanges,
+    pending: LocalCopyChanges,
     head: Option<CatalogueHead>,
     /// Does not follow wall time, which can be set.
     clock: Clock,
@@ -42,7 +42,7 @@ impl StateDir {
     /// # Errors
     ///
     /// [`JournalError`] if another process uses the folder, or it can't be used.
-    pub(super) fn open(path: &Path) -> Result<(Self, KeptCatalogue), JournalError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, LocalCopy), JournalError> {
         let settings = JournalSettings::new(path);
         let journal = Journal::open(&settings, Clock::default(), Arc::new(NoObserver))?;
         let (mut kept, mut pending) = journal.take_restored_catalogue();
@@ -54,7 +54,7 @@ impl StateDir {
                 pending.set_ended(ended, true);
             }
         } else {
-            pending = KeptChanges::default();
+            pending = LocalCopyChanges::default();
         }
         let (clock, age_set_at, is_failing) = (Clock::default(), None, false);
         let head = kept.head;
@@ -62,7 +62,7 @@ impl StateDir {
     }
 
     /// Returns the age of a catalogue that was kept; `None`: nobody knows it.
-    pub(super) fn age_of(kept: &KeptCatalogue) -> Option<Micros> {
+    pub(super) fn age_of(kept: &LocalCopy) -> Option<Micros> {
         kept.age?.age_at(wall_time())
     }
 
@@ -73,12 +73,12 @@ impl StateDir {
         let is_due = |last| now.since(last) >= AGE_INTERVAL;
         if !self.pending.is_empty() || self.age_set_at.is_none_or(is_due) {
             self.age_set_at = Some(now);
-            self.pending.set_age(KeptAge { at: wall_time(), age });
+            self.pending.set_age(LocalCopyAge { at: wall_time(), age });
         }
     }
 
     /// Adds changes to those that [`StateDir::flush`] writes.
-    pub(super) fn add(&mut self, changes: KeptChanges) {
+    pub(super) fn add(&mut self, changes: LocalCopyChanges) {
         self.pending.extend(changes);
     }
 
@@ -91,7 +91,7 @@ impl StateDir {
         let written = self.write(head, lineage).await;
         match &written {
             Ok(()) => {
-                self.pending = KeptChanges::default();
+                self.pending = LocalCopyChanges::default();
                 self.head = head;
             }
             Err(error) if !self.is_failing => error!(%error, "state-dir can't be written"),
@@ -112,7 +112,7 @@ impl StateDir {
         let mut parts = self.pending.parts(MAX_LEN);
         let mut last = parts.pop().unwrap_or_default();
         if !parts.is_empty() {
-            let mut none = KeptChanges::default();
+            let mut none = LocalCopyChanges::default();
             none.set_head(None, lineage);
             self.journal.write_catalogue(&none).await?;
         }

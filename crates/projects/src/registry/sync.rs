@@ -11,7 +11,7 @@ use rlaas_auth::{KnownApiKeys, ProjectId, run_blocking};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
-    Document, DocumentChange, FleetEvent, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES,
+    Document, DocumentChange, FleetEvent, LocalCopy, LocalCopyChanges, Lineage, MAX_CHANGES,
 };
 use rlaas_limiter::store::{Fate, Health, StoreError};
 use thiserror::Error;
@@ -83,7 +83,7 @@ impl Synced {
         }
     }
 
-    pub(super) fn keep(&mut self, changes: KeptChanges) {
+    pub(super) fn keep(&mut self, changes: LocalCopyChanges) {
         if let Some(state_dir) = &mut self.state_dir {
             state_dir.add(changes);
         }
@@ -429,7 +429,7 @@ impl Registry {
 
     /// Puts the catalogue of a folder in force, and the ends of keys. Its age goes on; if that is not
     /// known, the API keys are older than any bound.
-    pub(super) fn restore(&self, synced: &mut Synced, kept: KeptCatalogue, age: Option<Micros>) {
+    pub(super) fn restore(&self, synced: &mut Synced, kept: LocalCopy, age: Option<Micros>) {
         let documents = kept.documents.into_iter().map(|(name, document)| {
             let revision = document.revision;
             (DocumentChange { name, revision }, Some(document))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::history::kept_entries;
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
-    DocumentChange, HistoryEntry, KeptCatalogue, KeptChanges, Lineage, MAX_CHANGES, MAX_REMOVED,
+    DocumentChange, HistoryEntry, LocalCopy, LocalCopyChanges, Lineage, MAX_CHANGES, MAX_REMOVED,
     MAX_REVISION_IDS, WriteOutcome,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};
@@ -82,7 +82,7 @@ impl MemoryCatalogue {
         Self { journal, clock, ..self }
     }
 
-    pub(in crate::fleet) fn restore(&self, kept: KeptCatalogue) {
+    pub(in crate::fleet) fn restore(&self, kept: LocalCopy) {
         let last = kept.documents.values().map(|document| document.revision).max();
         // Damage of the journal may have lost it.
         let made_up = || {
@@ -205,10 +205,10 @@ impl StoredCatalogue {
     fn relation(&self, head: CatalogueHead, own: Option<CatalogueHead>) -> CatalogueRelation {
         let Some(own) = own else { return CatalogueRelation::First };
         let oldest = self.ids.front().map_or(0, |(revision, _)| *revision);
-        let stands = self.ids.contains(&(own.revision, own.id)) || own.revision < oldest;
+        let still_current = self.ids.contains(&(own.revision, own.id)) || own.revision < oldest;
         if own.epoch != head.epoch {
             CatalogueRelation::Foreign
-        } else if !stands || own.revision > head.revision {
+        } else if !still_current || own.revision > head.revision {
             CatalogueRelation::Lost
         } else if own.revision == head.revision {
             CatalogueRelation::Same
@@ -279,8 +279,8 @@ impl StoredCatalogue {
         write: &CatalogueWrite,
         head: CatalogueHead,
         now: Timestamp,
-    ) -> KeptChanges {
-        let mut changes = KeptChanges::default();
+    ) -> LocalCopyChanges {
+        let mut changes = LocalCopyChanges::default();
         if write.removes {
             if let Some(dropped) = self.removed.next_dropped(&write.document) {
                 changes.set_removed(dropped, None);

@@ -31,7 +31,7 @@
 //! ```
 
 mod history;
-mod kept;
+mod local_copy;
 mod lineage;
 mod memory;
 mod risks;
@@ -50,8 +50,8 @@ use thiserror::Error;
 pub(crate) use self::history::HistoryPiece;
 pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
 #[cfg(feature = "journal")]
-pub(crate) use self::kept::CONFIRMED;
-pub use self::kept::{KeptAge, KeptCatalogue, KeptChanges};
+pub(crate) use self::local_copy::CONFIRMED;
+pub use self::local_copy::{LocalCopyAge, LocalCopy, LocalCopyChanges};
 pub use self::lineage::Lineage;
 pub(super) use self::memory::MemoryCatalogue;
 pub use self::risks::CatalogueRisks;

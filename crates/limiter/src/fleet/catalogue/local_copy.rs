@@ -1,4 +1,4 @@
-//! A catalogue in a journal.
+//! The local copy of a catalogue, in a journal.
 //!
 //! | name | value |
 //! | --- | --- |
@@ -27,7 +27,7 @@ const ENDED: u8 = b'e';
 
 /// A catalogue that a journal held when it was opened.
 #[derive(Clone, Debug, Default)]
-pub struct KeptCatalogue {
+pub struct LocalCopy {
     /// Its revision; `None` if it was lost, or some changes were not written.
     pub head: Option<CatalogueHead>,
     /// Documents by name.
@@ -41,19 +41,19 @@ pub struct KeptCatalogue {
     /// Ended keys.
     pub ended: BTreeSet<String>,
     /// How old the catalogue was at a time; `None` if that was not written.
-    pub age: Option<KeptAge>,
+    pub age: Option<LocalCopyAge>,
 }
 
-/// How old a kept catalogue was at a time: how long ago it was last that of the store.
+/// The age of a local copy at a time: how long ago the store had the same catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptAge {
+pub struct LocalCopyAge {
     /// The time, by the clock of the machine.
     pub at: Timestamp,
     /// The age by then.
     pub age: Micros,
 }
 
-impl KeptAge {
+impl LocalCopyAge {
     /// Returns the age at `now`; `None` if that is before this time, so that nobody knows how long it
     /// is ago: the clock was set.
     pub fn age_at(&self, now: Timestamp) -> Option<Micros> {
@@ -61,17 +61,17 @@ impl KeptAge {
     }
 }
 
-/// Changes of a kept catalogue that are written together.
+/// Changes of a local copy that are written together.
 #[derive(Clone, Debug, Default)]
-pub struct KeptChanges(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+pub struct LocalCopyChanges(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
 
-impl KeptCatalogue {
+impl LocalCopy {
     /// Reads the names and values of a journal. Also returns the changes that delete all of them.
-    pub fn read(values: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>) -> (Self, KeptChanges) {
+    pub fn read(values: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>) -> (Self, LocalCopyChanges) {
         let (mut head, mut documents) = (None, HashMap::<String, Document>::new());
         let mut histories = HashMap::<String, Vec<HistoryEntry>>::new();
         let (mut removed, mut ended, mut age) = (HashMap::new(), BTreeSet::new(), None);
-        let mut deleting = KeptChanges::default();
+        let mut deleting = LocalCopyChanges::default();
         for (name, value) in values {
             deleting.set(name.to_vec(), None);
             if *name == *HEAD {
@@ -123,7 +123,7 @@ impl KeptCatalogue {
     }
 }
 
-impl KeptChanges {
+impl LocalCopyChanges {
     /// Sets the revision of the catalogue; `None`: there is none until it is set again.
     pub fn set_head(&mut self, head: Option<CatalogueHead>, lineage: &Lineage) {
         let text =
@@ -132,7 +132,7 @@ impl KeptChanges {
     }
 
     /// Sets how old the catalogue is.
-    pub fn set_age(&mut self, KeptAge { at, age }: KeptAge) {
+    pub fn set_age(&mut self, LocalCopyAge { at, age }: LocalCopyAge) {
         let value = [at.as_micros().to_be_bytes(), age.as_micros().to_be_bytes()];
         self.set(CONFIRMED.to_vec(), Some(value.concat()));
     }
@@ -242,9 +242,9 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-fn parse_age(value: &[u8]) -> Option<KeptAge> {
+fn parse_age(value: &[u8]) -> Option<LocalCopyAge> {
     let (at, age) = value.split_at_checked(8)?;
-    Some(KeptAge {
+    Some(LocalCopyAge {
         at: Timestamp::from_micros(number(at)?),
         age: Micros::from_micros(number(age)?),
     })
