@@ -1,6 +1,7 @@
 //! Accept loops: they accept connections and hand them to the workers, one after the other.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -56,8 +57,11 @@ impl AcceptLoops {
     }
 
     /// Completes when a loop has ended, which happens only if it panics or the server drains.
-    pub(super) async fn ended(&mut self) -> Option<Result<(), JoinError>> {
-        self.loops.join_next().await
+    pub(super) async fn ended(&mut self) -> Result<(), JoinError> {
+        match self.loops.join_next().await {
+            Some(ended) => ended,
+            None => pending().await,
+        }
     }
 
     /// Stops accepting, and completes when all connections have ended.

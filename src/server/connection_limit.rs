@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};
 
+use super::protocol::Protocol;
+
 /// Limits the connections of one protocol. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionLimiter(Arc<Limits>);
@@ -161,6 +163,15 @@ pub(super) struct ConnectionBudget {
 }
 
 impl ConnectionBudget {
+    /// Returns the number of connections of a protocol.
+    pub(super) fn connections(&self, protocol: Protocol) -> u32 {
+        match protocol {
+            Protocol::Grpc => self.grpc,
+            Protocol::Http => self.http,
+            Protocol::Console | Protocol::Metrics => self.console,
+        }
+    }
+
     /// Raises the limit of open files to its maximum, and returns the wanted numbers of
     /// connections, or as many as the limit allows.
     pub(super) fn reserve(wanted: u32, listeners: ListenerCounts, workers: usize) -> Self {

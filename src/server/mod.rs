@@ -26,6 +26,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use futures_util::future::select_all;
 use rlaas_auth::{Auth, ClientCertificate};
 use rlaas_telemetry::metrics::Metrics;
 use thiserror::Error;
@@ -59,10 +60,8 @@ pub struct Server {
     fleet: Fleet,
     administration: Option<Arc<dyn ServedAdministration>>,
     api_settings: ApiSettings,
-    grpc: Vec<Listener>,
-    http: Vec<Listener>,
-    console: Vec<Listener>,
-    scraped: Vec<Listener>,
+    /// In the order of [`Protocol::ALL`].
+    listeners: [Vec<Listener>; 4],
 }
 
 /// The error for an address that can't be bound.
@@ -88,24 +87,16 @@ impl Server {
     ) -> Result<Self, BindError> {
         // `bind_all` replaces the addresses by the bound ones, which differ for port 0.
         let mut settings = settings;
-        let grpc = bind_all("server.listen", &mut settings.listen).await?;
-        let http = bind_all("server.http", &mut settings.http).await?;
-        let console = bind_all("server.console", &mut settings.console).await?;
-        let scraped = bind_all("server.metrics", &mut settings.metrics).await?;
+        let listeners = [
+            bind_all("server.listen", &mut settings.listen).await?,
+            bind_all("server.http", &mut settings.http).await?,
+            bind_all("server.console", &mut settings.console).await?,
+            bind_all("server.metrics", &mut settings.metrics).await?,
+        ];
         let api_settings = ApiSettings { headers: settings.grpc_headers, ..ApiSettings::default() };
         let fleet = Fleet::new(limiter.store());
-        Ok(Self {
-            settings,
-            limiter,
-            metrics,
-            fleet,
-            administration: None,
-            api_settings,
-            grpc,
-            http,
-            console,
-            scraped,
-        })
+        let administration = None;
+        Ok(Self { settings, limiter, metrics, fleet, administration, api_settings, listeners })
     }
 
     /// Returns the fleet of the store. Another one of the memory store would not share its state.
@@ -159,59 +150,52 @@ impl Server {
     /// # Errors
     ///
     /// An error of the system if a worker thread can't be started.
-    pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
+    pub async fn serve(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (health, health_service) = HealthReports::new().await;
         let background = BackgroundThread::new()?;
-        let (grpc_drain, http_drain) = (CancellationToken::new(), CancellationToken::new());
-        let (console_drain, metrics_drain) = (CancellationToken::new(), CancellationToken::new());
+        let drains = Protocol::ALL.map(|_| CancellationToken::new());
         let administration = self.administration.clone();
         let workers =
             WorkerQueues::start(self.settings.workers, &self.limiter, &self.metrics, |limiter| {
                 let decisions = Decisions::new(limiter, &self.metrics, &self.api_settings);
-                let services = || self.grpc_services(decisions.clone(), limiter, &health_service);
-                let grpc = services();
-                let http = self.http_services(limiter, &health, &background);
-                let console =
-                    self.administration.as_ref().map_or_else(Router::new, |administration| {
-                        administration.pages(limiter, services(), self.auth(), background.handle())
-                    });
-                Handlers {
-                    grpc: self.handler(Protocol::Grpc, (Some(decisions), grpc), &grpc_drain),
-                    http: self.handler(Protocol::Http, (None, http), &http_drain),
-                    console: self.handler(Protocol::Console, (None, console), &console_drain),
-                    metrics: self.handler(
-                        Protocol::Metrics,
-                        (None, api::http::metrics_router(self.http_state(limiter, &background))),
-                        &metrics_drain,
-                    ),
-                }
+                let grpc = || self.grpc_services(decisions.clone(), limiter, &health_service);
+                Protocol::ALL.map(|protocol| {
+                    let services = match protocol {
+                        Protocol::Grpc => grpc(),
+                        Protocol::Http => self.http_services(limiter, &health, &background),
+                        Protocol::Console => self.console_pages(limiter, grpc, &background),
+                        Protocol::Metrics => {
+                            api::http::metrics_router(self.http_state(limiter, &background))
+                        }
+                    };
+                    let decisions = (protocol == Protocol::Grpc).then(|| decisions.clone());
+                    self.handler(protocol, decisions, services, &drains[protocol as usize])
+                })
             })?;
-        let connection = self.settings.connection;
         let budget = self.connection_budget();
-        let acceptor = |protocol, connections, drain| Acceptor {
-            protocol,
-            workers: workers.clone(),
-            limiter: ConnectionLimiter::new(connections, connection.connections_per_address),
-            first_byte_timeout: connection.request_time,
-            max_pending: usize::try_from(budget.pending).unwrap_or(usize::MAX),
-            metrics: Arc::clone(&self.metrics),
-            drain,
-            connections: TaskTracker::new(),
-        };
         let mut background_tasks = background_tasks(&self.limiter, self.fleet.clone());
         if let Some(administration) = &administration {
             administration.start(&mut background_tasks);
             // Calls wait: the store may not know the projects of `state-dir`.
             administration.first_look().await;
         }
-        let grpc = acceptor(Protocol::Grpc, budget.grpc, grpc_drain);
-        let mut grpc = AcceptLoops::start(self.grpc, grpc);
-        let http = acceptor(Protocol::Http, budget.http, http_drain);
-        let mut http = AcceptLoops::start(self.http, http);
-        let console = acceptor(Protocol::Console, budget.console, console_drain);
-        let mut console = AcceptLoops::start(self.console, console);
-        let scraped = acceptor(Protocol::Metrics, budget.console, metrics_drain);
-        let mut scraped = AcceptLoops::start(self.scraped, scraped);
+        let mut listeners = std::mem::take(&mut self.listeners);
+        let mut loops = Protocol::ALL.map(|protocol| {
+            let (at, connection) = (protocol as usize, self.settings.connection);
+            let (max, max_per_address) =
+                (budget.connections(protocol), connection.connections_per_address);
+            let acceptor = Acceptor {
+                protocol,
+                workers: workers.clone(),
+                limiter: ConnectionLimiter::new(max, max_per_address),
+                first_byte_timeout: connection.request_time,
+                max_pending: usize::try_from(budget.pending).unwrap_or(usize::MAX),
+                metrics: Arc::clone(&self.metrics),
+                drain: drains[at].clone(),
+                connections: TaskTracker::new(),
+            };
+            AcceptLoops::start(std::mem::take(&mut listeners[at]), acceptor)
+        });
         let policy = ReadinessPolicy::new(self.settings.store_health, &self.api_settings);
         let mut store_watcher = health.watch_store(&self.limiter, policy).await;
 
@@ -219,10 +203,9 @@ impl Server {
             () = stop => {}
             // None of these ends by itself, and the server does not work without one of them.
             Some(ended) = background_tasks.join_next() => error!(?ended, "background task ended"),
-            Some(ended) = grpc.ended() => error!(?ended, "accept loop of gRPC ended"),
-            Some(ended) = http.ended() => error!(?ended, "accept loop of HTTP ended"),
-            Some(ended) = console.ended() => error!(?ended, "accept loop of the console ended"),
-            Some(ended) = scraped.ended() => error!(?ended, "accept loop of metrics ended"),
+            (ended, at, _) = select_all(loops.iter_mut().map(|all| Box::pin(all.ended()))) => {
+                error!(?ended, api = Protocol::ALL[at].label(), "accept loop ended");
+            }
         }
         info!("draining");
         store_watcher.shutdown().await;
@@ -234,9 +217,10 @@ impl Server {
             administration.drain();
         }
         let drained = async {
+            let [grpc, http, console, metrics] = loops;
             tokio::join!(grpc.drain(), console.drain());
             // Last, so that probes are answered as long as calls are.
-            tokio::join!(http.drain(), scraped.drain());
+            tokio::join!(http.drain(), metrics.drain());
             if let Some(administration) = &administration {
                 // Callers may have left before their changes ended.
                 administration.finish_changes().await;
@@ -258,14 +242,12 @@ impl Server {
     /// Returns the numbers of connections that are allowed. Visitors of the console and scrapers
     /// share theirs.
     fn connection_budget(&self) -> ConnectionBudget {
-        let listeners = ListenerCounts {
-            api: self.grpc.len() + self.http.len(),
-            console: self.console.len() + self.scraped.len(),
-        };
+        let [grpc, http, console, metrics] = self.listeners.each_ref().map(Vec::len);
+        let listeners = ListenerCounts { api: grpc + http, console: console + metrics };
         let wanted = self.settings.connection.connections;
         let workers = self.settings.workers.get();
         let mut budget = ConnectionBudget::reserve(wanted, listeners, workers);
-        if !self.console.is_empty() && !self.scraped.is_empty() {
+        if console > 0 && metrics > 0 {
             budget.console = budget.console.div_ceil(2);
         }
         budget
@@ -296,6 +278,17 @@ impl Server {
         api::http::router(state, self.administration.as_deref(), health.ready())
     }
 
+    /// Returns the pages of the console, which call `services`.
+    fn console_pages(
+        &self,
+        limiter: &Limiter,
+        services: impl FnOnce() -> Router,
+        background: &BackgroundThread,
+    ) -> Router {
+        let Some(administration) = &self.administration else { return Router::new() };
+        administration.pages(limiter, services(), self.auth(), background.handle())
+    }
+
     fn http_state(&self, limiter: &Limiter, background: &BackgroundThread) -> HttpState {
         let (metrics, headers) = (Arc::clone(&self.metrics), self.settings.http_headers);
         HttpState::new(limiter.clone(), metrics, headers, background.handle())
@@ -316,7 +309,8 @@ impl Server {
     fn handler(
         &self,
         protocol: Protocol,
-        (decisions, services): (Option<Decisions>, Router),
+        decisions: Option<Decisions>,
+        services: Router,
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
         let middleware = Arc::new(Middleware {

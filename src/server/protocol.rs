@@ -23,6 +23,9 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
+    /// All protocols. What there is for each of them is in this order.
+    pub(super) const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Console, Self::Metrics];
+
     /// Returns the value of the label `api` of metrics.
     pub(super) fn label(self) -> &'static str {
         match self {

@@ -45,14 +45,8 @@ pub(super) struct AcceptedConnection {
     pub(super) open: TaskTrackerToken,
 }
 
-/// The connection handlers of one worker, by protocol.
-#[derive(Clone, Debug)]
-pub(super) struct Handlers {
-    pub(super) grpc: Arc<ConnectionHandler>,
-    pub(super) http: Arc<ConnectionHandler>,
-    pub(super) console: Arc<ConnectionHandler>,
-    pub(super) metrics: Arc<ConnectionHandler>,
-}
+/// The connection handlers of one worker, in the order of [`Protocol::ALL`].
+pub(super) type Handlers = [Arc<ConnectionHandler>; 4];
 
 /// The queues of the workers, used in rotation. Clones share the rotation. The threads end when the
 /// last clone is dropped.
@@ -98,12 +92,7 @@ impl WorkerQueues {
 
 async fn serve(mut accepted: mpsc::Receiver<AcceptedConnection>, handlers: Handlers) {
     while let Some(AcceptedConnection { socket, protocol, permit, open }) = accepted.recv().await {
-        let handler = match protocol {
-            Protocol::Grpc => Arc::clone(&handlers.grpc),
-            Protocol::Http => Arc::clone(&handlers.http),
-            Protocol::Console => Arc::clone(&handlers.console),
-            Protocol::Metrics => Arc::clone(&handlers.metrics),
-        };
+        let handler = Arc::clone(&handlers[protocol as usize]);
         tokio::spawn(async move {
             let _held = (permit, open);
             handler.serve(socket).await;

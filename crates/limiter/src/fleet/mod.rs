@@ -48,9 +48,9 @@ pub(crate) use catalogue::HistoryPiece;
 pub use catalogue::{
     COUNTED_PREFIX, Catalogue, CatalogueBounds, CatalogueHead, CatalogueId, CatalogueRelation,
     CatalogueRisks, CatalogueWrite, ChangedWhileRead, Document, DocumentChange, FieldTooLong,
-    HistoryEntry, HistoryReader, InvalidCatalogueId, LocalCopyAge, LocalCopy, LocalCopyChanges, Lineage,
-    MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED, MAX_REVISION_IDS,
-    WriteOutcome,
+    HistoryEntry, HistoryReader, InvalidCatalogueId, Lineage, LocalCopy, LocalCopyAge,
+    LocalCopyChanges, MAX_CHANGES, MAX_ENTRY_LEN, MAX_FIELD_LEN, MAX_HISTORY, MAX_REMOVED,
+    MAX_REVISION_IDS, WriteOutcome,
 };
 #[cfg(feature = "redis")]
 pub use catalogue::{

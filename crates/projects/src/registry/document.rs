@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 
 use rlaas_auth::ProjectId;
-use rlaas_limiter::fleet::{COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, LocalCopyChanges};
+use rlaas_limiter::fleet::{
+    COUNTED_PREFIX, CatalogueWrite, Document, HistoryEntry, LocalCopyChanges,
+};
 use serde::Serialize;
 
 use super::ProjectState;

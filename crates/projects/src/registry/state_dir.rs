@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rlaas_core::clock::{Clock, Micros, Timestamp};
-use rlaas_limiter::fleet::{CatalogueHead, LocalCopyAge, LocalCopy, LocalCopyChanges, Lineage};
+use rlaas_limiter::fleet::{CatalogueHead, Lineage, LocalCopy, LocalCopyAge, LocalCopyChanges};
 use rlaas_limiter::journal::{Journal, JournalError, JournalSettings};
 use rlaas_limiter::observer::NoObserver;
 use tracing::{error, info};

@@ -11,7 +11,7 @@ use rlaas_auth::{KnownApiKeys, ProjectId, run_blocking};
 use rlaas_core::clock::{Deadline, Micros, Timestamp};
 use rlaas_limiter::fleet::{
     Catalogue, CatalogueHead, CatalogueLook, CatalogueRelation, CatalogueStatus, ChangedWhileRead,
-    Document, DocumentChange, FleetEvent, LocalCopy, LocalCopyChanges, Lineage, MAX_CHANGES,
+    Document, DocumentChange, FleetEvent, Lineage, LocalCopy, LocalCopyChanges, MAX_CHANGES,
 };
 use rlaas_limiter::store::{Fate, Health, StoreError};
 use thiserror::Error;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::history::kept_entries;
 use super::{
     COUNTED_PREFIX, CatalogueHead, CatalogueId, CatalogueRelation, CatalogueWrite, Document,
-    DocumentChange, HistoryEntry, LocalCopy, LocalCopyChanges, Lineage, MAX_CHANGES, MAX_REMOVED,
+    DocumentChange, HistoryEntry, Lineage, LocalCopy, LocalCopyChanges, MAX_CHANGES, MAX_REMOVED,
     MAX_REVISION_IDS, WriteOutcome,
 };
 use crate::clock::{Clock, Deadline, Micros, Timestamp};

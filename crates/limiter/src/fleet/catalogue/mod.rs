@@ -31,8 +31,8 @@
 //! ```
 
 mod history;
-mod local_copy;
 mod lineage;
+mod local_copy;
 mod memory;
 mod risks;
 #[cfg(feature = "redis")]
@@ -49,10 +49,10 @@ use thiserror::Error;
 #[cfg(feature = "redis")]
 pub(crate) use self::history::HistoryPiece;
 pub use self::history::{HistoryEntry, HistoryReader, MAX_ENTRY_LEN, MAX_HISTORY};
+pub use self::lineage::Lineage;
 #[cfg(feature = "journal")]
 pub(crate) use self::local_copy::CONFIRMED;
-pub use self::local_copy::{LocalCopyAge, LocalCopy, LocalCopyChanges};
-pub use self::lineage::Lineage;
+pub use self::local_copy::{LocalCopy, LocalCopyAge, LocalCopyChanges};
 pub(super) use self::memory::MemoryCatalogue;
 pub use self::risks::CatalogueRisks;
 #[cfg(feature = "redis")]
