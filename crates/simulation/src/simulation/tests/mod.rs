@@ -1,6 +1,5 @@
 //! Tests of simulations through their public door.
 
-mod limiter;
 mod numbers;
 
 use rlaas_core::clock::Timestamp;
