@@ -28,7 +28,6 @@ mod redis_only;
 mod refunds;
 mod reports;
 mod request_ids;
-mod revisions;
 mod several_hits;
 mod sliding_window_counter;
 mod sliding_window_log;

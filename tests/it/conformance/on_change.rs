@@ -1,7 +1,5 @@
 //! `on-change`: the units in use after a change of limit, burst or window.
 
-use std::sync::Arc;
-
 use rlaas::algorithm::{Algorithm, Limit, OnChange, Outcome};
 use rlaas::clock::{Deadline, Micros};
 use rlaas::control::{KeyGrant, OverrideChange, OverrideKind};
@@ -10,24 +8,17 @@ use rlaas::rules::{
     Coupling, Grant, Matcher, Override, Part, Pattern, Request, Rule, RuleSet, TextPattern,
 };
 use rlaas::store::Action;
-use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::service::{Service, T0, span};
 
 use super::cases;
 
 cases! {
     all, memory redis;
-    policy_says_what_is_used_afterwards: ten;
-    window_of_another_length_has_the_units_of_the_policy: ten;
-    look_stores_nothing: ten;
     denial_after_a_change_holds: ten;
     refund_gives_back_what_is_still_in_use: ten;
-    reset_by_an_operator_is_not_undone_by_a_change: ten;
     override_of_a_key_neither_converts_nor_records: overridable;
     override_of_the_rule_neither_converts_nor_records: overridden;
     key_without_limits_keeps_its_state: unset;
-    instances_in_turn_convert_once: ten;
-    rollback_takes_effect_at_once: ten;
 }
 cases! {
     all, redis;
@@ -79,50 +70,6 @@ async fn left(on: &Service, user: &str) -> i64 {
     on.dry_run(user, 0).await.remaining
 }
 
-async fn policy_says_what_is_used_afterwards(on: Service) {
-    let algorithm = on.algorithm();
-    for (policy, [raised, lowered]) in
-        OnChange::ALL.into_iter().zip([[16, 1], [6, 5], [12, 3], [20, 5]])
-    {
-        for (units, expected) in [(20, raised), (5, lowered)] {
-            let user = format!("{}-{units}", policy.name());
-            on.limiter.replace_rules(per_minute(algorithm, 10, policy));
-            assert_eq!(on.check_cost(&user, 4).await.remaining, 6);
-            on.limiter.replace_rules(per_minute(algorithm, units, policy));
-            // A look shows it, and a take counts on it.
-            assert_eq!(left(&on, &user).await, expected, "{user}");
-            assert_eq!(on.check(&user).await.remaining, expected - 1, "{user}");
-            assert_eq!(left(&on, &user).await, expected - 1, "{user}");
-        }
-    }
-}
-
-async fn window_of_another_length_has_the_units_of_the_policy(on: Service) {
-    let algorithm = on.algorithm();
-    for seconds in [6, 3_600] {
-        for (policy, expected) in OnChange::ALL.into_iter().zip([16, 6, 12, 20]) {
-            let user = format!("{}-{seconds}", policy.name());
-            on.limiter.replace_rules(per_minute(algorithm, 10, policy));
-            on.check_cost(&user, 4).await;
-            let window = Micros::from_secs(seconds);
-            on.limiter.replace_rules(with(rule(algorithm, 20, window), policy));
-            assert_eq!(left(&on, &user).await, expected, "{user}");
-            assert_eq!(on.check(&user).await.remaining, expected - 1, "{user}");
-        }
-    }
-}
-
-async fn look_stores_nothing(on: Service) {
-    let algorithm = on.algorithm();
-    on.check_cost("alice", 4).await;
-    let before = on.stored();
-    on.limiter.replace_rules(per_minute(algorithm, 20, OnChange::Reset));
-    on.dry_run("alice", 1).await;
-    assert_eq!(on.stored(), before);
-    on.limiter.replace_rules(per_minute(algorithm, 10, OnChange::Reset));
-    assert_eq!(left(&on, "alice").await, 6);
-}
-
 async fn denial_after_a_change_holds(on: Service) {
     let algorithm = on.algorithm();
     on.check_cost("alice", 10).await;
@@ -161,15 +108,6 @@ async fn refund_gives_back_what_is_still_in_use(on: Service) {
     let (_, receipts) = on.take("scale", 2).await;
     on.refund(receipts).await;
     assert_eq!(left(&on, "scale").await, before);
-}
-
-async fn reset_by_an_operator_is_not_undone_by_a_change(on: Service) {
-    let algorithm = on.algorithm();
-    on.check_cost("alice", 4).await;
-    on.act("alice", Action::Reset, Coupling::EachAlone).await;
-    let window = Micros::from_secs(3_600);
-    on.limiter.replace_rules(with(rule(algorithm, 10, window), OnChange::KeepUsed));
-    assert_eq!(left(&on, "alice").await, 10);
 }
 
 async fn override_of_a_key_neither_converts_nor_records(on: Service) {
@@ -212,39 +150,6 @@ async fn key_without_limits_keeps_its_state(on: Service) {
     assert_eq!(on.check("alice").await.remaining, 19);
 }
 
-/// Two configurations that are read by some instances and not yet by others.
-async fn instances_in_turn_convert_once(on: Service) {
-    let algorithm = on.algorithm();
-    let mut passed = 0;
-    for round in 0..200 {
-        let units = if round % 2 == 0 { 7 } else { 13 };
-        on.limiter.replace_rules(per_minute(algorithm, units, OnChange::Reset));
-        passed += u32::from(on.check("alice").await.is_allowed());
-    }
-    // The first unit was taken before the only conversion.
-    assert!((7..=14).contains(&passed), "{passed}");
-}
-
-async fn rollback_takes_effect_at_once(on: Service) {
-    let algorithm = on.algorithm();
-    on.check_cost("alice", 4).await;
-    on.limiter.replace_rules(per_minute(algorithm, 1, OnChange::KeepUsed));
-    assert!(!on.check("alice").await.is_allowed());
-    on.limiter.replace_rules(per_minute(algorithm, 10, OnChange::KeepUsed));
-    let left = left(&on, "alice").await;
-    let expected = match algorithm {
-        // The denied request was counted, too.
-        Algorithm::FixedWindow => 5,
-        // A bucket is as empty as it was, and fills by the limit that is in force again.
-        _ if algorithm.has_burst() => 0,
-        _ => 6,
-    };
-    assert_eq!(left, expected);
-    on.check("alice").await;
-    on.at(30.0);
-    assert!(on.check("alice").await.is_allowed());
-}
-
 async fn only_rules_with_a_policy_have_the_key(on: Service) {
     on.check_cost("alice", 4).await;
     let algorithm = on.algorithm();
@@ -278,23 +183,4 @@ fn histories(on: &Service) -> Vec<(String, Vec<u8>)> {
     let stored = on.stored().unwrap_or_default().into_iter();
     let histories = stored.filter(|one| one.key.ends_with(":%limits"));
     histories.map(|one| (one.key, one.value)).collect()
-}
-
-#[tokio::test]
-async fn instances_with_clocks_that_differ_share_one_conversion() {
-    let server = Arc::new(RedisServer::start());
-    for algorithm in Algorithm::RATES {
-        server.query::<()>(&["FLUSHALL"]);
-        let instance = |units| {
-            Service::on_redis(per_minute(*algorithm, units, OnChange::Reset), Arc::clone(&server))
-        };
-        let (old, new) = (instance(7), instance(13));
-        let mut passed = 0;
-        for _ in 0..50 {
-            for on in [&old, &new] {
-                passed += u32::from(on.check("alice").await.is_allowed());
-            }
-        }
-        assert!((7..=14).contains(&passed), "{algorithm:?}: {passed}");
-    }
 }

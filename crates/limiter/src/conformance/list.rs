@@ -79,18 +79,11 @@ macro_rules! conformance_cases {
     (overrides, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with overrides;
             all {
-                a_ban_denies_until_it_ends(overrides::three)
-                a_ban_hides_no_used_units(overrides::three)
-                a_grant_replaces_the_limit(overrides::three)
-                an_unlimited_grant_counts_nothing(overrides::three)
-                a_ban_decides_before_a_grant(overrides::three)
-                a_reset_leaves_overrides(overrides::three)
                 an_equal_grant_is_told(overrides::three)
                 a_record_is_gone_with_its_last_part(overrides::three)
                 ids_of_any_text_have_their_own_overrides(overrides::three)
                 random_steps_agree_with_memory(overrides::three)
                 random_steps_agree_with_memory_in_debt(overrides::owing_three)
-                a_report_is_counted_beneath_a_ban_and_an_unlimited_override(overrides::owing_three)
             }
             mixed {
                 a_rule_keeps_its_overrides_to_itself(overrides::several)

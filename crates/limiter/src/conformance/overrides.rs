@@ -1,6 +1,6 @@
 //! Overrides and bans of single keys, set at run time.
 
-use super::{Subject, T0, left, on_memory, retry_after, span};
+use super::{Subject, T0, on_memory, span};
 use crate::algorithm::{Algorithm, Cost, Limit, TakenUnits};
 use crate::clock::Micros;
 use crate::control::{Applied, KeyGrant, OverrideChange, OverrideKind};
@@ -76,107 +76,6 @@ fn in_force(reply: &HitReply) -> Vec<(KeyGrant, Micros, Vec<u8>)> {
     let record = reply.applied.as_ref().and_then(|applied| applied.record.clone());
     let record = record.unwrap_or_default();
     record.iter().map(|own| (own.grant, own.ends_at.since(T0), own.note.to_vec())).collect()
-}
-
-pub(super) async fn a_ban_denies_until_it_ends(on: Subject) {
-    assert!(on.check("alice").await.is_allowed());
-    let reply = set(&on, "alice", KeyGrant::Banned, 10).await;
-    assert_eq!(retry_after(&reply.decision), Some(span(10.0)));
-    assert_eq!(in_force(&reply), [(KeyGrant::Banned, span(10.0), b"why \0 \xff".to_vec())]);
-    for (at, wait) in [(0.25, 9.75), (9.999_999, 0.000_001)] {
-        on.at(at);
-        let verdict = on.verdict("alice", Some(1), false).await.expect("a verdict");
-        assert_eq!(verdict.deciding().grant, Grant::Banned);
-        assert_eq!(retry_after(&verdict.deciding().decision), Some(span(wait)), "at {at}");
-    }
-    assert!(on.check("bob").await.is_allowed());
-    on.at(10.0);
-    // The denials have taken nothing: of three units one was taken before, and this is the second.
-    let decision = on.check("alice").await;
-    assert!(decision.is_allowed() && decision.remaining >= 1, "{decision:?}");
-    assert_eq!(in_force(&inspect(&on, "alice").await), []);
-}
-
-pub(super) async fn a_ban_hides_no_used_units(on: Subject) {
-    for _ in 0..2 {
-        assert!(on.check("alice").await.is_allowed());
-    }
-    assert_eq!(inspect(&on, "alice").await.decision.current_count, 2);
-    let banned = set(&on, "alice", KeyGrant::Banned, 10).await;
-    for reply in [banned, inspect(&on, "alice").await] {
-        assert_eq!((reply.decision.current_count, reply.decision.remaining), (2, 0));
-        assert_eq!(retry_after(&reply.decision), Some(span(10.0)));
-    }
-    let reset = act(&on, "alice", Action::Reset, None).await;
-    assert_eq!((reset.decision.current_count, reset.decision.is_allowed()), (0, false));
-    let cleared = clear(&on, "alice", OverrideKind::Both).await;
-    assert_eq!((cleared.decision.current_count, cleared.decision.remaining), (0, 3));
-}
-
-pub(super) async fn a_grant_replaces_the_limit(on: Subject) {
-    for _ in 0..3 {
-        assert!(on.check("alice").await.is_allowed());
-    }
-    assert!(!on.check("alice").await.is_allowed());
-    set(&on, "alice", limited(7), 5).await;
-    let verdict = on.verdict("alice", Some(1), false).await.expect("a verdict");
-    let Grant::Limited(limit) = verdict.deciding().grant else { panic!("{verdict:?}") };
-    assert_eq!((limit.units(), limit.window()), (7, MINUTE));
-    // A lower one is obeyed, too.
-    set(&on, "bob", limited(1), 5).await;
-    assert!(on.check("bob").await.is_allowed() && !on.check("bob").await.is_allowed());
-    // By then a bucket has the next unit.
-    on.at(25.0);
-    assert!(on.check("bob").await.is_allowed());
-}
-
-pub(super) async fn an_unlimited_grant_counts_nothing(on: Subject) {
-    set(&on, "alice", KeyGrant::Unlimited, 5).await;
-    for _ in 0..20 {
-        let verdict = on.verdict("alice", Some(1_000_000), false).await.expect("a verdict");
-        assert!(verdict.is_allowed());
-        assert_eq!(verdict.deciding().remaining(), None);
-    }
-    on.at(5.0);
-    assert_eq!(left(&on.check("alice").await), 2);
-}
-
-pub(super) async fn a_ban_decides_before_a_grant(on: Subject) {
-    set(&on, "alice", KeyGrant::Unlimited, 100).await;
-    let reply = set(&on, "alice", KeyGrant::Banned, 10).await;
-    let kinds: Vec<KeyGrant> = in_force(&reply).into_iter().map(|(grant, ..)| grant).collect();
-    assert_eq!(kinds, [KeyGrant::Banned, KeyGrant::Unlimited]);
-    assert!(!on.check("alice").await.is_allowed());
-    let reply = clear(&on, "alice", OverrideKind::Ban).await;
-    assert!(reply.decision.is_allowed());
-    assert!(on.check_cost("alice", 9).await.is_allowed());
-    // A new ban in place of one that goes on ends by itself.
-    set(&on, "alice", KeyGrant::Banned, 50).await;
-    set(&on, "alice", KeyGrant::Banned, 2).await;
-    on.at(2.0);
-    assert!(on.check_cost("alice", 9).await.is_allowed());
-    let reply = clear(&on, "alice", OverrideKind::Grant).await;
-    assert_eq!((reply.applied.as_deref(), left(&reply.decision)), (None, 3));
-    // A key without an override is no error.
-    let reply = clear(&on, "alice", OverrideKind::Both).await;
-    assert_eq!(reply.applied, None);
-}
-
-pub(super) async fn a_reset_leaves_overrides(on: Subject) {
-    for _ in 0..3 {
-        on.check("alice").await;
-    }
-    set(&on, "alice", KeyGrant::Banned, 10).await;
-    let reply = act(&on, "alice", Action::Reset, None).await;
-    assert_eq!(in_force(&reply).len(), 1);
-    assert!(!on.check("alice").await.is_allowed());
-    clear(&on, "alice", OverrideKind::Both).await;
-    assert_eq!(left(&on.check("alice").await), 2);
-    // Units come back to a banned key, too.
-    set(&on, "alice", KeyGrant::Banned, 10).await;
-    act(&on, "alice", Action::Credit(Cost::new(9)), None).await;
-    clear(&on, "alice", OverrideKind::Both).await;
-    assert_eq!(left(&on.check("alice").await), 2);
 }
 
 pub(super) async fn a_rule_keeps_its_overrides_to_itself(on: Subject) {
@@ -316,18 +215,4 @@ pub(super) async fn an_equal_grant_is_told(on: Subject) {
     };
     assert_eq!((grant.limit().map(Limit::units), ends_at.since(T0)), (Some(3), span(5.0)));
     assert_eq!(record, &None);
-}
-
-pub(super) async fn a_report_is_counted_beneath_a_ban_and_an_unlimited_override(on: Subject) {
-    let has_debt = on.algorithm() != Algorithm::SlidingWindowLog;
-    for (user, grant) in [("alice", KeyGrant::Banned), ("bob", KeyGrant::Unlimited)] {
-        set(&on, user, grant, 100).await;
-        let reported = act(&on, user, Action::Report(Cost::new(4)), None).await;
-        assert_eq!(reported.taken, if has_debt { 4 } else { 3 }, "{user}");
-        assert_eq!(reported.decision.is_allowed(), grant == KeyGrant::Unlimited);
-        let repeated = act(&on, user, Action::Report(Cost::new(5)), None).await;
-        assert_eq!(repeated.taken, if has_debt { 2 } else { 0 }, "the debt ends at 3");
-        let cleared = clear(&on, user, OverrideKind::Both).await;
-        assert_eq!(cleared.decision.remaining, if has_debt { -3 } else { 0 }, "{user}");
-    }
 }
