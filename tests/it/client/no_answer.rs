@@ -3,13 +3,13 @@
 use rlaas::algorithm::Outcome;
 use rlaas::clock::Micros;
 use rlaas_client::{AnsweredBy, CheckError, Client, ConnectError, OnNoAnswer};
-use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
+use rlaas_proto::ratelimit::v1::check_response::Source;
 use tokio::runtime::Builder;
 
 use super::{TIMEOUT, check, fields};
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::Rlaas;
-use rlaas_testkit::redis::{RedisServer, free_port};
+use rlaas_testkit::redis::free_port;
 
 #[tokio::test]
 async fn no_answer_policy_decides() {
@@ -41,21 +41,6 @@ async fn no_answer_policy_decides() {
 }
 
 #[tokio::test]
-async fn rule_decides_without_its_store_whatever_the_policy_is() {
-    let mut redis = RedisServer::start();
-    let server = Rlaas::on_redis(&redis, &[]);
-    let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
-    let client = client.timeout(TIMEOUT).connect().await.expect("a server");
-    let verdict = check(&client, fields("alice")).await.expect("an answer");
-    assert_eq!(verdict.answered_by(), AnsweredBy::Server);
-    redis.kill();
-    let verdict = check(&client, fields("alice")).await.expect("an answer");
-    assert_eq!((verdict.answered_by(), verdict.is_allowed()), (AnsweredBy::Server, false));
-    assert_eq!(verdict.reason(), "STORE_UNAVAILABLE");
-    assert_eq!(verdict.decision().outcome, Outcome::Denied { retry_after: Micros::from_secs(1) });
-}
-
-#[tokio::test]
 async fn client_connects_to_a_server_that_starts_later() {
     let address = format!("127.0.0.1:{}", free_port());
     let client = Client::builder(&address).on_no_answer(OnNoAnswer::Deny).connect_lazy();
@@ -67,17 +52,6 @@ async fn client_connects_to_a_server_that_starts_later() {
         verdict.answered_by() == AnsweredBy::Server
     };
     eventually("the server answers", TIMEOUT, is_answered).await;
-}
-
-#[tokio::test]
-async fn no_rule_counts_as_an_answer() {
-    let server = Rlaas::start(&["unmatched=deny"]);
-    let client = Client::builder(server.grpc()).on_no_answer(OnNoAnswer::Allow);
-    let client = client.timeout(TIMEOUT).connect().await.expect("a server");
-    let verdict = check(&client, fields("alice")).await.expect("an answer");
-    assert_eq!((verdict.is_allowed(), verdict.answered_by()), (false, AnsweredBy::Server));
-    assert_eq!(verdict.response().reason(), Reason::NoRule);
-    assert_eq!(verdict.decision().outcome, Outcome::Impossible);
 }
 
 #[test]

@@ -37,25 +37,6 @@ async fn lost_replies_are_repeated_and_counted_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_repeated_by_default() {
-    let server = Rlaas::start(&["rate-limiter.max-requests=1000"]);
-    let proxy = behind_proxy(&server);
-    let client = Client::builder(format!("127.0.0.1:{}", proxy.port())).timeout(TIMEOUT);
-    let client = client.connect_lazy().expect("a client");
-    let alice = Request::user("alice").build().expect("a valid request");
-    let mut failed = 0;
-    for _ in 0..100 {
-        match client.check(&alice).await {
-            Ok(verdict) => assert!(!verdict.response().replayed),
-            Err(CheckError::NoAnswer(_)) => failed += 1,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    assert!(failed >= 3, "{failed}");
-    assert_eq!(server.metric("rlaas_replays_total").await, Some(0.0));
-}
-
-#[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "measures how long the caller waits")]
 async fn retries_stay_within_the_timeout() {
     let server = Rlaas::start(&[]);
