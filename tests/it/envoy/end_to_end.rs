@@ -157,23 +157,6 @@ async fn reserved_units_are_missing_to_requests() {
     assert_eq!(chat().await, 200);
 }
 
-/// With `count-refused: true` fixed windows count every request, without `post_paid` in the rules.
-#[tokio::test]
-async fn count_refused_budget_is_exhausted() {
-    let dir = TempDir::new();
-    let rules = std::fs::read_to_string("config/envoy/rules.yaml").expect("rules");
-    let rules: String =
-        rules.lines().filter(|line| !line.contains("post_paid")).collect::<Vec<_>>().join("\n");
-    let rules = dir.write("rules.yaml", &rules);
-    let settings = format!("envoy: {{ files: [{}], count-refused: true }}\n", rules.display());
-    let settings = dir.write("rlaas.yaml", &settings);
-    three_of_forty_pass(&Rlaas::start_from(&settings, &[PATIENT])).await;
-    let redis = RedisServer::start();
-    let url = format!("store.redis.url={}", redis.url());
-    let on_redis = Rlaas::start_from(&settings, &["store.backend=redis", &url, PATIENT]);
-    three_of_forty_pass(&on_redis).await;
-}
-
 #[tokio::test]
 async fn shadow_rules_allow_and_overrides_apply() {
     let rlaas = rlaas(&[PATIENT]);
