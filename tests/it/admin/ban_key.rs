@@ -11,7 +11,6 @@ use serde_json::json;
 use tonic::Code;
 
 use super::http::post;
-use super::top_keys::{with_token, with_tokens};
 use super::{AdminClient, admin};
 
 const RULES: &str = "\
@@ -124,33 +123,6 @@ async fn on_every_rule(server: &Rlaas) {
     });
     let (status, _, answer) = post(server, "ban", &body.to_string()).await;
     assert_eq!((status, &answer["banned"]), (200, &json!(["default", "pay", "read"])));
-}
-
-#[tokio::test]
-async fn wrong_bans_and_those_without_the_role_are_refused() {
-    let dir = TempDir::new();
-    let server = Rlaas::start_from(&dir.write("rlaas.yaml", &with_tokens(RULES)), &[]);
-    let mut client = admin(&server).await;
-    let alice = ban(&[("user_id", Some("alice"))], 60);
-    let no_reason = proto::BanKeyRequest { reason: String::new(), ..alice.clone() };
-    let wrong = [
-        (ban(&[], 60), "parts"),
-        (ban(&[("user", Some("alice"))], 60), "parts"),
-        (ban(&[("user_id", None)], 60), "parts"),
-        (ban(&[("user_id", Some("alice"))], 0), "ttl"),
-        (no_reason, "reason"),
-    ];
-    for (request, field) in wrong {
-        let refused = client.ban_key(with_token(request, "administrator")).await;
-        let refused = refused.expect_err("a refusal");
-        assert_eq!(refused.code(), Code::InvalidArgument);
-        assert!(refused.message().starts_with(field), "{field}: {}", refused.message());
-    }
-    let refused = client.ban_key(with_token(alice.clone(), "operator")).await;
-    assert_eq!(refused.expect_err("a refusal").code(), Code::PermissionDenied);
-    let unknown = proto::BanKeyRequest { project_id: "nothing".to_owned(), ..alice };
-    let refused = client.ban_key(with_token(unknown, "administrator")).await;
-    assert_eq!(refused.expect_err("a refusal").code(), Code::NotFound);
 }
 
 #[tokio::test]

@@ -98,9 +98,6 @@ async fn request_that_is_not_valid_is_a_result() {
             other => panic!("{other:?}"),
         }
     }
-    let error = admin(&server).await.explain(proto::ExplainRequest::default()).await;
-    let error = error.expect_err("no request");
-    assert_eq!(error.message(), "request must be set");
 }
 
 #[tokio::test]
@@ -173,8 +170,4 @@ async fn descriptors_are_explained_over_http_too() {
     let request = r#"{"request":{"userId":"alice"}}"#;
     let (status, _, answer) = post_to(&server, "/v1/admin/explain", request).await;
     assert_eq!((status, &answer["rules"][0]["applies"]), (200, &"APPLIES_YES".into()), "{answer}");
-    for wrong in [r#"{"domain":"","descriptors":[]}"#, r#"{"domain":"edge","descriptors":[{}]}"#] {
-        let (status, _, answer) = post_to(&server, "/v1/admin/explain-descriptors", wrong).await;
-        assert_eq!(status, 400, "{answer}");
-    }
 }

@@ -8,7 +8,6 @@ use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check};
 use rlaas_testkit::redis::RedisServer;
-use tonic::Code;
 
 use super::{AdminClient, admin};
 
@@ -75,10 +74,6 @@ async fn instances_are_listed_by_each_other_are_missing_and_gone() {
     let tail = admins[1].list_instances(page(head.next_page_token)).await.expect("a page");
     let tail = tail.into_inner();
     assert_eq!((ids(&tail.instances), &*tail.next_page_token), (ids(&by_one)[1..].into(), ""));
-    let request = proto::ListInstancesRequest { page_size: -1, page_token: String::new() };
-    let status = admins[1].list_instances(request).await.expect_err("a refusal");
-    assert_eq!(status.code(), Code::InvalidArgument);
-
     one.signal("KILL");
     one.wait();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");

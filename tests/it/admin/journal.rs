@@ -103,34 +103,6 @@ async fn a_restart_keeps_counters_bans_and_request_ids() {
     assert_eq!((states[0].used, states[0].remaining), (3, 2));
 }
 
-#[tokio::test]
-async fn snapshots_are_in_the_state_dir_and_survive_a_restart_without_a_journal() {
-    let dir = TempDir::new();
-    let (journal, state_dir) = (dir.path("journal"), dir.path("state"));
-    let of_journal = format!("store.memory.journal.path={}", journal.display());
-    let of_state_dir = format!("state-dir={}", state_dir.display());
-    let limit = "rate-limiter={max-requests: 5, window-size: 86400}";
-    let settings = [&*of_state_dir, "store.memory.snapshot=1h", limit];
-    let without_journal = [&settings[..], &["store.memory.journal.path=off"]].concat();
-    for (allowed, settings) in [
-        (4, [&settings[..], &[&*of_journal]].concat()),
-        (1, without_journal.clone()),
-        (0, without_journal),
-    ] {
-        let mut server = Rlaas::start(&settings);
-        let mut client = server.client().await;
-        for _ in 0..allowed {
-            assert!(check(&mut client, "alice").await.expect("a decision").allowed);
-        }
-        let refused = allowed < 4 && !check(&mut client, "alice").await.expect("one").allowed;
-        assert_eq!(refused, allowed < 4);
-        server.signal("TERM");
-        assert_eq!(server.wait().code(), Some(0), "{}", server.log());
-        assert!(state_dir.join("snapshot.states").exists());
-        assert!(!journal.join("snapshot.states").exists());
-    }
-}
-
 /// Returns the states of all keys, by algorithm and user.
 async fn inspect_all(client: &mut AdminClient) -> Vec<proto::KeyState> {
     let mut all = Vec::new();

@@ -140,15 +140,3 @@ async fn a_request_id_changes_once_whatever_instance_is_asked() {
         assert_eq!(numbers(&found[0]), ("default", 5, 2, 3));
     }
 }
-
-#[tokio::test]
-async fn a_change_that_failed_is_made_by_its_retry() {
-    let (dir, redis) = (TempDir::new(), RedisServer::start());
-    let [_, server] = servers(&dir, &redis);
-    let (mut client, mut admin) = (server.client().await, admin(&server).await);
-    check(&mut client, "alice").await.expect("a decision");
-    let status = reset(&mut admin, of_parts("", &[("user", None)]), "id").await;
-    assert_eq!(status.expect_err("an invalid selector").code(), Code::InvalidArgument);
-    let change = reset(&mut admin, of_user("alice"), "id").await.expect("a change");
-    assert!(!change.replayed && change.before[0].used == 1, "{change:?}");
-}

@@ -23,7 +23,6 @@ pub(crate) mod modes;
 mod openapi;
 mod override_properties;
 mod overrides;
-mod properties;
 mod refusals;
 mod request_ids;
 mod state_dir;

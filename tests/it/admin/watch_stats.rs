@@ -274,16 +274,6 @@ async fn callers_see_the_projects_of_their_roles() {
         let opened = client.clone().watch_stats(with_token(of(project_id), token)).await;
         opened.map(tonic::Response::into_inner).map_err(|status| status.code())
     };
-    for (project, token, code) in [
-        ("", "checker", Code::PermissionDenied),
-        ("", "nobody", Code::Unauthenticated),
-        ("", "shopkeeper", Code::NotFound),
-        ("blog", "shopkeeper", Code::NotFound),
-        ("none", "operator", Code::NotFound),
-        ("no id", "operator", Code::NotFound),
-    ] {
-        assert_eq!(open(project, token).await.err(), Some(code), "{project} by {token}");
-    }
     let mut of_shop = open("shop", "shopkeeper").await.expect("a stream");
     let mut own = open("-", "shopkeeper").await.expect("a stream");
     let mut everything = open("-", "operator").await.expect("a stream");

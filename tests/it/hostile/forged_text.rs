@@ -133,7 +133,8 @@ async fn texts_of_callers_come_back_as_sent_and_forge_nothing() {
     let mut random = Random(24);
     for format in FORMATS {
         let format_setting = format!("telemetry.format={format}");
-        let settings = ["telemetry.log=rlaas=trace,rlaas_limiter=trace", &*format_setting];
+        let keys = if format == "json" { "audit.keys=clear" } else { "audit.keys=hashed" };
+        let settings = ["telemetry.log=rlaas=trace,rlaas_limiter=trace", &*format_setting, keys];
         for server in [Rlaas::start(&settings), Rlaas::on_redis(&redis, &settings)] {
             let channel = server.channel().await;
             let before = audit(&channel).await.map_or(0, |entries| entries.len());
