@@ -45,7 +45,7 @@ use self::health::{HealthReports, ReadinessPolicy};
 use self::listener::Listener;
 use self::middleware::Middleware;
 use self::protocol::Protocol;
-use self::workers::{BackgroundThread, Handlers, WorkerQueues};
+use self::workers::{BackgroundThread, WorkerQueues};
 use crate::api::http::{HttpState, Scrapes};
 use crate::api::{self, ApiSettings, Decisions, ServedAdministration};
 use rlaas_limiter::Limiter;
