@@ -1,4 +1,4 @@
-//! Stands for `audit` in a build without administration: its settings are refused (`left_out`).
+//! Stands for `audit` in a build without administration: its settings are refused (`removed`).
 
 use super::section::Section;
 use super::setting::Setting;
