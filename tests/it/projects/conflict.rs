@@ -264,7 +264,7 @@ async fn restore_that_ends_half_way_is_repeated() {
     let begun = shared.begin_restore(head, &Lineage::default(), "one", soon()).await;
     let generation = begun.expect("an answer").expect("a conflict");
     let document = Document { revision: 1, fields: [("project".to_owned(), Vec::new())].into() };
-    let staged = shared.stage(generation, ("half", Some(&document)), false, soon()).await;
+    let staged = shared.stage(generation, "half", Some(&document), false, soon()).await;
     assert_eq!(staged.expect("an answer"), RestoreStep::Done);
     let fresh = on(&redis);
     assert_conflict(&[&one, &fresh]).await;
@@ -272,7 +272,7 @@ async fn restore_that_ends_half_way_is_repeated() {
     let revision = one.registry.revision();
     let from = CatalogueSource::Instance;
     one.registry.restore_catalogue(from, revision, soon()).await.expect("a revision");
-    let late = shared.stage(generation, ("half", Some(&document)), false, soon()).await;
+    let late = shared.stage(generation, "half", Some(&document), false, soon()).await;
     assert_eq!(late.expect("an answer"), RestoreStep::Changed);
     assert_agreed(&[&one, &fresh]).await;
     assert_eq!(names(&fresh), expected);

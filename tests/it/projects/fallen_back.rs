@@ -522,7 +522,7 @@ async fn restore_that_another_server_has_interrupted_is_refused() {
     let step = shared.switch(&switch, soon()).await.expect("an answer");
     assert_eq!(step, RestoreStep::Changed, "the document is not there");
     let document = Document::default();
-    let written = shared.stage(generation, ("shop", Some(&document)), false, soon()).await;
+    let written = shared.stage(generation, "shop", Some(&document), false, soon()).await;
     assert_eq!(written.expect("an answer"), RestoreStep::Done);
     assert_eq!(shared.switch(&switch, soon()).await.expect("an answer"), RestoreStep::Done);
 }

@@ -195,7 +195,7 @@ impl Registry {
         let write = |(name, staged): (&String, &StagedDocument)| {
             let (name, document) = (name.clone(), staged.document.clone());
             let (keeps, deadline) = (staged.keeps_history, deadline.or_within(CALL_TIMEOUT));
-            async move { shared.stage(generation, (&name, document.as_ref()), keeps, deadline).await }
+            async move { shared.stage(generation, &name, document.as_ref(), keeps, deadline).await }
         };
         let writes = stream::iter(&documents).map(write).buffer_unordered(READS);
         let steps: Vec<RestoreStep> = writes.try_collect().await?;

@@ -146,7 +146,8 @@ impl SharedCatalogue {
     pub async fn stage(
         &self,
         generation: CatalogueId,
-        (name, document): (&str, Option<&Document>),
+        name: &str,
+        document: Option<&Document>,
         keeps_history: bool,
         deadline: Deadline,
     ) -> Result<RestoreStep, StoreError> {
