@@ -136,19 +136,18 @@ fn old_names(text: &str) -> Vec<(usize, String)> {
 
 /// Returns the code of a source file before its tests: comments and the insides of literals are spaces.
 fn product_code(text: &str) -> String {
-    let text = text.find("\n#[cfg(test)]\nmod ").map_or(text, |end| &text[..end]);
+    let tests =
+        ["\n#[cfg(test)]\nmod ", "\n#[cfg(all(test"].into_iter().filter_map(|at| text.find(at));
+    let text = &text[..tests.min().unwrap_or(text.len())];
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let len = literal_or_comment(rest).unwrap_or(0);
-        let blank = rest[..len].chars().map(|c| if c == '\n' { c } else { ' ' });
-        code.extend(blank);
-        if len == 0 {
-            code.push(first);
-        }
-        rest = &rest[len.max(first.len_utf8())..];
+    while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
+        let len = literal_or_comment(&rest[at..]).unwrap_or(0);
+        code.push_str(&rest[..at + usize::from(len == 0)]);
+        code.extend(rest[at..at + len].chars().map(|c| if c == '\n' { c } else { ' ' }));
+        rest = &rest[at + len.max(1)..];
     }
-    code
+    code + rest
 }
 
 /// Returns the length of the comment or the literal of text at the beginning of some code, if there is one.

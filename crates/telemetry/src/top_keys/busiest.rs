@@ -147,7 +147,8 @@ impl BusiestKeys {
                 None => unlisted = bounds[rule].unlisted.max(unlisted),
             }
         }
-        let total = rules.iter().fold(0, |sum: u64, (_, of)| sum.saturating_add(of.total()));
+        let total =
+            rules.iter().fold(0, |sum: u64, (_, summary)| sum.saturating_add(summary.total()));
         let rules = listed.into_iter().map(|rule| std::mem::take(&mut bounds[rule])).collect();
         Self { rules, keys, unlisted, total, version: VERSION }
     }
