@@ -1,7 +1,7 @@
 //! Selectors in messages.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Status;
 
@@ -32,17 +32,17 @@ impl<'a> ParsedSelector<'a> {
     /// `INVALID_ARGUMENT`, with the field.
     pub(super) fn new(selector: Option<&'a proto::Selector>) -> Result<Self, Status> {
         let selector = selector.ok_or_else(|| invalid_field("selector", "must be set"))?;
-        let proto::Selector { whose, rule, project_id } = selector;
-        let whose = whose.as_ref();
-        let whose = whose
+        let proto::Selector { target, rule, project_id } = selector;
+        let target = target.as_ref();
+        let target = target
             .ok_or_else(|| invalid_field("selector", "must have one of request, key and envoy"))?;
-        let target = match whose {
-            Whose::Request(request) => ParsedTarget::Request(request_of(request)?),
-            Whose::Key(key) => target_of_key(key)?,
-            Whose::Envoy(_) if !project_id.is_empty() => {
+        let target = match target {
+            Target::Request(request) => ParsedTarget::Request(request_of(request)?),
+            Target::Key(key) => target_of_key(key)?,
+            Target::Envoy(_) if !project_id.is_empty() => {
                 return Err(invalid_field("selector.project_id", "must be empty with envoy"));
             }
-            Whose::Envoy(proto::DescriptorRef { domain, entries }) => {
+            Target::Envoy(proto::DescriptorRef { domain, entries }) => {
                 let entries = entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
                 ParsedTarget::Descriptor { domain, entries }
             }

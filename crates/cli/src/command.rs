@@ -96,7 +96,7 @@ impl CommandSpec {
             command = command.arg(argument.to_clap(self.defaults.get(argument.id())));
         }
         for (id, names, may_be_several) in
-            [("any", &self.any_of, true), ("whose", &self.one_of, false)]
+            [("any", &self.any_of, true), ("one_of", &self.one_of, false)]
         {
             let group = ArgGroup::new(id).args(ids(names)).required(!names.is_empty());
             command = command.group(group.multiple(may_be_several));

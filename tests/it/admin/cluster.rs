@@ -195,7 +195,7 @@ async fn of_a_change_on_several_shards_the_audit_tells_which_half_is_done() {
         assert_eq!(cluster.master_of(cluster.slot_of(name)), 1, "{name}");
     }
     let node = cluster.node(cluster.master_of_id(&tenant));
-    let request = || selector(proto::selector::Whose::Request(of_both(&user, &tenant)));
+    let request = || selector(proto::selector::Target::Request(of_both(&user, &tenant)));
     // The secret that hashes keys in the audit is there before.
     reset(&mut admin, request(), "").await.expect("a reset");
     for _ in 0..4 {

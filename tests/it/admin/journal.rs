@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, Grant};
 use rlaas_testkit::process::{Rlaas, check, request, rlaas};
@@ -109,7 +109,7 @@ async fn inspect_all(client: &mut AdminClient) -> Vec<proto::KeyState> {
     for algorithm in Algorithm::RATES {
         for user in USERS {
             let request = request_of(user, *algorithm);
-            let states = inspect(client, selector(Whose::Request(request))).await;
+            let states = inspect(client, selector(Target::Request(request))).await;
             all.extend(states.expect("a state"));
         }
     }
@@ -159,12 +159,12 @@ async fn a_killed_process_shows_the_same_of_every_key_after_the_start() {
             ("both", Kind::Banned(true)),
             ("lifted", Kind::Banned(true)),
         ] {
-            let selector = selector(Whose::Request(request_of(user, *algorithm)));
+            let selector = selector(Target::Request(request_of(user, *algorithm)));
             set_override(&mut admin_client, selector, kind).await.expect("an override");
         }
         admin_client
             .clear_override(proto::ClearOverrideRequest {
-                selector: selector(Whose::Request(request_of("lifted", *algorithm))),
+                selector: selector(Target::Request(request_of("lifted", *algorithm))),
                 reason: "ticket 7".to_owned(),
                 ..proto::ClearOverrideRequest::default()
             })
@@ -176,7 +176,7 @@ async fn a_killed_process_shows_the_same_of_every_key_after_the_start() {
             }
         }
     }
-    let reset = selector(Whose::Request(request_of("lifted", Algorithm::RATES[0])));
+    let reset = selector(Target::Request(request_of("lifted", Algorithm::RATES[0])));
     super::reset(&mut admin_client, reset, "").await.expect("a reset");
     wait_for_snapshot(&server).await;
     let audit = async |client: &mut AdminClient| {

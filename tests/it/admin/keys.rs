@@ -1,7 +1,7 @@
 //! Inspect, Reset and Refund over gRPC, in memory and in Redis.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, check, request};
 use rlaas_testkit::redis::{RedisServer, free_port};
@@ -38,9 +38,9 @@ async fn a_key_is_shown_and_changed_on_each_store() {
         for _ in 0..4 {
             client.check(pay.clone()).await.expect("a decision");
         }
-        let whose = || selector(Whose::Request(pay.clone()));
+        let target = || selector(Target::Request(pay.clone()));
         for _ in 0..2 {
-            let found = inspect(&mut admin, whose()).await.expect("two found");
+            let found = inspect(&mut admin, target()).await.expect("two found");
             let shown: Vec<_> = found.iter().map(numbers).collect();
             assert_eq!(shown, [("a-b", 5, 3, 2), ("pay", 3, 3, 0)]);
             assert!(found[0].retry_after.is_none() && found[1].retry_after.is_some());
@@ -48,7 +48,7 @@ async fn a_key_is_shown_and_changed_on_each_store() {
             let names: Vec<_> = key.parts.iter().map(|part| &*part.name).collect();
             assert_eq!((names, &*key.id), (vec!["resource", "user_id"], "/pay:alice"));
         }
-        let change = refund(&mut admin, whose(), 2, "one").await.expect("a change");
+        let change = refund(&mut admin, target(), 2, "one").await.expect("a change");
         let shown: Vec<_> = change.before.iter().chain(&change.after).map(numbers).collect();
         let before = [("a-b", 5, 3, 2), ("pay", 3, 3, 0)];
         assert_eq!(shown, [before[0], before[1], ("a-b", 5, 1, 4), ("pay", 3, 1, 2)]);
@@ -57,7 +57,7 @@ async fn a_key_is_shown_and_changed_on_each_store() {
         let change = reset(&mut admin, of_parts("pay", &parts), "").await.expect("a change");
         let shown: Vec<_> = change.before.iter().chain(&change.after).map(numbers).collect();
         assert_eq!(shown, [("pay", 3, 1, 2), ("pay", 3, 0, 3)]);
-        let found = inspect(&mut admin, whose()).await.expect("two found");
+        let found = inspect(&mut admin, target()).await.expect("two found");
         assert_eq!(numbers(&found[0]), ("a-b", 5, 1, 4));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) mod watch_stats;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::process::{Rlaas, request};
 use tonic::transport::Channel;
 
@@ -44,12 +44,12 @@ async fn admin(server: &Rlaas) -> AdminClient {
 
 /// Selects the keys that a request of this user meets.
 fn of_user(user_id: &str) -> Option<proto::Selector> {
-    selector(Whose::Request(request(user_id)))
+    selector(Target::Request(request(user_id)))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
-fn selector(whose: Whose) -> Option<proto::Selector> {
-    Some(proto::Selector { whose: Some(whose), rule: String::new(), project_id: String::new() })
+fn selector(target: Target) -> Option<proto::Selector> {
+    Some(proto::Selector { target: Some(target), rule: String::new(), project_id: String::new() })
 }
 
 /// Selects the key of a rule with these parts.
@@ -60,8 +60,8 @@ fn of_parts(rule: &str, parts: &[(&str, Option<&str>)]) -> Option<proto::Selecto
         value: value.map(str::to_owned),
     };
     let parts = parts.iter().map(part).collect();
-    let whose = Whose::Key(proto::KeyRef { parts, ..proto::KeyRef::default() });
-    Some(proto::Selector { whose: Some(whose), rule: rule.to_owned(), project_id: String::new() })
+    let target = Target::Key(proto::KeyRef { parts, ..proto::KeyRef::default() });
+    Some(proto::Selector { target: Some(target), rule: rule.to_owned(), project_id: String::new() })
 }
 
 async fn inspect(

@@ -104,8 +104,8 @@ async fn each_kind_has_its_counts() {
 async fn inspected(client: &mut AdminClient, top: &proto::TopKey) -> Option<proto::KeyState> {
     let key = top.key.clone().expect("a key");
     let key = proto::KeyRef { parts: Vec::new(), storage_key: String::new(), ..key };
-    let whose = Some(proto::selector::Whose::Key(key));
-    let selector = Some(proto::Selector { whose, rule: top.rule.clone(), ..Default::default() });
+    let target = Some(proto::selector::Target::Key(key));
+    let selector = Some(proto::Selector { target, rule: top.rule.clone(), ..Default::default() });
     let found = client.inspect(proto::InspectRequest { selector }).await.expect("a state");
     found.into_inner().keys.pop()
 }

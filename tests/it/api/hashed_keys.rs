@@ -135,9 +135,13 @@ fn selector(rule: &str, parts: &[(&str, &str)], id: &str) -> proto::InspectReque
     };
     let parts = parts.iter().map(part).collect();
     let key = proto::KeyRef { parts, id: id.to_owned(), ..proto::KeyRef::default() };
-    let whose = Some(proto::selector::Whose::Key(key));
+    let target = Some(proto::selector::Target::Key(key));
     proto::InspectRequest {
-        selector: Some(proto::Selector { whose, rule: rule.to_owned(), project_id: String::new() }),
+        selector: Some(proto::Selector {
+            target,
+            rule: rule.to_owned(),
+            project_id: String::new(),
+        }),
     }
 }
 

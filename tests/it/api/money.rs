@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use prost_types::Duration;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::admin::v1::{InspectRequest, Selector, SetOverrideRequest};
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -37,7 +37,7 @@ async fn assert_amounts(server: &Rlaas) {
     let mut client = server.client().await;
     let mut admin = AdminServiceClient::new(server.channel().await);
     let selector =
-        Selector { whose: Some(Whose::Request(request("alice"))), ..Selector::default() };
+        Selector { target: Some(Target::Request(request("alice"))), ..Selector::default() };
     let mut left = MAX;
     for _ in 0..3 {
         left -= i64::from(LARGEST);

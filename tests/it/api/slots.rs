@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::admin::v1::{ExplainRequest, Selector, SetOverrideRequest};
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -140,7 +140,7 @@ async fn assert_slots_in_other_modes(server: &Rlaas) {
     {
         let set = SetOverrideRequest {
             selector: Some(Selector {
-                whose: Some(Whose::Request(wanted("/jobs"))),
+                target: Some(Target::Request(wanted("/jobs"))),
                 rule: "jobs".to_owned(),
                 ..Selector::default()
             }),

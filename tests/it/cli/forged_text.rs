@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::eventually;
 use rlaas_testkit::process::{Rlaas, check, request, rlaas, run};
 use serde_json::Value;
@@ -65,8 +65,8 @@ async fn texts_of_callers_forge_nothing_in_any_command() {
         check(&mut checks, HOSTILE).await.expect("a decision");
     }
     let mut admin = AdminServiceClient::new(server.channel().await);
-    let whose = Some(Whose::Request(request(HOSTILE)));
-    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
+    let target = Some(Target::Request(request(HOSTILE)));
+    let selector = Some(proto::Selector { target, rule: String::new(), project_id: String::new() });
     let kind = Some(rlaas_proto::ratelimit::v1::grant::Kind::Limit(9));
     let set = proto::SetOverrideRequest {
         selector: selector.clone(),

@@ -6,7 +6,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::AuditEntry;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::audit_entry::State;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, Grant};
 use rlaas_testkit::process::{Rlaas, check, request};
@@ -67,9 +67,9 @@ async fn missing_permission_for_overrides_fails_only_decisions_of_overridable_ru
         assert_eq!(log.lines().filter(logged).count(), 1, "{missing}:\n{log}");
         // An administrator is told, and changes nothing.
         let mut admin = AdminServiceClient::new(server.channel().await);
-        let whose = Some(Whose::Request(of("/error")));
+        let target = Some(Target::Request(of("/error")));
         let selector =
-            Some(proto::Selector { whose, rule: "error".to_owned(), project_id: String::new() });
+            Some(proto::Selector { target, rule: "error".to_owned(), project_id: String::new() });
         let status = admin.inspect(proto::InspectRequest { selector }).await.expect_err(missing);
         assert_eq!(status.code(), Code::Unavailable, "{status:?}");
         assert!(status.message().contains("lacks +hget"), "{status:?}");
@@ -110,7 +110,7 @@ async fn without_permission_to_publish_a_change_holds_everywhere_by_the_age_of_c
     let mut admin = AdminServiceClient::new(one.channel().await);
     let request = proto::SetOverrideRequest {
         selector: Some(proto::Selector {
-            whose: Some(Whose::Request(request("alice"))),
+            target: Some(Target::Request(request("alice"))),
             ..proto::Selector::default()
         }),
         grant: Some(Grant { kind: Some(Kind::Limit(1_000_000)), burst: 0 }),

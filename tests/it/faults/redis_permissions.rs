@@ -8,7 +8,7 @@ use deadpool_redis::redis::Value;
 use rlaas::algorithm::Algorithm;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 
 use super::load::{
@@ -290,7 +290,7 @@ async fn permissions_of_administration_are_missed_in_one_line_and_by_the_calls_t
 
     let mut admin = AdminServiceClient::new(server.channel().await);
     let of_alice = || proto::Selector {
-        whose: Some(Whose::Request(request("alice"))),
+        target: Some(Target::Request(request("alice"))),
         ..proto::Selector::default()
     };
     let reset = || proto::ResetRequest {

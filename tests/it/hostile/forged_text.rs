@@ -4,7 +4,7 @@
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::process::{Rlaas, request};
 use rlaas_testkit::redis::RedisServer;
 use serde_json::{Value, json};
@@ -78,9 +78,9 @@ async fn use_every_face(server: &Rlaas, random: &mut Random, rounds: usize) -> V
     for _ in 0..rounds {
         let (user, reason) = (text(random, 1024), text(random, 1024));
         client.check(request(&user)).await.expect("a decision");
-        let whose = Some(Whose::Request(request(&user)));
+        let target = Some(Target::Request(request(&user)));
         let selector =
-            Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
+            Some(proto::Selector { target, rule: String::new(), project_id: String::new() });
         let message = proto::InspectRequest { selector: selector.clone() }.encode_to_vec();
         let path = "/ratelimit.admin.v1.AdminService/Inspect";
         let answer = call(&channel, path, &[], message).await.expect("an answer");

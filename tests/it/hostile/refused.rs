@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use prost::Message;
 use ring::digest::{SHA256, digest};
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, connect, request};
 use rlaas_testkit::tools::skipped;
@@ -50,8 +50,8 @@ fn own_address() -> Option<String> {
 
 /// Returns a message that would be valid for some method, or random bytes.
 fn message(random: &mut Random) -> Vec<u8> {
-    let whose = Some(Whose::Request(request(SECRET_USER)));
-    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
+    let target = Some(Target::Request(request(SECRET_USER)));
+    let selector = Some(proto::Selector { target, rule: String::new(), project_id: String::new() });
     let (reason, request_id) = ("because".to_owned(), random.next().to_string());
     match random.next() % 4 {
         0 => proto::InspectRequest { selector }.encode_to_vec(),
@@ -75,8 +75,8 @@ fn json(random: &mut Random) -> String {
 /// The state of the user and everything that administrators have done, as text.
 async fn all_there_is(channel: &Channel, metadata: &Headers) -> String {
     let mut shown = String::new();
-    let whose = Some(Whose::Request(request(SECRET_USER)));
-    let selector = Some(proto::Selector { whose, rule: String::new(), project_id: String::new() });
+    let target = Some(Target::Request(request(SECRET_USER)));
+    let selector = Some(proto::Selector { target, rule: String::new(), project_id: String::new() });
     for path in rpcs() {
         let message = match path.rsplit_once('/').expect("a method").1 {
             "Inspect" => proto::InspectRequest { selector: selector.clone() }.encode_to_vec(),

@@ -14,7 +14,7 @@ use rlaas::algorithm::Algorithm;
 use rlaas::clock::Micros;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse, Grant};
 use rlaas_testkit::cluster::RedisCluster;
@@ -268,7 +268,7 @@ async fn the_older_version_ignores_bans_and_overrides() {
     let mut admin = AdminServiceClient::new(this.channel().await);
     let set = |user: &str, kind| proto::SetOverrideRequest {
         selector: Some(proto::Selector {
-            whose: Some(Whose::Request(request(user))),
+            target: Some(Target::Request(request(user))),
             rule: String::new(),
             project_id: String::new(),
         }),

@@ -1,7 +1,7 @@
 //! Tokens of a real issuer permit what their roles permit, by all protocols.
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::GetConfigRequest;
 use tonic::Code;
 
@@ -13,8 +13,8 @@ use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, request};
 
 fn alice() -> proto::Selector {
-    let whose = Some(Whose::Request(request("alice")));
-    proto::Selector { whose, rule: String::new(), project_id: String::new() }
+    let target = Some(Target::Request(request("alice")));
+    proto::Selector { target, rule: String::new(), project_id: String::new() }
 }
 
 /// Returns the codes of Check, `GetConfig`, an operator's call and an administrator's.

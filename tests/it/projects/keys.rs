@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::rule_origin::Kind as OriginKind;
 use rlaas_proto::ratelimit::v1::{CheckRequest, Grant, Rule, RuleMode, RuleOrigin, grant};
 use rlaas_testkit::TempDir;
@@ -86,8 +86,8 @@ pub(super) fn pay() -> CheckRequest {
 /// Selects the keys of the user in a project.
 #[expect(clippy::unnecessary_wraps, reason = "the field of a request is optional")]
 pub(super) fn alice(project: &str) -> Option<proto::Selector> {
-    let whose = Some(Whose::Request(pay()));
-    Some(proto::Selector { whose, rule: String::new(), project_id: project.to_owned() })
+    let target = Some(Target::Request(pay()));
+    Some(proto::Selector { target, rule: String::new(), project_id: project.to_owned() })
 }
 
 pub(super) fn ban(project: &str) -> proto::SetOverrideRequest {
@@ -178,7 +178,7 @@ async fn operations_are_on_keys_of_their_project_alone() {
     // Envoy's rules are of no project.
     let envoy = proto::DescriptorRef { domain: "a".to_owned(), entries: Vec::new() };
     let selector = Some(proto::Selector {
-        whose: Some(Whose::Envoy(envoy)),
+        target: Some(Target::Envoy(envoy)),
         ..alice("shop").expect("a selector")
     });
     let refused =

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckRequest, Grant, Rule, RuleMode};
 use rlaas_testkit::eventually;
@@ -147,9 +147,9 @@ async fn create_key(client: &mut Client, id: &str) -> (String, String) {
 }
 
 fn ban(user: &str) -> proto::SetOverrideRequest {
-    let whose = Some(Whose::Request(request(user)));
+    let target = Some(Target::Request(request(user)));
     proto::SetOverrideRequest {
-        selector: Some(proto::Selector { whose, ..Default::default() }),
+        selector: Some(proto::Selector { target, ..Default::default() }),
         grant: Some(Grant { kind: Some(Kind::Banned(true)), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "abuse".to_owned(),

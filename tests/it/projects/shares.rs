@@ -71,7 +71,7 @@ fn is_exhausted<T>(result: Result<T, Status>) -> bool {
 async fn reset(admin: &mut Admin, project: &str, id: usize) -> Result<(), Status> {
     let key = proto::KeyRef { id: "alice".to_owned(), ..Default::default() };
     let selector = proto::Selector {
-        whose: Some(proto::selector::Whose::Key(key)),
+        target: Some(proto::selector::Target::Key(key)),
         rule: "r0".to_owned(),
         project_id: project.to_owned(),
     };

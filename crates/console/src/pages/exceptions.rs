@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::admin::v1::{
     ClearOverrideRequest, KeyOverride, KeyRef, ListOverridesRequest, OverrideKind, Selector,
 };
@@ -182,8 +182,8 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
     let (mut said, mut failed, all) = (String::new(), None, keys.len());
     let mut ended = 0_usize;
     for (rule, id) in keys {
-        let whose = Some(Whose::Key(KeyRef { id, ..KeyRef::default() }));
-        let selector = Some(Selector { whose, rule, project_id: project.to_owned() });
+        let target = Some(Target::Key(KeyRef { id, ..KeyRef::default() }));
+        let selector = Some(Selector { target, rule, project_id: project.to_owned() });
         let request = ClearOverrideRequest { selector, kind: kind.into(), ..typed.clone() };
         match visitor.admin().clear_override(within(CHANGE_TIME, request)).await {
             Ok(cleared) => {

@@ -11,7 +11,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use tonic::metadata::MetadataMap;
 
 use super::render::KeyPage;
-use super::{FoundKeys, MetKey, link, page, selector};
+use super::{FoundKeys, MatchingKey, link, page, selector};
 use crate::calls::{
     CHANGE_TIME, EVERY_PROJECT, READ_TIME, everywhere, id_of, replayed, warning, within,
 };
@@ -325,7 +325,7 @@ fn until(change: &Change, is_ban: bool) -> String {
 
 impl KeyPage {
     /// Shows the forms of the changes that the visitor may make of a key.
-    pub(super) fn forms(&self, position: usize, met: &MetKey, found: &FoundKeys) -> Markup {
+    pub(super) fn forms(&self, position: usize, met: &MatchingKey, found: &FoundKeys) -> Markup {
         let FoundKeys { is_admin, is_operator, .. } = *found;
         // What is not known may be there.
         let has = |is_ban: bool| {
@@ -353,7 +353,7 @@ impl KeyPage {
         }
     }
 
-    fn form(&self, position: usize, met: &MetKey, of: &KeyChange) -> Markup {
+    fn form(&self, position: usize, met: &MatchingKey, of: &KeyChange) -> Markup {
         let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&of.form));
         let refused = refused.filter(is_of_rule);

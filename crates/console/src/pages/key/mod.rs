@@ -4,14 +4,14 @@
 //! | --- | --- |
 //! | `render` | the page |
 //! | `choices` | the form of a search |
-//! | `lately` | the answer for a user id, and the keys that it rests on |
+//! | `recent_top_keys` | the answer for a user id, and the keys that it rests on |
 //! | `change` | the forms of changes, and from a form to the change |
 //!
 //! An id is looked for by itself, by a request that has it, or by the id of a key: the fields of the query.
 
 mod change;
 pub(super) mod choices;
-mod lately;
+mod recent_top_keys;
 mod render;
 
 pub(crate) use change::change;
@@ -19,7 +19,7 @@ pub(crate) use change::change;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
-use rlaas_proto::ratelimit::admin::v1::selector::Whose;
+use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, ExplainRequest, GetRuleRequest, InspectRequest, KeyRef, ListAuditRequest,
     RuleExplanation, Selector,
@@ -57,13 +57,13 @@ async fn page(
     };
     let visitor = &visit.visitor;
     let choices = choices::read(visit, search.get("project"));
-    let lately = async {
+    let recent = async {
         let is_of_user = !search.get("user_id").is_empty();
         // Beside a key all others of its user are of interest.
         let is_of_key = !search.get("id").is_empty();
         let of = if is_of_key { &FormFields::default() } else { &search };
         let of = of.clone().with("user_id", search.get("user_id"));
-        if is_of_user { Some(lately::read(visitor, &of).await) } else { None }
+        if is_of_user { Some(recent_top_keys::read(visitor, &of).await) } else { None }
     };
     let find_of = async |asked: &FormFields| match invalid {
         Some(error) => Some(Err(error)),
@@ -73,14 +73,14 @@ async fn page(
     let mut asked = with_own_project(visitor, &search);
     // Of an id alone the key that was refused says more than a request without a resource.
     let others = REQUEST_FIELDS[1..].iter().chain(&["rule", "id"]);
-    let (lately, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
-        let (lately, choices) = tokio::join!(lately, choices);
-        let known = lately.as_ref().and_then(|lately| lately.as_ref().ok());
-        let worst = known.and_then(|lately| lately.worst(visitor));
+    let (recent, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
+        let (recent, choices) = tokio::join!(recent, choices);
+        let known = recent.as_ref().and_then(|recent| recent.as_ref().ok());
+        let worst = known.and_then(|recent| recent.worst(visitor));
         asked = worst.map_or(asked, |key| key.with("user_id", search.get("user_id")));
-        (lately, choices, find_of(&asked).await)
+        (recent, choices, find_of(&asked).await)
     } else {
-        tokio::join!(lately, choices, find_of(&asked))
+        tokio::join!(recent, choices, find_of(&asked))
     };
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
@@ -89,7 +89,7 @@ async fn page(
         _ => StatusCode::OK,
     };
     let frame = visit.frame("key");
-    let page = render::KeyPage { frame, search, choices, lately, asked, found, refused };
+    let page = render::KeyPage { frame, search, choices, recent, asked, found, refused };
     visit.console.page(status, move || page.render()).await
 }
 
@@ -110,12 +110,12 @@ fn with_own_project(visitor: &Visitor, search: &FormFields) -> FormFields {
 
 /// Returns the keys that are looked for: of one rule, or of every rule that the request meets.
 fn selector(search: &FormFields, rule: &str) -> Result<Selector, PageError> {
-    let whose = match search.get("id") {
-        "" => Whose::Request(request(search)?),
-        id => Whose::Key(KeyRef { id: id.to_owned(), ..KeyRef::default() }),
+    let target = match search.get("id") {
+        "" => Target::Request(request(search)?),
+        id => Target::Key(KeyRef { id: id.to_owned(), ..KeyRef::default() }),
     };
     let project_id = id_of(search.get("project")).to_owned();
-    Ok(Selector { whose: Some(whose), rule: rule.to_owned(), project_id })
+    Ok(Selector { target: Some(target), rule: rule.to_owned(), project_id })
 }
 
 /// Returns the link to what is found.
@@ -131,7 +131,7 @@ struct FoundKeys {
     project: String,
     /// Its configuration, of which the rules are left out.
     config: GetConfigResponse,
-    keys: Vec<MetKey>,
+    keys: Vec<MatchingKey>,
     /// Rules that the request does not meet, the nearest first.
     unmet: Vec<RuleExplanation>,
     /// Number of further ones.
@@ -151,7 +151,7 @@ struct FoundKeys {
 
 /// A key with its state.
 #[derive(Debug)]
-struct MetKey {
+struct MatchingKey {
     /// The rule as it is written.
     rule: Rule,
     /// What is in force of it for the key. Without a state while the store is away, or if the visitor may
@@ -217,7 +217,7 @@ async fn by_request(
             continue;
         }
         let written = written(visitor, found, &rule.rule).await;
-        found.keys.push(MetKey { rule: written, met: rule });
+        found.keys.push(MatchingKey { rule: written, met: rule });
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ async fn by_id(
         let rule = written(visitor, found, search.get("rule")).await;
         let key = KeyRef { id: search.get("id").to_owned(), ..KeyRef::default() };
         let met = RuleExplanation { key: Some(key), ..RuleExplanation::default() };
-        found.keys = vec![MetKey { rule, met }];
+        found.keys = vec![MatchingKey { rule, met }];
         return Ok(());
     }
     let request = InspectRequest { selector: Some(selector(search, search.get("rule"))?) };
@@ -245,7 +245,7 @@ async fn by_id(
             state: Some(state),
             ..RuleExplanation::default()
         };
-        found.keys.push(MetKey { rule, met });
+        found.keys.push(MatchingKey { rule, met });
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 
 use super::choices::Choices;
-use super::lately::Lately;
-use super::{FoundKeys, MetKey, link};
+use super::recent_top_keys::RecentKeys;
+use super::{FoundKeys, MatchingKey, link};
 use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
@@ -25,7 +25,7 @@ pub(super) struct KeyPage {
     pub(super) search: FormFields,
     pub(super) choices: Choices,
     /// What is known of the user id; `None` without one.
-    pub(super) lately: Option<Result<Lately, PageError>>,
+    pub(super) recent: Option<Result<RecentKeys, PageError>>,
     /// What is found: the search with the project of its request, or the key to look at first.
     pub(super) asked: FormFields,
     /// `None` before a search.
@@ -39,7 +39,7 @@ impl KeyPage {
         let content = html! {
             @if let Some(refused) = &self.refused { (refused.notice()) }
             (self.choices.search_form(&self.search))
-            (self.lately())
+            (self.recent_top_keys())
             @match &self.found {
                 None => p.notice {
                     "Type the user id. You see every rule that has refused it in the last hour, what is used \
@@ -54,11 +54,11 @@ impl KeyPage {
         self.frame.page("Look up", &content)
     }
 
-    fn lately(&self) -> Markup {
-        let Some(lately) = &self.lately else { return html! {} };
+    fn recent_top_keys(&self) -> Markup {
+        let Some(recent) = &self.recent else { return html! {} };
         html! {
-            @match lately {
-                Ok(lately) => (lately.render(&self.frame.visitor, self.search.get("user_id"))),
+            @match recent {
+                Ok(recent) => (recent.render(&self.frame.visitor, self.search.get("user_id"))),
                 Err(_) if !self.frame.visitor.sees_instances() => p.notice { "The keys of this id are not known." },
                 Err(error) => p.notice { "The keys of this id are not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
             }
@@ -122,7 +122,7 @@ impl KeyPage {
         }
     }
 
-    fn facts(&self, met: &MetKey, found: &FoundKeys) -> Markup {
+    fn facts(&self, met: &MatchingKey, found: &FoundKeys) -> Markup {
         let (grant, mode) = (met.granted(), met.met.mode());
         let parts = met.met.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
         let is_limit = matches!(grant.kind, Some(Kind::Limit(_)));
@@ -156,7 +156,7 @@ impl KeyPage {
     }
 }
 
-impl MetKey {
+impl MatchingKey {
     /// Returns what is granted to the key.
     fn granted(&self) -> Grant {
         if let Some(grant) = self.met.grant {
@@ -191,7 +191,7 @@ const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
     }
 }
 
-fn used(met: &MetKey, state: &KeyState) -> Markup {
+fn used(met: &MatchingKey, state: &KeyState) -> Markup {
     let used = u64::try_from(state.used).unwrap_or_default();
     let left = u64::try_from(state.remaining).unwrap_or_default();
     let debt = state.remaining.min(0).unsigned_abs();
@@ -246,7 +246,7 @@ fn meter(used: u64, left: u64) -> Markup {
 }
 
 /// Shows a ban, or another limit, with its end.
-fn key_override(met: &MetKey, one: &KeyOverride) -> Markup {
+fn key_override(met: &MatchingKey, one: &KeyOverride) -> Markup {
     let grant = one.grant.unwrap_or_default();
     let is_ban = one.is_ban();
     html! {

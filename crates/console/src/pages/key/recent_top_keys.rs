@@ -18,7 +18,7 @@ const MAX_SHOWN: usize = 20;
 
 /// What is known of a user id.
 #[derive(Debug)]
-pub(super) struct Lately {
+pub(super) struct RecentKeys {
     /// Those that refuse first, each with the number of refusals.
     keys: Vec<TopKey>,
     /// Number of further ones.
@@ -28,7 +28,7 @@ pub(super) struct Lately {
 }
 
 /// Looks up the user id of a search.
-pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Lately, PageError> {
+pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<RecentKeys, PageError> {
     let (user_id, project) = (search.get("user_id").to_owned(), search.get("project"));
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
     let request = within(READ_TIME, LookUpRequest { user_id, project_id });
@@ -38,7 +38,7 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Latel
     let mut keys: Vec<_> = keys.filter(|key| rule.is_empty() || key.rule == rule).collect();
     let left_out = keys.len().saturating_sub(MAX_SHOWN);
     keys.truncate(MAX_SHOWN);
-    Ok(Lately { keys, left_out, found })
+    Ok(RecentKeys { keys, left_out, found })
 }
 
 /// Returns a key with its state, and the number of its refusals.
@@ -48,7 +48,7 @@ fn counted(user_key: UserKey) -> TopKey {
     TopKey { project_id, rule, key, count, state, ..TopKey::default() }
 }
 
-impl Lately {
+impl RecentKeys {
     /// Returns the search for the key to look at first: one that is refused now, or else was refused most.
     pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
         // They are in this order.
