@@ -29,7 +29,7 @@ const ACTIONS: [(&str, &str); 18] = [
 
 /// Returns the words for an RPC, if they are known.
 fn words(action: &str) -> Option<&'static str> {
-    ACTIONS.iter().find(|(of, _)| *of == action).map(|(_, words)| *words)
+    ACTIONS.iter().find(|(rpc, _)| *rpc == action).map(|(_, words)| *words)
 }
 
 /// Shows an action in words. Those who write scripts find its RPC in the title.

@@ -87,7 +87,7 @@ pub(super) fn as_of(
     let PointsCoverage { newest: Coverage { instances, missing }, incomplete } = coverage;
     let (counted, missing) = (instances.len() as u64, missing.len() as u64);
     html! {
-        p.hint.as-of {
+        p.hint."as-of" {
             @match points.last() {
                 Some((_, until)) => { "As of " (time(Some(until))) },
                 None => "The first numbers come within 10 s",

@@ -73,7 +73,7 @@ impl FormFields {
     /// Returns the fields but for those with a name.
     #[must_use]
     pub(super) fn without(mut self, name: &str) -> Self {
-        self.0.retain(|(of, _)| of != name);
+        self.0.retain(|(field, _)| field != name);
         self
     }
 
@@ -111,7 +111,7 @@ impl FormFields {
 
     /// Returns the values of a field.
     fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(of, _)| of == name).map(|(_, value)| &**value)
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| &**value)
     }
 }
 
@@ -161,7 +161,7 @@ impl Link {
 }
 
 /// Shows an input of a query: its name, label, type and value.
-pub(super) fn search_input((name, label, kind, value): (&str, &str, &str, &str)) -> Markup {
+pub(super) fn search_input(name: &str, label: &str, kind: &str, value: &str) -> Markup {
     html! {
         div {
             label for=(name) { (label) }

@@ -279,7 +279,8 @@ impl FieldKind {
 impl Form {
     /// Creates a form that is sent to a route and makes a message, with a button.
     pub(super) const fn new(
-        (action, message): (&'static str, &'static str),
+        action: &'static str,
+        message: &'static str,
         fields: &'static [Field],
         button: &'static str,
     ) -> Self {
@@ -330,9 +331,9 @@ impl Form {
         json::message(&name, message).map_err(|error| PageError::invalid(error.to_string()))
     }
 
-    /// Returns the paths below one of the message, whose values the form sets.
-    pub(super) fn paths(&self, of: &str) -> Vec<String> {
-        let below = self.fields.iter().filter_map(|field| field.path.strip_prefix(of));
+    /// Returns what follows `prefix` in the paths of the message that the form sets.
+    pub(super) fn paths(&self, prefix: &str) -> Vec<String> {
+        let below = self.fields.iter().filter_map(|field| field.path.strip_prefix(prefix));
         below.map(str::to_owned).collect()
     }
 
@@ -385,7 +386,7 @@ impl RefusedForm {
 impl<'a> FormPlace<'a> {
     /// Returns the value that the page has for a field.
     fn first(&self, name: &str) -> &'a str {
-        self.values.iter().find(|(of, _)| *of == name).map_or("", |(_, value)| *value)
+        self.values.iter().find(|(field, _)| *field == name).map_or("", |(_, value)| *value)
     }
 
     /// Returns what was typed, or else the value that the form begins with.
@@ -462,7 +463,8 @@ mod tests {
     use super::*;
 
     const FORM: Form = Form::new(
-        ("", "SetOverrideRequest"),
+        "",
+        "SetOverrideRequest",
         &[
             Field::new("limit", "grant.limit", FieldKind::Limit(9)).labelled("Limit, or"),
             Field::new("burst", "grant.burst", FieldKind::OptionalUnits(9)).labelled("Burst"),
@@ -507,7 +509,8 @@ mod tests {
     #[test]
     fn ends_are_times_in_utc() {
         const KEY: Form = Form::new(
-            ("", "CreateKeyRequest"),
+            "",
+            "CreateKeyRequest",
             &[Field::new("end", "key.expires_at", FieldKind::Time).labelled("End (UTC)")],
             "",
         );
@@ -530,7 +533,8 @@ mod tests {
     #[test]
     fn windows_and_shares_are_read_as_pages_show_them() {
         const RULE: Form = Form::new(
-            ("", "UpdateRuleRequest"),
+            "",
+            "UpdateRuleRequest",
             &[
                 Field::new("window", "rule.window", FieldKind::Window).labelled("Window"),
                 Field::new("share", "rule.enforce_ppm", FieldKind::Share).labelled("Share"),

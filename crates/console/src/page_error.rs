@@ -120,7 +120,7 @@ impl From<Status> for PageError {
         let reason = details.error_info().map(|info| info.reason.clone()).unwrap_or_default();
         let violations = details.bad_request().map_or(&[][..], |bad| &bad.field_violations);
         let first = violations.first().cloned().unwrap_or_default();
-        let sentence = SENTENCES.iter().find(|(of, _)| *of == reason);
+        let sentence = SENTENCES.iter().find(|(known, _)| *known == reason);
         let (problem, must) = match (sentence, &*first.field) {
             (Some((_, sentence)), _) => ((*sentence).to_owned(), String::new()),
             _ if reason == NO_ROLE => (format!("The {}.", status.message()), String::new()),
@@ -128,7 +128,7 @@ impl From<Status> for PageError {
             (_, "") => (status.message().to_owned(), String::new()),
             (_, path) => {
                 let others = violations.iter().skip(1);
-                let others = others.map(|of| format!("; {} {}", of.field, of.description));
+                let others = others.map(|other| format!("; {} {}", other.field, other.description));
                 let must = first.description + &others.collect::<String>();
                 (format!("{} {must}", path.rsplit('.').next().unwrap_or(path)), must)
             }

@@ -38,7 +38,7 @@ pub(super) fn request(fields: &FormFields) -> Result<CheckRequest, PageError> {
 /// Shows the inputs but for the user id.
 pub(super) fn further_inputs(fields: &FormFields) -> Markup {
     html! {
-        (search_input(("resource", "Resource", "text", fields.get("resource"))))
+        (search_input("resource", "Resource", "text", fields.get("resource")))
         div {
             label for="attributes" { "Attributes (name=value)" }
             textarea id="attributes" name="attributes" rows="1" spellcheck="false"
@@ -47,7 +47,7 @@ pub(super) fn further_inputs(fields: &FormFields) -> Markup {
                 "\n" (fields.get("attributes"))
             }
         }
-        (search_input(("cost", "Cost (empty: 1)", "text", fields.get("cost"))))
+        (search_input("cost", "Cost (empty: 1)", "text", fields.get("cost")))
     }
 }
 

@@ -18,7 +18,7 @@ const MAX_SHOWN: usize = 200;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RuleDiff<'a> {
     /// The name of the differences, in the plural and in lower case. Each table of a page has another.
-    pub(super) of: &'a str,
+    pub(super) subject: &'a str,
     pub(super) caption: &'a str,
     pub(super) changes: &'a [RuleChange],
     pub(super) format: RulesFormat,
@@ -37,7 +37,7 @@ impl RuleDiff<'_> {
                 (number(created)) " new, " (number(changed)) " changed, " (number(deleted)) " deleted"
             }
             @if !self.changes.is_empty() {
-                (table_with_rows((self.of, self.caption), &columns, &html! {
+                (table_with_rows(self.subject, self.caption, &columns, &html! {
                     @for change in self.changes.iter().take(MAX_SHOWN) { (self.rows(change)) }
                 }))
             }
@@ -88,9 +88,9 @@ fn cells(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> Markup {
-    let value = |of: &BTreeMap<String, String>| {
+    let value = |fields: &BTreeMap<String, String>| {
         let default = || html! { span.muted { "default" } };
-        of.get(key).map_or_else(default, |value| foreign(value))
+        fields.get(key).map_or_else(default, |value| foreign(value))
     };
     let nothing = html! { span.muted { "–" } };
     let before = if change.before.is_some() { value(before) } else { nothing };
@@ -135,7 +135,7 @@ pub(super) mod tests {
             change(Kind::Deleted, rule(1), None),
         ];
         let diff = RuleDiff {
-            of: "differences",
+            subject: "differences",
             caption: "Differences",
             changes: &changes,
             format: FORMAT,

@@ -77,7 +77,7 @@ pub(super) const fn default_requests(policy: UnmatchedPolicy) -> &'static str {
 
 /// Returns the mode of a rule with its meaning.
 pub(super) fn rule_mode(rule: &Rule) -> String {
-    let is_quota = rule.descriptor_rule.as_ref().is_some_and(|of| of.quota);
+    let is_quota = rule.descriptor_rule.as_ref().is_some_and(|descriptor| descriptor.quota);
     match (rule.mode(), rule.enforce_ppm) {
         (RuleMode::Enforce, Some(part)) if part < EVERY_KEY => {
             format!("enforced for {} of the keys", share(part))
@@ -86,7 +86,7 @@ pub(super) fn rule_mode(rule: &Rule) -> String {
             "quota: refuses if all quotas of a request do".to_owned()
         }
         (RuleMode::Shadow, _) if is_quota => "quota in shadow: refuses nothing".to_owned(),
-        (of, _) => mode(of).to_owned(),
+        (other, _) => mode(other).to_owned(),
     }
 }
 

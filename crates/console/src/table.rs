@@ -5,7 +5,7 @@ use maud::{Markup, html};
 /// A table of items: a row each.
 pub(super) struct Table<'a, T> {
     /// The name of the rows, in the plural and in lower case. Each table of a page has another.
-    of: &'a str,
+    subject: &'a str,
     /// A sentence that a reader of the table must know.
     caption: &'a str,
     columns: Vec<Column<'a, T>>,
@@ -22,8 +22,8 @@ struct Column<'a, T> {
 
 impl<'a, T> Table<'a, T> {
     /// Creates a table without columns. The first one names the row.
-    pub(super) const fn new(of: &'a str, caption: &'a str) -> Self {
-        Self { of, caption, columns: Vec::new(), is_cards: false }
+    pub(super) const fn new(subject: &'a str, caption: &'a str) -> Self {
+        Self { subject, caption, columns: Vec::new(), is_cards: false }
     }
 
     /// Makes cards of the rows on narrow screens.
@@ -61,8 +61,9 @@ impl<'a, T> Table<'a, T> {
     where
         T: 'i,
     {
-        let is_cards = self.is_cards || !self.columns.iter().any(|of| of.class == Some("right"));
-        let titles = self.columns.iter().map(|of| (of.title, of.class == Some("right")));
+        let is_right = |column: &Column<'_, T>| column.class == Some("right");
+        let is_cards = self.is_cards || !self.columns.iter().any(is_right);
+        let titles = self.columns.iter().map(|column| (column.title, is_right(column)));
         let rows = html! {
             @for item in items {
                 tr {
@@ -73,7 +74,7 @@ impl<'a, T> Table<'a, T> {
                 }
             }
         };
-        table_with_rows((self.of, self.caption), &titles.collect::<Vec<_>>(), &rows)
+        table_with_rows(self.subject, self.caption, &titles.collect::<Vec<_>>(), &rows)
     }
 }
 
@@ -81,12 +82,13 @@ impl<'a, T> Table<'a, T> {
 /// first cell is a `th` with `scope="row"`. A column has a title, and whether it has numbers, whose cells
 /// have the class `right`.
 pub(super) fn table_with_rows(
-    (of, caption): (&str, &str),
+    subject: &str,
+    caption: &str,
     columns: &[(&str, bool)],
     rows: &Markup,
 ) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label={ "Table of " (of) } {
+        div.scroll tabindex="0" role="region" aria-label={ "Table of " (subject) } {
             table {
                 caption { (caption) }
                 thead { tr {

@@ -75,12 +75,11 @@ fn render(
     search: &FormFields,
     found: &Result<ListAuditResponse, PageError>,
 ) -> Markup {
-    let inputs = SEARCH.map(|(name, label, kind)| (name, label, kind, search.get(name)));
     let link = Link::like("audit", search, &SEARCH.map(|(name, ..)| name));
     let is_given = !link.query().is_empty();
     let content = html! {
         form.row method="get" action="audit" {
-            @for input in inputs { (search_input(input)) }
+            @for (name, label, kind) in SEARCH { (search_input(name, label, kind, search.get(name))) }
             button.primary { "Show" }
         }
         @match found {

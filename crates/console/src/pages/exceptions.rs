@@ -34,7 +34,7 @@ const GRANT: &str = "limit";
 /// The button of an exception, whose value names it.
 const END_IT: &str = "end";
 const REASON: Field = Field::NEEDED_REASON;
-static END: Form = Form::new(("exceptions", "ClearOverrideRequest"), &[REASON], "");
+static END: Form = Form::new("exceptions", "ClearOverrideRequest", &[REASON], "");
 
 /// An override, or the bans of one key on several rules of a project.
 type Exception = Vec<KeyOverride>;
@@ -137,47 +137,47 @@ async fn bans(visitor: &Visitor, project: &str) -> Result<Vec<KeyOverride>, Page
 /// Returns overrides by project and key, the bans of one key together, that which ends last first.
 fn by_key(found: Vec<KeyOverride>) -> Vec<Exception> {
     let mut exceptions = BTreeMap::<_, Exception>::new();
-    for one in found {
-        let parts = parts(&one);
-        let is_alone = !one.is_ban() || parts.is_empty();
-        let alone = is_alone.then(|| (one.rule.clone(), id(&one).to_owned(), one.is_ban()));
-        exceptions.entry((one.project_id.clone(), parts, alone)).or_default().push(one);
+    for entry in found {
+        let parts = parts(&entry);
+        let is_alone = !entry.is_ban() || parts.is_empty();
+        let alone = is_alone.then(|| (entry.rule.clone(), id(&entry).to_owned(), entry.is_ban()));
+        exceptions.entry((entry.project_id.clone(), parts, alone)).or_default().push(entry);
     }
     for bans in exceptions.values_mut() {
-        let end = |one: &KeyOverride| one.expires_at.map(|at| at.seconds);
+        let end = |ban: &KeyOverride| ban.expires_at.map(|at| at.seconds);
         bans.sort_by(|a, b| end(b).cmp(&end(a)).then_with(|| a.rule.cmp(&b.rule)));
     }
     exceptions.into_values().collect()
 }
 
 /// Returns the parts of a key by name: rules may have them in another order.
-fn parts(one: &KeyOverride) -> Vec<(String, Option<String>)> {
-    let parts = one.key.iter().flat_map(|key| &key.parts);
+fn parts(entry: &KeyOverride) -> Vec<(String, Option<String>)> {
+    let parts = entry.key.iter().flat_map(|key| &key.parts);
     let mut parts: Vec<_> = parts.map(|part| (part.name.clone(), part.value.clone())).collect();
     parts.sort_unstable();
     parts
 }
 
-fn id(one: &KeyOverride) -> &str {
-    one.key.as_ref().map_or("", |key| &key.id)
+fn id(entry: &KeyOverride) -> &str {
+    entry.key.as_ref().map_or("", |key| &key.id)
 }
 
 /// Ends the exception of a button, on each of its rules, and returns what was done.
 async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageError> {
-    let of = FormFields::parse(fields.get(END_IT).as_bytes())?;
-    let project = visitor.admin_in(&of)?;
+    let button = FormFields::parse(fields.get(END_IT).as_bytes())?;
+    let project = visitor.admin_in(&button)?;
     let typed: ClearOverrideRequest = END.message(fields)?;
-    let kind = if of.get("kind") == BAN { OverrideKind::Ban } else { OverrideKind::Grant };
-    let (rule, key) = (of.get("rule"), of.get("id"));
+    let kind = if button.get("kind") == BAN { OverrideKind::Ban } else { OverrideKind::Grant };
+    let (rule, key) = (button.get("rule"), button.get("id"));
     let mut keys = vec![(rule.to_owned(), key.to_owned())];
-    if !of.get("all").is_empty() {
+    if !button.get("all").is_empty() {
         // By rule, since one call for all has a bound, and is for rules without the ban too.
         let all = by_key(bans(visitor, project).await?);
         let same =
-            all.into_iter().find(|bans| bans.iter().any(|one| one.rule == rule && id(one) == key));
+            all.into_iter().find(|bans| bans.iter().any(|ban| ban.rule == rule && id(ban) == key));
         let gone = || PageError::not_found("the ban has ended by now: look at the list again");
         let same = same.ok_or_else(gone)?;
-        keys = same.iter().map(|one| (one.rule.clone(), id(one).to_owned())).collect();
+        keys = same.iter().map(|ban| (ban.rule.clone(), id(ban).to_owned())).collect();
     }
     let (mut said, mut failed, all) = (String::new(), None, keys.len());
     let mut ended = 0_usize;
@@ -266,53 +266,53 @@ impl Exceptions {
 fn table(found: &[Exception]) -> Markup {
     let caption = "Bans and other limits in force, by project and key";
     let table = Table::<Exception>::new("exceptions", caption)
-        .text("Key", |of| key_link(&of[0]))
+        .text("Key", |exception| key_link(&exception[0]))
         .text("Rule", rules)
-        .text("Project", |of| project_name(&of[0].project_id))
-        .text("What", |of| what(&of[0]))
-        .text("Ends", |of| html! { span.until { (time(of[0].expires_at.as_ref())) } })
-        .wide("Why", |of| folded(&of[0].reason))
-        .text("Who", |of| foreign(&of[0].actor))
+        .text("Project", |exception| project_name(&exception[0].project_id))
+        .text("What", |exception| what(&exception[0]))
+        .text("Ends", |exception| html! { span.until { (time(exception[0].expires_at.as_ref())) } })
+        .wide("Why", |exception| folded(&exception[0].reason))
+        .text("Who", |exception| foreign(&exception[0].actor))
         .text("End", end_button);
     table.rows(found)
 }
 
-fn key_link(one: &KeyOverride) -> Markup {
-    let link = Link::to("key").with("project", field_of(&one.project_id));
+fn key_link(entry: &KeyOverride) -> Markup {
+    let link = Link::to("key").with("project", field_of(&entry.project_id));
     html! {
-        a href=(link.with("rule", &one.rule).with("id", id(one))) {
-            (key_text(&one.key.clone().unwrap_or_default()))
+        a href=(link.with("rule", &entry.rule).with("id", id(entry))) {
+            (key_text(&entry.key.clone().unwrap_or_default()))
         }
     }
 }
 
-fn rules(of: &Exception) -> Markup {
-    let link = |one: &KeyOverride| rule_link(&one.project_id, &one.rule);
+fn rules(exception: &Exception) -> Markup {
+    let link = |entry: &KeyOverride| rule_link(&entry.project_id, &entry.rule);
     html! {
-        @if let [one] = &**of { (link(one)) } @else {
+        @if let [entry] = &**exception { (link(entry)) } @else {
             details {
-                summary { (number(of.len() as u64)) " rules" }
-                @for one in of { div { (link(one)) " until " (time(one.expires_at.as_ref())) } }
+                summary { (number(exception.len() as u64)) " rules" }
+                @for entry in exception { div { (link(entry)) " until " (time(entry.expires_at.as_ref())) } }
             }
         }
     }
 }
 
-fn what(one: &KeyOverride) -> Markup {
-    let words = one.grant.unwrap_or_default().words(units);
-    html! { @if one.is_ban() { span.bad { (words) } } @else { (words) } }
+fn what(entry: &KeyOverride) -> Markup {
+    let words = entry.grant.unwrap_or_default().words(units);
+    html! { @if entry.is_ban() { span.bad { (words) } } @else { (words) } }
 }
 
-fn end_button(of: &Exception) -> Markup {
-    let (one, is_group) = (&of[0], of.len() > 1);
-    let kind = if one.is_ban() { BAN } else { GRANT };
-    let value = Link::to("").with("project", field_of(&one.project_id)).with("rule", &one.rule);
-    let value = value.with("id", id(one)).with("kind", kind);
+fn end_button(exception: &Exception) -> Markup {
+    let (first, is_group) = (&exception[0], exception.len() > 1);
+    let kind = if first.is_ban() { BAN } else { GRANT };
+    let value = Link::to("").with("project", field_of(&first.project_id)).with("rule", &first.rule);
+    let value = value.with("id", id(first)).with("kind", kind);
     let value = value.with("all", if is_group { "1" } else { "" });
     html! {
         button.nowrap name=(END_IT) value=(value.query()) {
             @if is_group { "End all" } @else { "End it" }
-            span.hidden-text { " of key " (foreign(id(one))) " on rule " (foreign(&one.rule)) }
+            span.hidden-text { " of key " (foreign(id(first))) " on rule " (foreign(&first.rule)) }
         }
     }
 }

@@ -23,7 +23,8 @@ const MAX_REVISIONS: i32 = 1_000;
 /// The value of `base` that compares with the revision before, in place of that in force.
 const BEFORE: &str = "before";
 const ROLL_BACK: Form = Form::new(
-    ("roll-back", "RollbackRequest"),
+    "roll-back",
+    "RollbackRequest",
     &[
         Field::PROJECT,
         Field::new("revision", "revision", FieldKind::HiddenNumber),
@@ -200,8 +201,8 @@ impl HistoryPage {
                 Ok(history) => (self.table(history)),
             }
         };
-        let of = if self.id.is_empty() { "requests without an API key" } else { id };
-        self.frame.page(&format!("History of the rules: {of}"), &content)
+        let project = if self.id.is_empty() { "requests without an API key" } else { id };
+        self.frame.page(&format!("History of the rules: {project}"), &content)
     }
 
     fn link(&self, revision: u64) -> Link {
@@ -211,14 +212,14 @@ impl HistoryPage {
 
     fn table(&self, history: &[Revision]) -> Markup {
         let table = Table::<Revision>::new("revisions", "The last 100, newest first")
-            .right("Revision", |of| {
-                html! { a href=(self.link(of.revision)) { (number(of.revision)) } }
+            .right("Revision", |revision| {
+                html! { a href=(self.link(revision.revision)) { (number(revision.revision)) } }
             })
-            .text("When", |of| time(of.created_at.as_ref()))
-            .text("Who", |of| foreign(&of.actor))
+            .text("When", |revision| time(revision.created_at.as_ref()))
+            .text("Who", |revision| foreign(&revision.actor))
             .text("How", revision_words)
-            .wide("Why", |of| folded(&of.reason))
-            .right("Rules changed", |of| number(of.changed_rules.into()));
+            .wide("Why", |revision| folded(&revision.reason))
+            .right("Rules changed", |revision| number(revision.changed_rules.into()));
         table.rows(history)
     }
 
@@ -241,7 +242,7 @@ impl HistoryPage {
                 p { a href=(self.link(revision.revision).with("base", other)) { "Compare with " (name) } }
             }
             @if changes.is_empty() { p.notice { "No rule differs." } }
-            @else { (RuleDiff { of: "differences", caption: &caption, changes, format: self.format }.render()) }
+            @else { (RuleDiff { subject: "differences", caption: &caption, changes, format: self.format }.render()) }
             @if is_newest {
                 p.hint { "It is the newest revision: its rules are those of the project." }
             } @else if self.frame.visitor.is_admin(&self.id) { (self.roll_back_form(revision.revision)) }

@@ -68,23 +68,23 @@ fn table(instances: &[Instance]) -> Markup {
     let newest = instances.iter().map(|instance| instance.catalogue_revision).max();
     let caption = "Each instance as it reported itself, every 10\u{a0}s; this one as it is now";
     let table = Table::<Instance>::new("instances", caption)
-        .text("Instance", |of| foreign(&of.id))
-        .text("State", |of| {
+        .text("Instance", |instance| foreign(&instance.id))
+        .text("State", |instance| {
             html! {
-                @if of.answering { span.good { "this one" } }
-                @else if of.missing { span.bad { "missing" } " since " (time(of.reported_at.as_ref())) }
+                @if instance.answering { span.good { "this one" } }
+                @else if instance.missing { span.bad { "missing" } " since " (time(instance.reported_at.as_ref())) }
                 @else { span.good { "reporting" } }
             }
         })
-        .text("Version", |of| foreign(&of.version))
-        .text("Started", |of| time(of.started_at.as_ref()))
-        .right("Decisions/s", |of| number(of.decisions_per_second))
-        .right("p50", |of| span(of.check_p50.as_ref()))
-        .right("p99", |of| span(of.check_p99.as_ref()))
+        .text("Version", |instance| foreign(&instance.version))
+        .text("Started", |instance| time(instance.started_at.as_ref()))
+        .right("Decisions/s", |instance| number(instance.decisions_per_second))
+        .right("p50", |instance| span(instance.check_p50.as_ref()))
+        .right("p99", |instance| span(instance.check_p99.as_ref()))
         .text("Its store", store_text)
-        .right("Connections", |of| number(of.connections.into()))
-        .right("Configuration", |of| number(of.revision))
-        .right("Catalogue", |of| catalogue(of, newest));
+        .right("Connections", |instance| number(instance.connections.into()))
+        .right("Configuration", |instance| number(instance.revision))
+        .right("Catalogue", |instance| catalogue(instance, newest));
     table.rows(instances)
 }
 

@@ -37,7 +37,7 @@ const MAX_NEXT: usize = 8 * 1024;
 /// Returns the page that a sign-in leads to: one of the console, or the first.
 pub fn page_of(next: &str) -> &str {
     let page = next.split('?').next().unwrap_or_default();
-    let is_page = ALL.iter().any(|(of, _)| *of == page) && next.len() <= MAX_NEXT;
+    let is_page = ALL.iter().any(|(known, _)| *known == page) && next.len() <= MAX_NEXT;
     if is_page && next.bytes().all(|byte| byte.is_ascii_graphic()) { next } else { HOME }
 }
 

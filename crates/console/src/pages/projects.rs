@@ -41,7 +41,8 @@ const ID: Field = Field::new("id", "project.id", FieldKind::Text)
     )
     .max(63);
 const CREATE: Form = Form::new(
-    ("projects", "CreateProjectRequest"),
+    "projects",
+    "CreateProjectRequest",
     &[Field::REQUEST_ID, ID, NAME, POLICY, Field::REASON],
     "Create project",
 )
@@ -159,7 +160,7 @@ impl ListedProjects {
         };
         html! {
             form.row method="get" action="projects" role="search" {
-                (search_input(("q", "Id or name", "search", &self.search)))
+                (search_input("q", "Id or name", "search", &self.search))
                 button.primary { "Search" }
                 @if may_create { a.beside-button href="#new" { "Create a project" } }
             }
@@ -220,16 +221,16 @@ fn policy(policy: UnmatchedPolicy) -> Option<(&'static str, &'static str)> {
     named.map(|(value, text, _)| (*value, *text))
 }
 
-pub(super) fn policy_text(of: UnmatchedPolicy) -> &'static str {
-    policy(of).map_or("", |(_, text)| text)
+pub(super) fn policy_text(unmatched: UnmatchedPolicy) -> &'static str {
+    policy(unmatched).map_or("", |(_, text)| text)
 }
 
 /// Returns the words of the policy that a form has.
 pub(super) fn typed_policy_text(value: &str) -> &'static str {
-    POLICIES.iter().find(|(of, ..)| *of == value).map_or("", |(_, text, _)| text)
+    POLICIES.iter().find(|(known, ..)| *known == value).map_or("", |(_, text, _)| text)
 }
 
 /// Returns the value of a policy in forms.
-pub(super) fn policy_value(of: UnmatchedPolicy) -> &'static str {
-    policy(of).map_or("", |(value, _)| value)
+pub(super) fn policy_value(unmatched: UnmatchedPolicy) -> &'static str {
+    policy(unmatched).map_or("", |(value, _)| value)
 }

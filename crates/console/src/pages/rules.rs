@@ -77,14 +77,15 @@ async fn gather(visit: &Visit) -> Result<ListedRules, PageError> {
     let Visit { console, visitor, fields } = visit;
     fields.check()?;
     let (project, page, field) = (fields.get("project"), fields.page()?, fields.get("sort"));
-    let order = ORDERS.into_iter().find(|(of, _)| *of == field);
+    let order = ORDERS.into_iter().find(|(known, _)| *known == field);
     let (order, _) =
         order.ok_or_else(|| PageError::invalid("sort must be empty, refused or rate"))?;
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
     let request = WatchStatsRequest { project_id, ..WatchStatsRequest::default() };
     let rules = console.in_background(list(visitor.clone(), fields.clone()));
     let (rules, points) = tokio::join!(rules, history(console, visitor, request));
-    let (points, problem) = points.map_or_else(|error| (Vec::new(), Some(error)), |of| (of, None));
+    let (points, problem) =
+        points.map_or_else(|error| (Vec::new(), Some(error)), |all| (all, None));
     let rules = rules?;
     let listed =
         async move { Ok(ListedRules { problem, ..ListedRules::new(rules, &points, page, order) }) };
@@ -144,7 +145,7 @@ fn render(
 ) -> Markup {
     let content = html! {
         form #search.row method="get" action="rules" {
-            (search_input(("name", "Part of the name", "search", search.get("name"))))
+            (search_input("name", "Part of the name", "search", search.get("name")))
             (choices.project(search.get("project")))
             input type="hidden" name="sort" value=(search.get("sort"));
             button.primary { "Show" }
@@ -169,12 +170,12 @@ impl ListedRules {
         order: &'static str,
     ) -> Self {
         let traffic = traffic(points);
-        let of = |project: &str, rule: &Rule| {
+        let traffic_of = |project: &str, rule: &Rule| {
             traffic.get(&(project, &*rule.name)).cloned().unwrap_or_default()
         };
         let mut rules = rules;
         rules.sort_by_cached_key(|(project, rule)| {
-            let total = of(project, rule).total;
+            let total = traffic_of(project, rule).total;
             let rank = match order {
                 "refused" => (total.denied, total.decisions()),
                 "rate" => (total.decisions(), total.denied),
@@ -185,7 +186,7 @@ impl ListedRules {
         let found = rules.len();
         let shown = rules.into_iter().skip((page - 1) * PAGE_SIZE).take(PAGE_SIZE);
         let rules = shown.map(|(project, rule)| {
-            let traffic = of(&project, &rule);
+            let traffic = traffic_of(&project, &rule);
             (project, rule, traffic)
         });
         let ends = (points.first().map(interval), points.last().map(interval));
@@ -209,13 +210,13 @@ impl ListedRules {
             @if rules.is_empty() {
                 (empty(&html! { @if *found == 0 { "No rule fits." } @else { "There are no more rules." } }))
             } @else {
-                p.hint.as-of {
+                p.hint."as-of" {
                     (number(first as u64 + 1)) " to " (number(last as u64)) " of "
                     (number(*found as u64)) @if *found == 1 { " rule" } @else { " rules" }
                     @if let Some(problem) = &self.problem { ". Traffic is not known: " (foreign(&problem.problem)) }
                 }
                 @if self.order.is_empty() {
-                    @for group in rules.chunk_by(|(one, ..), (other, ..)| one == other) { (self.group(visitor, group)) }
+                    @for group in rules.chunk_by(|(left, ..), (right, ..)| left == right) { (self.group(visitor, group)) }
                 } @else { (self.table(visitor, "rules", rules)) }
             }
             @if *page > 1 || *found > last {
@@ -287,10 +288,10 @@ impl RuleTraffic {
     /// height.
     fn spark(&self) -> Markup {
         let highest = u128::from(self.bars.iter().map(|(all, _)| *all).max().unwrap_or_default());
-        let path = |of: fn(&(u64, u64)) -> u64| {
-            let bars = self.bars.iter().enumerate().filter(|(_, bar)| of(bar) > 0);
+        let path = |count: fn(&(u64, u64)) -> u64| {
+            let bars = self.bars.iter().enumerate().filter(|(_, bar)| count(bar) > 0);
             let path = bars.map(|(at, bar)| {
-                let height = (u128::from(of(bar)) * 20).div_ceil(highest);
+                let height = (u128::from(count(bar)) * 20).div_ceil(highest);
                 format!("M{} 20v-{height}h3v{height}", at * 4)
             });
             path.collect::<String>()
@@ -318,7 +319,7 @@ fn mode(rule: &Rule) -> Markup {
 
 /// Shows where a rule of a list comes from, with a link to its form for those who may change it.
 fn from(visitor: &Visitor, project: &str, rule: &Rule) -> Markup {
-    let is_changed_here = rule.origin.as_ref().is_some_and(|of| of.kind() == Kind::RunTime);
+    let is_changed_here = rule.origin.as_ref().is_some_and(|origin| origin.kind() == Kind::RunTime);
     let page = Link::to("rule").with("project", field_of(project)).with("name", &rule.name);
     html! {
         (source(rule.origin.as_ref()))

@@ -14,7 +14,8 @@ use crate::visit::Visitor;
 /// The field of a query with the revision that a visitor has just made.
 pub(super) const MADE: &str = "made";
 const UNDO: Form = Form::new(
-    ("roll-back", "RollbackRequest"),
+    "roll-back",
+    "RollbackRequest",
     &[
         Field::PROJECT,
         Field::new("revision", "revision", FieldKind::HiddenNumber),
@@ -40,22 +41,22 @@ impl Undo {
     /// visitors who may not go it, and before a second revision.
     pub(super) fn from_revisions(
         visitor: &Visitor,
-        of: &Project,
+        project: &Project,
         last: &[Revision],
     ) -> Option<Self> {
         let [newest, before, ..] = last else { return None };
-        visitor.is_admin(&of.id).then(|| Self {
-            project: of.id.clone(),
-            seen: of.revision,
+        visitor.is_admin(&project.id).then(|| Self {
+            project: project.id.clone(),
+            seen: project.revision,
             newest: newest.clone(),
             before: before.revision,
         })
     }
 
     /// Returns the way back from the last change of a project.
-    pub(super) async fn of_last(visitor: &Visitor, of: &Project) -> Option<Self> {
-        let last = last_revisions(visitor, &of.id, 2).await.ok()?;
-        Self::from_revisions(visitor, of, &last)
+    pub(super) async fn of_last(visitor: &Visitor, project: &Project) -> Option<Self> {
+        let last = last_revisions(visitor, &project.id, 2).await.ok()?;
+        Self::from_revisions(visitor, project, &last)
     }
 
     /// Returns the way back from the change that led to a page, unless another one has followed.

@@ -51,9 +51,9 @@ impl ChangeForm {
 
     /// Returns the name of a plan of this form: another one for another text or revision.
     pub(super) fn plan_name(&self) -> String {
-        let of = format!("{}\n{}\n{}\n", self.project, self.rule, self.revision);
+        let base = format!("{}\n{}\n{}\n", self.project, self.rule, self.revision);
         let mut digest = Context::new(&SHA256);
-        digest.update(of.as_bytes());
+        digest.update(base.as_bytes());
         digest.update(self.text.as_bytes());
         URL_SAFE_NO_PAD.encode(digest.finish())
     }

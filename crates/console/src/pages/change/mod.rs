@@ -163,7 +163,7 @@ fn is_of_run_time(rule: &ProjectRule) -> bool {
 fn text_of(format: RulesFormat, id: &str, name: &str, rules: &[ProjectRule]) -> String {
     let shown = rules.iter().filter(|rule| is_of_run_time(rule) && !rule.hidden);
     let rules = shown.filter_map(|rule| rule.rule.clone());
-    let rules: Vec<Rule> = rules.filter(|of| name.is_empty() || of.name == name).collect();
+    let rules: Vec<Rule> = rules.filter(|rule| name.is_empty() || rule.name == name).collect();
     (format.print)(field_of(id), &rules)
 }
 

@@ -82,7 +82,7 @@ fn problems_of_project(project: &Project, text: &RulesReading) -> Vec<String> {
         problems.push(format!("project: must be {}, or left out", field_of(id)));
     }
     let policy = policy_value(project.unmatched());
-    if text.unmatched.is_some_and(|of| of != project.unmatched()) {
+    if text.unmatched.is_some_and(|unmatched| unmatched != project.unmatched()) {
         problems.push(format!(
             "unmatched: must be {policy}, or left out: the page of the project changes it"
         ));

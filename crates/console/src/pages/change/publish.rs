@@ -116,7 +116,8 @@ async fn try_publish(
         match visitor.projects().apply_rules(within(CHANGE_TIME, request)).await {
             Ok(written) => {
                 let written = written.into_inner();
-                let made = written.revision.as_ref().map_or(0, |of| of.revision).to_string();
+                let made =
+                    written.revision.as_ref().map_or(0, |revision| revision.revision).to_string();
                 return Ok(Published { form, text: outcome(&written), made });
             }
             Err(status) => {
@@ -144,7 +145,7 @@ async fn seen_revision(visitor: &Visitor, form: &ChangeForm, now: u64) -> u64 {
         return form.revision;
     }
     let history = revisions(visitor, &form.project).await.ok();
-    let newest = history.map(|of| of.first().map_or(0, |revision| revision.revision));
+    let newest = history.map(|history| history.first().map_or(0, |revision| revision.revision));
     if newest.is_some_and(|newest| newest <= form.revision) { now } else { form.revision }
 }
 
@@ -154,14 +155,14 @@ async fn stale(visitor: &Visitor, form: ChangeForm, plan: ChangePlan) -> NotPubl
     let seen = form.revision;
     let history = revisions(visitor, &form.project).await.unwrap_or_default();
     // The newest revision of the rules that the visitor has seen.
-    let base = history.iter().map(|of| of.revision).find(|number| *number <= seen);
+    let base = history.iter().map(|revision| revision.revision).find(|number| *number <= seen);
     let base = base.or_else(|| (history.len() < MAX_REVISIONS).then_some(0));
     let diff = match base {
         Some(base) => revision(visitor, &form.project, 0, Some(base)).await.ok(),
         None => None,
     };
     let newer = NewerRules {
-        revision: history.first().filter(|of| of.revision > seen).cloned(),
+        revision: history.first().filter(|newest| newest.revision > seen).cloned(),
         changes: diff.map(|diff| diff.changes),
     };
     let form = ChangeForm { revision: plan.revision, ..form };

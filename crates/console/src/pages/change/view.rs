@@ -40,12 +40,12 @@ impl ChangePage {
                 (self.editor())
             }
         };
-        let of = if self.form.project.is_empty() { "requests without an API key" } else { id };
+        let project = if self.form.project.is_empty() { "requests without an API key" } else { id };
         let what = match &*self.form.rule {
             "" => "the rules".to_owned(),
             rule => format!("rule {}", visible(rule)),
         };
-        self.frame.page(&format!("Change {what}: {of}"), &content)
+        self.frame.page(&format!("Change {what}: {project}"), &content)
     }
 
     /// Returns `true` if the project has more rules than are edited as one text.
@@ -63,7 +63,7 @@ impl ChangePage {
             }
             form.row method="get" action="change" {
                 input type="hidden" name="project" value=(field_of(&self.form.project));
-                (search_input(("name", "Name of the rule", "text", "")))
+                (search_input("name", "Name of the rule", "text", ""))
                 button.primary { "Edit" }
             }
         }
@@ -114,7 +114,7 @@ impl ChangePage {
                         summary { (number(of_files.len() as u64)) @if of_files.len() == 1 { " rule" } @else { " rules" } " of files" }
                         ul {
                             @for rule in of_files.iter().take(MAX_NAMED) {
-                                li { (foreign(&rule.name)) " in " (foreign(rule.origin.as_ref().map_or("", |of| &of.source))) }
+                                li { (foreign(&rule.name)) " in " (foreign(rule.origin.as_ref().map_or("", |origin| &origin.source))) }
                             }
                             @if of_files.len() > MAX_NAMED { li { "and more" } }
                         }
@@ -185,7 +185,7 @@ impl ChangePage {
 impl ChangePlan {
     fn render(&self, may_publish: bool, format: RulesFormat) -> Markup {
         let diff = RuleDiff {
-            of: "planned changes",
+            subject: "planned changes",
             caption: "The rules in force, and the text",
             changes: &self.changes,
             format,
@@ -243,7 +243,7 @@ impl NewerRules {
             @if let Some(changes) = &self.changes {
                 h2 { "Changes of the others" }
                 (RuleDiff {
-                    of: "changes of others",
+                    subject: "changes of others",
                     caption: "The rules that you began with, and those in force",
                     changes,
                     format,
@@ -261,8 +261,8 @@ fn hidden_in(text: &str) -> Markup {
             div.notice {
                 strong { "The text has characters that nobody sees" }
                 ul.problems {
-                    @for (line, of) in found.iter().take(MAX_NAMED) {
-                        li { "line " (number(*line as u64)) ": " (foreign(&of.to_string())) }
+                    @for (line, character) in found.iter().take(MAX_NAMED) {
+                        li { "line " (number(*line as u64)) ": " (foreign(&character.to_string())) }
                     }
                     @if found.len() > MAX_NAMED { li { "and more" } }
                 }

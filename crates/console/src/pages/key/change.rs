@@ -58,68 +58,65 @@ struct KeyChange {
     form: Form,
 }
 
-/// All changes: their names, titles, messages, fields, buttons and hints.
+/// All changes.
 static ALL: [KeyChange; 7] = [
     KeyChange::new(
-        (SET_LIMIT, "Raise the limit", "SetOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
-        "Set the limit",
+        SET_LIMIT,
+        "Raise the limit",
         "Or lower it: for this key alone, in the window of the rule, until the end.",
+        form(
+            "SetOverrideRequest",
+            &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
+            "Set the limit",
+        ),
     ),
     KeyChange::new(
-        ("reset", "Reset", "ResetRequest"),
-        &[SEARCH, RULE, REQUEST_ID, REASON],
-        "Reset this key",
+        "reset",
+        "Reset",
         "As if nothing had been used. Bans and other limits stay.",
+        form("ResetRequest", &[SEARCH, RULE, REQUEST_ID, REASON], "Reset this key"),
     ),
     KeyChange::new(
-        ("refund", "Refund", "RefundRequest"),
-        &[SEARCH, RULE, REQUEST_ID, UNITS, REASON],
-        "Refund units",
+        "refund",
+        "Refund",
         "Gives back units that were used, up to full.",
+        form("RefundRequest", &[SEARCH, RULE, REQUEST_ID, UNITS, REASON], "Refund units"),
     ),
     KeyChange::new(
-        ("ban", "Ban", "SetOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, LAST, TTL, REASON],
-        "Ban this key",
+        "ban",
+        "Ban",
         "Refuses every request of this key until the end.",
-    )
-    .danger(),
+        form("SetOverrideRequest", &[SEARCH, RULE, REQUEST_ID, LAST, TTL, REASON], "Ban this key")
+            .tone("danger"),
+    ),
     KeyChange::new(
-        ("unban", "End the ban", "ClearOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, REASON],
-        "End the ban now",
+        "unban",
+        "End the ban",
         "On this rule alone: the page Exceptions ends all bans of a key.",
+        form("ClearOverrideRequest", &[SEARCH, RULE, REQUEST_ID, REASON], "End the ban now"),
     ),
     KeyChange::new(
-        ("clear-limit", "End the other limit", "ClearOverrideRequest"),
-        &[SEARCH, RULE, REQUEST_ID, REASON],
-        "Remove the other limit",
+        "clear-limit",
+        "End the other limit",
         "The limit of the rule is back from now on.",
+        form("ClearOverrideRequest", &[SEARCH, RULE, REQUEST_ID, REASON], "Remove the other limit"),
     ),
     KeyChange::new(
-        (BAN_ON_ALL, "Ban on all rules of the project", "BanKeyRequest"),
-        &[SEARCH, RULE, LAST, TTL, REASON, EVERYWHERE],
-        "Ban on all rules",
+        BAN_ON_ALL,
+        "Ban on all rules of the project",
         "On each overridable rule that is keyed by these parts. Rules that are made later are not covered.",
-    )
-    .danger(),
+        form("BanKeyRequest", &[SEARCH, RULE, LAST, TTL, REASON, EVERYWHERE], "Ban on all rules")
+            .tone("danger"),
+    ),
 ];
 
-impl KeyChange {
-    const fn new(
-        (name, title, message): (&'static str, &'static str, &'static str),
-        fields: &'static [Field],
-        button: &'static str,
-        hint: &'static str,
-    ) -> Self {
-        let form = Form::new(("key", message), fields, button).hint(hint).choice(KIND, name);
-        Self { name, title, form }
-    }
+const fn form(message: &'static str, fields: &'static [Field], button: &'static str) -> Form {
+    Form::new("key", message, fields, button)
+}
 
-    /// Marks a change that refuses requests.
-    const fn danger(self) -> Self {
-        Self { form: self.form.tone("danger"), ..self }
+impl KeyChange {
+    const fn new(name: &'static str, title: &'static str, hint: &'static str, form: Form) -> Self {
+        Self { name, title, form: form.hint(hint).choice(KIND, name) }
     }
 
     /// Returns `true` for changes of the role admin; the others are of the role operate.
@@ -135,14 +132,14 @@ pub(crate) async fn change(visit: Visit) -> Response {
         Ok(search) => search,
         Err(error) => return page(&visit, Err(error.into()), None).await,
     };
-    let Some(of) = ALL.iter().find(|of| of.name == fields.get(KIND)) else {
+    let Some(change) = ALL.iter().find(|change| change.name == fields.get(KIND)) else {
         let error = PageError::invalid("change must be one of the page's");
         return page(&visit, Err(error), None).await;
     };
-    match make(visitor, fields, &search, of).await {
+    match make(visitor, fields, &search, change).await {
         Ok(outcome) => visitor.done(link(&search), &outcome),
         Err(error) => {
-            let refused = of.form.refused(fields.clone(), error);
+            let refused = change.form.refused(fields.clone(), error);
             page(&visit, Ok(search), Some(refused)).await
         }
     }
@@ -153,11 +150,11 @@ async fn make(
     visitor: &Visitor,
     fields: &FormFields,
     search: &FormFields,
-    of: &KeyChange,
+    change: &KeyChange,
 ) -> Result<String, PageError> {
     let project = id_of(search.get("project"));
     let (is_admin, is_operator) = (visitor.is_admin(project), visitor.is_operator(project));
-    match (of.needs_admin(), is_admin, is_operator) {
+    match (change.needs_admin(), is_admin, is_operator) {
         (true, false, true) => return Err(PageError::forbidden("admin")),
         (false, true, false) => return Err(PageError::forbidden("operate")),
         _ => {}
@@ -170,15 +167,15 @@ async fn make(
     let is_typed = !fields.get(TTL.name).trim().is_empty();
     let with_end = fields.clone().with(TTL.name, fields.get(LAST.name));
     let fields = if is_typed { fields } else { &with_end };
-    if of.name == BAN_ON_ALL {
-        return ban_on_all(visitor, fields, search, of).await;
+    if change.name == BAN_ON_ALL {
+        return ban_on_all(visitor, fields, search, change).await;
     }
-    let (changed, warning) = send(visitor, fields, search, of).await?;
+    let (changed, warning) = send(visitor, fields, search, change).await?;
     // A long answer is repeated without its keys.
     if changed.before.is_empty() && !changed.replayed {
         return Ok(format!("Nothing was changed: the request does not meet rule {rule} any more."));
     }
-    let refill = if of.name == SET_LIMIT && fields.get(REFILL.name) == "on" {
+    let refill = if change.name == SET_LIMIT && fields.get(REFILL.name) == "on" {
         match refill(visitor, fields, search).await {
             Ok(()) => " What was used is given back.".to_owned(),
             Err(error) => format!(
@@ -189,7 +186,7 @@ async fn make(
     } else {
         String::new()
     };
-    Ok(outcome(of.name, rule, &changed) + &refill + &warning)
+    Ok(outcome(change.name, rule, &changed) + &refill + &warning)
 }
 
 /// Resets the key of a form that has set its limit.
@@ -212,9 +209,9 @@ async fn ban_on_all(
     visitor: &Visitor,
     fields: &FormFields,
     search: &FormFields,
-    of: &KeyChange,
+    change: &KeyChange,
 ) -> Result<String, PageError> {
-    let typed: BanKeyRequest = of.form.message(fields)?;
+    let typed: BanKeyRequest = change.form.message(fields)?;
     let inspect = InspectRequest { selector: Some(selector(search, fields.get(RULE.name))?) };
     let keys = visitor.admin().inspect(within(READ_TIME, inspect)).await?.into_inner().keys;
     let key = keys.into_iter().next().and_then(|state| state.key);
@@ -256,26 +253,26 @@ async fn send(
     visitor: &Visitor,
     fields: &FormFields,
     search: &FormFields,
-    of: &KeyChange,
+    change: &KeyChange,
 ) -> Result<(Change, String), PageError> {
     let selector = Some(selector(search, fields.get(RULE.name))?);
     let mut client = visitor.admin();
     let made = |metadata: &MetadataMap, change: Option<Change>| {
         (change.unwrap_or_default(), warning(visitor, metadata))
     };
-    Ok(match of.name {
+    Ok(match change.name {
         "reset" => {
-            let request = ResetRequest { selector, ..of.form.message(fields)? };
+            let request = ResetRequest { selector, ..change.form.message(fields)? };
             let made_by = client.reset(within(CHANGE_TIME, request)).await?;
             made(made_by.metadata(), made_by.get_ref().change.clone())
         }
         "refund" => {
-            let request = RefundRequest { selector, ..of.form.message(fields)? };
+            let request = RefundRequest { selector, ..change.form.message(fields)? };
             let made_by = client.refund(within(CHANGE_TIME, request)).await?;
             made(made_by.metadata(), made_by.get_ref().change.clone())
         }
         "ban" | SET_LIMIT => {
-            let typed: SetOverrideRequest = of.form.message(fields)?;
+            let typed: SetOverrideRequest = change.form.message(fields)?;
             let banned = Grant { kind: Some(Kind::Banned(true)), burst: 0 };
             let grant = Some(typed.grant.unwrap_or(banned));
             let request = SetOverrideRequest { selector, grant, ..typed };
@@ -285,7 +282,7 @@ async fn send(
         name => {
             let is_ban = name == "unban";
             let kind = if is_ban { OverrideKind::Ban } else { OverrideKind::Grant }.into();
-            let request = ClearOverrideRequest { selector, kind, ..of.form.message(fields)? };
+            let request = ClearOverrideRequest { selector, kind, ..change.form.message(fields)? };
             let made_by = client.clear_override(within(CHANGE_TIME, request)).await?;
             made(made_by.metadata(), made_by.get_ref().change.clone())
         }
@@ -294,8 +291,8 @@ async fn send(
 
 /// Returns a change in one sentence.
 fn outcome(name: &str, rule: &str, change: &Change) -> String {
-    let of = |states: &[KeyState]| states.first().map(|state| state.used.max(0).unsigned_abs());
-    let used = of(&change.before).zip(of(&change.after)).map(|(before, after)| {
+    let used = |states: &[KeyState]| states.first().map(|state| state.used.max(0).unsigned_abs());
+    let used = used(&change.before).zip(used(&change.after)).map(|(before, after)| {
         format!(": {} used before, {} now", grouped(before), grouped(after))
     });
     let used = used.unwrap_or_default();
@@ -315,11 +312,11 @@ fn outcome(name: &str, rule: &str, change: &Change) -> String {
 
 /// Returns the end of the ban, or of the other limit, that a change has set.
 fn until(change: &Change, is_ban: bool) -> String {
-    let set = change.after.iter().flat_map(|state| &state.overrides).find(|one| {
-        let grant = one.grant.as_ref().and_then(|grant| grant.kind.as_ref());
+    let set = change.after.iter().flat_map(|state| &state.overrides).find(|entry| {
+        let grant = entry.grant.as_ref().and_then(|grant| grant.kind.as_ref());
         grant.is_some_and(|grant| is_ban == matches!(grant, Kind::Banned(_)))
     });
-    let ends_at = set.and_then(|one| one.expires_at.as_ref());
+    let ends_at = set.and_then(|entry| entry.expires_at.as_ref());
     ends_at.map(|at| format!(" until {}", time_text(at))).unwrap_or_default()
 }
 
@@ -330,22 +327,22 @@ impl KeyPage {
         // What is not known may be there.
         let has = |is_ban: bool| {
             met.met.state.as_ref().is_none_or(|state| {
-                let grants = state.overrides.iter().filter_map(|one| one.grant.as_ref()?.kind);
+                let grants = state.overrides.iter().filter_map(|entry| entry.grant.as_ref()?.kind);
                 grants.into_iter().any(|kind| is_ban == matches!(kind, Kind::Banned(_)))
             })
         };
         let may_override = is_admin && met.rule.overridable;
         let parts = met.met.key.as_ref().map(|key| &*key.parts).unwrap_or_default();
-        let shown = ALL.iter().filter(|of| match of.name {
+        let shown = ALL.iter().filter(|change| match change.name {
             BAN_ON_ALL => may_override && is_operator && !parts.is_empty(),
             "unban" => may_override && has(true),
             "clear-limit" => may_override && has(false),
-            _ if of.needs_admin() => may_override,
+            _ if change.needs_admin() => may_override,
             _ => is_operator,
         });
         html! {
             @if is_operator || may_override {
-                div.changes { @for of in shown { (self.form(position, met, of)) } }
+                div.changes { @for change in shown { (self.form(position, met, change)) } }
             }
             @if is_admin && !may_override {
                 p.hint { "Bans and other limits need a rule with " code { "overridable: true" } "." }
@@ -353,27 +350,27 @@ impl KeyPage {
         }
     }
 
-    fn form(&self, position: usize, met: &MatchingKey, of: &KeyChange) -> Markup {
+    fn form(&self, position: usize, met: &MatchingKey, change: &KeyChange) -> Markup {
         let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
-        let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&of.form));
+        let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&change.form));
         let refused = refused.filter(is_of_rule);
-        let prefix = format!("{}-{position}-", of.name);
+        let prefix = format!("{}-{position}-", change.name);
         let link = link(&self.asked);
         // Giving back is for another role than the limit.
         let is_operator = self.frame.visitor.is_operator(id_of(self.asked.get("project")));
-        let own = if of.name == BAN_ON_ALL {
+        let own = if change.name == BAN_ON_ALL {
             self.choices.own_projects(&self.frame.visitor)
         } else {
             Vec::new()
         };
         let is_alone =
-            of.name == SET_LIMIT && !is_operator || of.name == BAN_ON_ALL && own.len() < 2;
-        let form = if is_alone { of.form.without_last() } else { of.form };
+            change.name == SET_LIMIT && !is_operator || change.name == BAN_ON_ALL && own.len() < 2;
+        let form = if is_alone { change.form.without_last() } else { change.form };
         let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
         let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
         html! {
             details id={ (prefix) "form" } open[refused.is_some()] {
-                summary { (of.title) }
+                summary { (change.title) }
                 (form.render("", &place))
                 @if own.len() > 1 { p.hint { "Projects that you administer: " (foreign(&named(&own))) } }
             }

@@ -44,12 +44,12 @@ pub(in crate::pages) async fn read(visit: &Visit, project: &str) -> Choices {
 impl Choices {
     /// Shows the projects to choose from.
     pub(in crate::pages) fn project(&self, chosen: &str) -> Markup {
-        choice(("project", "Project", "All projects"), &self.projects, chosen)
+        choice("project", "Project", &self.projects, chosen)
     }
 
     /// Returns the projects that the visitor may change.
     pub(super) fn own_projects(&self, visitor: &Visitor) -> Vec<String> {
-        let is_own = |of: &&String| visitor.is_admin(id_of(of));
+        let is_own = |project: &&String| visitor.is_admin(id_of(project));
         self.projects.iter().filter(is_own).cloned().collect()
     }
 
@@ -62,10 +62,10 @@ impl Choices {
         let has_more = REQUEST_FIELDS[1..].iter().any(|name| !search.get(name).is_empty());
         html! {
             form.row method="get" action="key" role="search" {
-                (search_input(("user_id", "User id", "text", search.get("user_id"))))
+                (search_input("user_id", "User id", "text", search.get("user_id")))
                 (self.project(project))
                 @if !project.is_empty() || !rule.is_empty() {
-                    (choice(("rule", "Rule", "All rules"), &self.rules, rule))
+                    (choice("rule", "Rule", &self.rules, rule))
                 }
                 button.primary { "Look up" }
                 details id="more" open[has_more || !rule.is_empty()] {
@@ -77,16 +77,16 @@ impl Choices {
     }
 }
 
-/// Shows a list box, given by its name, its label and the text of its empty option. Of more than 200 options
-/// it has the first 200 and the chosen one: links of other pages lead to the others.
-fn choice((name, label, all): (&str, &str, &str), options: &[String], chosen: &str) -> Markup {
+/// Shows a list box, whose empty option stands for all. Of more than 200 options it has the first 200 and
+/// the chosen one: links of other pages lead to the others.
+fn choice(name: &str, label: &str, options: &[String], chosen: &str) -> Markup {
     let listed = &options[..options.len().min(MAX_LISTED)];
     let is_alone = !chosen.is_empty() && !listed.iter().any(|option| option == chosen);
     html! {
         div {
             label for=(name) { (label) }
             select id=(name) name=(name) {
-                option value="" { (all) }
+                option value="" { "All " (name) "s" }
                 @if is_alone { option value=(chosen) selected { (visible(chosen)) } }
                 @for option in listed {
                     option value=(option) selected[option == chosen] {

@@ -61,9 +61,9 @@ async fn page(
         let is_of_user = !search.get("user_id").is_empty();
         // Beside a key all others of its user are of interest.
         let is_of_key = !search.get("id").is_empty();
-        let of = if is_of_key { &FormFields::default() } else { &search };
-        let of = of.clone().with("user_id", search.get("user_id"));
-        if is_of_user { Some(recent_top_keys::read(visitor, &of).await) } else { None }
+        let wanted = if is_of_key { &FormFields::default() } else { &search };
+        let wanted = wanted.clone().with("user_id", search.get("user_id"));
+        if is_of_user { Some(recent_top_keys::read(visitor, &wanted).await) } else { None }
     };
     let find_of = async |asked: &FormFields| match invalid {
         Some(error) => Some(Err(error)),

@@ -217,7 +217,7 @@ fn used(met: &MatchingKey, state: &KeyState) -> Markup {
                     span.good { "now" }
                 } @else {
                     "in " (wait(state.reset_after.as_ref()))
-                    @if let Some(end) = met.met.decision.as_ref().and_then(|one| one.reset_at.as_ref()) {
+                    @if let Some(end) = met.met.decision.as_ref().and_then(|decision| decision.reset_at.as_ref()) {
                         ", " (time(Some(end)))
                     }
                 }
@@ -232,7 +232,7 @@ fn used(met: &MatchingKey, state: &KeyState) -> Markup {
         } @else {
             dt { "Used" } dd { span.muted { "nothing is counted" } }
         }
-        @for one in &state.overrides { (key_override(met, one)) }
+        @for entry in &state.overrides { (key_override(met, entry)) }
         dt { "Stored as" }
         dd.mono { (foreign(met.met.key.as_ref().map_or("", |key| &*key.storage_key))) }
     }
@@ -246,19 +246,19 @@ fn meter(used: u64, left: u64) -> Markup {
 }
 
 /// Shows a ban, or another limit, with its end.
-fn key_override(met: &MatchingKey, one: &KeyOverride) -> Markup {
-    let grant = one.grant.unwrap_or_default();
-    let is_ban = one.is_ban();
+fn key_override(met: &MatchingKey, entry: &KeyOverride) -> Markup {
+    let grant = entry.grant.unwrap_or_default();
+    let is_ban = entry.is_ban();
     html! {
         dt { @if is_ban { "Ban" } @else { "Other limit" } }
         dd {
             strong { @if is_ban { "banned" } @else { (rule_words::grant(&grant, &met.rule)) } }
-            " until " (time(one.expires_at.as_ref())) br;
+            " until " (time(entry.expires_at.as_ref())) br;
             span.muted {
                 "set"
-                @if !one.actor.is_empty() { " by " (foreign(&one.actor)) }
-                @if one.created_at.is_some() { ", " (time(one.created_at.as_ref())) }
-                @if !one.reason.is_empty() { ": " (foreign(&one.reason)) }
+                @if !entry.actor.is_empty() { " by " (foreign(&entry.actor)) }
+                @if entry.created_at.is_some() { ", " (time(entry.created_at.as_ref())) }
+                @if !entry.reason.is_empty() { ": " (foreign(&entry.reason)) }
             }
         }
     }

@@ -114,7 +114,7 @@ impl NowPage {
             details #refusals data-events=(events) {
                 summary { "Live refusals" }
                 p.hint role="status" { "They need scripts; without them, run " code { "rlaas tail --outcome denied" } "." }
-                (table_with_rows(("live refusals", &caption), &columns, &html! {}))
+                (table_with_rows("live refusals", &caption, &columns, &html! {}))
             }
         }
     }

@@ -27,7 +27,8 @@ const GRACES: [FieldChoice; 6] = [
 ];
 const KEY: Field = Field::new("key", "key_id", FieldKind::Hidden);
 pub(super) const SETTINGS: Form = Form::new(
-    ("project-update", "UpdateProjectRequest"),
+    "project-update",
+    "UpdateProjectRequest",
     &[
         Field::PROJECT.at("project.id"),
         // It lets a form be saved once.
@@ -40,7 +41,8 @@ pub(super) const SETTINGS: Form = Form::new(
 )
 .tone("primary");
 pub(super) const DELETE: Form = Form::new(
-    ("project-delete", "DeleteProjectRequest"),
+    "project-delete",
+    "DeleteProjectRequest",
     &[
         Field::PROJECT,
         Field::new("confirm", "", FieldKind::Text)
@@ -54,7 +56,8 @@ pub(super) const DELETE: Form = Form::new(
 .hint("Its keys end within 2 s, its rules and its usage are lost. The id is not given again for 366 days.")
 .tone("danger");
 pub(super) const CREATE_KEY: Form = Form::new(
-    ("project-key-create", "CreateKeyRequest"),
+    "project-key-create",
+    "CreateKeyRequest",
     &[
         Field::PROJECT,
         Field::REQUEST_ID,
@@ -72,7 +75,8 @@ pub(super) const CREATE_KEY: Form = Form::new(
 )
 .tone("primary");
 pub(super) const ROTATE_KEY: Form = Form::new(
-    ("project-key-rotate", "RotateKeyRequest"),
+    "project-key-rotate",
+    "RotateKeyRequest",
     &[
         Field::PROJECT,
         KEY,
@@ -83,7 +87,8 @@ pub(super) const ROTATE_KEY: Form = Form::new(
     "Replace by a new key",
 );
 pub(super) const REVOKE_KEY: Form = Form::new(
-    ("project-key-revoke", "RevokeKeyRequest"),
+    "project-key-revoke",
+    "RevokeKeyRequest",
     &[Field::PROJECT, KEY, Field::REASON],
     "Revoke now",
 )

@@ -76,7 +76,7 @@ async fn respond(visit: &Visit, field: &str, refused: Option<RefusedForm>) -> Re
     let (frame, is_admin) = (visit.frame("projects"), visitor.is_admin(id));
     let shown_key = visit.fields.get("key").to_owned();
     let page = ProjectPage { frame, project, keys, by, usage, undo, is_admin, refused, shown_key };
-    let status = page.refused.as_ref().map_or(StatusCode::OK, |of| of.error.status);
+    let status = page.refused.as_ref().map_or(StatusCode::OK, |refused| refused.error.status);
     console.page(status, move || page.render()).await
 }
 
@@ -94,7 +94,7 @@ impl ProjectPage {
         let is_unnamed = self.project.id.is_empty();
         let content = html! {
             @if let Some(refused) = &self.refused { (refused.notice()) }
-            @if let Some(refused) = self.refused(&SETTINGS).filter(|of| of.error.reason == "STALE") {
+            @if let Some(refused) = self.refused(&SETTINGS).filter(|refused| refused.error.reason == "STALE") {
                 (self.comparison(refused))
             }
             (self.summary())
@@ -113,15 +113,15 @@ impl ProjectPage {
     }
 
     fn summary(&self) -> Markup {
-        let (of, id) = (&self.project, self.id());
+        let (project, id) = (&self.project, self.id());
         html! {
             dl.card {
-                @if !of.id.is_empty() {
+                @if !project.id.is_empty() {
                     dt { "Name" }
-                    dd { @if of.display_name.is_empty() { span.muted { "none" } } @else { (foreign(&of.display_name)) } }
+                    dd { @if project.display_name.is_empty() { span.muted { "none" } } @else { (foreign(&project.display_name)) } }
                 }
                 dt { "Id" } dd { (foreign(id)) }
-                dt { "Requests without a rule" } dd { "are " (policy_text(of.unmatched())) }
+                dt { "Requests without a rule" } dd { "are " (policy_text(project.unmatched())) }
                 dt { "Rules" }
                 dd {
                     a href=(Link::to("rules").with("project", id)) { "see them" }
@@ -130,8 +130,8 @@ impl ProjectPage {
                     ", " a href=(Link::to("history").with("project", id)) { "history" }
                     @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
                 }
-                dt { "Created" } dd { (created(of)) }
-                @if of.updated_at != of.created_at { dt { "Changed" } dd { (time(of.updated_at.as_ref())) } }
+                dt { "Created" } dd { (created(project)) }
+                @if project.updated_at != project.created_at { dt { "Changed" } dd { (time(project.updated_at.as_ref())) } }
                 @if self.is_admin {
                     dt { "Audit" }
                     dd { a href=(Link::to("audit").with("project", id)) { "changes of this project" } }

@@ -135,7 +135,8 @@ fn sums(by: UsageBy, rows: &[DailyUsage]) -> Markup {
     let note = if sums.len() > MAX_ROWS { format!("{all}, and all {}", sums.len()) } else { all };
     let columns = [(title, false), ("Allowed", true), ("Refused", true), ("Units", true)];
     table_with_rows(
-        (&format!("usage by {}", word(by)), &note),
+        &format!("usage by {}", word(by)),
+        &note,
         &columns,
         &html! {
             @for (name, numbers) in sums.iter().take(MAX_ROWS) {
@@ -155,11 +156,11 @@ fn start(usage: &DailyUsage) -> i64 {
 }
 
 fn table(days: &[DailyUsage]) -> Markup {
-    let name = ("usage by day", "Newest first, days by UTC. Days without requests are left out");
     let columns =
         [("Day", false), ("Allowed", true), ("Refused", true), ("Units", true), ("State", false)];
     table_with_rows(
-        name,
+        "usage by day",
+        "Newest first, days by UTC. Days without requests are left out",
         &columns,
         &html! {
             @for usage in days.iter().rev() {

@@ -18,14 +18,14 @@ impl RulePage {
     /// Shows the rule, and where it comes from.
     pub(super) fn facts(&self) -> Markup {
         let rule = &self.rule;
-        let is_default = rule.origin.as_ref().is_some_and(|of| of.kind() == Kind::BuiltIn);
+        let is_default = rule.origin.as_ref().is_some_and(|origin| origin.kind() == Kind::BuiltIn);
         html! {
             h2 { "The rule" }
             dl.card {
                 dt { "Applies to" }
                 dd {
                     @match &rule.descriptor_rule {
-                        Some(of) => (descriptor(of)),
+                        Some(descriptor_rule) => (descriptor(descriptor_rule)),
                         None if is_default => (rule_words::default_requests(self.config.unmatched())),
                         None => (matchers(&rule.matchers)),
                     }
@@ -134,9 +134,9 @@ fn key_by(parts: &[String]) -> Markup {
 
 fn overrides(rule: &Rule) -> Markup {
     let all = &rule.overrides;
-    let one = |RuleOverride { matchers: of, grant }: &RuleOverride| {
+    let item = |RuleOverride { matchers: wanted, grant }: &RuleOverride| {
         let grant = rule_words::grant(&grant.unwrap_or_default(), rule);
-        html! { li { (matchers(of)) ": " (grant) } }
+        html! { li { (matchers(wanted)) ": " (grant) } }
     };
     html! {
         @if !all.is_empty() {
@@ -146,7 +146,7 @@ fn overrides(rule: &Rule) -> Markup {
                     @if all.len() == 1 { " override" } @else { " overrides: the closest one counts" }
                 }
                 ul {
-                    @for other in all.iter().take(MAX_SHOWN) { (one(other)) }
+                    @for other in all.iter().take(MAX_SHOWN) { (item(other)) }
                     @if all.len() > MAX_SHOWN {
                         li.muted { "and " (number((all.len() - MAX_SHOWN) as u64)) " more" }
                     }

@@ -53,7 +53,7 @@ static WITH_WINDOW: Form = form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, WINDOW, MODE
 static WITHOUT_WINDOW: Form = form(&[PROJECT, NAME, ETAG, SEEN, LIMIT, MODE, SHARE, REASON]);
 
 const fn form(fields: &'static [Field]) -> Form {
-    Form::new(("rule-update", "UpdateRuleRequest"), fields, "Save the rule").tone("primary")
+    Form::new("rule-update", "UpdateRuleRequest", fields, "Save the rule").tone("primary")
 }
 
 /// Returns the form for a rule as it is written.
@@ -187,7 +187,8 @@ impl RulePage {
     pub(super) fn editable(&self) -> Option<(&ProjectRule, &Rule)> {
         let written = self.written.as_ref().filter(|written| !written.etag.is_empty());
         let rule = written.and_then(|written| written.rule.as_ref())?;
-        let is_of_run_time = rule.origin.as_ref().is_some_and(|of| of.kind() == Kind::RunTime);
+        let is_of_run_time =
+            rule.origin.as_ref().is_some_and(|origin| origin.kind() == Kind::RunTime);
         written.zip(Some(rule)).filter(|_| is_of_run_time)
     }
 
@@ -200,7 +201,7 @@ impl RulePage {
     pub(super) fn edit(&self) -> Markup {
         let id = field_of(self.id());
         let origin = self.rule.origin.as_ref();
-        let is_built_in = origin.is_some_and(|of| of.kind() == Kind::BuiltIn);
+        let is_built_in = origin.is_some_and(|origin| origin.kind() == Kind::BuiltIn);
         let yaml = Link::to("change").with("project", id).with("name", &self.rule.name);
         html! {
             h2 id="change" { "Change the rule" }

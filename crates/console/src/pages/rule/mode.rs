@@ -25,7 +25,8 @@ const MODE: &str = "mode";
 /// The value of [`MODE`] that ends a mode.
 const CONFIGURED: &str = "configured";
 const SET: Form = Form::new(
-    ("rule", "SetModeRequest"),
+    "rule",
+    "SetModeRequest",
     &[
         QUERY,
         Field::REQUEST_ID,
@@ -37,7 +38,8 @@ const SET: Form = Form::new(
 )
 .tone("primary");
 const END: Form = Form::new(
-    ("rule", "SetModeRequest"),
+    "rule",
+    "SetModeRequest",
     &[QUERY, Field::REQUEST_ID, Field::NEEDED_REASON],
     "End it now",
 )
