@@ -17,11 +17,15 @@ const REPEATED: [&str; 2] = ["State", "Service"];
 const EMPTY_NAMES: [&str; 2] = ["of", "one"];
 
 /// Folders in which variables and parameters are checked.
-const CHECKED: [&str; 8] = [
+const CHECKED: [&str; 12] = [
+    "crates/admin/src",
     "crates/auth/src",
+    "crates/cli/src",
     "crates/client/src",
+    "crates/console/src",
     "crates/core/src",
     "crates/limiter/src",
+    "crates/projects/src",
     "crates/proto/src",
     "crates/simulation/src",
     "crates/telemetry/src",

@@ -91,14 +91,14 @@ impl Administrator {
         let keyed_so: BTreeSet<&str> = keys.iter().map(|key| &*key.rule).collect();
         let flat = rules.iter().map(|rule| &*rule.name);
         let all: BTreeSet<&str> =
-            flat.chain(rules.descriptors().iter().map(|one| &*one.name)).collect();
+            flat.chain(rules.descriptors().iter().map(|rule| &*rule.name)).collect();
         let keyed_otherwise = all.difference(&keyed_so).map(|rule| (*rule).to_owned()).collect();
         let (keys, fixed): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.hit.overridable);
         bans.keys = keys;
-        let account = (bans.holder.clone(), bans.call.rank());
+        let (holder, rank) = (bans.holder.clone(), bans.call.rank());
         let (administrator, deadline) = (self.clone(), bans.call.deadline);
         let made = Box::pin(async move { administrator.make_bans(bans).await });
-        let set = self.shared.changes.run(account, made, deadline).await?;
+        let set = self.shared.changes.run(holder, rank, made, deadline).await?;
         if message.end {
             return Ok(set);
         }
@@ -108,7 +108,7 @@ impl Administrator {
     /// Bans the keys, but for those with a ban that lasts; or ends their bans.
     async fn make_bans(&self, mut bans: ChangeOfKeys) -> Result<proto::BanKeyResponse, Status> {
         let mut keys = std::mem::take(&mut bans.keys);
-        keys.sort_by(|one, other| one.rule.cmp(&other.rule));
+        keys.sort_by(|left, right| left.rule.cmp(&right.rule));
         let mut response = proto::BanKeyResponse::default();
         let now = Clock::default().now();
         let enough_until = match &bans.change {
@@ -121,13 +121,14 @@ impl Administrator {
             let states = Box::pin(self.limiter().inspect(chunk, deadline)).await;
             let states = states.map_err(|error| refusals::store(&error))?;
             let is_banned = |state: &KeyState| {
-                let mut bans = state.overrides.iter().filter(|one| one.kind() == OverrideKind::Ban);
+                let mut bans = state.overrides.iter().filter(|ban| ban.kind() == OverrideKind::Ban);
                 bans.any(|ban| enough_until.is_none_or(|until| ban.ends_at > until))
             };
             let (banned, others): (Vec<_>, Vec<_>) =
                 chunk.iter().cloned().zip(&states).partition(|(_, state)| is_banned(state));
-            let of = |keys: Vec<(SelectedKey, _)>| keys.into_iter().map(|(key, _)| key).collect();
-            let (banned, others): (Vec<_>, Vec<_>) = (of(banned), of(others));
+            let keys_of =
+                |keys: Vec<(SelectedKey, _)>| keys.into_iter().map(|(key, _)| key).collect();
+            let (banned, others): (Vec<_>, Vec<_>) = (keys_of(banned), keys_of(others));
             let keys = if enough_until.is_some() {
                 response.banned_before.extend(names(&banned));
                 response.banned.extend(names(&others));
@@ -149,7 +150,7 @@ impl Administrator {
 
 /// Adds what was made in a project, which stands before the names of its rules.
 fn add(all: &mut proto::BanKeyResponse, made: proto::BanKeyResponse, prefix: &str) {
-    let named = |of: Vec<String>| of.into_iter().map(move |rule| format!("{prefix}{rule}"));
+    let named = |rules: Vec<String>| rules.into_iter().map(move |rule| format!("{prefix}{rule}"));
     all.banned.extend(named(made.banned));
     all.banned_before.extend(named(made.banned_before));
     all.not_overridable.extend(named(made.not_overridable));

@@ -185,11 +185,11 @@ impl Administrator {
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
         let call = call.with_fingerprint(request.get_ref());
         let call = AdminCall { deadline: deadline.or_within(MAX_TIME), ..call };
-        let account = (holder.clone(), call.rank());
+        let (account, rank) = (holder.clone(), call.rank());
         let change = ChangeOfKeys { call, holder, project: project.into(), keys, change };
         let administrator = self.clone();
         let made = Box::pin(async move { administrator.make(&change).await });
-        self.shared.changes.run(account, made, deadline).await
+        self.shared.changes.run(account, rank, made, deadline).await
     }
 
     /// Makes a change, unless it was made before under its request id.

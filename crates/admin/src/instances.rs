@@ -132,7 +132,7 @@ impl Instances {
             answering: true,
             ..self.0.description()
         });
-        instances.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        instances.sort_unstable_by(|left, right| left.id.cmp(&right.id));
         Ok(instances)
     }
 

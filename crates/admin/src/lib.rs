@@ -114,7 +114,8 @@ impl Service {
         required: Roles,
     ) -> Result<Vec<ProjectId>, Status> {
         let watched = WatchedProjects::new(self.administrator.limiter(), caller, id, required)?;
-        let every = || self.projects.projects().iter().map(|of| of.project.id.clone()).collect();
+        let every =
+            || self.projects.projects().iter().map(|state| state.project.id.clone()).collect();
         let ids: BTreeSet<ProjectId> = watched.ids().cloned().unwrap_or_else(every);
         if ids.is_empty() { Err(forbidden(required)) } else { Ok(Vec::from_iter(ids)) }
     }

@@ -121,13 +121,13 @@ impl Service {
             // Of a store that is away the states say so.
             let page = limiter.store().list_overrides(&token, PAGE_SIZE, until).await;
             let Ok(page) = page else { break };
-            for of in page.keys {
-                let Some(snapshot) = limiter.snapshot_of_key(&of.key) else { continue };
-                let (rule, parts) = snapshot.rules.describe(&of.key);
-                let project = of.key.project_name().unwrap_or_default();
+            for entry in page.keys {
+                let Some(snapshot) = limiter.snapshot_of_key(&entry.key) else { continue };
+                let (rule, parts) = snapshot.rules.describe(&entry.key);
+                let project = entry.key.project_name().unwrap_or_default();
                 let is_found = own.contains(&*project) && parts.iter().any(is_user);
                 let rule = rule.filter(|_| is_found);
-                found.extend(rule.and_then(|rule| self.key_by_id(&project, &rule, of.key.id())));
+                found.extend(rule.and_then(|rule| self.key_by_id(&project, &rule, entry.key.id())));
             }
             let Some(next) = page.next else { return (found, true) };
             token = next;

@@ -42,8 +42,8 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
     let project = key.project_name();
     let key_ref = key_ref(parts, &key, storage_key);
     let project = project.unwrap_or_default();
-    let of = |one| key_override((&project, &rule), &key_ref, one);
-    let overrides = overrides.iter().map(of).collect();
+    let message = |entry| key_override(&project, &rule, &key_ref, entry);
+    let overrides = overrides.iter().map(message).collect();
     let retry_after = match decision.outcome {
         Outcome::Denied { retry_after } => Some(duration(retry_after)),
         Outcome::Allowed | Outcome::Impossible => None,
@@ -67,18 +67,19 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
 
 /// Returns the message of an override of a key of a rule in a project.
 pub(crate) fn key_override(
-    (project, rule): (&str, &str),
+    project: &str,
+    rule: &str,
     key: &proto::KeyRef,
-    one: &KeyOverride,
+    entry: &KeyOverride,
 ) -> proto::KeyOverride {
-    let Note { created_at_us, actor, reason } = Note::from_bytes(&one.note);
+    let Note { created_at_us, actor, reason } = Note::from_bytes(&entry.note);
     proto::KeyOverride {
         project_id: project.to_owned(),
         rule: rule.to_owned(),
         key: Some(key.clone()),
-        grant: Some(grant(one.grant)),
+        grant: Some(grant(entry.grant)),
         created_at: Some(timestamp(Timestamp::from_micros(created_at_us))),
-        expires_at: Some(timestamp(one.ends_at)),
+        expires_at: Some(timestamp(entry.ends_at)),
         actor,
         reason,
     }
@@ -108,7 +109,7 @@ pub(crate) fn hide_values(key: &mut proto::KeyRef, hasher: &KeyHasher) {
         let Some(value) = &mut part.value else { continue };
         let component = id.get(components * (position + 1) - 1);
         let is_hashed = value.strip_prefix('#').is_some_and(|hash| {
-            HashedValue::show_hashed(hash).is_some() && component.is_some_and(|one| *one == hash)
+            HashedValue::show_hashed(hash).is_some() && component == Some(&hash)
         });
         if !is_hashed {
             *value = hasher.shown(value);

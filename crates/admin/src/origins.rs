@@ -51,7 +51,7 @@ pub(super) fn add_to_descriptors(
     response: &mut proto::ExplainDescriptorsResponse,
     descriptors: &Descriptors,
 ) {
-    for rule in response.descriptors.iter_mut().filter_map(|one| one.rule.as_mut()) {
+    for rule in response.descriptors.iter_mut().filter_map(|descriptor| descriptor.rule.as_mut()) {
         let of_file = descriptors.every().find(|of_file| *of_file.name == *rule.rule);
         rule.origin = Some(origin(Kind::EnvoyFile, of_file.map_or("", |of_file| &of_file.file)));
     }

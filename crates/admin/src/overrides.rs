@@ -93,7 +93,8 @@ pub(super) async fn list(
         }
         let is_of = |name| {
             let snapshot = limiter.snapshot_of_key(&key.key);
-            snapshot.is_some_and(|of| of.rules.describe(&key.key).0.as_deref() == Some(name))
+            let rule = snapshot.and_then(|snapshot| snapshot.rules.describe(&key.key).0);
+            rule.as_deref() == Some(name)
         };
         let is_listed = |id: &str| {
             if every { admitted(caller, id, ADMIN).is_ok() } else { id == project_id }
@@ -107,20 +108,20 @@ pub(super) async fn list(
 
 /// Returns a page of overrides as a message.
 fn page(page: OverridePage, limiter: &Limiter) -> proto::ListOverridesResponse {
-    let overrides = page.keys.iter().flat_map(|of| {
-        let snapshot = limiter.snapshot_of_key(&of.key);
-        let described = snapshot.map(|snapshot| snapshot.rules.describe(&of.key));
+    let overrides = page.keys.iter().flat_map(|listed| {
+        let snapshot = limiter.snapshot_of_key(&listed.key);
+        let described = snapshot.map(|snapshot| snapshot.rules.describe(&listed.key));
         let (rule, parts) = described.unwrap_or_default();
         let key = proto::KeyRef {
             parts: parts.into_iter().map(key_part).collect(),
-            id: of.key.id().to_owned(),
-            storage_key: limiter.store().key_name(&of.key),
+            id: listed.key.id().to_owned(),
+            storage_key: limiter.store().key_name(&listed.key),
         };
         // Of a rule that is no longer in force the name in the key is left.
-        let rule = rule.map_or_else(|| of.key.rule().to_owned(), |rule| rule.to_string());
-        let project = of.key.project_name().unwrap_or_default();
-        let message = |one| key_override((&project, &rule), &key, one);
-        let overrides: Vec<_> = of.record.iter().map(message).collect();
+        let rule = rule.map_or_else(|| listed.key.rule().to_owned(), |rule| rule.to_string());
+        let project = listed.key.project_name().unwrap_or_default();
+        let message = |entry| key_override(&project, &rule, &key, entry);
+        let overrides: Vec<_> = listed.record.iter().map(message).collect();
         overrides
     });
     proto::ListOverridesResponse {

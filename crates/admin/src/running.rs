@@ -58,11 +58,12 @@ impl RunningChanges {
     /// If the change does.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        account: (Holder, ChangeRank),
+        holder: Holder,
+        rank: ChangeRank,
         change: ChangeFuture<T>,
         deadline: Deadline,
     ) -> Result<T, Status> {
-        let place = self.place(account).ok_or_else(too_many_changes)?;
+        let place = self.place(holder, rank).ok_or_else(too_many_changes)?;
         let running = self.tasks.spawn(async move {
             let _held = place;
             change.await
@@ -79,8 +80,8 @@ impl RunningChanges {
     }
 
     /// Returns a place for a change, if there is one.
-    fn place(&self, account: (Holder, ChangeRank)) -> Option<OwnedSemaphorePermit> {
-        let most = match (&account.0, account.1.is_revocation) {
+    fn place(&self, holder: Holder, rank: ChangeRank) -> Option<OwnedSemaphorePermit> {
+        let most = match (&holder, rank.is_revocation) {
             (Holder::AllProjects, _) => MAX_RUNNING,
             (_, true) => MAX_REVOCATIONS_OF_PROJECT,
             (_, false) => MAX_OF_PROJECT,
@@ -88,7 +89,8 @@ impl RunningChanges {
         let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // A place that is held keeps those of its account.
         all.retain(|_, places| Arc::strong_count(places) > 1);
-        let alike = all.keys().filter(|(_, rank)| *rank == account.1).count();
+        let alike = all.keys().filter(|(_, other)| *other == rank).count();
+        let account = (holder, rank);
         if alike >= MAX_RUNNING / MAX_OF_PROJECT && !all.contains_key(&account) {
             return None;
         }
@@ -122,7 +124,8 @@ mod tests {
         let (end, ended) = oneshot::channel::<()>();
         let (start, started) = oneshot::channel();
         let first = running.run(
-            account(Holder::AllProjects),
+            Holder::AllProjects,
+            ChangeRank::default(),
             Box::pin(async move {
                 start.send(()).expect("a test that waits");
                 ended.await.expect("a test that ends it");
@@ -145,8 +148,9 @@ mod tests {
         let mut count = 0;
         loop {
             // The change outlives its caller's deadline, which may have passed already.
+            let (holder, rank) = account.clone();
             let pending: ChangeFuture<bool> = Box::pin(std::future::pending());
-            let answer = running.run(account.clone(), pending, Deadline::within(Duration::ZERO));
+            let answer = running.run(holder, rank, pending, Deadline::within(Duration::ZERO));
             let refused = answer.await.expect_err("it has no end");
             if refused.code() == Code::ResourceExhausted {
                 return count;
@@ -182,8 +186,9 @@ mod tests {
         let running = RunningChanges::new();
         for number in 0..300 {
             let change = Box::pin(async { Ok(true) });
-            let shop = account(Holder::Project(format!("shop {}", number % 100)));
-            assert!(running.run(shop, change, Deadline::NEVER).await.expect("an answer"));
+            let shop = Holder::Project(format!("shop {}", number % 100));
+            let rank = ChangeRank::default();
+            assert!(running.run(shop, rank, change, Deadline::NEVER).await.expect("an answer"));
         }
     }
 }

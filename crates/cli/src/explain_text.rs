@@ -204,7 +204,7 @@ fn mismatch(mismatch: &Mismatch) -> String {
     let wanted: Vec<_> = mismatch.wanted.iter().map(|wanted| text::value(wanted)).collect();
     let wanted = match &*wanted {
         [any] if any == "*" => "is needed".to_owned(),
-        [one] => format!("must be {one}"),
+        [only] => format!("must be {only}"),
         several => format!("must be one of {}", several.join(", ")),
     };
     match &mismatch.got {

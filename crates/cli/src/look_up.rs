@@ -79,16 +79,16 @@ fn command(key: &UserKey) -> Option<String> {
         }
         _ => ("refund", " --units 1".to_owned()),
     };
-    let of = state.key.as_ref()?;
-    let user = match &*of.parts {
+    let key_ref = state.key.as_ref()?;
+    let user = match &*key_ref.parts {
         [part] if part.name == "user_id" => part.value.as_deref(),
         _ => None,
     };
     let user = user.filter(|user| !user.starts_with(['-', '#'])).and_then(quoted);
-    let whose = user.or_else(|| Some(format!("--id={}", quoted(&of.id)?)))?;
+    let target = user.or_else(|| Some(format!("--id={}", quoted(&key_ref.id)?)))?;
     let (rule, project) = (quoted(&state.rule)?, &key.project_id);
     let project = if project.is_empty() { String::new() } else { format!(" --project {project}") };
-    Some(format!("rlaas {verb} {whose} --rule {rule}{project}{options} --reason support"))
+    Some(format!("rlaas {verb} {target} --rule {rule}{project}{options} --reason support"))
 }
 
 /// Returns a text as a shell takes it for one word; `None` if it has characters that nobody sees.
@@ -115,14 +115,14 @@ mod tests {
             let state = Some(KeyState { rule, key, limit: 3, ..KeyState::default() });
             change(&UserKey { state, ..UserKey::default() })
         };
-        for (user, id, whose) in [
+        for (user, id, target) in [
             ("bob", "bob", "bob"),
             ("$(rm it)", "x", "'$(rm it)'"),
             ("O'Brien", "x", r"'O'\''Brien'"),
             ("-bob", "-bob", "--id=-bob"),
             ("a\nb", "a%0Ab", "--id=a%0Ab"),
         ] {
-            let expected = format!("rlaas refund {whose} --rule pay --units 1 --reason support");
+            let expected = format!("rlaas refund {target} --rule pay --units 1 --reason support");
             assert_eq!(refund(user, id), expected, "{user:?}");
         }
         assert_eq!(refund("\u{202e}", "\u{202e}"), "-");

@@ -135,7 +135,7 @@ fn rule_of_override(value: &Value) -> String {
 fn old_and_new(value: &Value) -> String {
     let AuditEntry { before, after, revision, .. } = message(value).unwrap_or_default();
     let both = |(old, new): (&KeyState, &KeyState)| match (old.limit, new.limit) {
-        (one, other) if one == other => format!("{} → {} used", old.used, new.used),
+        (before, after) if before == after => format!("{} → {} used", old.used, new.used),
         (before, after) => format!("{} → {}", text::limit(before), text::limit(after)),
     };
     let of_keys: BTreeSet<String> = before.iter().zip(&after).map(both).collect();

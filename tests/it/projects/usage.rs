@@ -14,7 +14,7 @@ use rlaas_limiter::Limiter;
 use rlaas_limiter::fleet::Fleet;
 use rlaas_projects::Keyring;
 use rlaas_projects::usage::{
-    DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageRange, UsageRecorder,
+    DailyUsage, Day, RequestUsage, UsageBy, UsagePlace, UsageQuery, UsageRecorder,
 };
 use rlaas_telemetry::metrics::Metrics;
 use rlaas_testkit::eventually;
@@ -61,8 +61,7 @@ impl Counting {
 
     async fn list(&self, project: &str) -> Vec<DailyUsage> {
         let projects = vec![project_id(project)];
-        let all = (UsageBy::Day, UsageRange::default());
-        let page = self.usage.list(projects, all, None, 100, soon()).await;
+        let page = self.usage.list(projects, UsageQuery::default(), None, 100, soon()).await;
         page.expect("usage").rows
     }
 
@@ -77,8 +76,8 @@ impl Counting {
     async fn by_rule(&self, size: usize) -> Vec<(String, [u64; 3])> {
         let (mut rows, mut after): (_, Option<UsagePlace>) = (Vec::new(), None);
         loop {
-            let (projects, all) = (vec![project_id("shop")], UsageRange::default());
-            let by = (UsageBy::Rule, all);
+            let projects = vec![project_id("shop")];
+            let by = UsageQuery { by: UsageBy::Rule, ..UsageQuery::default() };
             let page = self.usage.list(projects, by, after.as_ref(), size, soon()).await;
             let page = page.expect("usage");
             assert!(page.rows.len() <= size);
@@ -260,9 +259,9 @@ async fn forty_days_are_listed_in_pages_by_project_and_day() {
     assert!(places.is_sorted());
     assert_eq!(places[0], (project_id("blog"), Day::at(first)));
     assert_eq!(places[79], (project_id("shop"), Day::at(last)));
-    let range = UsageRange { first: Some(Day::at(T0)), last: Some(Day::at(first)) };
-    let page =
-        one.usage.list(vec![project_id("shop")], (UsageBy::Day, range), None, 100, soon()).await;
+    let (from, until) = (Some(Day::at(T0)), Some(Day::at(first)));
+    let query = UsageQuery { by: UsageBy::Day, first: from, last: until };
+    let page = one.usage.list(vec![project_id("shop")], query, None, 100, soon()).await;
     assert_eq!(page.expect("usage").rows.len(), 1, "days before the last 40 are not kept");
 }
 

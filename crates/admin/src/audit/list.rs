@@ -114,8 +114,9 @@ impl Audit {
             None => None,
             Some(keys) => {
                 let hasher = self.hasher.hasher(deadline).await?;
-                let of = |key: &SelectedKey| fingerprint_of(&key.rule, key.hit.key.id(), &hasher);
-                Some(keys.iter().map(of).collect())
+                let fingerprint =
+                    |key: &SelectedKey| fingerprint_of(&key.rule, key.hit.key.id(), &hasher);
+                Some(keys.iter().map(fingerprint).collect())
             }
         };
         let wanted = Wanted { filter, keys };
@@ -128,8 +129,8 @@ impl Audit {
         let mut project = filter.project();
         loop {
             let range = LogRange { from, before: search.read_before };
-            let of = ProjectLog { log: LOG, project };
-            let records = self.fleet.read_of_project(of, range, READ, deadline).await?;
+            let log = ProjectLog { log: LOG, project };
+            let records = self.fleet.read_of_project(log, range, READ, deadline).await?;
             let is_last = records.len() < READ;
             for record in records {
                 search.take(record, &wanted);
@@ -174,12 +175,11 @@ impl Search {
         self.read_before = id;
         // A record that is none is not ours, or of a later version.
         let mut record = Record::decode(content.as_slice()).unwrap_or_default();
-        if let Some(outcome) = record.outcome.take() {
-            let of = outcome.intent_id().filter(|of| *of < self.before);
-            if let Some(of) = of {
-                // The newest one counts, and is read first.
-                self.outcomes.entry(of).or_insert((id, outcome));
-            }
+        if let Some(outcome) = record.outcome.take()
+            && let Some(intent) = outcome.intent_id().filter(|intent| *intent < self.before)
+        {
+            // The newest one counts, and is read first.
+            self.outcomes.entry(intent).or_insert((id, outcome));
         }
         if id >= self.before {
             return;

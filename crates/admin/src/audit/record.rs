@@ -127,7 +127,7 @@ impl Record {
 impl Outcome {
     /// Returns the outcome of the intent with this id.
     pub(super) fn new(
-        of: EntryId,
+        intent: EntryId,
         after: Vec<KeyState>,
         error: Option<RpcStatus>,
         shown: AuditKeys,
@@ -139,8 +139,8 @@ impl Outcome {
             code: error.code,
             details: Vec::new(),
         });
-        let outcome =
-            Self { intent_id: of.to_string(), after: Vec::new(), left_out: 0, error, revision: 0 };
+        let intent_id = intent.to_string();
+        let outcome = Self { intent_id, after: Vec::new(), left_out: 0, error, revision: 0 };
         let room = MAX_OUTCOME_LEN.saturating_sub(outcome.encoded_len() + 16);
         let (after, left_out) = fit(after, room, shown, hasher);
         Self { after, left_out, ..outcome }
@@ -179,7 +179,7 @@ fn fit(
 
 /// Replaces what tells the key by hashes.
 fn hide(state: &mut KeyState, hasher: &KeyHasher) {
-    let overrides = state.overrides.iter_mut().filter_map(|one| one.key.as_mut());
+    let overrides = state.overrides.iter_mut().filter_map(|entry| entry.key.as_mut());
     for key in state.key.iter_mut().chain(overrides) {
         hide_key(key, hasher);
     }

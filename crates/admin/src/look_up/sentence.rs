@@ -38,11 +38,11 @@ impl From<&proto::UserKey> for Effect {
 pub(super) fn sentence(user: &str, keys: &[proto::UserKey], now: Timestamp) -> String {
     let is_plain = |char: char| char.is_alphanumeric() || "-_./:@+~*#%".contains(char);
     let user = if user.chars().all(is_plain) { user.to_owned() } else { format!("{user:?}") };
-    let of = |effect| keys.iter().filter(move |key| Effect::from(*key) == effect);
+    let keys_with = |effect| keys.iter().filter(move |key| Effect::from(*key) == effect);
     let mut clauses = Vec::new();
     for (verb, word, effect) in [("banned", "on", Effect::Bans), ("refused", "by", Effect::Refuses)]
     {
-        let ends = by_end(of(effect), now);
+        let ends = by_end(keys_with(effect), now);
         let ends = ends.iter().map(|(end, rules)| format!("{word} {} {end}", listed(rules)));
         let ends: Vec<String> = ends.collect();
         if !ends.is_empty() {
@@ -53,12 +53,12 @@ pub(super) fn sentence(user: &str, keys: &[proto::UserKey], now: Timestamp) -> S
         [] => format!("{user} passes"),
         clauses => format!("{user} is {}", clauses.join(" and ")),
     };
-    match of(Effect::Passes).count() {
+    match keys_with(Effect::Passes).count() {
         passing if passing == 0 || clauses.is_empty() => {}
         1 => said = format!("{said}; 1 rule lets {user} pass"),
         passing => said = format!("{said}; {passing} rules let {user} pass"),
     }
-    match of(Effect::Shadow).count() {
+    match keys_with(Effect::Shadow).count() {
         0 => said,
         shadow => format!("{said}; {shadow} in shadow"),
     }
@@ -110,7 +110,7 @@ fn end_of_ban(state: &proto::KeyState) -> Option<i64> {
 fn listed(texts: &[String]) -> String {
     match texts {
         [] => String::new(),
-        [one] => one.clone(),
+        [only] => only.clone(),
         many if many.len() > MAX_LISTED + 1 => {
             let more = many.len() - MAX_LISTED;
             format!("{} and {more} more", many[..MAX_LISTED].join(", "))

@@ -29,7 +29,7 @@ pub(super) struct ModeRecord {
 impl ModeRecord {
     pub(super) fn new(scope: &ModeScope, setting: ModeSetting) -> Self {
         let ModeSetting { set_at, ends_at, mode, kept_until } = setting;
-        let position = mode.and_then(|mode| RuleMode::ALL.iter().position(|one| *one == mode));
+        let position = mode.and_then(|mode| RuleMode::ALL.iter().position(|known| *known == mode));
         Self {
             project: scope.project.clone(),
             rule: scope.rule.clone(),
@@ -60,6 +60,6 @@ impl ModeRecord {
 /// Returns the name of a setting in its map.
 pub(super) fn name(scope: &ModeScope) -> String {
     let part =
-        |part: &Option<String>| part.clone().map_or_else(String::new, |one| format!("={one}"));
+        |part: &Option<String>| part.clone().map_or_else(String::new, |name| format!("={name}"));
     hex(&hash(&[part(&scope.project).as_bytes(), part(&scope.rule).as_bytes()]))
 }

@@ -46,10 +46,10 @@ impl Administrator {
                 return Err(refusals::unknown_rule());
             }
         }
-        let account = (change.holder.clone(), change.call.rank());
+        let (holder, rank) = (change.holder.clone(), change.call.rank());
         let shared = Arc::clone(&self.shared);
         let made = Box::pin(async move { shared.modes.set(change).await });
-        self.shared.changes.run(account, made, deadline).await
+        self.shared.changes.run(holder, rank, made, deadline).await
     }
 }
 
@@ -57,8 +57,8 @@ impl Modes {
     /// Sets a mode, unless it was set before under its request id.
     async fn set(&self, change: ModeChange) -> Result<SetModeResponse, Status> {
         let mut state = self.state.lock().await;
-        let is_same = |one: &&Unwritten| {
-            let (other, call) = (&one.change.call, &change.call);
+        let is_same = |unwritten: &&Unwritten| {
+            let (other, call) = (&unwritten.change.call, &change.call);
             !call.request_id.is_empty()
                 && (&other.actor, &other.request_id) == (&call.actor, &call.request_id)
         };

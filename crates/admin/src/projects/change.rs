@@ -81,12 +81,12 @@ impl Projects {
         T: Send + 'static,
     {
         let (this, owned) = (self.clone(), call.clone());
-        let account = (holder(call, &planned), call.rank());
+        let holder = holder(call, &planned);
         let made = Box::pin(async move {
             let deadline = owned.deadline.or_within(MAX_TIME);
             this.make(&AdminCall { deadline, ..owned }, planned, apply).await
         });
-        self.administrator.shared.changes.run(account, made, call.deadline).await
+        self.administrator.shared.changes.run(holder, call.rank(), made, call.deadline).await
     }
 
     /// Makes a change, unless it was made before under its request id.
@@ -197,10 +197,10 @@ impl Projects {
         };
         let call = AdminCall::with_reason(request, "RestoreCatalogue", &message.reason, "")?;
         let (this, deadline, expected) = (self.clone(), call.deadline, message.expected_revision);
-        let account = (Holder::AllProjects, call.rank());
+        let rank = call.rank();
         let made = Box::pin(async move { this.restore(&call, from, expected).await });
         let changes = &self.administrator.shared.changes;
-        let catalogue_revision = changes.run(account, made, deadline).await?;
+        let catalogue_revision = changes.run(Holder::AllProjects, rank, made, deadline).await?;
         Ok(proto::RestoreCatalogueResponse { catalogue_revision })
     }
 
@@ -227,7 +227,8 @@ impl Projects {
             Ok(revision) => pending.done_as_revision(*revision, deadline).await,
             Err(error) => {
                 let is_away = matches!(error, RestoreError::Store(_));
-                let is_ambiguous = matches!(error, RestoreError::Store(of) if of.is_ambiguous());
+                let is_ambiguous =
+                    matches!(error, RestoreError::Store(cause) if cause.is_ambiguous());
                 let text = refusals::restore(error).message().to_owned();
                 pending.failed(outcome(&text, is_away, is_ambiguous), Vec::new(), deadline).await;
             }

@@ -69,7 +69,7 @@ impl Projects {
         };
         let state = self.project(&id)?;
         named(Some(&state))?;
-        let before = state.project.keys.iter().find(|one| one.id == *key_id);
+        let before = state.project.keys.iter().find(|key| key.id == *key_id);
         let environment = before.map(|key| key.environment.parse::<Environment>()).transpose();
         let environment = environment.map_err(|error| refusals::invalid(error, ""))?;
         let secret = generate(&environment.unwrap_or_default())?;
@@ -136,7 +136,7 @@ impl Projects {
 
     fn stored_key(&self, id: &ProjectId, key: &str) -> Result<ApiKey, Status> {
         let state = self.project(id)?;
-        let found = state.project.keys.iter().find(|one| one.id == key);
+        let found = state.project.keys.iter().find(|stored| stored.id == key);
         found.cloned().ok_or_else(|| refusals::key(ApiKeyError::NotFound))
     }
 }

@@ -29,10 +29,10 @@ pub(super) fn projects(
     token: &str,
 ) -> Result<(Vec<Arc<ProjectState>>, String), Status> {
     let place = |state: &Arc<ProjectState>| {
-        let of = &state.project;
+        let project = &state.project;
         // Those that were never written are before the unnamed one.
-        let at = if of.id.is_unnamed() { 0 } else { of.created_at.as_micros().max(1) };
-        (Reverse(at), of.id.to_string())
+        let at = if project.id.is_unnamed() { 0 } else { project.created_at.as_micros().max(1) };
+        (Reverse(at), project.id.to_string())
     };
     page(states, page_size, token, place, timed, timed_text)
 }

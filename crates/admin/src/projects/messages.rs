@@ -19,18 +19,18 @@ use rlaas_proto::json::POOL;
 
 /// Returns a project. `of_files` is the policy that files have for it.
 pub(super) fn project(state: &ProjectState, of_files: Option<Unmatched>) -> proto::Project {
-    let of = &state.project;
+    let project = &state.project;
     // One that is not stored, or was not when it was first written.
     let time = |time: Timestamp| (time != Timestamp::EPOCH).then(|| timestamp(time));
-    let policy = of_files.unwrap_or_else(|| of.unmatched.into());
+    let policy = of_files.unwrap_or_else(|| project.unmatched.into());
     proto::Project {
-        id: of.id.to_string(),
-        display_name: of.display_name.clone(),
+        id: project.id.to_string(),
+        display_name: project.display_name.clone(),
         unmatched: unmatched(policy).into(),
         revision: state.revision,
-        etag: if of.id.is_unnamed() { String::new() } else { of.etag.to_string() },
-        created_at: time(of.created_at),
-        updated_at: time(of.updated_at),
+        etag: if project.id.is_unnamed() { String::new() } else { project.etag.to_string() },
+        created_at: time(project.created_at),
+        updated_at: time(project.updated_at),
     }
 }
 
@@ -87,7 +87,7 @@ fn spec(project: &ProjectId, spec: &RuleSpec, revision: Option<NonZeroU64>) -> v
 
 pub(super) fn change(project: &ProjectId, change: &RuleChange) -> proto::RuleChange {
     use proto::rule_change::Kind;
-    let message = |of: &Option<RuleSpec>| of.as_ref().map(|of| spec(project, of, None));
+    let message = |rule: &Option<RuleSpec>| rule.as_ref().map(|rule| spec(project, rule, None));
     let (before, after) = (message(&change.before), message(&change.after));
     let kind = match (&before, &after) {
         (None, _) => Kind::Created,
@@ -102,16 +102,16 @@ pub(super) fn change(project: &ProjectId, change: &RuleChange) -> proto::RuleCha
 }
 
 /// Returns the names of the fields in which two rules differ.
-fn differing_fields(one: &v1::Rule, other: &v1::Rule) -> Vec<String> {
+fn differing_fields(before: &v1::Rule, after: &v1::Rule) -> Vec<String> {
     let descriptor = POOL.get_message_by_name("ratelimit.v1.Rule").expect("a message of ours");
     let dynamic = |rule: &v1::Rule| {
         DynamicMessage::decode(descriptor.clone(), &*rule.encode_to_vec())
             .expect("the same message")
     };
-    let (one, other) = (dynamic(one), dynamic(other));
+    let (before, after) = (dynamic(before), dynamic(after));
     let differs = |field: &prost_reflect::FieldDescriptor| {
-        one.has_field(field) != other.has_field(field)
-            || one.get_field(field) != other.get_field(field)
+        before.has_field(field) != after.has_field(field)
+            || before.get_field(field) != after.get_field(field)
     };
     descriptor.fields().filter(differs).map(|field| field.name().to_owned()).collect()
 }

@@ -286,9 +286,9 @@ impl ProjectService for Projects {
         &self,
         request: Request<proto::ListProjectsRequest>,
     ) -> Result<Response<proto::ListProjectsResponse>, Status> {
-        let of = caller(&request)?;
+        let caller = caller(&request)?;
         let mut states = self.projects();
-        states.retain(|state| of.roles_in(&state.project.id).intersects(OPERATE_OR_ADMIN));
+        states.retain(|state| caller.roles_in(&state.project.id).intersects(OPERATE_OR_ADMIN));
         let proto::ListProjectsRequest { page_size, page_token } = request.get_ref();
         let (states, next_page_token) = lists::projects(states, *page_size, page_token)?;
         let projects = states.iter().map(|state| self.message(state)).collect();
@@ -319,7 +319,7 @@ impl ProjectService for Projects {
         let made = self.change(&call, planned, move |state| {
             let state = named(state)?;
             check_etag(&state.project, etag)?;
-            if of_files.is_some_and(|of| policy.is_some_and(|given| given != of)) {
+            if of_files.is_some_and(|fixed| policy.is_some_and(|given| given != fixed)) {
                 let text = "a file has unmatched of the project, so it can't be changed here";
                 return Err(refusals::of_file("UNMATCHED_OF_FILE", text.to_owned()));
             }
@@ -377,21 +377,21 @@ impl ProjectService for Projects {
             return Err(invalid_field("key_id", "must be set with the project_id -"));
         } else {
             let mut states = self.projects();
-            states.retain(|of| caller.roles_in(&of.project.id).intersects(OPERATE_OR_ADMIN));
+            states.retain(|state| caller.roles_in(&state.project.id).intersects(OPERATE_OR_ADMIN));
             states
         };
         let found = states.iter().flat_map(|state| {
-            let of = &state.project;
-            let keys = of.keys.iter().filter(|key| key_id.is_empty() || key.id == *key_id);
-            keys.filter(|key| key.is_listed(now)).map(|key| (&of.id, key))
+            let project = &state.project;
+            let keys = project.keys.iter().filter(|key| key_id.is_empty() || key.id == *key_id);
+            keys.filter(|key| key.is_listed(now)).map(|key| (&project.id, key))
         });
         let (found, next_page_token) = lists::keys(found.collect(), *page_size, page_token)?;
         let mut keys = Vec::new();
         let mut last_uses = HashMap::new();
         for (id, key) in found {
             if !last_uses.contains_key(id) {
-                let of = self.usage.last_uses(id, deadline(request.metadata())).await;
-                last_uses.insert(id, of);
+                let uses = self.usage.last_uses(id, deadline(request.metadata())).await;
+                last_uses.insert(id, uses);
             }
             // The hour of the last use may have begun before the key.
             let used = last_uses[id].get(&key.id).map(|used| key.created_at.max(*used));
@@ -543,7 +543,7 @@ impl ProjectService for Projects {
         let is_last = lists::is_last_of_revisions(*page_size, page_token)?;
         let history = self.revisions_until(&id, is_last, deadline).await?;
         let (revisions, next_page_token) = lists::revisions(&history, *page_size, page_token)?;
-        let revisions = revisions.iter().map(|one| messages::revision(&id, one)).collect();
+        let revisions = revisions.iter().map(|entry| messages::revision(&id, entry)).collect();
         Ok(Response::new(proto::ListRevisionsResponse { revisions, next_page_token }))
     }
 

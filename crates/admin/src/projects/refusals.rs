@@ -49,10 +49,10 @@ pub(super) fn validation(error: ValidationError) -> Status {
     with_reason(code, reason, error.to_string())
 }
 
-/// Returns the status of a property of a project or a key, whose path in the request is `of`.
-pub(super) fn invalid(error: InvalidProject, of: &str) -> Status {
+/// Returns the status of a property of a project or a key, whose path in the request begins with `prefix`.
+pub(super) fn invalid(error: InvalidProject, prefix: &str) -> Status {
     let Violation { path, must } = error.violation();
-    invalid_field(&format!("{of}{path}"), &must)
+    invalid_field(&format!("{prefix}{path}"), &must)
 }
 
 /// Returns the status of an API key that can't be changed as requested.
@@ -68,11 +68,11 @@ pub(super) fn key(error: ApiKeyError) -> Status {
     with_reason(code, reason, error.to_string())
 }
 
-/// Returns the status of rules that can't be changed as requested. `of` is the path of the rule in the
+/// Returns the status of rules that can't be changed as requested. `path` is that of the rule in the
 /// request, empty if there are several.
-pub fn rules(error: RuleWriteError, of: &str) -> Status {
+pub fn rules(error: RuleWriteError, path: &str) -> Status {
     let (code, reason) = match error {
-        RuleWriteError::Invalid(problems) => return invalid_rules(problems, of),
+        RuleWriteError::Invalid(problems) => return invalid_rules(problems, path),
         RuleWriteError::Exists => (Code::AlreadyExists, "RULE_EXISTS"),
         RuleWriteError::NotFound => (Code::NotFound, "UNKNOWN_RULE"),
         RuleWriteError::Stale => (Code::Aborted, "STALE"),
@@ -81,14 +81,14 @@ pub fn rules(error: RuleWriteError, of: &str) -> Status {
 }
 
 /// Returns the problems of rules with the paths of the message.
-pub(super) fn problems(problems: Vec<Problem>, of: &str) -> Vec<Problem> {
+pub(super) fn problems(problems: Vec<Problem>, path: &str) -> Vec<Problem> {
     let mut seen = HashSet::new();
-    let problems = problems.into_iter().map(|problem| in_message(problem, of));
+    let problems = problems.into_iter().map(|problem| in_message(problem, path));
     problems.filter(|problem| seen.insert((problem.field.clone(), problem.text.clone()))).collect()
 }
 
-fn invalid_rules(found: Vec<Problem>, of: &str) -> Status {
-    let found = problems(found, of);
+fn invalid_rules(found: Vec<Problem>, path: &str) -> Status {
+    let found = problems(found, path);
     let shown = &found[..found.len().min(MAX_PROBLEMS)];
     let mut texts: Vec<String> =
         shown.iter().map(|problem| format!("{} {}", problem.field, problem.text)).collect();

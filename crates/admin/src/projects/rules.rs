@@ -44,9 +44,9 @@ impl Projects {
     {
         let (files, name) = (self.files_beside(&planned.id), planned.target.clone());
         let takes_no_api_key = self.takes_no_api_key(&planned.id);
-        let (of, mut apply) = (name.clone(), apply);
+        let (own_name, mut apply) = (name.clone(), apply);
         let made = self.change_rules(call, planned, None, move |rules, by| {
-            check_names(files.as_deref(), [of.as_str()])?;
+            check_names(files.as_deref(), [own_name.as_str()])?;
             let change = apply(rules, by)?;
             let after = change.iter().filter_map(|change| change.after.as_ref());
             let problems = after.filter(|_| takes_no_api_key);
@@ -82,7 +82,7 @@ impl Projects {
         let by = WriteStamp { at: self.clock.now(), etag };
         let (actor, reason, action) = (call.actor.clone(), call.reason.clone(), call.action);
         let files = self.files_beside(&planned.id);
-        let of = if planned.target.is_empty() { "" } else { "rule" };
+        let path = if planned.target.is_empty() { "" } else { "rule" };
         let mut apply = apply;
         let made = self.change(call, planned, move |state| {
             let state = existing(state)?;
@@ -93,7 +93,7 @@ impl Projects {
             let changes = apply(&mut rules, by)?;
             if files.is_some() {
                 in_force_beside(files.as_deref(), &rules)
-                    .map_err(|error| refusals::rules(error, of))?;
+                    .map_err(|error| refusals::rules(error, path))?;
             }
             let revision = (!changes.is_empty()).then(|| Revision {
                 number: 0,
@@ -171,11 +171,11 @@ pub(super) fn problems_of_api_key(specs: &[RuleSpec]) -> Vec<Problem> {
     specs.flat_map(|(at, spec)| api_key_problems(spec, &format!("rules[{at}]"))).collect()
 }
 
-fn no_problems(problems: Vec<Problem>, of: &str) -> Result<(), Status> {
+fn no_problems(problems: Vec<Problem>, path: &str) -> Result<(), Status> {
     if problems.is_empty() {
         return Ok(());
     }
-    Err(refusals::rules(RuleWriteError::Invalid(problems), of))
+    Err(refusals::rules(RuleWriteError::Invalid(problems), path))
 }
 
 /// Returns the rules that would be in force beside those of files.

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rlaas_auth::{Caller, ProjectId, deadline};
-use rlaas_projects::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageRange};
+use rlaas_projects::usage::{DailyUsage, Day, UsageBy, UsagePlace, UsageQuery};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use tonic::{Request, Status};
 
@@ -20,14 +20,14 @@ impl Projects {
         let message = request.get_ref();
         let proto::ListUsageRequest { project_id, page_size, page_token, .. } = message;
         let projects = self.selected(caller(request)?, project_id)?;
-        let (by, range) = (by(message.by)?, range(&message.first_day, &message.last_day)?);
+        let query = query(message)?;
         let after = place(page_token)?;
         let size = page_count(*page_size)?;
         let deadline = deadline(request.metadata()).or_within(MAX_TIME);
-        let page = self.usage.list(projects, (by, range), after.as_ref(), size, deadline).await;
+        let page = self.usage.list(projects, query, after.as_ref(), size, deadline).await;
         let page = page.map_err(|error| store(&error))?;
         let next = page.next.as_ref().map(token);
-        let usage = page.rows.into_iter().map(|row| row_message(by, row)).collect();
+        let usage = page.rows.into_iter().map(|row| row_message(query.by, row)).collect();
         Ok(proto::ListUsageResponse { usage, next_page_token: next.unwrap_or_default() })
     }
 
@@ -43,7 +43,7 @@ impl Projects {
     }
 }
 
-fn range(first: &str, last: &str) -> Result<UsageRange, Status> {
+fn query(message: &proto::ListUsageRequest) -> Result<UsageQuery, Status> {
     let day = |field: &str, text: &str| match text {
         "" => Ok(None),
         text => {
@@ -52,13 +52,15 @@ fn range(first: &str, last: &str) -> Result<UsageRange, Status> {
             day.map(Some)
         }
     };
-    let range = UsageRange { first: day("first_day", first)?, last: day("last_day", last)? };
-    if let (Some(first), Some(last)) = (range.first, range.last)
+    let by = by(message.by)?;
+    let first = day("first_day", &message.first_day)?;
+    let last = day("last_day", &message.last_day)?;
+    if let (Some(first), Some(last)) = (first, last)
         && first > last
     {
         return Err(invalid_field("first_day", "must not be after last_day"));
     }
-    Ok(range)
+    Ok(UsageQuery { by, first, last })
 }
 
 fn by(number: i32) -> Result<UsageBy, Status> {

@@ -70,7 +70,7 @@ impl StatsQuery {
         let scope = if *this_instance { StatsScope::Instance } else { StatsScope::Fleet };
         let ten_seconds = Duration::from(STATS_INTERVAL);
         let least = if *this_instance { SECOND } else { ten_seconds };
-        let interval = match interval.as_ref().map(micros).map(|one| one.map(Duration::from)) {
+        let interval = match interval.as_ref().map(micros).map(|time| time.map(Duration::from)) {
             None => ten_seconds,
             Some(Some(interval)) if (least..=MAX_INTERVAL).contains(&interval) => interval,
             Some(_) => {
@@ -83,7 +83,7 @@ impl StatsQuery {
             Ok(most) => most.min(MAX_RULES),
             Err(_) => return Err(invalid_field("max_rules", "must not be negative")),
         };
-        let history = match history.as_ref().map(micros).map(|one| one.map(Duration::from)) {
+        let history = match history.as_ref().map(micros).map(|time| time.map(Duration::from)) {
             None => None,
             Some(Some(history)) if history <= MAX_HISTORY => {
                 Some(history).filter(|history| !history.is_zero())

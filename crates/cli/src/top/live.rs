@@ -91,11 +91,11 @@ impl View {
 
     /// Shows what the streams send until one of points ends.
     async fn show(&mut self, admin: &mut Admin, args: &TopArgs) -> Result<(), Status> {
-        let of = args.request(Some(NEWEST));
-        let mut points = admin.watch_stats(of.clone()).await?.into_inner();
+        let stats = args.request(Some(NEWEST));
+        let mut points = admin.watch_stats(stats.clone()).await?.into_inner();
         let request = WatchDecisionsRequest {
-            project_id: of.project_id,
-            rule: of.rule,
+            project_id: stats.project_id,
+            rule: stats.rule,
             outcomes: vec![Outcome::Denied.into()],
             ..WatchDecisionsRequest::default()
         };

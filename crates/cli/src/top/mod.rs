@@ -43,7 +43,7 @@ pub struct TopArgs {
     #[arg(long)]
     instances: bool,
     /// What to count
-    #[arg(long, value_parser = PossibleValuesParser::new(KINDS.map(kind)), default_value = "denied",
+    #[arg(long, value_parser = PossibleValuesParser::new(kinds()), default_value = "denied",
           requires = "keys")]
     kind: String,
     /// The last 15 minutes or hour
@@ -70,8 +70,8 @@ pub struct TopArgs {
     call: CallArgs,
 }
 
-fn kind((name, help): (&'static str, &'static str)) -> PossibleValue {
-    PossibleValue::new(name).help(help)
+fn kinds() -> [PossibleValue; 3] {
+    KINDS.map(|(name, help)| PossibleValue::new(name).help(help))
 }
 
 /// Shows what was asked for. Returns the exit code.

@@ -38,9 +38,11 @@ impl UsageBy {
     }
 }
 
-/// Days to list, both included.
+/// The rows to list: the days are both included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UsageRange {
+pub struct UsageQuery {
+    /// What each row is of.
+    pub by: UsageBy,
     /// The first day. `None`: the first one that is kept.
     pub first: Option<Day>,
     /// The last day. `None`: today.
@@ -106,7 +108,7 @@ impl UsageRecorder {
     pub async fn list(
         &self,
         mut projects: Vec<ProjectId>,
-        (by, range): (UsageBy, UsageRange),
+        UsageQuery { by, first, last }: UsageQuery,
         after: Option<&UsagePlace>,
         size: usize,
         deadline: Deadline,
@@ -114,8 +116,8 @@ impl UsageRecorder {
         self.read().await;
         let today = Day::at(self.0.clock.now());
         let kept = today.minus(KEPT_DAYS - 1);
-        let first = range.first.unwrap_or(kept).max(kept);
-        let last = range.last.unwrap_or(today).min(today.plus(1));
+        let first = first.unwrap_or(kept).max(kept);
+        let last = last.unwrap_or(today).min(today.plus(1));
         projects.sort_unstable();
         let places = projects.into_iter().flat_map(|project| {
             first.up_to(last).map(move |day| (project.clone(), day, Part::Whole))
@@ -137,27 +139,24 @@ impl UsageRecorder {
                 if scanned >= MAPS_PER_PAGE && by != UsageBy::Day {
                     return Ok(page);
                 }
-                let named = self.named(by, (&project, day, whole), deadline).await?;
+                let (name, is_preliminary) = (String::new(), day >= complete_from);
+                let whole = DailyUsage { project, day, name, usage: whole, is_preliminary };
+                let named = self.named(by, &whole, deadline).await?;
                 scanned += named.len();
-                let is_preliminary = day >= complete_from;
                 let rows = named.into_iter().filter(|(name, usage)| {
-                    let is_after = |after: &UsagePlace| after.is_before(&project, day, Some(name));
+                    let is_after =
+                        |after: &UsagePlace| after.is_before(&whole.project, day, Some(name));
                     *usage != RequestUsage::default() && after.is_none_or(is_after)
                 });
-                page.rows.extend(rows.map(|(name, usage)| DailyUsage {
-                    project: project.clone(),
-                    day,
-                    name,
-                    usage,
-                    is_preliminary,
-                }));
+                let row = |(name, usage)| DailyUsage { name, usage, ..whole.clone() };
+                page.rows.extend(rows.map(row));
                 if page.rows.len() > size {
                     page.rows.truncate(size);
                     let last = page.rows.last().cloned();
                     page.next = last.map(|row| UsagePlace(row.project, row.day, Some(row.name)));
                     return Ok(page);
                 }
-                page.next = Some(UsagePlace(project, day, None));
+                page.next = Some(UsagePlace(whole.project, day, None));
             }
         }
         Ok(page)
@@ -167,21 +166,22 @@ impl UsageRecorder {
     async fn named(
         &self,
         by: UsageBy,
-        (project, day, whole): (&ProjectId, Day, RequestUsage),
+        whole: &DailyUsage,
         deadline: Deadline,
     ) -> Result<Vec<(String, RequestUsage)>, StoreError> {
-        if by == UsageBy::Day || whole == RequestUsage::default() {
-            return Ok(vec![(String::new(), whole)]);
+        let DailyUsage { project, day, usage: whole, .. } = whole;
+        if by == UsageBy::Day || *whole == RequestUsage::default() {
+            return Ok(vec![(String::new(), *whole)]);
         }
-        let map = map_of_names(project.as_str(), day, by);
+        let map = map_of_names(project.as_str(), *day, by);
         let listed = self.0.fleet.registers(&[map], deadline).await?;
         let mut names: BTreeSet<String> =
             listed.into_iter().flatten().map(|(name, _)| name).collect();
-        for open in self.state().totals.days().iter().filter(|open| open.day == day) {
+        for open in self.state().totals.days().iter().filter(|open| open.day == *day) {
             names.extend(open.names_of(project.as_str(), by).map(ToString::to_string));
         }
         names.insert(String::new());
-        let place = |name: &String| (project.clone(), day, by.part(name));
+        let place = |name: &String| (project.clone(), *day, by.part(name));
         let places: Vec<_> = names.iter().map(place).collect();
         let mut usage = Vec::with_capacity(places.len());
         for some in places.chunks(MAPS_PER_CALL) {

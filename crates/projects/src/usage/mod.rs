@@ -20,7 +20,7 @@ mod list;
 mod totals;
 
 pub use day::{Day, InvalidDay};
-pub use list::{DailyUsage, UsageBy, UsagePage, UsagePlace, UsageRange};
+pub use list::{DailyUsage, UsageBy, UsagePage, UsagePlace, UsageQuery};
 pub use totals::RequestUsage;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

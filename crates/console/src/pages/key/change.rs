@@ -58,7 +58,7 @@ struct KeyChange {
     form: Form,
 }
 
-/// All changes.
+/// All changes: their names, titles, hints and forms.
 static ALL: [KeyChange; 7] = [
     KeyChange::new(
         SET_LIMIT,
