@@ -1,11 +1,8 @@
 //! `enforce`: a rule is enforced for a part of its keys, and counts the others as in shadow mode.
 
-use std::sync::Arc;
-
-use futures_util::{StreamExt, stream};
 use rlaas::algorithm::{Algorithm, Limit};
-use rlaas::clock::{Deadline, Micros};
-use rlaas::rules::{EnforcedShare, Key, Request, Rule, RuleSet, Unmatched};
+use rlaas::clock::Micros;
+use rlaas::rules::{EnforcedShare, Key, Rule, RuleSet, Unmatched};
 use rlaas::verdict::Source;
 use rlaas_testkit::service::Service;
 
@@ -17,7 +14,6 @@ cases! {
 }
 cases! {
     gcra, memory redis;
-    share_of_ten_thousand_ids_grows_alike_on_two_instances: half;
     default_rule_stays_out_while_nothing_is_enforced: beside_the_default_rule;
     request_without_an_enforced_rule_is_matched: denying_unmatched;
 }
@@ -67,41 +63,6 @@ async fn rule_is_enforced_for_its_share_of_the_keys(on: Service) {
     }
     assert!(enforced > 10 && enforced < 30, "{enforced}");
     assert_eq!(denied, enforced);
-}
-
-/// Returns for each of 10,000 ids whether a request that the rule denies is denied.
-async fn enforced_ids(on: &Service) -> Vec<bool> {
-    let decide = |number: u32| async move {
-        let id = format!("user-{number}");
-        // More than the limit.
-        let request = Request::user(&id).cost(2).build().expect("a valid request");
-        let verdict = on.limiter.check(&request, Deadline::NEVER).await.expect("a verdict");
-        assert!(!verdict.decisions[0].decision.is_allowed(), "{id}");
-        !verdict.is_allowed()
-    };
-    stream::iter(0..10_000).map(decide).buffered(256).collect().await
-}
-
-async fn share_of_ten_thousand_ids_grows_alike_on_two_instances(on: Service) {
-    let other = match on.redis() {
-        Some(redis) => Service::on_redis(half(Algorithm::Gcra), Arc::clone(redis)),
-        None => Service::on_memory(half(Algorithm::Gcra)),
-    };
-    let mut before = vec![false; 10_000];
-    for percent in [0, 10, 25, 100] {
-        let rules = only(rule(Algorithm::Gcra, share(percent * 10_000)));
-        on.limiter.replace_rules(rules.clone());
-        other.limiter.replace_rules(rules);
-        let enforced = enforced_ids(&on).await;
-        assert!(enforced == enforced_ids(&other).await, "{percent} %: the instances differ");
-        let count = enforced.iter().filter(|is_enforced| **is_enforced).count();
-        let wanted = usize::try_from(percent * 100).expect("a few");
-        let tolerance = if [0, 100].contains(&percent) { 0 } else { 150 };
-        assert!(count.abs_diff(wanted) <= tolerance, "{percent} %: {count}");
-        let mut pairs = before.iter().zip(&enforced);
-        assert!(pairs.all(|(before, now)| *now || !*before), "{percent} %: some fell out");
-        before = enforced;
-    }
 }
 
 async fn default_rule_stays_out_while_nothing_is_enforced(on: Service) {

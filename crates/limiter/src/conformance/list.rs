@@ -55,16 +55,9 @@ macro_rules! conformance_cases {
     (reports, [$($call:tt)+], $with:tt) => {
         $($call)+! { $with reports;
             all {
-                a_peek_is_denied_once_there_is_debt(reports::ten)
-                a_peek_for_one_unit_is_denied_once_all_is_used(reports::ten)
                 a_report_counts_in_full_above_the_limit(reports::ten)
                 debt_is_bounded(reports::owing_three)
-                without_debt_a_report_stops_at_the_limit(reports::owing_nothing)
-                debt_is_paid_by_time_alone(reports::ten)
-                retry_after_of_a_debt_is_exact(reports::ten)
                 a_refund_does_not_erase_debt(reports::ten)
-                a_denied_attempt_is_no_debt(reports::ten)
-                a_cost_of_0_is_denied_in_debt(reports::ten)
                 a_report_counts_beside_a_denied_take(reports::ten)
                 reports_of_one_step_add_up(reports::ten)
                 takes_of_one_key_are_decided_in_order(reports::ten)

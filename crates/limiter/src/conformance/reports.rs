@@ -1,9 +1,8 @@
 //! Reports count costs after the fact, whatever remains; units above the limit become debt.
 
-use super::{Subject, T0};
-use super::{owing, retry_after};
+use super::{Subject, owing};
 use crate::algorithm::{Algorithm, Cost, Decision, Limit, Outcome};
-use crate::clock::{Micros, Timestamp};
+use crate::clock::Micros;
 use crate::operation::Action;
 use crate::rules::Coupling;
 use crate::rules::{Rule, RuleSet};
@@ -20,11 +19,6 @@ pub(super) fn owing_three(algorithm: Algorithm) -> RuleSet {
     owing(algorithm, 3)
 }
 
-/// 10 units a minute, with a debt of up to 0, which is not the same as a limit without debt.
-pub(super) fn owing_nothing(algorithm: Algorithm) -> RuleSet {
-    owing(algorithm, 0)
-}
-
 /// Returns `true` if the algorithm keeps debt. A log stores nothing above its limit.
 fn has_debt(on: &Subject) -> bool {
     on.algorithm() != Algorithm::SlidingWindowLog
@@ -36,31 +30,6 @@ async fn report(on: &Subject, user: &str, units: u32) -> Decision {
 
 async fn peek(on: &Subject, user: &str, units: u32) -> Decision {
     on.act(user, Action::Peek(Cost::new(units)), ALL).await
-}
-
-/// Peeks and reports 4 units, 4 times. Returns the outcomes.
-async fn peeks_and_reports(on: &Subject, units: u32) -> String {
-    let mut answers = Vec::new();
-    for _ in 0..4 {
-        answers.push(peek(on, "alice", units).await);
-        answers.push(report(on, "alice", 4).await);
-    }
-    let text = |decision: &Decision| if decision.is_allowed() { "OK" } else { "OVER" };
-    answers.iter().map(text).collect::<Vec<_>>().join(" ")
-}
-
-pub(super) async fn a_peek_is_denied_once_there_is_debt(on: Subject) {
-    // The responses of envoyproxy/ratelimit for a limit of 10.
-    let expected =
-        if has_debt(&on) { "OK OK OK OK OK OVER OVER OVER" } else { "OK OK OK OK OK OVER OK OVER" };
-    assert_eq!(peeks_and_reports(&on, 0).await, expected);
-}
-
-pub(super) async fn a_peek_for_one_unit_is_denied_once_all_is_used(on: Subject) {
-    assert_eq!(peeks_and_reports(&on, 1).await, "OK OK OK OK OK OVER OVER OVER");
-    report(&on, "bob", 10).await;
-    assert!(peek(&on, "bob", 0).await.is_allowed());
-    assert!(!peek(&on, "bob", 1).await.is_allowed());
 }
 
 pub(super) async fn a_report_counts_in_full_above_the_limit(on: Subject) {
@@ -80,33 +49,6 @@ pub(super) async fn debt_is_bounded(on: Subject) {
     assert_eq!(report(&on, "bob", 9).await.remaining, least);
 }
 
-pub(super) async fn without_debt_a_report_stops_at_the_limit(on: Subject) {
-    report(&on, "alice", 4).await;
-    let reported = report(&on, "alice", 7).await;
-    assert_eq!((reported.is_allowed(), reported.remaining), (false, 0));
-    assert!(peek(&on, "alice", 0).await.is_allowed());
-    assert!(!peek(&on, "alice", 1).await.is_allowed());
-}
-
-pub(super) async fn debt_is_paid_by_time_alone(on: Subject) {
-    let reported = report(&on, "alice", 15).await;
-    on.set_clock(T0 + reported.reset_after);
-    assert!(on.check_cost("alice", 10).await.is_allowed());
-    assert!(!on.check("alice").await.is_allowed());
-}
-
-pub(super) async fn retry_after_of_a_debt_is_exact(on: Subject) {
-    let reported = report(&on, "alice", 15).await;
-    assert!(!reported.is_allowed());
-    let wait = retry_after(&reported).expect("a wait");
-    let peeked = peek(&on, "alice", 1).await;
-    assert_eq!(retry_after(&peeked), Some(wait));
-    on.set_clock(Timestamp::from_micros((T0 + wait).as_micros() - 1));
-    assert!(!peek(&on, "alice", 1).await.is_allowed());
-    on.set_clock(T0 + wait);
-    assert!(peek(&on, "alice", 1).await.is_allowed());
-}
-
 pub(super) async fn a_refund_does_not_erase_debt(on: Subject) {
     let taken = on.check_cost("alice", 5).await;
     report(&on, "alice", 8).await;
@@ -117,24 +59,6 @@ pub(super) async fn a_refund_does_not_erase_debt(on: Subject) {
     let refunded = on.refund_decisions("bob", 2, &[taken]).await[0];
     let (left, is_allowed) = if has_debt(&on) { (-4, false) } else { (2, true) };
     assert_eq!((refunded.remaining, refunded.is_allowed()), (left, is_allowed));
-}
-
-pub(super) async fn a_denied_attempt_is_no_debt(on: Subject) {
-    on.check_cost("alice", 10).await;
-    for _ in 0..3 {
-        assert!(!on.check("alice").await.is_allowed());
-    }
-    let peeked = peek(&on, "alice", 0).await;
-    assert_eq!((peeked.is_allowed(), peeked.remaining, peeked.current_count), (true, 0, 10));
-}
-
-pub(super) async fn a_cost_of_0_is_denied_in_debt(on: Subject) {
-    report(&on, "alice", 10).await;
-    assert!(on.check_cost("alice", 0).await.is_allowed());
-    report(&on, "alice", 1).await;
-    let peeked = on.check_cost("alice", 0).await;
-    assert_eq!(peeked.is_allowed(), !has_debt(&on));
-    assert_eq!(peeked.remaining, if has_debt(&on) { -1 } else { 0 });
 }
 
 pub(super) async fn a_report_counts_beside_a_denied_take(on: Subject) {
