@@ -1,8 +1,10 @@
 //! Every refusal of the administration, compared with a reviewed list: each method is called with requests
-//! of which one field is left out or wrong, by callers without the role, and in states that forbid it.
+//! of which one field is left out or wrong, by callers without the role, in projects of theirs and of others, and
+//! in states that forbid it.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --test it admin::refusals::` rewrites the list.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -56,7 +58,7 @@ ListKeys {"projectId":"shop","pageSize":9,"pageToken":"9.a"}
 ListKeys {"projectId":"-","keyId":"KEY"}
 RotateKey {"projectId":"shop","keyId":"KEY","grace":"60s","requestId":"rotate","reason":"test"}
 RevokeKey {"projectId":"shop","keyId":"none","reason":"test"}
-CreateRule {"projectId":"blog","rule":{"name":"full","matchers":[{"part":"resource","anyOf":["/a"]}],"keyBy":["user_id","resource"],"maxRequests":"9","window":"60s","algorithm":"GCRA","burst":"9","mode":"RULE_MODE_SHADOW","onStoreFailure":"STORE_FAILURE_POLICY_DENY","nearLimit":0.5,"overrides":[{"matchers":[{"part":"user_id","anyOf":["bob"]}],"grant":{"limit":"7"}}]},"reason":"test"}
+CreateRule {"projectId":"blog","rule":{"name":"full","matchers":[{"part":"resource","anyOf":["/a"]}],"keyBy":["user_id","resource"],"maxRequests":"9","window":"60s","algorithm":"GCRA","burst":"9","mode":"RULE_MODE_SHADOW","onStoreFailure":"ON_STORE_FAILURE_DENY","nearLimitPpm":500000,"overrides":[{"matchers":[{"part":"user_id","anyOf":["bob"]}],"grant":{"limit":"7"}}]},"reason":"test"}
 GetRule {"projectId":"shop","ruleName":"login"}
 ListRules {"projectId":"shop","pageSize":9,"pageToken":"0.a"}
 UpdateRule {"projectId":"shop","rule":{"name":"login","maxRequests":"9","window":"60s"},"updateMask":"maxRequests","etag":"0123456789abcdef","allowMissing":false,"reason":"test"}
@@ -108,9 +110,11 @@ CreateProject {"project":{"id":"gone"}}
 DeleteProject {"projectId":"gone"}
 CreateProject {"project":{"id":"gone"}}
 DeleteProject {"projectId":""}
+DeleteProject {"projectId":"shop","etag":"0123456789abcdef"}
 UpdateProject {"project":{"id":"","displayName":"x"}}
 CreateKey {"projectId":""}
 CreateRule {"projectId":"","rule":{"name":"pay","maxRequests":"9","window":"60s"}}
+CreateRule {"projectId":"shop","rule":{"name":"login","maxRequests":"9","window":"60s"}}
 CreateRule {"projectId":"shop","rule":{"name":"login","maxRequests":"9","window":"60s"}}
 UpdateRule {"projectId":"","rule":{"name":"pay","maxRequests":"9","window":"60s"}}
 UpdateRule {"projectId":"shop","rule":{"name":"none","maxRequests":"9","window":"60s"},"etag":"0123456789abcdef","allowMissing":true}
@@ -263,6 +267,18 @@ fn wrong(value: &Value) -> Vec<(&'static str, Value)> {
     }
 }
 
+/// Returns a request about a project; `None` if its method is about none, or about all.
+fn in_project(request: &Value, project: &str) -> Option<Value> {
+    let mut request = request.clone();
+    let of = ["/projectId", "/project/id"].into_iter().find(|of| request.pointer(of).is_some());
+    match (of, request.get_mut("selector")) {
+        (Some(of), _) => *request.pointer_mut(of).expect("a member") = json!(project),
+        (None, Some(selector)) => selector["projectId"] = json!(project),
+        (None, None) => return None,
+    }
+    Some(request)
+}
+
 fn requests(list: &str) -> impl Iterator<Item = (&str, Value)> {
     list.trim().lines().map(|line| {
         let (method, request) = line.split_once(' ').expect("a method and a request");
@@ -311,6 +327,24 @@ async fn refusals_are_the_reviewed_ones() {
     for (method, request) in requests(&states) {
         caller.list(ROOT, method, &request, &request.to_string()).await;
     }
+    for (method, request) in requests(&valid) {
+        let Some(of_shop) = in_project(&request, "shop") else { continue };
+        caller.list(TEAM, method, &of_shop, "of shop alone, in shop").await;
+        caller.list(DESK, method, &of_shop, "for support alone, in shop").await;
+        if method == "CreateProject" {
+            continue;
+        }
+        // One that exists, one that does not, the unnamed one, and what is no id: all look the same.
+        for project in ["blog", "nothing", "", "_", "SHOP", "shop\0", "shop/", "../shop"] {
+            let request = in_project(&request, project).expect("a project");
+            let refused = caller.call(TEAM, method, &request).await.expect("a message");
+            let told = described(&refused.expect_err(method));
+            assert_eq!(told, r#"NotFound UNKNOWN_PROJECT "no such project""#, "{method} {project}");
+        }
+    }
+    let tried: BTreeSet<&str> = requests(&valid).map(|(method, _)| method).collect();
+    let all: BTreeSet<&str> = caller.methods.iter().map(MethodDescriptor::name).collect();
+    assert_eq!(tried, all);
     assert!(caller.call(ROOT, "ListInstances", &json!({})).await.expect("a message").is_ok());
     let list = caller.list;
     for code in [Code::Internal, Code::Unknown] {

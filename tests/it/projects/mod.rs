@@ -15,7 +15,6 @@ mod failover;
 mod fallen_back;
 mod files;
 mod find_key;
-mod foreign_keys;
 mod get_config;
 mod http;
 mod instance;

@@ -61,12 +61,6 @@ async fn project_is_created_changed_and_deleted() {
         let created = create(&mut one, "shop").await;
         assert_eq!((&*created.id, created.unmatched()), ("shop", UnmatchedPolicy::Deny));
         assert!(created.revision > 0 && !created.etag.is_empty());
-        let again = proto::CreateProjectRequest {
-            project: Some(proto::Project { id: "shop".to_owned(), ..Default::default() }),
-            ..Default::default()
-        };
-        let refused = other.create_project(again).await.expect_err("a taken id");
-        assert_eq!(refused.code(), Code::AlreadyExists);
         // A write through the other instance sees it at once.
         let update = |etag: &str| proto::UpdateProjectRequest {
             project: Some(proto::Project {
@@ -86,10 +80,6 @@ async fn project_is_created_changed_and_deleted() {
             ("The shop", UnmatchedPolicy::Deny)
         );
         assert_ne!(changed.etag, created.etag);
-        for stale in [&*created.etag, "x", "0"] {
-            let refused = one.update_project(update(stale)).await.expect_err("a stale etag");
-            assert_eq!(refused.code(), Code::Aborted, "{stale}");
-        }
         let get = || proto::GetProjectRequest { project_id: "shop".to_owned() };
         eventually("the other instance has the project", TIMEOUT, async || {
             one.get_project(get()).await.expect("a project").into_inner().project
@@ -101,12 +91,8 @@ async fn project_is_created_changed_and_deleted() {
             etag: etag.to_owned(),
             ..Default::default()
         };
-        let refused = one.delete_project(delete(&created.etag)).await.expect_err("a stale etag");
-        assert_eq!(refused.code(), Code::Aborted);
         one.delete_project(delete(&changed.etag)).await.expect("a deletion");
         assert_eq!(one.get_project(get()).await.expect_err("gone").code(), Code::NotFound);
-        let refused = other.delete_project(delete("")).await.expect_err("gone");
-        assert_eq!(refused.code(), Code::NotFound);
     }
 }
 
@@ -128,9 +114,6 @@ async fn projects_are_listed_newest_first_in_pages() {
         }
     }
     assert_eq!(ids, ["c", "b", "a", ""]);
-    let request = proto::ListProjectsRequest { page_size: 0, page_token: "x".to_owned() };
-    let refused = client.list_projects(request).await.expect_err("no token");
-    assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
@@ -190,18 +173,11 @@ async fn key_is_rotated_and_revoked() {
             other.get_project(get.clone()).await.is_ok()
         })
         .await;
-        for grace in [-1, 31 * 86_400, i64::MIN] {
-            let refused = other.rotate_key(rotate(grace, &key.id)).await.expect_err("a grace");
-            assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
-            assert!(refused.message().starts_with("grace must be"), "{refused:?}");
-        }
         let rotated = other.rotate_key(rotate(60, &key.id)).await.expect("keys").into_inner();
         let (new, previous) = (rotated.key.expect("a key"), rotated.previous.expect("a key"));
         assert!(!rotated.secret.is_empty());
         assert_eq!((&previous.id, &previous.replaced_by), (&key.id, &new.id));
         assert!(previous.expires_at.is_some() && new.expires_at.is_none());
-        let refused = one.rotate_key(rotate(60, &key.id)).await.expect_err("a replaced key");
-        assert_eq!(refused.code(), Code::FailedPrecondition);
         let revoke = |key_id: &str| proto::RevokeKeyRequest {
             project_id: project_id.clone(),
             key_id: key_id.to_owned(),
@@ -211,8 +187,6 @@ async fn key_is_rotated_and_revoked() {
             let revoked = one.revoke_key(revoke(&new.id)).await.expect("a key").into_inner();
             assert_eq!(revoked.key.expect("a key").state(), State::Revoked);
         }
-        let refused = one.revoke_key(revoke("nokey")).await.expect_err("no key");
-        assert_eq!(refused.code(), Code::NotFound);
     }
 }
 
@@ -241,9 +215,6 @@ async fn rules_are_written_with_all_problems_and_etags() {
         let origin = of.origin.as_ref().expect("an origin");
         assert_eq!((origin.kind(), &*origin.source), (OriginKind::RunTime, "shop"));
         assert_eq!((of.burst, &*of.key_by), (1, &["user_id".to_owned()][..]));
-        let refused = one.create_rule(create(rule("pay", "/pay"))).await.expect_err("a taken name");
-        assert_eq!(refused.code(), Code::AlreadyExists);
-
         let mask = |paths: &[&str]| {
             let paths = paths.iter().map(|path| (*path).to_owned()).collect();
             Some(prost_types::FieldMask { paths })
@@ -260,15 +231,7 @@ async fn rules_are_written_with_all_problems_and_etags() {
         assert_eq!(after.matchers[0].any_of, ["/pay"]);
         let refused = one.update_rule(change).await.expect_err("a stale etag");
         assert_eq!(refused.code(), Code::Aborted);
-        let unknown = proto::UpdateRuleRequest {
-            update_mask: mask(&["fail_open"]),
-            ..update_rule("shop", rule("pay", "/pay"))
-        };
-        let refused = one.update_rule(unknown).await.expect_err("no such field");
-        assert!(refused.message().starts_with("update_mask must"), "{refused:?}");
         let missing = update_rule("shop", rule("new", "/new"));
-        let refused = one.update_rule(missing.clone()).await.expect_err("no such rule");
-        assert_eq!(refused.code(), Code::NotFound);
         let missing = proto::UpdateRuleRequest { allow_missing: true, ..missing };
         assert!(one.update_rule(missing).await.expect("a rule").into_inner().created);
 
@@ -281,8 +244,6 @@ async fn rules_are_written_with_all_problems_and_etags() {
         let refused = one.delete_rule(delete("pay", &created.etag)).await.expect_err("stale");
         assert_eq!(refused.code(), Code::Aborted);
         one.delete_rule(delete("pay", &changed.etag)).await.expect("a deletion");
-        let refused = one.delete_rule(delete("pay", "")).await.expect_err("gone");
-        assert_eq!(refused.code(), Code::NotFound);
     }
 }
 
@@ -347,13 +308,6 @@ async fn rules_are_applied_as_revisions_and_rolled_back() {
         };
         let diff = one.get_revision(diff).await.expect("a revision").into_inner();
         assert_eq!(diff.changes, []);
-        let unknown = proto::GetRevisionRequest {
-            project_id: "shop".to_owned(),
-            revision: 1_000_000,
-            base_revision: None,
-        };
-        let refused = one.get_revision(unknown).await.expect_err("no revision");
-        assert_eq!(refused.code(), Code::NotFound);
     }
 }
 
@@ -402,19 +356,6 @@ async fn unnamed_project_has_the_rules_of_files() {
         ]
     );
     assert_eq!(config.catalogue_revision, 1);
-    for refused in [
-        client
-            .update_project(proto::UpdateProjectRequest {
-                project: Some(proto::Project::default()),
-                ..Default::default()
-            })
-            .await
-            .err(),
-        client.delete_project(proto::DeleteProjectRequest::default()).await.err(),
-        client.create_key(proto::CreateKeyRequest::default()).await.err(),
-    ] {
-        assert_eq!(refused.expect("a refusal").code(), Code::FailedPrecondition);
-    }
 }
 
 #[tokio::test]
