@@ -426,30 +426,6 @@ async fn a_month_in_memory_outlives_a_kill() {
 #[test]
 fn what_is_no_calendar_is_named() {
     let dir = TempDir::new();
-    for (fields, problem) in [
-        ("calendar: {unit: month, zone: Europe/Berlim}", "zone: must be the name of a time zone"),
-        ("calendar: {unit: century}", "unit: must be day, week, month, quarter or year"),
-        ("calendar: {zone: UTC}", "unit: missing"),
-        ("calendar: {unit: month, anchor: 32}", "anchor: must be a whole number from 1 to 31"),
-        (
-            "calendar: {unit: week, anchor: 8}",
-            "anchor: must be a whole number from 1 (Monday) to 7",
-        ),
-        ("calendar: {unit: day, anchor: 2}", "anchor: must be left out with day"),
-        ("calendar: {unit: day, anchor-from: x}", "anchor-from: must be left out with day"),
-        ("calendar: {unit: month}, window: 30d", "window: not with calendar"),
-        ("calendar: {unit: month}, on-change: reset", "on-change: not with calendar"),
-        ("calendar: {unit: month}, burst: 9", "burst: "),
-    ] {
-        let rule = format!("{{name: a, algorithm: fixed-window, limit: 5, {fields}}}");
-        let file = dir.write("bad.yaml", &format!("rules: [{rule}]\n"));
-        let (code, out, error) = run(&["check-config", &file.display().to_string()]);
-        assert_eq!(code, 64, "{fields}: {out}{error}");
-        assert!(format!("{out}{error}").contains(problem), "{fields}: {out}{error}");
-    }
-    let file = dir.write("bad.yaml", "rules: [{name: a, limit: 5, calendar: {unit: month}}]\n");
-    let (code, out, error) = run(&["check-config", &file.display().to_string()]);
-    assert!(format!("{code}{out}{error}").contains("only with algorithm: fixed-window"));
     for (limit, problem) in [
         ("unit: minute, calendar: true", "only with one day, week, month or year"),
         ("unit: month, unit_multiplier: 2, calendar: true", "only with one day"),

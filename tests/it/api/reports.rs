@@ -165,32 +165,3 @@ async fn http_and_the_command_line_report() {
     assert_eq!(code, 2);
     assert!(error.contains("--cost must be given once, and once for each rule"), "{error}");
 }
-
-#[test]
-fn rules_that_cannot_be_in_debt_are_refused_by_name() {
-    let dir = TempDir::new();
-    for (rule, problem) in [
-        (
-            "post-paid: true",
-            "post-paid: not with sliding-window-log, which can't be in debt; use token-bucket or fixed-window",
-        ),
-        ("max-debt: 5, algorithm: gcra", "max-debt: only with post-paid: true"),
-        (
-            "max-debt: -1, algorithm: gcra, post-paid: true",
-            "max-debt: must be a whole number from 0 to 9007199254739999",
-        ),
-        (
-            "max-debt: 40000000, algorithm: gcra, post-paid: true",
-            "max-debt: must be a whole number from 0 to 31622400",
-        ),
-        ("cost: 0", "cost: must be a whole number from 1 to 4294967295"),
-        ("cost: 4294967296", "cost: must be a whole number from 1 to 4294967295"),
-        ("post-paid: maybe", "post-paid: must be true or false"),
-    ] {
-        let file = format!("rules: [{{name: a, limit: 1, window: 1s, {rule}}}]");
-        let file = dir.write("rules.yaml", &file);
-        let (code, out, error) = run(&["check-config", &file.display().to_string()]);
-        assert_eq!(code, 64, "{rule}: {out}");
-        assert!(format!("{out}{error}").contains(problem), "{rule}: {out}{error}");
-    }
-}

@@ -1,6 +1,6 @@
 //! Invalid rules: each problem names its key.
 
-use super::problems;
+use super::{assert_rejected, problems};
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::run;
 
@@ -20,6 +20,10 @@ fn invalid_rules_are_rejected_by_key() {
         (
             "rules: [{name: a, limit: 5, window: 1}, {name: a, limit: 5, window: 1}]".to_owned(),
             "rules[1].name: another rule has this name",
+        ),
+        (
+            "rules: [{name: a, limit: 5, calendar: {unit: month}}]".to_owned(),
+            "rules[0].calendar: only with algorithm: fixed-window",
         ),
         (with(", windw: 1"), "rules[0].windw: unknown key, did you mean rules[0].window?"),
         (with(", limit_count: 6"), "rules[0].limit_count: the same as rules[0].limit"),
@@ -48,16 +52,121 @@ fn invalid_rules_are_rejected_by_key() {
             "rules[0].overrides[0].limit: must be a whole number from 1 to 100000",
         ),
     ];
-    for (text, expected) in cases {
-        let reported = problems(&text);
-        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
-        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
-    }
+    assert_rejected(cases);
     let reported = problems("rules: [a, b]");
     let expected = ["rules[0]: must be a section (line 1", "rules[1]: must be a section (line 1"];
     assert_eq!(reported.len(), 2, "{reported:?}");
     let is_named = |(text, expected): (&String, &str)| text.starts_with(expected);
     assert!(reported.iter().zip(expected).all(is_named), "{reported:?}");
+}
+
+#[test]
+fn fields_that_do_not_belong_together_are_rejected_by_key() {
+    for (fields, cases) in [
+        (
+            "limit: 1, window: 1s",
+            &[
+                ("reservable: true", "reservable: not with sliding-window-log, which can't be in"),
+                ("algorithm: gcra, hold: 1s", "hold: only with reservable: true or concurrency"),
+                ("algorithm: gcra, max-holds: 5", "max-holds: only with reservable: true"),
+                ("algorithm: gcra, reservable: true, hold: 0s", "hold: must be 100ms to 24h"),
+                ("algorithm: gcra, reservable: true, hold: 25h", "hold: must be 100ms to 24h"),
+                (
+                    "algorithm: gcra, reservable: true, max-holds: 10001",
+                    "max-holds: must be a whole number from 1 to 10000",
+                ),
+                (
+                    "post-paid: true",
+                    "post-paid: not with sliding-window-log, which can't be in debt; use \
+                     token-bucket or fixed-window",
+                ),
+                ("max-debt: 5, algorithm: gcra", "max-debt: only with post-paid: true"),
+                (
+                    "max-debt: -1, algorithm: gcra, post-paid: true",
+                    "max-debt: must be a whole number from 0 to 9007199254739999",
+                ),
+                (
+                    "max-debt: 40000000, algorithm: gcra, post-paid: true",
+                    "max-debt: must be a whole number from 0 to 31622400",
+                ),
+                ("cost: 0", "cost: must be a whole number from 1 to 4294967295"),
+                ("cost: 4294967296", "cost: must be a whole number from 1 to 4294967295"),
+                ("post-paid: maybe", "post-paid: must be true or false"),
+            ][..],
+        ),
+        (
+            "window: 1h",
+            &[
+                (
+                    "algorithm: gcra, limit: 1000000001",
+                    "limit: must be a whole number from 1 to 1000000000 for gcra",
+                ),
+                (
+                    "algorithm: fixed-window, limit: 1000000000000000",
+                    "limit: must be a whole number from 0 to 999999999999999",
+                ),
+                (
+                    "algorithm: fixed-window, limit: 1000000001, on-change: scale",
+                    "on-change: must not be scale with a limit above 1000000000",
+                ),
+                (
+                    "algorithm: token-bucket, limit: 5, burst: 1000000001",
+                    "burst: must be a whole number from 1 to 1000000000",
+                ),
+            ],
+        ),
+        (
+            "algorithm: concurrency",
+            &[
+                ("limit: 10001", "limit: "),
+                ("limit: 0", "limit: must be a whole number from 1 to 10000 with concurrency"),
+                ("limit: 0, mode: shadow", "limit: must be a whole number from 1 to 10000"),
+                ("limit: 3, window: 1s", "window: not with concurrency"),
+                ("limit: 3, burst: 5", "burst: "),
+                ("limit: 3, hold: 99ms", "hold: must be 100ms to 24h"),
+                ("limit: 3, max-holds: 5", "max-holds: not with concurrency"),
+                ("limit: 3, reservable: true", "reservable: not with concurrency"),
+                ("limit: 3, post-paid: true", "post-paid: not with concurrency"),
+                ("limit: 3, on-change: reset", "on-change: not with concurrency"),
+                ("limit: 3, near-limit: 0.5", "near-limit: not with concurrency"),
+                (
+                    "limit: 3, on-store-failure: local",
+                    "on-store-failure: must be error, allow or deny with concurrency",
+                ),
+            ],
+        ),
+        (
+            "algorithm: fixed-window, limit: 5",
+            &[
+                ("calendar: {unit: month}, window: 30d", "window: not with calendar"),
+                ("calendar: {unit: month}, on-change: reset", "on-change: not with calendar"),
+                ("calendar: {unit: month}, burst: 9", "burst: "),
+                ("calendar: {zone: UTC}", "calendar.unit: missing"),
+                ("calendar: {unit: century}", "calendar.unit: must be day, week, month, quarter"),
+                (
+                    "calendar: {unit: month, zone: Europe/Berlim}",
+                    "calendar.zone: must be the name of a time zone",
+                ),
+                (
+                    "calendar: {unit: month, anchor: 32}",
+                    "calendar.anchor: must be a whole number from 1 to 31",
+                ),
+                (
+                    "calendar: {unit: week, anchor: 8}",
+                    "calendar.anchor: must be a whole number from 1 (Monday) to 7",
+                ),
+                ("calendar: {unit: day, anchor: 2}", "calendar.anchor: must be left out with day"),
+                (
+                    "calendar: {unit: day, anchor-from: x}",
+                    "calendar.anchor-from: must be left out with day",
+                ),
+            ],
+        ),
+    ] {
+        assert_rejected(cases.iter().map(|(more, expected)| {
+            (format!("rules: [{{name: a, {fields}, {more}}}]"), format!("rules[0].{expected}"))
+        }));
+    }
 }
 
 #[test]

@@ -26,6 +26,17 @@ fn problems(text: &str) -> Vec<String> {
     error.lines().map(line).collect()
 }
 
+/// Asserts that each configuration has one problem, which starts with this text and shows no secret.
+fn assert_rejected(cases: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) {
+    for (text, expected) in cases {
+        let (text, expected) = (text.as_ref(), expected.as_ref());
+        let reported = problems(text);
+        assert_eq!(reported.len(), 1, "{text}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text}: {reported:?}");
+        assert!(!reported[0].contains("s3cret"), "{reported:?}");
+    }
+}
+
 /// Runs `config` and returns the effective configuration.
 fn effective(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let mut command = rlaas(&["config"]);
