@@ -181,16 +181,6 @@ async fn files_that_others_may_read_are_made_private() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_used_is_named() {
-    let folder = TempDir::new();
-    fs::write(&folder.0, b"").expect("a file in place of the folder");
-    let error = try_open(&folder.0).expect_err("not a folder").to_string();
-    fs::remove_file(&folder.0).expect("the file");
-    assert!(error.contains("store.memory.journal.path"), "{error}");
-    assert!(error.contains(&folder.0.display().to_string()), "{error}");
-}
-
-#[tokio::test]
 async fn changes_that_are_too_long_are_refused_alone() {
     let folder = TempDir::new();
     let journal = open(&folder);

@@ -319,15 +319,6 @@ mod tests {
     }
 
     #[test]
-    fn rule_is_created_once() {
-        let mut rules = ProjectRules::default();
-        let change = rules.create(spec("a", 1), at(1)).expect("a change");
-        assert_eq!((change.before, change.after), (None, Some(spec("a", 1))));
-        assert_eq!(rules.create(spec("a", 2), at(2)), Err(RuleWriteError::Exists));
-        assert_eq!(rules.rule("a").expect("a rule").spec, spec("a", 1));
-    }
-
-    #[test]
     fn lost_update_is_refused_by_its_etag() {
         let mut rules = with(&[spec("a", 1)]);
         let read = rules.rule("a").expect("a rule").etag;
@@ -354,28 +345,6 @@ mod tests {
         let explicit = RuleSpec { burst: Field::Set(1), ..spec("a", 1) };
         assert_eq!(rules.replace(explicit, None, at(1)), Ok(None));
         assert_eq!(rules, before);
-    }
-
-    #[test]
-    fn apply_writes_all_or_none() {
-        let mut rules = with(&[spec("a", 1), spec("b", 1)]);
-        let before = rules.clone();
-        let wrong = vec![spec("a", 2), spec("c", 2_000_000_000), spec("c", 1)];
-        let Err(RuleWriteError::Invalid(problems)) = rules.apply(wrong, Others::Deleted, at(1))
-        else {
-            panic!("no problems");
-        };
-        let fields: Vec<&str> = problems.iter().map(|problem| &*problem.field).collect();
-        assert_eq!(fields, ["rules[1].limit", "rules[2].name"]);
-        assert_eq!(rules, before);
-        let changes = rules.apply(vec![spec("a", 2), spec("c", 1)], Others::Deleted, at(1));
-        let names = |change: &RuleChange| {
-            (change.name.clone(), change.before.is_some(), change.after.is_some())
-        };
-        let changes: Vec<_> = changes.expect("changes").iter().map(names).collect();
-        let expected = [("a", true, true), ("b", true, false), ("c", false, true)];
-        assert_eq!(changes, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
-        assert_eq!(rules.len(), 2);
     }
 
     #[test]

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 use rlaas::api::SERVICE;
-use rlaas_proto::ratelimit::admin::v1::InspectRequest;
-use rlaas_proto::ratelimit::admin::v1::admin_service_client::AdminServiceClient;
 use rlaas_proto::ratelimit::v1::rate_limit_service_client::RateLimitServiceClient;
 use rlaas_proto::ratelimit::v1::{CheckBatchRequest, GetConfigRequest};
 use tonic::service::interceptor::InterceptedService;
@@ -17,7 +15,6 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_types::StatusExt;
 
 use rlaas_testkit::process::{Rlaas, finish, request, rlaas, run};
 use rlaas_testkit::{TempDir, eventually};
@@ -106,24 +103,6 @@ async fn token_roles_select_the_permitted_calls() {
     assert_eq!(refused("unauthenticated").await, Some(24.0));
     // Rejected calls took nothing: only alice has a key.
     assert_eq!(server.metric("rlaas_memory_keys").await, Some(1.0));
-}
-
-#[tokio::test]
-async fn refused_administrative_calls_have_a_reason() {
-    let (server, _dir, _file) = start_with_auth(&[]);
-    let mut client = AdminServiceClient::new(server.channel().await);
-    for (token, code, reason) in [
-        ("unknown", Code::Unauthenticated, "UNAUTHENTICATED"),
-        (CHECK, Code::PermissionDenied, "ROLE_MISSING"),
-    ] {
-        let mut request = Request::new(InspectRequest::default());
-        let header = format!("Bearer {token}").parse().expect("a header");
-        request.metadata_mut().insert("authorization", header);
-        let status = client.inspect(request).await.expect_err(reason);
-        assert_eq!(status.code(), code, "{status:?}");
-        let info = status.get_details_error_info().expect("an ErrorInfo");
-        assert_eq!((&*info.reason, &*info.domain), (reason, "rlaas"));
-    }
 }
 
 #[tokio::test]

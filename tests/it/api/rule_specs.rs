@@ -4,18 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use prost_reflect::DescriptorPool;
-use rlaas::algorithm::{Algorithm, OnChange};
-use rlaas::clock::Micros;
 use rlaas::config::{Config, Sources};
-use rlaas::rules::spec::{
-    Field, MatcherSpec, OverrideSpec, RuleSpec, RulesSpec, StoreFailurePolicy,
-};
-use rlaas::rules::{EnforcedShare, Rule, Share};
-use rlaas_proto::ratelimit::v1::grant::Kind;
-use rlaas_proto::ratelimit::v1::{self as proto, GetConfigRequest, PartMatcher, RuleMode};
+use rlaas::rules::spec::{RuleSpec, RulesSpec};
 use serde_json::{Map, Value};
-
-use rlaas_testkit::process::Rlaas;
 
 /// Fields of a spec whose name in the message differs, with their names there.
 const OTHER_NAMES: [(&str, &[&str]); 8] = [
@@ -85,21 +76,6 @@ fn specs_survive_a_yaml_round_trip() {
     }
 }
 
-#[tokio::test]
-async fn rules_survive_a_round_trip_as_messages() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/rules.yaml");
-    let built = spec(&file).build().expect("valid rules");
-    let server = Rlaas::start_from(&file, &[]);
-    let config = server.client().await.get_config(GetConfigRequest::default()).await;
-    let config = config.expect("a response").into_inner();
-    let read = config.rules.iter().filter(|rule| rule.name != Rule::DEFAULT);
-    let read: Vec<Rule> =
-        read.map(|rule| from_message(rule).build().expect("a valid rule")).collect();
-    let expected: Vec<Rule> = built.iter().skip(1).cloned().collect();
-    assert!(expected.len() >= 3);
-    assert_eq!(read, expected);
-}
-
 #[test]
 fn spec_and_message_have_the_same_fields() {
     let whole: RuleSpec = serde_saphyr::from_str(
@@ -129,78 +105,4 @@ fn in_message(field: &str) -> Vec<String> {
         Some((_, names)) => names.iter().map(|name| (*name).to_owned()).collect(),
         None => vec![field.replace('-', "_")],
     }
-}
-
-/// Returns the spec of a rule in a message.
-fn from_message(rule: &proto::Rule) -> RuleSpec {
-    let algorithm = Algorithm::from_name(&rule.algorithm().as_str_name().to_lowercase());
-    let window = rule.window.as_ref().expect("a window");
-    let micros = u64::try_from(window.seconds).expect("seconds") * 1_000_000
-        + u64::try_from(window.nanos / 1_000).expect("microseconds");
-    let policy = match rule.on_store_failure() {
-        proto::OnStoreFailure::Allow => StoreFailurePolicy::Allow,
-        proto::OnStoreFailure::Deny => StoreFailurePolicy::Deny,
-        proto::OnStoreFailure::Local => StoreFailurePolicy::Local,
-        proto::OnStoreFailure::Error | proto::OnStoreFailure::Unspecified => {
-            StoreFailurePolicy::Error
-        }
-    };
-    let key_by =
-        rule.key_by.iter().map(|part| part.strip_prefix("attributes.").unwrap_or(part).to_owned());
-    RuleSpec {
-        name: rule.name.clone().into(),
-        matcher: matcher(&rule.matchers),
-        key_by: key_by.collect::<Vec<_>>().into(),
-        algorithm: algorithm.expect("an algorithm").into(),
-        limit: u64::try_from(rule.max_requests).expect("a limit").into(),
-        window: Micros::from_micros(micros).into(),
-        burst: u64::try_from(rule.burst).expect("a burst").into(),
-        shadow: (rule.mode() == RuleMode::Shadow).into(),
-        local_share: Share::new(rule.local_share_ppm).map_or(Field::Unset, Field::Set),
-        on_store_failure: policy.into(),
-        breaker_opens_rule: rule.breaker_opens_rule.into(),
-        near_limit: Share::new(rule.near_limit_ppm).map_or(Field::Unset, Field::Set),
-        enforce: rule.enforce_ppm.and_then(EnforcedShare::new).map_or(Field::Unset, Field::Set),
-        on_change: match rule.on_change() {
-            proto::OnChange::Unspecified => Field::Unset,
-            proto::OnChange::KeepUsed => Field::Set(OnChange::KeepUsed),
-            proto::OnChange::KeepLeft => Field::Set(OnChange::KeepLeft),
-            proto::OnChange::Scale => Field::Set(OnChange::Scale),
-            proto::OnChange::Reset => Field::Set(OnChange::Reset),
-        },
-        overridable: rule.overridable.into(),
-        overrides: rule.overrides.iter().map(exception).collect(),
-        ..RuleSpec::default()
-    }
-}
-
-fn exception(other: &proto::RuleOverride) -> OverrideSpec {
-    let matcher = matcher(&other.matchers);
-    let grant = other.grant.as_ref().expect("a grant");
-    let spec = OverrideSpec { matcher, ..OverrideSpec::default() };
-    match grant.kind.as_ref().expect("a kind") {
-        Kind::Limit(units) => OverrideSpec {
-            limit: u64::try_from(*units).expect("units").into(),
-            burst: u64::try_from(grant.burst).expect("a burst").into(),
-            ..spec
-        },
-        Kind::Unlimited(unlimited) => OverrideSpec { unlimited: (*unlimited).into(), ..spec },
-        Kind::Banned(_) => OverrideSpec { limit: 0.into(), ..spec },
-    }
-}
-
-fn matcher(matchers: &[PartMatcher]) -> MatcherSpec {
-    let mut spec = MatcherSpec::default();
-    for PartMatcher { part, any_of } in matchers {
-        let texts = Field::Set(any_of.clone());
-        match part.as_str() {
-            "resource" => spec.resource = texts,
-            "user_id" => spec.user_id = texts,
-            attribute => {
-                let name = attribute.strip_prefix("attributes.").expect("an attribute");
-                spec.attributes.insert(name.to_owned(), texts);
-            }
-        }
-    }
-    spec
 }

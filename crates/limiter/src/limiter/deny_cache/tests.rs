@@ -169,14 +169,6 @@ fn another_cost_limit_or_revision_does_not_match() {
 }
 
 #[test]
-fn a_refunded_key_is_forgotten() {
-    let test = TestCache::new(Micros::from_secs(60), 1000);
-    test.deny("alice", Micros::from_secs(12));
-    test.cache.forget(&test.key("alice"));
-    assert_eq!(test.denial("alice"), None);
-}
-
-#[test]
 fn a_reply_from_before_a_change_is_not_cached() {
     let test = TestCache::new(Micros::from_secs(60), 1000);
     let key = test.key("alice");
