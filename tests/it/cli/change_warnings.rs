@@ -91,21 +91,3 @@ async fn overrides_that_a_restart_of_redis_loses_are_told_in_every_face() {
         );
     }
 }
-
-#[test]
-fn changes_that_a_restart_loses_are_told() {
-    let server = Rlaas::start(&["rate-limiter.overridable=true"]);
-    for command in [
-        &["ban", "alice", "--for", "1h"][..],
-        &["unban", "alice", "--rule", "default"],
-        &["override", "set", "alice", "--unlimited", "--for", "1h"],
-        &["override", "clear", "alice"],
-        &["refund", "alice", "--units", "1"],
-        &["reset", "alice"],
-    ] {
-        let (error, member) = warnings_of(&server, command);
-        let member = member.expect("a warning");
-        assert!(member.starts_with("a restart loses this change"), "{member}");
-        assert_eq!(error, format!("rlaas: warning: {member}\n"), "{command:?}");
-    }
-}

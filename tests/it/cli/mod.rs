@@ -9,7 +9,6 @@ mod files_of_projects;
 mod forged_text;
 mod golden;
 mod logs;
-mod projects;
 mod removed;
 mod rule_tests;
 mod rules;

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use rlaas_testkit::TempDir;
 use rlaas_testkit::process::{Rlaas, finish, rlaas, run};
-use serde_json::Value;
 
 /// Runs a command of rules. Returns its exit code, output and errors.
 fn called(server: &Rlaas, command: &[&str]) -> (i32, String, String) {
@@ -20,11 +19,6 @@ fn printed(server: &Rlaas, command: &[&str]) -> String {
     out
 }
 
-fn json(server: &Rlaas, command: &[&str]) -> Value {
-    let text = printed(server, &[command, &["--json"]].concat());
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
 /// Runs a command that must fail, and returns its errors.
 fn refused(server: &Rlaas, exit_code: i32, command: &[&str]) -> String {
     let (code, out, error) = called(server, command);
@@ -32,15 +26,11 @@ fn refused(server: &Rlaas, exit_code: i32, command: &[&str]) -> String {
     error
 }
 
-fn server_with_shop(settings: &[&str]) -> Rlaas {
-    let server = Rlaas::start(settings);
-    create_project(&server, "shop");
-    server
-}
-
-fn create_project(server: &Rlaas, id: &str) {
-    let (code, _, error) = run(&["project", "create", id, "--addr", server.grpc()]);
+fn server_with_shop() -> Rlaas {
+    let server = Rlaas::start(&[]);
+    let (code, _, error) = run(&["project", "create", "shop", "--addr", server.grpc()]);
     assert_eq!(code, 0, "{error}");
+    server
 }
 
 /// Returns the path of a file as text.
@@ -48,120 +38,10 @@ fn written(dir: &TempDir, name: &str, text: &str) -> String {
     dir.write(name, text).display().to_string()
 }
 
-const EVERY_FIELD: [&str; 32] = [
-    "--limit",
-    "9",
-    "--window",
-    "1m",
-    "--algorithm",
-    "gcra",
-    "--burst",
-    "12",
-    "--key-by",
-    "resource,plan",
-    "--match",
-    "resource=/login",
-    "--match",
-    "resource=/sign-in",
-    "--match",
-    "attributes.plan=free",
-    "--enforce",
-    "25%",
-    "--on-change",
-    "keep-used",
-    "--on-store-failure",
-    "local",
-    "--local-share",
-    "0.25",
-    "--near-limit",
-    "0.8",
-    "--overridable",
-    "true",
-    "--breaker-opens-rule",
-    "true",
-    "--mode",
-    "enforce",
-];
-
 #[test]
-fn rule_is_created_and_changed_by_options() {
-    let server = server_with_shop(&[]);
-    let of = ["--project", "shop"];
-    let create = [&["create", "login"][..], &EVERY_FIELD, &of, &["--reason", "new"]].concat();
-    let made = json(&server, &create)["rule"].clone();
-    let rule = &made["rule"];
-    for (field, expected) in [
-        ("maxRequests", serde_json::json!("9")),
-        ("window", serde_json::json!("60s")),
-        ("algorithm", serde_json::json!("GCRA")),
-        ("burst", serde_json::json!("12")),
-        ("keyBy", serde_json::json!(["resource", "attributes.plan"])),
-        ("enforcePpm", serde_json::json!(250_000)),
-        ("onChange", serde_json::json!("ON_CHANGE_KEEP_USED")),
-        ("onStoreFailure", serde_json::json!("ON_STORE_FAILURE_LOCAL")),
-        ("localSharePpm", serde_json::json!(250_000)),
-        ("nearLimitPpm", serde_json::json!(800_000)),
-        ("overridable", serde_json::json!(true)),
-        ("breakerOpensRule", serde_json::json!(true)),
-    ] {
-        assert_eq!(rule[field], expected, "{field}");
-    }
-    assert_eq!(rule["matchers"][0]["anyOf"], serde_json::json!(["/login", "/sign-in"]));
-    assert_eq!(rule["matchers"][1]["part"], "attributes.plan");
-
-    let etag = made["etag"].as_str().expect("an etag");
-    let set = ["set", "login", "--limit", "5", "--unset", "burst,enforce", "--etag", etag];
-    let set = [&set[..], &of].concat();
-    let shown = printed(&server, &set);
-    assert!(shown.lines().nth(1).is_some_and(|line| line.starts_with("login      5  ")), "{shown}");
-    let rule = json(&server, &[&["get", "login"][..], &of].concat())["rule"]["rule"].clone();
-    assert_eq!((rule["burst"].as_str(), rule.get("enforcePpm")), (Some("5"), None), "{rule}");
-    assert_eq!(rule["nearLimitPpm"], 800_000);
-    // The same command again has an old etag.
-    assert!(refused(&server, 2, &set).contains("ABORTED"));
-    let error = refused(&server, 2, &[&["create", "login"][..], &EVERY_FIELD, &of].concat());
-    assert!(error.contains("ALREADY_EXISTS"), "{error}");
-}
-
-#[test]
-fn rule_is_created_and_replaced_from_a_file() {
-    let server = server_with_shop(&[]);
+fn wrong_files_exit_64() {
+    let server = server_with_shop();
     let dir = TempDir::new();
-    let one = "project: shop\nrules:\n  - {name: login, limit: 5, window: 1m, burst: 7, algorithm: gcra}\n";
-    let one = written(&dir, "one.yaml", one);
-    let made = json(&server, &["create", "-f", &one]);
-    assert_eq!(made["rule"]["projectId"], "shop");
-    let other = "rules:\n  - name: login\n    limit: 6\n    window: 1m\n";
-    let other = written(&dir, "other.yaml", other);
-    let set = json(&server, &["set", "login", "-f", &other, "--project", "shop"]);
-    let rule = &set["rule"]["rule"];
-    assert_eq!((&rule["maxRequests"], &rule["burst"]), (&"6".into(), &"6".into()), "{rule}");
-    assert_eq!(rule["algorithm"], "SLIDING_WINDOW_LOG");
-}
-
-#[test]
-fn wrong_options_exit_2_and_wrong_files_64() {
-    let server = server_with_shop(&[]);
-    let dir = TempDir::new();
-    for (command, expected) in [
-        (&["create", "a", "--limit", "0", "--window", "1s"][..], "from 1 to 999999999999999"),
-        (&["create", "a", "--limit", "5"], "rule.window missing"),
-        (&["create", "a b", "--limit", "5", "--window", "1s"], "rule.name must be 1 to 64"),
-        (&["create", "a", "--limit", "5", "--window", "1s", "--burst", "9"], "rule.burst "),
-        (&["create", "a", "--limit", "5", "--window", "1s", "--match", "x=y"], "attributes.NAME"),
-        (&["create", "a", "--limit", "5", "--window", "soon"], "such as 10s"),
-        (&["create", "--limit", "5", "--window", "1s"], "<NAME>"),
-        (&["set", "a"], "a field to change is required"),
-        (&["set", "a", "--limit", "5"], "NOT_FOUND"),
-        (&["set", "a", "--limit", "5", "-f", "x.yaml"], "cannot be used with"),
-        (&["apply"], "--file"),
-        (&["diff", "7"], "NOT_FOUND"),
-        (&["export", "--all"], "--output"),
-        (&["list", "--in-force", "--project", "shop"], "cannot be used with"),
-    ] {
-        let error = refused(&server, 2, command);
-        assert!(error.contains(expected), "{command:?}: {error}");
-    }
     let rule = "{name: a, limit: 5, window: 1s}";
     let two = format!("rules:\n  - {rule}\n  - {{name: b, limit: 1, window: 1s}}\n");
     for (text, expected) in [
@@ -195,47 +75,6 @@ fn wrong_options_exit_2_and_wrong_files_64() {
     assert!(refused(&server, 64, &["apply", "-f", "/no/such.yaml"]).contains("can't be read"));
     let file = written(&dir, "a.yaml", &format!("rules: [{rule}]\n"));
     assert!(refused(&server, 64, &["apply", "-f", &file, &file]).contains("another one"));
-    let error = refused(&server, 2, &["apply", "-f", &file, "--project", "nobody"]);
-    assert!(error.contains("NOT_FOUND"), "{error}");
-    let away = run(&["rule", "apply", "-f", &file, "--addr", "127.0.0.1:1"]);
-    assert_eq!((away.0, &*away.1), (2, ""), "{}", away.2);
-}
-
-#[test]
-fn plan_is_shown_before_it_is_applied() {
-    let server = server_with_shop(&[]);
-    let dir = TempDir::new();
-    let first = "project: shop\nrules:\n  - {name: login, limit: 5, window: 1m}\n  \
-                 - {name: old, limit: 1, window: 1s}\n";
-    let first = written(&dir, "first.yaml", first);
-    let plan = "project shop: 2 to create, 0 to update, 0 to delete\n  + login\n      limit: 5\n      \
-                window: 60s\n  + old\n      limit: 1\n      window: 1s\n";
-    assert_eq!(printed(&server, &["apply", "-f", &first, "--dry-run"]), plan);
-    assert_eq!(printed(&server, &["list", "--project", "shop"]), "no rules\n");
-    let applied = printed(&server, &["apply", "-f", &first, "--reason", "the first"]);
-    assert_eq!(applied, format!("{plan}project shop: revision 2, 2 rules\n"));
-    assert_eq!(printed(&server, &["apply", "-f", &first]), "project shop: no rule changes\n");
-
-    let second = "project: shop\nunmatched: allow\nrules:\n  - name: login\n    limit: 9\n    \
-                  window: 1m\n    match: {resource: \"/x\\u202Ey\"}\n";
-    let second = written(&dir, "second.yaml", second);
-    let apply = ["apply", "-f", &second, "--prune"];
-    let plan = "project shop: 0 to create, 1 to update, 1 to delete\n  ~ login\n      \
-                limit: 5 -> 9\n      match: - -> {\"resource\":\"/x\\u{202e}y\"}\n  - old\n  \
-                unmatched: deny -> allow\n";
-    let applied = printed(&server, &apply);
-    let done = "project shop: revision 3, 2 rules\nproject shop: unmatched is allow\n";
-    assert_eq!(applied, format!("{plan}{done}"));
-    let responses = json(&server, &apply);
-    assert_eq!(responses["changes"], serde_json::json!([]));
-
-    let diff = printed(&server, &["diff", "--project", "shop"]);
-    assert!(diff.starts_with("revision 3 against the one before: 20"), "{diff}");
-    assert!(diff.contains("  ~ login\n      limit: 5 -> 9\n"), "{diff}");
-    let diff = printed(&server, &["diff", "2", "--base", "0", "--project", "shop"]);
-    assert!(diff.contains(", ApplyRules, the first\n  + login\n      limit: 5\n"), "{diff}");
-    let same = printed(&server, &["diff", "3", "--base", "3", "--project", "shop"]);
-    assert!(same.ends_with("\n  no differences\n"), "{same}");
 }
 
 #[test]
@@ -262,7 +101,7 @@ fn problems_that_only_the_server_finds_name_the_rule() {
 
 #[test]
 fn terminal_is_asked_and_standard_input_is_a_file() {
-    let server = server_with_shop(&[]);
+    let server = server_with_shop();
     let mut command =
         rlaas(&["rule", "apply", "-f", "-", "--project", "shop", "--addr", server.grpc()]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -300,7 +139,7 @@ fn at_terminal(server: &Rlaas, command: &str, answer: &str) -> (i32, String) {
 
 #[test]
 fn person_at_a_terminal_is_asked_before_rules_are_written() {
-    let server = server_with_shop(&[]);
+    let server = server_with_shop();
     let dir = TempDir::new();
     let file = "project: shop\nrules: [{name: a, limit: 1, window: 1s}]\n";
     let apply = format!("apply -f {}", written(&dir, "a.yaml", file));
@@ -351,7 +190,7 @@ fn many(count: usize, limit: usize) -> String {
 #[test]
 fn thousands_of_rules_go_out_and_in_unchanged() {
     let count = if std::env::var_os("SOAK").is_some() { 5_000 } else { 200 };
-    let server = server_with_shop(&[]);
+    let server = server_with_shop();
     let dir = TempDir::new();
     let rules = written(&dir, "many.yaml", &many(count, 5));
     let applied = printed(&server, &["apply", "-f", &rules, "--project", "shop"]);
@@ -369,7 +208,7 @@ fn thousands_of_rules_go_out_and_in_unchanged() {
     let file = format!("{folder}/shop.yaml");
     assert_eq!(printed(&server, &["apply", "-f", &file]), "project shop: no rule changes\n");
 
-    let other = server_with_shop(&[]);
+    let other = server_with_shop();
     printed(&other, &["apply", "-f", &file, "--json"]);
     let again = dir.path("again.yaml");
     let again = again.to_str().expect("a path");
@@ -386,17 +225,4 @@ fn thousands_of_rules_go_out_and_in_unchanged() {
         printed(&server, &["list", "--project", "shop", "--max", "20000"]).lines().count(),
         count - 1
     );
-}
-
-#[test]
-fn mode_takes_the_project_of_requests_without_a_key() {
-    let server = server_with_shop(&[]);
-    let create = ["create", "login", "--limit", "5", "--window", "1m"];
-    printed(&server, &create);
-    let mode = ["mode", "login", "shadow", "--for", "1h", "--reason", "a test", "--project", "_"];
-    let set = printed(&server, &mode);
-    assert!(set.starts_with("login: shadow until 20"), "{set}");
-    let shown = printed(&server, &["list", "--in-force"]);
-    let login = shown.lines().find(|line| line.starts_with("login ")).expect("the rule");
-    assert!(login.contains("  shadow   20") && login.contains("  run time  "), "{shown}");
 }

@@ -42,23 +42,6 @@ async fn newest_point_is_a_table_and_json_has_a_line_for_each() {
     printing.wait().expect("an ended process");
 }
 
-#[test]
-fn wrong_options_are_refused() {
-    for (options, problem) in [
-        (&["--interval", "61s"][..], "must be a duration from 1s to 1m, such as 10s"),
-        (&["--interval", "0s"], "must be a duration from 1s to 1m, such as 10s"),
-        (&["--keys", "pay", "--this-instance"], "cannot be used with"),
-        (&["--instances", "--rule", "pay"], "cannot be used with"),
-        (&["--instances", "--project", "shop"], "cannot be used with"),
-        (&["--keys", "pay", "--instances"], "cannot be used with"),
-    ] {
-        let (code, _, error) = run(&[&["top"], options].concat());
-        assert!(code == 2 && error.contains(problem), "{options:?}: {error}");
-    }
-    let (code, _, error) = run(&["top", "--interval", "5s", "--addr", "127.0.0.1:1"]);
-    assert!(code == 2 && error.starts_with("rlaas: "), "{error}");
-}
-
 /// The live view on a terminal of 30 lines and 120 columns.
 struct LiveTop {
     terminal: Child,

@@ -70,39 +70,6 @@ fn standard_input_is_read() {
     assert_eq!((code, &parsed(&out)["traffic"]["lines"]), (0, &3.into()));
 }
 
-#[test]
-fn options_that_cannot_be_are_exit_code_64_and_say_why() {
-    let files = files();
-    let (rules, log) = (path(&files, "rules.yaml"), path(&files, "a.log"));
-    let folder = path(&files, "empty");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    for (options, expected) in [
-        (&["--traffic", &log][..], "--format must be given"),
-        (
-            &["--traffic", &folder, "--format", "combined"],
-            "empty: cannot be opened: is a directory",
-        ),
-        (&["--traffic", "none.log", "--format", "combined"], "none.log: cannot be opened"),
-        (&["--traffic", &log, "--format", "combi"], "must be common, combined, jsonl"),
-        (&["--traffic", &log, "--format", "nginx"], "nginx was removed: see docs/simulation.md"),
-        (&["--traffic", &log, "--format", "regex:("], "regex parse error"),
-        (&["--traffic", &log, "--format", "jsonl"], "--map user_id=… must be given"),
-        (
-            &["--traffic", &log, "--format", "combined", "--map", "resource=path($uri)"],
-            "--map resource=FIELD: must be the name of one field; expressions were removed",
-        ),
-        (
-            &["--traffic", &log, "--format", "combined", "--map", "resource=target"],
-            "target is not a field of the format combined, must be of host, ident",
-        ),
-    ] {
-        let (code, _, error) = run(&[&["simulate", "--config", &rules], options].concat());
-        assert_eq!(code, 64, "{options:?}: {error}");
-        assert!(error.contains(expected), "{options:?}: {error}");
-        assert!(error.matches("must be").count() <= 2, "said twice: {error}");
-    }
-}
-
 /// Logs of 300 requests of a few users, of which some are written late, and of two other lines.
 fn logs(requests: &[(String, String)]) -> (String, String) {
     let (mut combined, mut jsonl) = (String::new(), String::new());
