@@ -258,7 +258,7 @@ const TLS_FOR_HTTP: Setting = Setting::new(
 )
 .example("false");
 
-/// Reads the section. Returns `None` without it, or after it reported a problem; and whether TLS_FOR_HTTP is
+/// Reads the section. Returns `None` without it, or after it reported a problem; and whether HTTP is
 /// encrypted, too.
 fn read_tls(server: &mut Section<'_>) -> (Option<Tls>, bool) {
     let mut section = server.section(TLS);

@@ -96,7 +96,9 @@ impl Service {
         max_keys: usize,
     ) -> Result<[proto::TopKeyList; 3], Status> {
         let mut found = all.lists.each_ref().map(|lists| BusiestKeys::sum(lists));
-        found.iter_mut().for_each(|keys| keys.truncate(max_keys));
+        for keys in &mut found {
+            keys.truncate(max_keys);
+        }
         let mut views = HashMap::new();
         for FoundKey { project, .. } in found.iter().flatten() {
             if !views.contains_key(project) {

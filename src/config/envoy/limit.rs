@@ -98,7 +98,7 @@ pub(super) fn read(
     let replaces = replaces(&mut section, name.as_deref());
     let algorithm = section.field(ALGORITHM);
     let unlimited = section.optional(UNLIMITED, values::boolean).unwrap_or(false);
-    let window = window(&mut section, unlimited, &algorithm, calendar_month);
+    let window = window(&mut section, unlimited, algorithm, calendar_month);
     let limit = section.field(REQUESTS_PER_UNIT);
     let is_cut = |units: &u64| (Limit::MAX_UNITS + 1..=u32::MAX.into()).contains(units);
     if limit.value().is_some_and(is_cut) {
@@ -157,7 +157,7 @@ fn warn_of_little_debt(rule: &DescriptorRule, section: &mut Section<'_>) {
 fn window(
     section: &mut Section<'_>,
     unlimited: bool,
-    algorithm: &Field<Algorithm>,
+    algorithm: Field<Algorithm>,
     calendar_month: bool,
 ) -> Field<Window> {
     let is_fixed = matches!(algorithm, Field::Unset | Field::Set(Algorithm::FixedWindow));

@@ -94,8 +94,8 @@ fn warnings_of(specs: &[RuleSpec], rules: &RuleSet) -> Vec<proto::Problem> {
     let names = names.filter_map(|(position, spec)| Some((spec.name.value()?.as_str(), position)));
     let positions: HashMap<&str, usize> = names.collect();
     let position = |warning: &Warning| {
-        let named = [Some(warning.rule()), warning.stricter()];
-        named.into_iter().flatten().find_map(|name| positions.get(name).copied())
+        let of_warning = [Some(warning.rule()), warning.stricter()];
+        of_warning.into_iter().flatten().find_map(|name| positions.get(name).copied())
     };
     let concerned = warnings(rules).into_iter().filter_map(|warning| {
         let position = position(&warning)?;

@@ -91,11 +91,11 @@ impl View {
 
     /// Shows what the streams send until one of points ends.
     async fn show(&mut self, admin: &mut Admin, args: &TopArgs) -> Result<(), Status> {
-        let stats = args.request(Some(NEWEST));
-        let mut points = admin.watch_stats(stats.clone()).await?.into_inner();
+        let asked = args.request(Some(NEWEST));
+        let mut points = admin.watch_stats(asked.clone()).await?.into_inner();
         let request = WatchDecisionsRequest {
-            project_id: stats.project_id,
-            rule: stats.rule,
+            project_id: asked.project_id,
+            rule: asked.rule,
             outcomes: vec![Outcome::Denied.into()],
             ..WatchDecisionsRequest::default()
         };

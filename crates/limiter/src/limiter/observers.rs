@@ -50,9 +50,9 @@ impl RuleObservers {
     /// Returns the observers of the rules of a project.
     pub(super) fn of_project(rules: &RuleSet, observer: &dyn Observer) -> Self {
         let none: Arc<dyn RuleObserver> = Arc::new(NoObserver);
-        let observed = |rule| observer.project_rule(rules.project(), rule);
+        let of_rule = |rule| observer.project_rule(rules.project(), rule);
         let all: Box<[_]> = every_rule(rules)
-            .map(|rule| observed(rule).unwrap_or_else(|| Arc::clone(&none)))
+            .map(|rule| of_rule(rule).unwrap_or_else(|| Arc::clone(&none)))
             .collect();
         Self { are_named: vec![false; all.len()].into(), all, flat: rules.iter().count() }
     }

@@ -47,8 +47,8 @@ impl Registry {
             let look = CatalogueLook {
                 own: synced.head,
                 lineage: &synced.lineage,
-                ended: synced.ended_keys_synced.as_deref().unwrap_or_default(),
-                instance: if synced.ended_keys_synced.is_some() { self.instance() } else { "" },
+                ended: synced.shared_ended_keys.as_deref().unwrap_or_default(),
+                instance: if synced.shared_ended_keys.is_some() { self.instance() } else { "" },
                 marks_foreign: synced.catalogue_use == CatalogueUse::Serving,
             };
             shared.look(look, call_deadline).await
@@ -71,7 +71,7 @@ impl Registry {
     ) -> Result<CatalogueStatus, SyncError> {
         for _ in 0..MAX_TRIES {
             let status = self.status(synced, deadline).await?;
-            if synced.ended_keys_synced.as_ref() == Some(&status.ended) || !self.0.fleet.is_shared()
+            if synced.shared_ended_keys.as_ref() == Some(&status.ended) || !self.0.fleet.is_shared()
             {
                 return Ok(status);
             }

@@ -220,7 +220,7 @@ impl Registry {
         drop(all);
         if !projects.is_empty() {
             // If they are new to the store, it may lose them before the next look.
-            synced.ended_keys_synced = None;
+            synced.shared_ended_keys = None;
         }
         synced.keep(changes);
         for id in projects {
@@ -278,7 +278,7 @@ impl Registry {
     ) -> Result<(), SyncError> {
         let Some(shared) = self.0.catalogue.shared() else { return Ok(()) };
         let call_deadline = || deadline.or_within(CALL_TIMEOUT);
-        let mut id = synced.ended_keys_synced.take().unwrap_or_default();
+        let mut id = synced.shared_ended_keys.take().unwrap_or_default();
         let mut after = String::new();
         let (mut read, mut is_whole, mut is_full) = (HashSet::new(), false, false);
         for _ in 0..MAX_CALLS {
@@ -313,7 +313,7 @@ impl Registry {
             };
             let over = synced.run_blocking(self, end).await;
             shared.forget_ended(&over, call_deadline()).await?;
-            synced.ended_keys_synced = Some(id);
+            synced.shared_ended_keys = Some(id);
             return Ok(());
         }
         Err(StoreError::custom(Fate::NotExecuted, ChangedWhileRead).into())

@@ -53,7 +53,7 @@ pub(super) struct Synced {
     /// Whether this process decides by it.
     pub(super) catalogue_use: CatalogueUse,
     /// Id of the ends of keys that this process and the store have in common; `None`: it is not known.
-    pub(super) ended_keys_synced: Option<String>,
+    pub(super) shared_ended_keys: Option<String>,
     /// Number of marks of a conflict that were logged.
     pub(super) marks: u64,
     /// Time since which the store is known to have no catalogue.
@@ -74,7 +74,7 @@ impl Synced {
             unreadable: HashSet::new(),
             lineage: Lineage::default(),
             catalogue_use: CatalogueUse::Starting,
-            ended_keys_synced: None,
+            shared_ended_keys: None,
             marks: 0,
             missing_since: None,
             confirmed_at: now,
@@ -375,7 +375,7 @@ impl Registry {
             if !now.head.is_some_and(is_there) {
                 break;
             }
-            if synced.ended_keys_synced.as_ref() == Some(&now.ended) {
+            if synced.shared_ended_keys.as_ref() == Some(&now.ended) {
                 return Ok(true);
             }
             self.sync_ended_keys(synced, deadline).await?;
