@@ -210,7 +210,7 @@ async fn store_that_was_away_or_lost_everything_gets_all_of_it() {
     redis.kill();
     one.request("shop", 2);
     one.usage.write().await;
-    let away = one.usage.list(vec![project_id("shop")], Default::default(), None, 1, soon());
+    let away = one.usage.list(vec![project_id("shop")], UsageQuery::default(), None, 1, soon());
     away.await.expect_err("the store is away");
     redis.restart();
     eventually("the store is back", Duration::from_secs(10), async || {
@@ -244,7 +244,7 @@ async fn forty_days_are_listed_in_pages_by_project_and_day() {
     let (mut rows, mut after, mut pages) = (Vec::new(), None, 0);
     loop {
         let projects = vec![project_id("shop"), project_id("_"), project_id("blog")];
-        let page = one.usage.list(projects, Default::default(), after.as_ref(), 33, soon());
+        let page = one.usage.list(projects, UsageQuery::default(), after.as_ref(), 33, soon());
         let page = page.await.expect("usage");
         rows.extend(page.rows);
         pages += 1;

@@ -61,6 +61,7 @@ fn invalid_rules_are_rejected_by_key() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn fields_that_do_not_belong_together_are_rejected_by_key() {
     for (fields, cases) in [
         (
