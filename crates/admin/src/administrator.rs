@@ -180,7 +180,7 @@ impl Administrator {
     ) -> Result<Vec<SelectedKey>, Status> {
         // Top keys show long keys by their hashes.
         let long = match (selector.target, self.shared.metrics.top_keys()) {
-            (SelectorTarget::Id(id), Some(top_keys)) => top_keys.long_key(id),
+            (SelectorTarget::Id(id), Some(top_keys)) => top_keys.long_key(project, id),
             _ => None,
         };
         let target = long.as_deref().map_or(selector.target, SelectorTarget::Id);

@@ -139,6 +139,9 @@ impl Projects {
         let PlannedChange { id, target, summary, .. } = planned;
         let mut pending = None;
         let begin = async {
+            if call.deadline.has_passed() {
+                return Err(common::too_many_changes());
+            }
             if let Some(claimed) = &mut claimed {
                 claimed.begin(call.deadline).await?;
             }

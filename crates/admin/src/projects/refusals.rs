@@ -15,8 +15,9 @@ use rlaas_core::rules::Violation;
 use rlaas_core::rules::spec::Problem;
 use rlaas_proto::status::{invalid_field, with_reason};
 
-/// Most problems in a status: it is sent in headers.
-const MAX_PROBLEMS: usize = 50;
+/// Most bytes of the problems in a status, but for the first one: it has them twice, once in base64, and
+/// is sent in headers, of which clients take 8 KiB.
+const MAX_PROBLEMS_LEN: usize = 2_000;
 
 /// Returns the status of an etag or a revision that is no longer that of the project.
 pub(super) fn stale(what: &str) -> Status {
@@ -89,7 +90,12 @@ pub(super) fn problems(problems: Vec<Problem>, path: &str) -> Vec<Problem> {
 
 fn invalid_rules(found: Vec<Problem>, path: &str) -> Status {
     let found = problems(found, path);
-    let shown = &found[..found.len().min(MAX_PROBLEMS)];
+    let mut len = 0;
+    let fits = |problem: &&Problem| {
+        len += problem.field.len() + problem.text.len();
+        len <= MAX_PROBLEMS_LEN
+    };
+    let shown = &found[..found.iter().take_while(fits).count().max(1)];
     let mut texts: Vec<String> =
         shown.iter().map(|problem| format!("{} {}", problem.field, problem.text)).collect();
     if found.len() > shown.len() {

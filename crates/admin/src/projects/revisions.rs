@@ -80,8 +80,7 @@ impl Projects {
         synced.map_err(refusals::sync)?;
         let number = *number;
         let (state, history) = self.state_and_history(&id, number, call.deadline).await?;
-        let revision = state.revision;
-        if expected_revision.is_some_and(|expected| expected != revision) {
+        if expected_revision.is_some_and(|expected| expected != state.revision) {
             return Err(refusals::stale("its revision is not expected_revision"));
         }
         let rules = run_blocking(move || {
@@ -90,8 +89,8 @@ impl Projects {
         });
         let specs = rules.await.ok_or_else(refusals::no_revision)?;
         let planned = PlannedChange::new(&id, "", format!("roll back to revision {number}"));
-        // The rules of the revision are known by those of now.
-        let given = RulesGiven { specs, others: Others::Deleted, expected: Some(revision) };
+        let expected = *expected_revision;
+        let given = RulesGiven { specs, others: Others::Deleted, expected };
         let (revision, changes) = self.apply_all(&call, planned, given).await?;
         Ok(proto::RollbackResponse { revision, changes })
     }

@@ -167,6 +167,9 @@ impl Registry {
         while tries < MAX_TRIES {
             let turn = self.0.queues.wait(rank, request.deadline).await?;
             let mut synced = self.own(request.deadline).await?;
+            if request.deadline.has_passed() {
+                return Err(ChangeError::Raced);
+            }
             match self.sync_owned(&mut synced, request.deadline).await {
                 Err(error) if rank.ends_keys_after(&error) => {
                     return self.end_keys_alone(&mut synced, request, change, begin).await;

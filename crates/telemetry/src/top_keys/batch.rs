@@ -49,7 +49,7 @@ pub(super) struct Batch {
     /// The keys, one after the other. Each is UTF-8.
     keys: Vec<u8>,
     /// Long keys by their hashes.
-    pub(super) long: HashMap<String, String>,
+    pub(super) long: HashMap<(u32, String), String>,
 }
 
 /// A decision of a batch.
@@ -80,7 +80,7 @@ impl Batch {
         if key.len() <= MAX_KEY {
             self.keys.extend_from_slice(key);
         } else {
-            self.push_hash(key);
+            self.push_hash(rule, key);
         }
         let key_bytes = u16::try_from(self.keys.len() - start).expect("at most MAX_KEY");
         self.entries.push(Entry { rule, key_bytes, usage });
@@ -89,7 +89,7 @@ impl Batch {
     /// Adds `#` and the hash of a long key. No encoded key begins with `#` and has its length and
     /// its alphabet by chance.
     #[cold]
-    fn push_hash(&mut self, key: &[u8]) {
+    fn push_hash(&mut self, rule: u32, key: &[u8]) {
         let mut hash = "#".to_owned();
         for byte in &digest(&SHA256, key).as_ref()[..HASH_BYTES] {
             for digit in [byte >> 4, byte & 15] {
@@ -97,8 +97,9 @@ impl Batch {
             }
         }
         self.keys.extend_from_slice(hash.as_bytes());
-        if self.long.len() < MAX_LONG && !self.long.contains_key(&hash) {
-            self.long.insert(hash, String::from_utf8_lossy(key).into_owned());
+        let named = (rule, hash);
+        if self.long.len() < MAX_LONG && !self.long.contains_key(&named) {
+            self.long.insert(named, String::from_utf8_lossy(key).into_owned());
         }
     }
 

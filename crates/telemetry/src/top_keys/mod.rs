@@ -113,9 +113,18 @@ impl TopKeys {
         RuleTopKeys { queue: Arc::clone(&self.queue), id: self.names.id(rule) }
     }
 
-    /// Returns the key that is counted by this hash, if it is one of the last long ones of this process.
-    pub fn long_key(&self, hash: &str) -> Option<String> {
-        lock(&self.queue.recorder).long.get(hash).cloned()
+    /// Returns the key that is counted by this hash for a rule of the project, if it is one of the last
+    /// long ones of this process.
+    pub fn long_key(&self, project: &str, hash: &str) -> Option<String> {
+        if !is_hash(hash) {
+            return None;
+        }
+        let by_name = lock(&self.names.by_name);
+        let of_project = by_name.iter().filter(|(name, _)| &*name.project == project);
+        let ids: Vec<u32> = of_project.filter_map(|(_, id)| Some(*id.upgrade()?)).collect();
+        drop(by_name);
+        let recorder = lock(&self.queue.recorder);
+        ids.into_iter().find_map(|id| recorder.long.get(&(id, hash.to_owned())).cloned())
     }
 
     /// Returns the counts in a window of every rule in force that is chosen: what was decided up to a

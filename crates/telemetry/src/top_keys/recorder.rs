@@ -39,8 +39,8 @@ pub(super) struct Recorder {
     bytes: usize,
     /// Decisions of each rule since it was made; halved after each round.
     activity: RuleMap<u64>,
-    /// Long keys by their hashes: those that came last.
-    pub(super) long: HashMap<String, String>,
+    /// Long keys by the numbers of their rules and their hashes: those that came last.
+    pub(super) long: HashMap<(u32, String), String>,
     /// Hashes keys by a random key.
     pub(super) hasher: DefaultHashBuilder,
 }
