@@ -156,7 +156,7 @@ pub(super) async fn make_change<T: Send + 'static, E: Send + 'static>(
     change: impl FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
 ) -> Result<Changed<T>, ChangeError<E>> {
     let request = ChangeRequest { id: &id, rank, deadline: soon() };
-    registry.change(request, change, async { Ok(soon()) }).await
+    registry.change(request, change).await
 }
 
 pub(super) fn soon() -> Deadline {

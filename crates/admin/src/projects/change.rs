@@ -1,12 +1,13 @@
 //! Changes of projects: claimed by their request id, tried on the project as it is, recorded in the audit,
 //! and made. A change that is refused is not recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use rlaas_auth::{CallerScope, ProjectId};
+use rlaas_auth::{CallerScope, ProjectId, run_blocking};
 use rlaas_projects::registry::{
-    CatalogueSource, Change, ChangeError, ChangeRequest, Changed, ProjectState, RestoreError,
+    CatalogueSource, Change, ChangeError, ChangeRequest, ProjectState, RestoreError,
 };
 use rlaas_telemetry::holder::Holder;
 use tonic::{Code, Request, Status};
@@ -124,7 +125,8 @@ impl Projects {
         made.map(Made::Applied)
     }
 
-    /// Records the intent of a change that the project as it is admits, writes, and records the outcome.
+    /// Tries the change on the project as it is, records the intent, writes, and records the
+    /// outcome.
     async fn record_and_write<T, F>(
         &self,
         call: &AdminCall,
@@ -137,48 +139,63 @@ impl Projects {
         T: Send + 'static,
     {
         let PlannedChange { id, target, summary, .. } = planned;
-        let mut pending = None;
-        let begin = async {
-            if call.deadline.has_passed() {
-                return Err(common::too_many_changes());
-            }
-            if let Some(claimed) = &mut claimed {
-                claimed.begin(call.deadline).await?;
-            }
-            let intent = call.intent(id.as_str(), &target, summary);
-            let begun = self.administrator.audit().begin(intent, call.deadline).await;
-            pending = Some(begun.map_err(|error| common::audit(&error))?);
-            if let Some(claimed) = &mut claimed {
-                // A retry would perhaps make it twice.
-                claimed.set_kept(true);
-            }
-            Ok(Deadline::within(MAX_CHANGE_TIME))
+        let (rank, deadline) = (call.rank(), call.deadline);
+        let before = self.registry.project(&id);
+        let has_key =
+            |state: Arc<ProjectState>| state.project.keys.iter().any(|key| key.id == target);
+        let synced = if rank.is_revocation && before.is_some_and(has_key) {
+            // It is looked for again when it is its turn.
+            Ok(())
+        } else {
+            self.registry.sync_as(rank, deadline).await
         };
-        let request = ChangeRequest { id: &id, rank: call.rank(), deadline: call.deadline };
-        let written = self.registry.change(request, apply, begin).await;
+        let only_ends = match synced {
+            Err(error) if rank.ends_keys_after(&error) && !deadline.has_passed() => Some(error),
+            synced => synced.map(|()| None).map_err(refusals::sync)?,
+        };
+        let before = self.registry.project(&id);
+        let mut apply = apply;
+        let (apply, tried) = run_blocking(move || {
+            let tried = apply(before.as_deref())
+                .map(|change| (change.after.is_none(), change.only_ends_keys(before.as_deref())));
+            (apply, tried)
+        })
+        .await;
+        let (deletes, only_ends_keys) = tried?;
+        if let Some(error) = only_ends.filter(|_| !only_ends_keys) {
+            return Err(refusals::sync(error));
+        }
+        if let Some(claimed) = &mut claimed {
+            claimed.begin(deadline).await?;
+        }
+        let intent = call.intent(id.as_str(), &target, summary);
+        let pending = self.administrator.audit().begin(intent, deadline).await;
+        let pending = pending.map_err(|error| common::audit(&error))?;
+        if let Some(claimed) = &mut claimed {
+            // A retry would perhaps make it twice.
+            claimed.set_kept(true);
+        }
+        let deadline = Deadline::within(MAX_CHANGE_TIME);
+        let written = self.registry.change(ChangeRequest { id: &id, rank, deadline }, apply).await;
         let deadline = Deadline::within(MAX_OUTCOME_TIME);
         match written {
-            Ok(Changed { revision, result }) => {
-                let Some(pending) = pending else { unreachable!("begin is run") };
-                if call.action == "DeleteProject" {
-                    pending.done_as_deletion(revision, deadline).await;
-                } else {
-                    pending.done_as_revision(revision, deadline).await;
+            Ok(changed) => {
+                match changed.revision {
+                    revision if deletes => pending.done_as_deletion(revision, deadline).await,
+                    revision => pending.done_as_revision(revision, deadline).await,
                 }
-                Ok(Applied { id, revision, result })
+                Ok(Applied { id, revision: changed.revision, result: changed.result })
             }
             Err(error) => {
                 let is_away = matches!(error, ChangeError::Unavailable(_));
                 let is_ambiguous =
                     matches!(&error, ChangeError::Unavailable(error) if error.is_ambiguous());
-                let status = refusals::written(error);
-                if let Some(pending) = pending {
-                    if let Some(claimed) = claimed {
-                        claimed.set_kept(is_ambiguous);
-                    }
-                    let outcome = outcome(status.message(), is_away, is_ambiguous);
-                    pending.failed(outcome, Vec::new(), deadline).await;
+                if let Some(claimed) = claimed {
+                    claimed.set_kept(is_ambiguous);
                 }
+                let status = refusals::written(error);
+                let outcome = outcome(status.message(), is_away, is_ambiguous);
+                pending.failed(outcome, Vec::new(), deadline).await;
                 Err(status)
             }
         }

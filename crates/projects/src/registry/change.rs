@@ -39,7 +39,7 @@ pub struct Change<T> {
 
 impl<T> Change<T> {
     /// Returns `true` if the change does nothing but end keys.
-    fn only_ends_keys(&self, before: Option<&ProjectState>) -> bool {
+    pub fn only_ends_keys(&self, before: Option<&ProjectState>) -> bool {
         let (Some(before), Some((project, rules))) = (before, &self.after) else { return false };
         let ended = EndedKey::of_change(Some(before), Some(project), Timestamp::EPOCH);
         let mut expected = before.project.clone();
@@ -59,7 +59,7 @@ pub struct ChangeRequest<'a> {
     pub id: &'a ProjectId,
     /// When it is the turn of the change among others.
     pub rank: ChangeRank,
-    /// Time until which it may wait for its turn.
+    /// Time until which it must be made.
     pub deadline: Deadline,
 }
 
@@ -143,9 +143,6 @@ impl Registry {
     /// returns, the change is in force on this instance; on the others within 2 s. `change` runs on a
     /// thread of its own.
     ///
-    /// `begin` is run before the first write, if the change is not refused, and returns the deadline
-    /// from then on.
-    ///
     /// A revocation does not depend on what others write: if they are in its way, the end of the key is
     /// written beside the catalogue.
     ///
@@ -154,28 +151,32 @@ impl Registry {
     /// [`ChangeError`].
     pub async fn change<T, E, F>(
         &self,
-        mut request: ChangeRequest<'_>,
+        request: ChangeRequest<'_>,
         mut change: F,
-        begin: impl Future<Output = Result<Deadline, E>>,
     ) -> Result<Changed<T>, ChangeError<E>>
     where
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (ChangeRequest { id, rank, .. }, mut begin, mut tries) = (request, Some(begin), 0);
+        let (ChangeRequest { id, rank, deadline }, mut tries) = (request, 0);
         while tries < MAX_TRIES {
-            let turn = self.0.queues.wait(rank, request.deadline).await?;
-            let mut synced = self.own(request.deadline).await?;
-            if request.deadline.has_passed() {
-                return Err(ChangeError::Raced);
-            }
-            match self.sync_owned(&mut synced, request.deadline).await {
+            let turn = self.0.queues.wait(rank, deadline).await?;
+            let mut synced = self.own(deadline).await?;
+            match self.sync_owned(&mut synced, deadline).await {
                 Err(error) if rank.ends_keys_after(&error) => {
-                    return self.end_keys_alone(&mut synced, request, change, begin).await;
+                    return self.end_keys_alone(&mut synced, request, change).await;
                 }
                 synced => synced?,
             }
+            let left = self.new_catalogue_delay_left(&synced);
+            if !left.is_zero() {
+                // All changes may wait together for a new catalogue.
+                drop((turn, synced));
+                wait_for_marks(left, deadline).await.map_err(SyncError::from)?;
+                continue;
+            }
+            tries += 1;
             if synced.unreadable.contains(id) {
                 return Err(ChangeError::Unreadable);
             }
@@ -190,18 +191,7 @@ impl Registry {
             .await;
             change = returned;
             let (prepared, revision, result) = made.map_err(ChangeError::Refused)?;
-            if let Some(begin) = begin.take() {
-                request.deadline = begin.await.map_err(ChangeError::Refused)?;
-            }
             let Some(mut prepared) = prepared else { return Ok(Changed { revision, result }) };
-            let left = self.new_catalogue_delay_left(&synced);
-            if !left.is_zero() {
-                // All changes may wait together for a new catalogue.
-                drop((turn, synced));
-                wait_for_marks(left, request.deadline).await.map_err(SyncError::from)?;
-                continue;
-            }
-            tries += 1;
             if !self.ended().admits(id, prepared.ended.len(), rank.scope)
                 && !std::mem::take(&mut prepared.ended).is_empty()
             {
@@ -215,7 +205,7 @@ impl Registry {
                 return Err(ChangeError::Deleted);
             }
             let catalogue = &self.0.catalogue;
-            let written = catalogue.write(synced.head, &prepared.write, request.deadline).await;
+            let written = catalogue.write(synced.head, &prepared.write, deadline).await;
             match written.map_err(ChangeError::Unavailable)? {
                 WriteOutcome::Written { head } => {
                     let Prepared { write, after, ended } = prepared;
@@ -232,7 +222,7 @@ impl Registry {
                         && self.0.fleet.is_shared()
                         && self.ended().admits(id, 1, rank.scope) =>
                 {
-                    return self.end_keys_alone(&mut synced, request, change, begin).await;
+                    return self.end_keys_alone(&mut synced, request, change).await;
                 }
                 // The next look finds out what it is.
                 WriteOutcome::Raced { .. } | WriteOutcome::Conflict => {}
@@ -251,12 +241,11 @@ impl Registry {
         synced: &mut Owned,
         request: ChangeRequest<'_>,
         mut change: F,
-        begin: Option<impl Future<Output = Result<Deadline, E>>>,
     ) -> Result<Changed<T>, ChangeError<E>>
     where
         F: FnMut(Option<&ProjectState>) -> Result<Change<T>, E> + Send + 'static,
     {
-        let ChangeRequest { id, rank, mut deadline } = request;
+        let ChangeRequest { id, rank, deadline } = request;
         let status = self.status_with_ended_keys(synced, deadline).await?;
         let before = self.project(id);
         let made = change(before.as_deref()).map_err(ChangeError::Refused)?;
@@ -264,9 +253,6 @@ impl Registry {
         let shared = self.0.catalogue.shared().filter(|_| is_possible);
         let only_ends_keys = made.only_ends_keys(before.as_deref());
         let shared = shared.filter(|_| only_ends_keys).ok_or(ChangeError::Conflict)?;
-        if let Some(begin) = begin {
-            deadline = begin.await.map_err(ChangeError::Refused)?;
-        }
         let after = made.after.as_ref().map(|(project, _)| project);
         let ended = EndedKey::of_change(before.as_deref(), after, self.0.clock.now());
         let texts: Vec<String> = ended.iter().map(EndedKey::text).collect();

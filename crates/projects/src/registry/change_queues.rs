@@ -42,7 +42,7 @@ impl ChangeRank {
     }
 
     /// Returns `true` if the change can still end keys, beside a catalogue that is not taken.
-    pub(super) fn ends_keys_after(self, error: &SyncError) -> bool {
+    pub fn ends_keys_after(self, error: &SyncError) -> bool {
         let is_busy = matches!(error, SyncError::Busy);
         matches!(error, SyncError::Conflict) || is_busy && self.is_revocation
     }

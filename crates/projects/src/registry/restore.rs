@@ -128,6 +128,8 @@ impl Registry {
             if let Err(error @ SyncError::Conflict) = self.sync_owned(&mut synced, deadline).await {
                 warn!(%error, "restored catalogue not taken yet");
             }
+            // That may take long, and others wait for it.
+            drop(synced);
             if let Err(error) = shared.tidy(deadline).await {
                 warn!(%error, "keys of the replaced catalogue stay until the next restore");
             }
