@@ -247,8 +247,10 @@ fn servers(section: &mut Section<'_>) -> Servers {
         })
     };
     if !section.has("mode") && section.has("urls") && !section.has("url") {
-        let problem = "requires mode sentinel or cluster; the address of one server is url";
-        section.refuse("urls", Invalid::new(problem));
+        section.warn(
+            "urls",
+            "ignored without mode sentinel or cluster; the address of one server is url",
+        );
     }
     match mode {
         Standalone => Servers::Standalone(Box::new(url)),

@@ -77,6 +77,20 @@ fn files_of_tls_are_reported_together() {
 }
 
 #[test]
+fn addresses_of_several_servers_without_a_mode_are_warned_of() {
+    let dir = TempDir::new();
+    let text = "server: {listen: '127.0.0.1:0', http: '127.0.0.1:0'}\n\
+                store: {backend: redis, redis: {urls: ['redis://127.0.0.1:7000']}}\n";
+    let config = dir.write("rlaas.yaml", text).display().to_string();
+    let (code, out, error) = run(&["check-config", &config]);
+    assert_eq!((code, &*out), (0, "valid\n"), "{error}");
+    assert!(
+        error.contains("store.redis.urls: ignored without mode sentinel or cluster"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_this_machine_lacks_is_a_warning_and_said_once() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
