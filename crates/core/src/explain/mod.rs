@@ -1,6 +1,6 @@
 //! Explanations: why each rule applies to a request, or does not.
 //!
-//! An explanation contains the [`Plan`](crate::plan::Plan) that a check of the same request would
+//! An explanation contains the [`Plan`] that a check of the same request would
 //! execute, so the rules that it says apply are those that a check applies. It is pure: it has
 //! neither states nor decisions, which a limiter adds. Its size is bounded, whatever the rules.
 

@@ -130,7 +130,7 @@ fn check_inputs(inputs: &[TrafficInput]) -> Result<(), TrafficError> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TrafficSettings {
-    /// Files, in the order in which equal times are kept: at most [`MAX_INPUTS`](MAX_INPUTS).
+    /// Files, in the order in which equal times are kept: at most [`MAX_INPUTS`].
     pub inputs: Vec<TrafficInput>,
     /// Format of the logs; `None`: lines are requests.
     pub format: Option<LogFormat>,

@@ -1,6 +1,6 @@
 //! Specifications of rules: rules from files, messages or code that are not checked yet.
 //!
-//! [`RulesSpec::build`] checks all rules and returns a [`RuleSet`](super::RuleSet), or all problems
+//! [`RulesSpec::build`] checks all rules and returns a [`RuleSet`], or all problems
 //! at once. A problem has the path of its field. Only the source of the specification knows files
 //! and lines.
 //!
