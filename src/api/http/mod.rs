@@ -55,8 +55,9 @@ use super::decision_events::{self, Origin};
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
 use super::{ApiSettings, ServedAdministration, request_log, routes};
+use crate::api;
 use crate::clock::Deadline;
-use crate::{api, rules};
+use crate::rules;
 use rlaas_limiter::{CheckError, Limiter, Verdict};
 
 /// Name of this protocol in metrics and logs.
