@@ -16,6 +16,7 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::calls::CallExecutor;
 use super::goaway::GoAwayIo;
 use super::lifecycle::ConnectionLifecycle;
 use super::listener::{self, ClientStream, DetachedSocket};
@@ -24,7 +25,6 @@ use super::protocol::Protocol;
 use super::read_budget::ReadBudget;
 use super::settings::ConnectionSettings;
 use super::tls::Tls;
-use super::workers::CallExecutor;
 use crate::api::http::OverTls;
 use crate::clock::jittered;
 

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 use tracing::warn;
 
-use super::settings::ListenAddress;
+use super::address::ListenAddress;
 
 /// Mode of socket files: owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;

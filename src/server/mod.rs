@@ -6,6 +6,8 @@
 //! rules.
 
 mod accept;
+mod address;
+mod calls;
 mod connection;
 mod connection_limit;
 mod goaway;
@@ -19,7 +21,8 @@ mod settings;
 mod tls;
 mod workers;
 
-pub use settings::{AddressError, ConnectionSettings, ListenAddress, ServerSettings, StoreHealth};
+pub use address::{AddressError, ListenAddress};
+pub use settings::{ConnectionSettings, ServerSettings, StoreHealth};
 pub use tls::{Tls, TlsError, TlsFiles, Validity};
 
 use std::io;

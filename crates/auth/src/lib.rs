@@ -27,6 +27,7 @@ mod refusal_log;
 mod roles;
 mod routes;
 mod sign_in;
+mod token;
 
 pub use api_key_text::{ApiKeyText, MalformedApiKey};
 pub use api_keys::{API_KEY_HEADER, ApiKeyMode, ApiKeyRefusal, ApiKeySettings, ApiKeys, Tenant};
@@ -35,7 +36,6 @@ pub use caller::{CallProject, Caller, CallerScope, EVERY_PROJECT, PeerLocality};
 pub use file_rules::{ConfiguredProjects, FileProject, FileProjects, FileRules, api_key_problems};
 pub use grants::Grants;
 pub use known_keys::{KeyHolder, KeyRefusal, KnownApiKeys};
-pub use listed::{HashError, TokenHash};
 pub use local::{HostName, HostNameError, HostNames, NotLocal};
 pub use oidc::{
     ClaimPath, ClientSecret, CodeFlow, CodeFlowError, CodeRequest, ConsoleClient, Issuer,
@@ -47,6 +47,7 @@ pub use project_id::{InvalidProjectId, ProjectId};
 pub use roles::{Permission, Role, Roles};
 pub use routes::{AdminApi, AdminRoute, Verb};
 pub use sign_in::{Credential, ShownToken};
+pub use token::{HashError, TokenHash};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ mod projects;
 pub mod reference;
 pub mod rule_counters;
 mod rule_metrics;
+mod series;
 pub mod sharded;
 pub mod stats;
 mod text_fields;

@@ -43,7 +43,7 @@ use self::keys::KeySet;
 use self::refresh::IssuerKeys;
 use self::verified::{VerifiedToken, VerifiedTokens};
 use super::caller::Caller;
-use super::listed::TokenHash;
+use super::token::TokenHash;
 
 /// Longest time for which a token is not verified again.
 const MAX_REMEMBERED: Micros = Micros::from_secs(600);

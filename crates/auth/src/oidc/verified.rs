@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rlaas_core::clock::Timestamp;
 
 use super::super::caller::Caller;
-use super::super::listed::TokenHash;
+use super::super::token::TokenHash;
 use super::keys::{KeySet, PublicKey};
 
 /// Maximum number of tokens in a generation.

@@ -17,6 +17,7 @@
 
 mod batch;
 mod busiest;
+mod queue;
 mod recorder;
 mod sketch;
 mod sliding;
@@ -38,7 +39,8 @@ use std::time::Duration;
 
 use rlaas_limiter::observer::Decided;
 
-use self::batch::{Batch, Queue};
+use self::batch::Batch;
+use self::queue::Queue;
 use self::recorder::Recorder;
 use super::stats::StatsKey;
 
@@ -154,7 +156,7 @@ impl TopKeys {
 
     /// Sends the decisions of the calling thread to the counts.
     pub fn flush() {
-        batch::flush();
+        queue::flush();
     }
 
     /// Sends the decisions of the calling thread to the counts several times a second, for ever.
@@ -163,7 +165,7 @@ impl TopKeys {
         let mut ticks = tokio::time::interval(FLUSH_INTERVAL);
         loop {
             ticks.tick().await;
-            batch::flush();
+            queue::flush();
         }
     }
 }
@@ -179,7 +181,7 @@ impl RuleTopKeys {
             taken: u32::try_from(decided.taken).unwrap_or(u32::MAX),
         };
         if usage != Usage::default() {
-            batch::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
+            queue::push(&self.queue, *self.id, decided.key.id_bytes(), usage);
         }
     }
 }

@@ -156,8 +156,8 @@ fn rules_are_counted_by_name_until_they_are_gone() {
     let top_keys = TopKeys::start().expect("a thread");
     let [pay, of_shop] = ["", "shop"].map(|project| StatsKey::of_rule(project, "pay"));
     let rule = top_keys.rule(&pay);
-    batch::push(&rule.queue, *rule.id, b"alice", Usage { taken: 5, ..Usage::default() });
-    batch::push(
+    queue::push(&rule.queue, *rule.id, b"alice", Usage { taken: 5, ..Usage::default() });
+    queue::push(
         &rule.queue,
         *rule.id,
         "long".repeat(100).as_bytes(),

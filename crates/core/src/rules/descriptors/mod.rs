@@ -6,15 +6,17 @@
 //!
 //! **Source:** envoyproxy/ratelimit, "Configuration".
 
+mod placed;
 mod request;
 mod rule;
 mod spec;
 mod tree;
 
+pub use placed::PlacedRule;
 pub use request::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, LimitOverride, RequestDescriptor,
 };
-pub use rule::{DescriptorRule, Metadata, MetadataValue, PlacedRule};
+pub use rule::{DescriptorRule, Metadata, MetadataValue};
 pub use spec::DescriptorSpec;
 pub(crate) use tree::Choice;
 pub use tree::{Descriptor, PathStep};
@@ -25,7 +27,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::rule::hashed_key;
+use self::placed::hashed_key;
 use self::tree::{Level, Path};
 use super::key::IdValue;
 use super::{

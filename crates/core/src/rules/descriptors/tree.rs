@@ -1,5 +1,5 @@
-//! The tree of one domain, and the walk of a descriptor through it, step by step for explanations. On each level exact values match before patterns, and patterns before
-//! keys without a value.
+//! The tree of one domain, and the walk of a descriptor through it, step by step for explanations. On each
+//! level exact values match before patterns, and patterns before keys without a value.
 
 use std::collections::HashMap;
 
