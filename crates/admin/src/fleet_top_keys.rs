@@ -84,6 +84,9 @@ pub(super) struct QueryMessage {
     value: String,
     #[prost(bool, tag = "6")]
     is_hashed: bool,
+    /// Position in [`TopKind::ALL`] of the kind that is asked for alone.
+    #[prost(uint32, optional, tag = "7")]
+    pub(super) only: Option<u32>,
 }
 
 /// The lists of other instances as far as they were read, by instance.
@@ -249,8 +252,9 @@ impl QueryMessage {
                 query.value.is_empty() || Key::values_in(key).iter().any(|value| is_value(value))
             };
             TopKind::ALL.map(|kind| {
-                let rules = top_keys.windows(kind, query.window(), |rule| query.selects(rule));
-                BusiestKeys::new(&rules, is_wanted)
+                let is_asked = query.only.is_none_or(|only| only == kind as u32);
+                let selects = |rule: &StatsKey| is_asked && query.selects(rule);
+                BusiestKeys::new(&top_keys.windows(kind, query.window(), selects), is_wanted)
             })
         });
         // None if the process ends.

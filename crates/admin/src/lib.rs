@@ -278,7 +278,7 @@ impl AdminService for Service {
         &self,
         request: Request<proto::TopKeysRequest>,
     ) -> Result<Response<proto::TopKeysResponse>, Status> {
-        self.highest_counts(&request).await
+        self.highest_counts(&request, None).await
     }
 
     type WatchDecisionsStream = decisions::Responses;

@@ -16,6 +16,7 @@ use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
 use rlaas_proto::values::timestamp;
+use rlaas_telemetry::top_keys::TopKind;
 use tonic::{Code, Request, Status};
 
 use self::sentence::{Effect, sentence};
@@ -151,7 +152,8 @@ impl Service {
         };
         let (metadata, extensions) = (request.metadata(), request.extensions());
         let counts = Request::from_parts(metadata.clone(), extensions.clone(), counts);
-        match self.highest_counts(&counts).await.map_err(|status| status.code()) {
+        let counted = self.highest_counts(&counts, Some(TopKind::Denied)).await;
+        match counted.map_err(|status| status.code()) {
             Ok(counted) => (counted.into_inner(), true),
             // They are not counted, or the user id is longer than those that are found there.
             Err(Code::FailedPrecondition | Code::InvalidArgument) => {
