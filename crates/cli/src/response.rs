@@ -4,7 +4,7 @@ use rlaas_proto::ratelimit::v1::CheckResponse;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::wait_words;
 
-use crate::text::{printable, wait};
+use crate::text::{is_positive, printable};
 
 /// Returns the response as one line of text. `cost` is the cost of the request.
 pub(crate) fn to_text(response: &CheckResponse, user: &str, cost: u64) -> String {
@@ -43,10 +43,8 @@ fn allowed(response: &CheckResponse) -> String {
         Some(burst) => format!("{} of a burst of {burst} left", response.remaining),
         None => format!("{} of {} left", response.remaining, response.limit),
     };
-    let all = match wait(response.reset_after.as_ref()) {
-        wait if wait == "-" => String::new(),
-        wait => format!(", all in {wait}"),
-    };
+    let reset = response.reset_after.as_ref().filter(|reset| is_positive(reset));
+    let all = reset.map(|reset| format!(", all in {}", wait_words(reset))).unwrap_or_default();
     match response.source() {
         Source::LocalFallback => format!("{left}{all}, store unavailable, decided locally"),
         _ => format!("{left}{all}"),

@@ -64,8 +64,12 @@ pub fn grant(grant: Option<&Grant>) -> String {
 
 /// Shows a wait; `-` if there is none.
 pub fn wait(duration: Option<&prost_types::Duration>) -> String {
-    let is_set = |wait: &&prost_types::Duration| wait.seconds > 0 || wait.nanos > 0;
-    duration.filter(is_set).map_or_else(|| "-".to_owned(), wait_words)
+    duration.filter(|wait| is_positive(wait)).map_or_else(|| "-".to_owned(), wait_words)
+}
+
+/// Returns `true` for a duration that is longer than 0.
+pub(crate) fn is_positive(duration: &prost_types::Duration) -> bool {
+    duration.seconds > 0 || duration.nanos > 0
 }
 
 /// Shows a latency; `-` if it is not known.
