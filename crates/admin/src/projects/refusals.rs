@@ -166,3 +166,26 @@ pub(super) fn restore(error: &RestoreError) -> Status {
     };
     with_reason(code, reason, error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_problems_fit_into_headers() {
+        let problem = |number| Problem {
+            field: format!("rules[{number}].limit"),
+            text: "must be a whole number from 0 to 999999999999999".to_owned(),
+        };
+        let status = rules(RuleWriteError::Invalid((0..1_000).map(problem).collect()), "");
+        let in_base64 = status.details().len().div_ceil(3) * 4;
+        assert!(in_base64 + status.message().len() < 8_000, "{in_base64} {}", status.message());
+        let shown = status
+            .get_error_details()
+            .bad_request()
+            .map_or(0, |request| request.field_violations.len());
+        assert!(
+            shown > 10 && status.message().ends_with(&format!("{} more problems", 1_000 - shown))
+        );
+    }
+}

@@ -183,6 +183,8 @@ fn rules_are_counted_by_name_until_they_are_gone() {
     let [("alice", 5), (hash, 3)] = keys[..] else { panic!("{keys:?}") };
     assert!(hash.starts_with('#') && hash.len() == 33, "{hash}");
     assert!(is_hash(hash) && !is_hash("alice"), "{hash}");
+    assert_eq!(top_keys.long_key("", hash), Some("long".repeat(100)));
+    assert_eq!(top_keys.long_key("shop", hash), None);
     assert_eq!(window("", "other"), None);
     assert_eq!(window("blog", "pay"), None);
     assert_eq!(window("shop", "pay"), Some(Summary::default()));
