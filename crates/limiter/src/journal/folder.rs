@@ -1,5 +1,6 @@
 //! The folder of a journal or of snapshots: its lock, and the names of its files. All files have the
-//! mode 0600, and one that is written whole replaces an earlier one only when it is on disk. One folder may have both, each with a lock of its own.
+//! mode 0600, and one that is written whole replaces an earlier one only when it is on disk. One folder
+//! may have both, each with a lock of its own.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
