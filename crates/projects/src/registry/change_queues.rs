@@ -53,7 +53,7 @@ impl ChangeQueues {
     ///
     /// # Errors
     ///
-    /// [`SyncError::Busy`] if other changes are made until the deadline.
+    /// [`SyncError::Busy`] if other changes are made for most of the time until the deadline.
     pub(super) async fn wait(
         &self,
         rank: ChangeRank,
@@ -67,7 +67,9 @@ impl ChangeQueues {
             }
             held
         };
-        timeout(deadline.remaining(), turn).await.map_err(|_elapsed| SyncError::Busy)
+        // The rest is for the store: one that has no time left looks as if it were away.
+        let time = deadline.remaining();
+        timeout(time - time / 4, turn).await.map_err(|_elapsed| SyncError::Busy)
     }
 }
 
@@ -130,5 +132,15 @@ mod tests {
             queues.wait(rank(false, AllProjects), Deadline::within(std::time::Duration::ZERO));
         assert!(matches!(late.await, Err(SyncError::Busy)));
         drop(held);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_waited_for_as_long_as_the_store_has_time_to_answer_then() {
+        let (queues, begun) = (ChangeQueues::default(), tokio::time::Instant::now());
+        let _held = queues.wait(ChangeRank::default(), Deadline::NEVER).await.expect("a turn");
+        let late = Deadline::within(std::time::Duration::from_secs(1_000));
+        let refused = queues.wait(ChangeRank::default(), late).await;
+        assert!(matches!(refused, Err(SyncError::Busy)));
+        assert_eq!(begun.elapsed().as_secs() / 10, 75);
     }
 }
