@@ -46,7 +46,8 @@ impl Service {
     ) -> Result<proto::LookUpResponse, Status> {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
-        let deadline = deadline(request.metadata()).or_within(MAX_TIME);
+        let of_caller = deadline(request.metadata());
+        let deadline = of_caller.or_within(MAX_TIME);
         let mut own = Vec::new();
         for project in &projects {
             let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
@@ -75,7 +76,14 @@ impl Service {
         let left_out = found.len().saturating_sub(MAX_KEYS);
         let incomplete = !is_complete || !are_counts_complete || left_out > 0;
         found.truncate(MAX_KEYS);
-        let mut keys = self.with_states(found, &refused, deadline).await?;
+        let states = self.with_states(found, &refused, deadline).await;
+        let mut keys = states.map_err(|error| match error {
+            // The time that a look-up has was over before: the store did not answer until then.
+            StoreError::Expired if !of_caller.has_passed() => {
+                refusals::store(&StoreError::Unreachable)
+            }
+            error => refusals::store(&error),
+        })?;
         keys.sort_by_cached_key(|key| {
             let rule = key.state.as_ref().map(|state| state.rule.clone());
             (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
@@ -184,9 +192,8 @@ impl Service {
         keys: Vec<SelectedKey>,
         refused: &HashMap<Key, u64>,
         deadline: Deadline,
-    ) -> Result<Vec<proto::UserKey>, Status> {
-        let states = self.states(&keys, deadline).await;
-        let states = states.map_err(|error| refusals::store(&error))?;
+    ) -> Result<Vec<proto::UserKey>, StoreError> {
+        let states = self.states(&keys, deadline).await?;
         let user_key = |(key, state): (SelectedKey, KeyState)| {
             let state = key_state(state);
             let refused = refused.get(&key.hit.key).copied().unwrap_or_default();
