@@ -181,7 +181,13 @@ impl Administrator {
         if call.deadline.has_passed() {
             return Err(refusals::store(&StoreError::Expired));
         }
-        let keys = changeable(&change, self.select(project.as_str(), &parsed.selector())?)?;
+        let keys = self.select(project.as_str(), &parsed.selector())?;
+        if matches!(change, KeyChange::SetOverride(_)) && parsed.has_other_hash(&keys) {
+            let problem = "must have values in clear, not `#` and the 26 characters of a hash; \
+                           key.parts may have hashes of parts that privacy.hash names";
+            return Err(invalid_field("selector", problem));
+        }
+        let keys = changeable(&change, keys)?;
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);
         let call = call.with_fingerprint(request.get_ref());
         let call = AdminCall { deadline: deadline.or_within(MAX_TIME), ..call };

@@ -5,8 +5,8 @@ use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Status;
 
-use rlaas_core::plan::{KeyPart, Selector, SelectorTarget};
-use rlaas_core::rules::{Request, RequestFields, Violation};
+use rlaas_core::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
+use rlaas_core::rules::{HashedValue, Key, Request, RequestFields, Violation};
 use rlaas_proto::status::invalid_field;
 
 /// A selector with its parts, from which the [`Selector`] borrows.
@@ -61,6 +61,26 @@ impl<'a> ParsedSelector<'a> {
             }
         };
         Selector { target, rule: self.rule }
+    }
+
+    /// Returns `true` if a value is shown as a hash, and the selected keys do not have this hash: nobody has
+    /// such keys.
+    pub(super) fn has_other_hash(&self, keys: &[SelectedKey]) -> bool {
+        let values: Vec<String> =
+            keys.iter().flat_map(|key| Key::values_in(key.hit.key.id())).collect();
+        let given: Vec<&str> = match &self.target {
+            ParsedTarget::Request(request) => {
+                let attributes = request.attributes().iter().map(|(_, value)| value);
+                attributes.chain([request.user_id()]).collect()
+            }
+            ParsedTarget::Descriptor { entries, .. } => {
+                entries.iter().map(|(_, value)| *value).collect()
+            }
+            ParsedTarget::Parts(_) | ParsedTarget::Id(_) => Vec::new(),
+        };
+        let all = values.iter().map(String::as_str).chain(given);
+        let mut shown = all.filter_map(HashedValue::from_shown);
+        shown.any(|hash| !values.iter().any(|value| value == hash.as_str()))
     }
 }
 

@@ -131,3 +131,40 @@ async fn an_id_that_rules_hash_is_shown_alike_to_all_and_a_ban_by_it_bans() {
     client.set_override(ban).await.expect("a ban");
     assert!(!check().await);
 }
+
+#[tokio::test]
+async fn an_override_of_a_hash_that_no_key_has_is_refused() {
+    let dir = TempDir::new();
+    let key = dir.write("privacy.key", &"k".repeat(32));
+    let hash = |hashed: &str| {
+        let rules = "rate-limiter: {overridable: true}\n\
+                     rules: [{name: pay, match: {resource: /pay}, limit: 5, window: 1h, overridable: true}]\n";
+        let privacy = format!("privacy: {{hash: [{hashed}], key-file: '{}'}}\n", key.display());
+        Rlaas::start_from(&dir.write("rlaas.yaml", &(privacy + rules)), &[])
+    };
+    let shown = keyed("k".repeat(32).as_bytes()).shown("alice");
+    let by_user = || of_user(&shown);
+    let by_parts = || of_parts("pay", &[("user_id", Some(&*shown))]);
+    let by_rule =
+        || Some(proto::Selector { rule: "pay".to_owned(), ..by_user().expect("a selector") });
+    for (hashed, taken) in [("user_id", [false, true, true]), ("resource", [false; 3])] {
+        let server = hash(hashed);
+        let mut client = admin(&server).await;
+        for (selector, is_taken) in [by_user(), by_parts(), by_rule()].into_iter().zip(taken) {
+            let answer = client.set_override(set(selector, Kind::Limit(9))).await;
+            let Err(status) = answer else {
+                assert!(is_taken, "{hashed}: {answer:?}");
+                continue;
+            };
+            assert!(!is_taken, "{hashed}: {status:?}");
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(
+                status.message().starts_with("selector must have values in clear"),
+                "{status:?}"
+            );
+        }
+        // Its keys have values in clear.
+        let alice = client.set_override(set(of_user("alice"), Kind::Limit(9))).await;
+        alice.expect("an override");
+    }
+}
