@@ -20,7 +20,7 @@
 --          number would take longer than a command on a key.)
 --      1   coupling     text: `all_or_nothing` takes units only if no hit refuses the request,
 --                       `each_alone` decides each hit independently, in order, `plain` is all or
---                       nothing for the requests that plain.lua can execute
+--                       nothing for the requests that plain.lua can execute, unless units are held
 --      2   hits         integer: number of hits that follow
 -- then for each hit
 --      +1  algorithm    text: a name in `algorithms`
@@ -94,7 +94,7 @@
 --   10  there is none, and it ended so long ago that its settlement may have been forgotten
 --   7   executed, each hit by a plain take of a fixed window: followed by the count and the time to live
 --       in µs that each had before, 0 and the window of one that is new, from which the decisions follow; and
---       the record of an overridable hit, four zeros
+--       four zeros each for the record of an overridable hit and the holds of one whose rule holds
 --   3   answered by the record of the request id; followed by the call that took the units (8 bytes), the
 --       time of the reply in µs, for each hit the time by which it was decided in µs, and the values of
 --       each hit as for 1
@@ -116,6 +116,10 @@ local function parse(values)
       position = i, count = 0, ttl = 0, now = 0, frozen_for = 0, least = 0, max_in_use = 0, key = false,
       first_key = 0, state = false, decision = false, taken = false, record = false, before = 0,
       counted = 0, fixed = false,
+      --@full
+      max_holds = false, use = 0, rule_name = false, ends_key = false, units_key = false, held = 0,
+      holds = false, past = false,
+      --@end
     }
     hits[i] = hit
     hit.now = freeze(time, hit.seen, hit.window)
@@ -176,7 +180,7 @@ local function assign_keys()
       hit.record = KEYS[next_key]
       next_key = next_key + 1
     end
-    if hit.action == REFUND and hit.algorithm.load_past then
+    if hit.action == REFUND and hit.algorithm.keyed_by_window then
       hit.taken_key = KEYS[next_key]
       next_key = next_key + 1
     end
@@ -211,8 +215,20 @@ end
 
 -- Executes a request. Returns false if its keys belong to another window.
 local function execute(request)
-  if coupling == 'plain' then return execute_plain(request) end
-  return execute_coupled(request)
+  --@full
+  local is_plain = coupling == 'plain'
+  for i = 1, count do
+    local hit = hits[i]
+    local key = hit.ends_key
+    hit.holds, hit.held = false, key and read('ZCARD', key) or 0
+    is_plain = is_plain and hit.held == 0
+  end
+  if not is_plain then
+    if not execute_coupled then define('coupled') end
+    return execute_coupled(request)
+  end
+  --@end
+  return execute_plain(request)
 end
 
 function append_hits(list, length)

@@ -24,11 +24,9 @@ local function load_all()
     local state = algorithm.load(hit, hit.now)
     if not state.key then return false end
     hit.state, hit.past = share(state), false
-    hit.holds = false
-    local held = hit.max_holds and (read('ZCARD', hit.ends_key) or 0)
-    if held and (held > 0 or reservation) then
+    if hit.max_holds and (hit.held > 0 or reservation) then
       if not holds then define('holds') end
-      holds.load(hit, held, holds_by_key)
+      holds.load(hit, hit.held, holds_by_key)
     end
     if hit.taken then
       hit.past = algorithm.load_past and share(algorithm.load_past(hit))

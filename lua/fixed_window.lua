@@ -250,7 +250,7 @@ end
 
 algorithms.fixed_window = {
   load = load, decide = decide, commit = commit, save = save,
-  max_count = MAX_COUNT,
+  max_count = MAX_COUNT, keyed_by_window = true,
 }
 
 --@coupled

@@ -1,5 +1,6 @@
 -- Executes plain requests: all or nothing over hits that take or peek, each of another key, by limits
--- that keep neither debt nor earlier limits. coupled.lua takes the same steps for other requests.
+-- that keep no earlier limits, and debt only if their rule holds. coupled.lua takes the same steps for other
+-- requests, and for these while units are held.
 -- Twin of crates/core/src/step.rs.
 --
 -- All states are read and decided on first, which changes tables only. Then each changed state is

@@ -9,9 +9,9 @@
 --                     `--@coupled`, without the lines from `--@control` or `--@full` to `--@end`
 --   lean, overrides   as lean, with control.lua and the lines from `--@control`
 --   full              everything
--- control.lua, on_change.lua, holds.lua and idempotency.lua are in one function, `define`, which check.lua
--- calls for the first request that needs one of them. The algorithms of a script for all are in functions,
--- too: see `definitions`.
+-- control.lua, on_change.lua, holds.lua, idempotency.lua and, with its part of an algorithm below `--@coupled`,
+-- coupled.lua are in one function, `define`, which check.lua calls for the first request that needs one of
+-- them. The algorithms of a script for all are in functions, too: see `definitions`.
 --
 -- Lua numbers are doubles. All numbers here are whole and below 2^53, up to which doubles are exact.
 
@@ -79,6 +79,7 @@ end
 --   save      writes the state; called once, after all decisions
 --   max_cost  optional: most units that one request may take
 --   max_count  optional: the largest count, if it is not MAX_IN_USE
+--   keyed_by_window  optional: true if each window has keys of its own
 --   pays_back  optional: true if units become available again at the rate of the limit
 local algorithms = {}
 
@@ -100,7 +101,7 @@ local ALLOWED, DENIED, IMPOSSIBLE = 0, 1, 2
 -- (the negative debt).
 local coupling, hits, count = nil, {}, 0
 
--- Executes requests that are not plain. Defined in coupled.lua.
+-- Executes requests that are not plain. Defined in coupled.lua; nil before the first one.
 local execute_coupled
 
 -- The functions of control.lua, on_change.lua, holds.lua and idempotency.lua for other files; nil before the

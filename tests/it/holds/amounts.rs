@@ -253,10 +253,7 @@ async fn histories_of_amounts_are_exact() {
     for units in [3 * LARGEST, 10 * BILLION, Limit::MAX_COUNTED] {
         let mut denied = 0;
         for seed in 0..histories() {
-            let rules = || rules(Algorithm::FixedWindow, units, true);
-            let services =
-                [Service::on_memory(rules()), Service::on_redis(rules(), Arc::clone(&server))];
-            let _flushed: String = server.query(&["FLUSHALL"]);
+            let services = plain_services(Algorithm::FixedWindow, units, &server);
             let (more, charge) = play_amounts(seed, units, &services).await;
             (denied, largest) = (denied + more, largest.max(charge));
         }
@@ -273,10 +270,7 @@ async fn limits_of_other_algorithms_are_far_below_the_largest_cost() {
         // Redis cuts what is asked for and held at the largest cost.
         let units = algorithm.max_units();
         assert!(units <= BILLION && 2 * units < LARGEST, "{algorithm:?}");
-        let rules = || rules(*algorithm, units, true);
-        let (memory, redis) =
-            (Service::on_memory(rules()), Service::on_redis(rules(), Arc::clone(&server)));
-        let _flushed: String = server.query(&["FLUSHALL"]);
+        let [memory, redis] = plain_services(*algorithm, units, &server);
         let take = |units| HoldAct::Hit(Action::Peek(cost(units)));
         for (act, allows) in [
             (reserve(1, units), true),

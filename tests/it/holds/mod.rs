@@ -29,15 +29,26 @@ const MEMORY: Micros = Micros::from_secs(600);
 /// Most holds of a key, so few that histories meet them.
 const MAX_HOLDS: u32 = 6;
 
-/// So many units a minute, with any debt, overridable, and with the units in use kept by changes.
-fn rules(algorithm: Algorithm, units: u64, holds: bool) -> RuleSet {
+/// What changes of a limit leave in use: with it Redis keeps the limits of keys, and no request is plain.
+const KEPT: Option<OnChange> = Some(OnChange::KeepUsed);
+
+/// So many units a minute, with any debt, and overridable.
+fn rule(algorithm: Algorithm, units: u64, on_change: Option<OnChange>) -> Rule {
     let limit = Limit::new(units, Micros::from_secs(60)).expect("a limit");
     let limit = limit.with_max_debt(algorithm.max_debt(&limit)).expect("a debt");
-    let longest = Micros::from_secs(60);
-    let holds = holds.then_some(HoldTerms { longest, most: MAX_HOLDS });
-    let on_change = Some(OnChange::KeepUsed);
-    let rule = Rule { holds, on_change, overridable: true, ..Rule::new_default(algorithm, limit) };
+    let holds = Some(HoldTerms { longest: Micros::from_secs(60), most: MAX_HOLDS });
+    Rule { holds, on_change, overridable: true, ..Rule::new_default(algorithm, limit) }
+}
+
+fn rules(rule: Rule) -> RuleSet {
     RuleSet::new(rule, Vec::new())
+}
+
+/// Services on both stores with a rule that is not overridable: a take or a look is plain.
+fn plain_services(algorithm: Algorithm, units: u64, server: &Arc<RedisServer>) -> [Service; 2] {
+    let rules = || rules(Rule { overridable: false, ..rule(algorithm, units, None) });
+    let _flushed: String = server.query(&["FLUSHALL"]);
+    [Service::on_memory(rules()), Service::on_redis(rules(), Arc::clone(server))]
 }
 
 /// A generator of random numbers with a seed.
@@ -183,11 +194,11 @@ fn settlement(reply: &Reply) -> Option<Settlement> {
 
 /// Plays a history on all services. Returns how many reservations were settled and extended, and how many
 /// hits were denied by holds alone.
-async fn play(seed: u64, [memory, redis, twin]: [&Service; 3]) -> [usize; 3] {
+async fn play(seed: u64, services: [&Service; 3], on_change: Option<OnChange>) -> [usize; 3] {
+    let [memory, redis, twin] = services;
     let mut random = HistoryRandom(seed);
     let (mut now, mut reserved, mut counts) = (T0, 0, [0; 3]);
     let mut has_changed = false;
-    let services = [memory, redis, twin];
     for step in 0..40 {
         now = now
             + Micros::from_micros([0, random.below(4_000_000), random.below(40_000_000)][step % 3]);
@@ -199,10 +210,10 @@ async fn play(seed: u64, [memory, redis, twin]: [&Service; 3]) -> [usize; 3] {
             reserved += 1;
         }
         if let HoldAct::Limit(units) = act {
-            for (service, holds) in services.iter().zip([true, true, false]) {
-                let algorithm = service.algorithm();
-                service.limiter.replace_rules(rules(algorithm, units, holds));
-            }
+            let rule = rule(memory.algorithm(), units, on_change);
+            twin.limiter.replace_rules(rules(Rule { holds: None, ..rule.clone() }));
+            memory.limiter.replace_rules(rules(rule.clone()));
+            redis.limiter.replace_rules(rules(rule));
         }
         let at = format!("seed {seed}, step {step} at {now:?}: {act:?}");
         let reply = execute(memory, &act).await;
@@ -284,11 +295,13 @@ async fn play_all(algorithm: Algorithm) {
     let server = Arc::new(RedisServer::start());
     let mut all = [0; 3];
     for seed in 0..histories() {
-        let memory = Service::on_memory(rules(algorithm, 20, true));
-        let twin = Service::on_memory(rules(algorithm, 20, false));
-        let redis = Service::on_redis(rules(algorithm, 20, true), Arc::clone(&server));
+        let on_change = KEPT.filter(|_| seed % 2 == 0);
+        let rule = rule(algorithm, 20, on_change);
+        let twin = Service::on_memory(rules(Rule { holds: None, ..rule.clone() }));
+        let memory = Service::on_memory(rules(rule.clone()));
+        let redis = Service::on_redis(rules(rule), Arc::clone(&server));
         let _flushed: String = server.query(&["FLUSHALL"]);
-        let counts = play(seed, [&memory, &redis, &twin]).await;
+        let counts = play(seed, [&memory, &redis, &twin], on_change).await;
         all.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
     }
     eprintln!("{all:?} settled, extended, denied by holds");
@@ -329,8 +342,8 @@ async fn histories_of_slots() {
 async fn a_reset_between_looks_drops_open_and_ended_holds() {
     let server = Arc::new(RedisServer::start());
     for service in [
-        Service::on_memory(rules(Algorithm::Gcra, 20, true)),
-        Service::on_redis(rules(Algorithm::Gcra, 20, true), server),
+        Service::on_memory(rules(rule(Algorithm::Gcra, 20, KEPT))),
+        Service::on_redis(rules(rule(Algorithm::Gcra, 20, KEPT)), server),
     ] {
         for (number, seconds) in [(1, 1), (2, 50)] {
             let hold_for = Micros::from_secs(seconds);
@@ -348,5 +361,29 @@ async fn a_reset_between_looks_drops_open_and_ended_holds() {
         assert_eq!(peek(&service).await.1, 0);
         let stored = service.stored().unwrap_or_default();
         assert!(stored.iter().all(|one| !one.key.contains(":%h")), "{stored:?}");
+    }
+}
+
+#[tokio::test]
+async fn takes_in_one_call_meet_the_holds_of_their_own_keys() {
+    let server = Arc::new(RedisServer::start());
+    for algorithm in ALGORITHMS {
+        let services = plain_services(algorithm, 20, &server);
+        let mut outcomes = Vec::new();
+        for service in &services {
+            let hold_for = Micros::from_secs(30);
+            let held = HoldAct::Reserve { number: 1, cost: Cost::new(20), hold_for };
+            assert!(execute(service, &held).await.reservation.is_some());
+            // The argument of all is the same, so that the script reads it once.
+            let (actions, coupling) = ([Action::Take(Cost::ONE)], Coupling::AllOrNothing);
+            let take = |user| service.reply_to(user, &actions, coupling);
+            let replies =
+                tokio::join!(take("bob"), take("alice"), take("carol"), take("alice"), take("bob"));
+            let replies = [replies.0, replies.1, replies.2, replies.3, replies.4];
+            let allowed = replies.each_ref().map(|hits| hits[0].decision.is_allowed());
+            assert_eq!(allowed, [true, false, true, false, true], "{algorithm:?}: {replies:?}");
+            outcomes.push(replies);
+        }
+        assert_eq!(outcomes[0], outcomes[1], "{algorithm:?}");
     }
 }

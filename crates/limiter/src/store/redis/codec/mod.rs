@@ -14,7 +14,8 @@ use crate::rules::Coupling;
 /// Most hits of a plain request, each of which is compared with all others.
 const MAX_PLAIN_HITS: usize = 8;
 
-/// Returns `true` for a plain request.
+/// Returns `true` for a plain request. A script for all requests executes one of a rule that holds, unless units are
+/// held: see `lua/check.lua`.
 fn is_plain(request: StoreRequest<'_>) -> bool {
     let StoreRequest { hits, coupling, once, .. } = request;
     coupling == Coupling::AllOrNothing
@@ -32,7 +33,7 @@ fn is_plain_hit(hit: &StoreHit<'_>) -> bool {
         Action::Peek(_) => !hit.overridable,
         _ => false,
     };
-    is_plain_action && max_debt(hit).is_none() && policy(hit).is_none() && hit.max_holds.is_none()
+    is_plain_action && policy(hit).is_none() && (max_debt(hit).is_none() || hit.max_holds.is_some())
 }
 
 /// Returns the policy for changes of the limit. Only limits are kept.

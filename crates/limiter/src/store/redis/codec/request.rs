@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::keys::KeyFormat;
 use super::scripts::ScriptId;
-use super::{HitFields, NONE, RefundFields, max_debt, policy, write_number};
+use super::{HitFields, NONE, RefundFields, is_plain, max_debt, policy, write_number};
 use crate::algorithm::{Algorithm, Cost, Limit, OnChange, Window, window_index};
 use crate::clock::{Micros, Timestamp};
 use crate::control::{KeyGrant, LimitFrame, OverrideKind};
@@ -134,11 +134,8 @@ impl ScriptRequest {
         let argument = Vec::with_capacity(ARGUMENT);
         let mut script_request = Self { argument, form, ..Self::default() };
         script_request.only_refunds = only_refunds(request);
-        script_request.push_text(if form.script.is_plain() {
-            PLAIN
-        } else {
-            coupling_name(coupling)
-        });
+        let coupling = if is_plain(request) { PLAIN } else { coupling_name(coupling) };
+        script_request.push_text(coupling);
         write_number(&mut script_request.argument, hits.len() as u64);
         for hit in hits {
             script_request.push(format, hit, time);

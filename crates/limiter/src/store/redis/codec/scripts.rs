@@ -19,7 +19,8 @@ const CONTROL: &str = include_str!("../../../../lua/control.lua");
 const ON_CHANGE: &str = include_str!("../../../../lua/on_change.lua");
 const CHECK: &str = include_str!("../../../../lua/check.lua");
 
-/// Start of the part of a file that plain requests do not need.
+/// Start of the part of a file that plain requests do not need. That of an algorithm alone in a script is defined
+/// with `coupled.lua`.
 const COUPLED_PART: &str = "\n--@coupled\n";
 
 /// Between the part of a file that each call runs and the part in the function `rest`; in `check.lua`, which
@@ -90,7 +91,8 @@ impl ScriptId {
         let mut algorithms = request.hits.iter().map(|hit| hit.algorithm);
         let first = algorithms.next();
         let algorithm = first.filter(|first| algorithms.all(|other| other == *first));
-        let kind = if !is_plain(request) {
+        let holds = request.hits.iter().any(|hit| hit.max_holds.is_some());
+        let kind = if holds || !is_plain(request) {
             ScriptKind::Full
         } else if request.hits.iter().any(|hit| hit.overridable) {
             ScriptKind::Overrides
@@ -98,11 +100,6 @@ impl ScriptId {
             ScriptKind::Lean
         };
         Self { kind, algorithm }
-    }
-
-    /// Returns `true` if the script decides plain requests alone.
-    pub(crate) fn is_plain(self) -> bool {
-        self.kind != ScriptKind::Full
     }
 
     /// Returns the bit of the script in a set.
@@ -169,8 +166,15 @@ impl Script {
             (_, steps) if algorithm == window => steps,
             (all, _) => all,
         };
+        let mut coupled = COUPLED.to_owned();
         if let Some(algorithm) = id.algorithm {
-            rest.push_str(&steps(algorithm));
+            let steps = steps(algorithm);
+            let (plain, of_coupled) = steps.split_once(COUPLED_PART).unwrap_or((&steps, ""));
+            rest.push_str(plain);
+            if id.kind == ScriptKind::Full {
+                rest.push_str(&function("local function define_steps()", of_coupled));
+                coupled.insert_str(0, "define_steps()\n");
+            }
         } else {
             rest.push_str("local definitions = {}\n");
             for algorithm in Algorithm::ALL {
@@ -188,15 +192,13 @@ impl Script {
                 ("on_change", ON_CHANGE),
                 ("holds", HOLDS),
                 ("idempotency", IDEMPOTENCY),
+                ("coupled", &coupled),
             ],
         };
         let parts = parts.iter().map(|(name, file)| {
             format!("if part == '{name}' then\n{}\nend\n", part(file, id.kind))
         });
         rest.push_str(&function("local function define(part)", &parts.collect::<String>()));
-        if id.kind == ScriptKind::Full {
-            rest.push_str(COUPLED);
-        }
         let (check, calls) = split(&of_file(CHECK));
         rest.push_str(&check);
         rest.push_str("\nend)()\n");
