@@ -96,6 +96,12 @@ local function takes_of(values)
       action, hit.starts_at, hit.ends_at = action - CALENDAR, values[at + 1], values[at + 2]
       at = at + 2
     end
+    --@full
+    if action >= HOLDS then
+      action, hit.holds = action - HOLDS, true
+      at = at + 3
+    end
+    --@end
     --@control
     if action >= CONTROLLED then
       action, hit.rule = action - CONTROLLED, values[at + 1]
@@ -110,7 +116,7 @@ end
 
 -- Finds the counters of the hits of a request. Returns the hits, those with new counters last, which are
 -- allowed, and the index of the next of KEYS; nil if a counter never expires or is of another window, or a key
--- may have an override.
+-- may have an override or holds.
 local function find_counters()
   local found, new, key_at = {}, {}, next_key
   for i = 1, #takes do
@@ -122,6 +128,13 @@ local function find_counters()
       local key = KEYS[key_at]
       if redis.call('HGET', key, hit.rule) then return end
       key_at = key_at + 1
+    end
+    --@end
+    --@full
+    if hit.holds then
+      local key = KEYS[key_at]
+      if redis.pcall('ZCARD', key) ~= 0 then return end
+      key_at = key_at + 2
     end
     --@end
     if not find_counter(hit) then return end
@@ -139,7 +152,7 @@ function take(values)
   if not takes then return false end
   local found, key_at = find_counters()
   if not found then return false end
-  local counts_denied = #found == 1 and found[1].cost == 1
+  local counts_denied = #found == 1 and found[1].cost == 1 and not found[1].holds
   for i = 1, #found do
     local hit = found[i]
     local most = counts_denied and MAX_COUNT or hit.units - hit.cost
@@ -158,10 +171,10 @@ function take(values)
     reply[length + 1], reply[length + 2] = takes[i].count, max(takes[i].ttl, 1)
     length = length + 2
     --@control
-    if takes[i].rule then
-      for part = 1, 4 do reply[length + part] = 0 end
-      length = length + 4
-    end
+    -- Neither an override nor holds.
+    local zeros = (takes[i].rule and 4 or 0) + (takes[i].holds and 4 or 0)
+    for part = 1, zeros do reply[length + part] = 0 end
+    length = length + zeros
     --@end
   end
   return true
