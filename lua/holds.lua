@@ -294,17 +294,21 @@ local function save_holds(hit)
       redis.call('HDEL', units_key, ...)
     end)
   end
-  if holds.is_removed then
-    redis.call('ZREM', key, reservation.number)
-    redis.call('HDEL', units_key, reservation.number)
-  elseif holds.own_end then
-    redis.call('ZADD', key, integer(holds.own_end), reservation.number)
-    redis.call('HSET', units_key, reservation.number, integer(holds.own))
+  if holds.own_end then
+    local number = reservation.number
+    redis.call('ZADD', key, integer(holds.own_end), number)
+    redis.call('HSET', units_key, number, integer(holds.own), 'sum', integer(holds.held))
+  else
+    if holds.is_removed then
+      redis.call('ZREM', key, reservation.number)
+      redis.call('HDEL', units_key, reservation.number)
+    end
+    redis.call('HSET', units_key, 'sum', integer(holds.held))
   end
-  redis.call('HSET', units_key, 'sum', integer(holds.held))
+  local last = holds.count == 1 and holds.own_end
+    or tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) or time
   -- A foreign end must not leave the keys for ever.
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local ends_at = min(tonumber(last[2] or time) or time, time + MAX_MEMORY)
+  local ends_at = min(last, time + MAX_MEMORY)
   local expires_at = integer(ceil(ends_at / 1000) + 1000)
   redis.call('PEXPIREAT', key, expires_at)
   redis.call('PEXPIREAT', units_key, expires_at)

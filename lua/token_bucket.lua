@@ -26,12 +26,12 @@ local function load(hit)
   local tokens, part, at = load_numbers(hit.key, '^token (%d+) (%d+) (%d+)$')
   local state = {
     key = hit.key, tokens = tokens, part = part, at = at, now = 0, until_full = 0, dirty = false,
-    owes = false,
+    owes = false, debt_key = hit.keys > 1 and KEYS[hit.first_key + 1],
   }
-  if hit.keys == 1 then return state end
-  state.debt_key = KEYS[hit.first_key + 1]
+  -- Debt counts beside no tokens alone.
+  if tokens ~= 0 or not state.debt_key then return state end
   local owed, owed_part, owed_at = load_numbers(state.debt_key, '^debt (%d+) (%d+) (%d+)$')
-  if tokens == 0 and owed_part == part and owed_at == at then
+  if owed_part == part and owed_at == at then
     state.tokens, state.owes = -owed, true
   end
   return state
