@@ -19,8 +19,9 @@ local RESERVE, EXTEND, SETTLE, COUNT_ENDED = 0, 1, 2, 3
 -- Codes of replies without a reservation.
 local NOT_FOUND, FORGOTTEN = 9, 10
 
--- Holds whose ends are tried for the wait of a denial, aside from the last one.
-local TRIED_ENDS = 16
+-- Holds whose ends are tried for the wait of a denial, aside from the last one; and as many of them as are often
+-- enough, which are read first.
+local TRIED_ENDS, FIRST_ENDS = 16, 4
 
 -- Most arguments of a command: Lua's stack, which holds them, is small.
 local PIECE = 1000
@@ -78,11 +79,11 @@ local function load_holds(hit, count, holds_by_key)
   end
 end
 
--- Returns the numbers and ends of the first holds that have not ended.
-local function first_holds(hit, most)
+-- Returns the numbers and ends of holds that have not ended, without the first ones, as many as `skipped`.
+local function first_holds(hit, skipped, most)
   local key = hit.ends_key
   local after = '(' .. integer(time)
-  return read('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most) or {}
+  return read('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', skipped, most) or {}
 end
 
 -- Returns the decision on units beside those held, at this time or later. A fixed window counts them all.
@@ -109,14 +110,17 @@ local function wait_beside_holds(hit, cost)
     return decision.outcome == ALLOWED
   end
   consider(hit.now, holds.held)
-  local rest, firsts, numbers, ends = holds.held, first_holds(hit, TRIED_ENDS), {}, {}
-  for i = 1, #firsts / 2 do numbers[i], ends[i] = firsts[2 * i - 1], stored(firsts[2 * i]) end
-  local key, units_key = hit.ends_key, hit.units_key
-  local units = #numbers > 0 and read('HMGET', units_key, unpack(numbers)) or {}
-  for i = 1, #numbers do
-    rest = rest - stored(units[i])
-    -- No later end is sooner.
-    if consider(ends[i], rest) then return max(wait, 1) end
+  local key, units_key, rest = hit.ends_key, hit.units_key, holds.held
+  for skipped = 0, min(FIRST_ENDS, holds.count - 1), FIRST_ENDS do
+    local most = skipped == 0 and FIRST_ENDS or TRIED_ENDS - FIRST_ENDS
+    local firsts, numbers = first_holds(hit, skipped, most), {}
+    for i = 1, #firsts / 2 do numbers[i] = firsts[2 * i - 1] end
+    local units = #numbers > 0 and read('HMGET', units_key, unpack(numbers)) or {}
+    for i = 1, #numbers do
+      rest = rest - stored(units[i])
+      -- No later end is sooner.
+      if consider(stored(firsts[2 * i]), rest) then return max(wait, 1) end
+    end
   end
   local last = read('ZRANGE', key, -1, -1, 'WITHSCORES') or {}
   if last[2] then consider(stored(last[2]), 0) end
@@ -150,7 +154,7 @@ local function decide_hold(hit)
   end
   if holds.own_end or holds.count == 0 or holds.count < hit.max_holds then return end
   if decision.outcome == IMPOSSIBLE then return end
-  local wait = max(stored(first_holds(hit, 1)[2]) - hit.now, 1)
+  local wait = max(stored(first_holds(hit, 0, 1)[2]) - hit.now, 1)
   if decision.outcome == DENIED then wait = max(wait, decision.retry_after) end
   hit.decision = hit.algorithm.decide(hit.state, hit, hit.now, 0)
   hit.decision.outcome, hit.decision.retry_after = DENIED, wait
