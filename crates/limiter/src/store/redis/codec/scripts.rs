@@ -2,6 +2,7 @@
 //! anew, so there are three kinds: for plain requests, for plain requests with overridable hits, and for all
 //! requests; each for one algorithm, or for several. Plain requests: see [`ScriptId::needed`].
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use deadpool_redis::redis;
@@ -204,7 +205,7 @@ impl Script {
         rest.push_str("\nend)()\n");
         text.push_str(&function("local function rest()", &rest));
         text.push_str(&calls);
-        Self::from_text(text)
+        Self::from_text(with_constants(&text))
     }
 
     /// Returns the script with this text.
@@ -281,6 +282,34 @@ fn with_fields(check: &str) -> String {
     text
 }
 
+/// Replaces the constants of a script, which lines such as `local A, B = 1, 2` declare, by their numbers: each local
+/// that functions capture takes 500 instructions of a call.
+fn with_constants(script: &str) -> String {
+    let is_delimiter = |character: char| !character.is_ascii_alphanumeric() && character != '_';
+    let mut constants: HashMap<&str, &str> = HashMap::new();
+    let mut text = String::with_capacity(script.len());
+    for line in script.lines() {
+        if let Some((names, numbers)) = constants_of(line) {
+            constants.extend(names.split(", ").zip(numbers.split(", ")));
+            continue;
+        }
+        for part in line.split_inclusive(is_delimiter) {
+            let word = part.trim_end_matches(is_delimiter);
+            text.extend([*constants.get(word).unwrap_or(&word), &part[word.len()..]]);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the names and the numbers of the constants that a line declares.
+fn constants_of(line: &str) -> Option<(&str, &str)> {
+    let (names, numbers) = line.strip_prefix("local ")?.split_once(" = ")?;
+    let is_name = |character: char| character.is_ascii_uppercase() || "_, ".contains(character);
+    let is_number = |character: char| character.is_ascii_digit() || ", ".contains(character);
+    (names.chars().all(is_name) && numbers.chars().all(is_number)).then_some((names, numbers))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,6 +345,16 @@ mod tests {
         assert!(script.contains(&format!("at = at + {}\n", HIT_FIELDS.len() + 1)));
         for (position, name) in REFUND_FIELDS.iter().enumerate() {
             assert!(script.contains(&format!("hit.{name} = values[at + {}]\n", position + 1)));
+        }
+    }
+
+    #[test]
+    fn constants_are_numbers() {
+        let script = "local A, B_C = 1, 20\nlocal x = (A+B_C) .. 'a'\nlocal A = 3\nreturn A, x.AB";
+        assert_eq!(with_constants(script), "local x = (1+20) .. 'a'\nreturn 3, x.AB\n");
+        for id in ScriptSet((1 << ScriptId::COUNT) - 1).iter() {
+            let script = Script::new(id);
+            assert_eq!(script.text.lines().find_map(constants_of), None, "{id:?}");
         }
     }
 
