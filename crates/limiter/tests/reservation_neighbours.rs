@@ -8,6 +8,7 @@ use std::time::Duration;
 use rlaas_limiter::algorithm::{Algorithm, Cost, Limit, Outcome};
 use rlaas_limiter::clock::{Clock, ManualClock, Micros, Timestamp};
 use rlaas_limiter::control::{KeyGrant, OverrideChange};
+use rlaas_limiter::idempotency::{CallId, IdempotencyRecord, Operation};
 use rlaas_limiter::journal::SnapshotSettings;
 use rlaas_limiter::observer::{NoObserver, Observer, RuleObserver, StoreEvent};
 use rlaas_limiter::operation::{Action, Shard, StoreHit, StoreRequest};
@@ -244,7 +245,9 @@ async fn a_number_of_another_project_settles_and_bars_nothing() {
     let request = request.expect("a request");
     let reserved = neighbours.limiter.reserve(&request, None, Deadline::NEVER).await;
     let open = reserved.expect("a verdict").reservation.expect("a reservation");
-    // The number can be computed, and an id can be made of it.
+    // The number can be computed, in each process, and an id can be made of it.
+    let record = IdempotencyRecord::for_request(&request, Operation::Reserve, HOLD, CallId(0));
+    assert_eq!(record.map(|record| record.id ^ record.fingerprint), Some(open.number));
     let strange = OpenReservation {
         project: "small".to_owned(),
         keys: vec![Key::from_encoded_in("small", "", "mallory")],

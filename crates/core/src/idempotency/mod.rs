@@ -18,6 +18,7 @@ mod fingerprint;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use self::fingerprint::HashedFields;
 use crate::algorithm::{Cost, Decision, Outcome};
 use crate::clock::{Micros, Timestamp};
 use crate::operation::{Action, HitReply, Reply, StoreHit, StoreRequest};
@@ -96,7 +97,7 @@ pub enum RequestIdError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RememberedReply {
     fingerprint: u128,
-    /// Hash of the keys and algorithms of the hits.
+    /// Hash of the keys and algorithms of the hits, in this process.
     hits: u128,
     taker: CallId,
     /// Each holder is the taker or was answered by the record before: at most one more than
@@ -122,14 +123,25 @@ impl IdempotencyRecord {
         ttl: Micros,
         call: CallId,
     ) -> Option<Self> {
-        let request_id = request.request_id()?;
-        if request.takes_nothing() {
-            return None;
-        }
-        let id = fingerprint::of_id(operation, request.project(), request.user_id(), request_id);
-        let fingerprint = fingerprint::of_request(request);
+        let hashes = hashed_fields(request, operation)?.map(|fields| fields.shared_hash());
+        Some(Self::new(hashes, ttl, call))
+    }
+
+    /// As [`IdempotencyRecord::for_request`], for a store whose records this process alone reads, and
+    /// forgets when it ends. Its hashes are quicker.
+    pub fn for_local_store(
+        request: &Request<'_>,
+        operation: Operation,
+        ttl: Micros,
+        call: CallId,
+    ) -> Option<Self> {
+        let hashes = hashed_fields(request, operation)?.map(|fields| fields.local_hash());
+        Some(Self::new(hashes, ttl, call))
+    }
+
+    fn new([id, fingerprint]: [u128; 2], ttl: Micros, call: CallId) -> Self {
         let ttl = ttl.clamp(Self::MIN_TTL, Self::MAX_TTL);
-        Some(Self { id, fingerprint, ttl, call, purpose: RecordUse::Decide })
+        Self { id, fingerprint, ttl, call, purpose: RecordUse::Decide }
     }
 
     /// Returns this record for another purpose.
@@ -139,9 +151,17 @@ impl IdempotencyRecord {
     }
 }
 
+/// Returns the fields of the id and of the request; `None` if it has no request id or takes no units.
+fn hashed_fields(request: &Request<'_>, operation: Operation) -> Option<[HashedFields; 2]> {
+    let request_id = request.request_id().filter(|_| !request.takes_nothing())?;
+    let (project, user_id) = (request.project(), request.user_id());
+    let id = fingerprint::of_id(operation, project, user_id, request_id);
+    Some([id, fingerprint::of_request(request)])
+}
+
 /// Returns the hash of the keys and algorithms of hits, by which a change of the rules is detected.
 pub fn hash_of_hits(hits: &[StoreHit<'_>]) -> u128 {
-    fingerprint::of_hits(hits)
+    fingerprint::of_hits(hits).shared_hash()
 }
 
 /// Executes a request by its request id: repeats the remembered reply, or executes the request by
@@ -192,7 +212,7 @@ impl RememberedReply {
     ) -> Self {
         Self {
             fingerprint: once.fingerprint,
-            hits: hash_of_hits(hits),
+            hits: fingerprint::of_hits(hits).local_hash(),
             taker: once.call,
             holders: SmallVec::from_slice(&[once.call]),
             replays: 0,
@@ -216,7 +236,7 @@ impl RememberedReply {
         if self.fingerprint != once.fingerprint {
             return Err(RequestIdError::OtherRequest);
         }
-        if self.hits != hash_of_hits(hits) {
+        if self.hits != fingerprint::of_hits(hits).local_hash() {
             return Err(RequestIdError::OtherRules);
         }
         let mut elapsed = time.since(self.at);

@@ -20,6 +20,7 @@ use crate::idempotency::{CallId, IdempotencyRecord, Operation, RecordUse, Reques
 use crate::operation::{HitReply, StoreId};
 use crate::reservation::ReservationReply;
 use crate::rules::Request;
+use crate::store::Store;
 use crate::verdict::HitResult;
 
 /// Time for which a reply is remembered unless another is set.
@@ -65,7 +66,13 @@ impl Limiter {
         operation: Operation,
     ) -> Result<Option<Box<IdempotencyRecord>>, CheckError> {
         let (ttl, call) = (self.idempotency_ttl(), self.shared.request_ids.next_call());
-        let record = IdempotencyRecord::for_request(request, operation, ttl, call);
+        // The number of a reservation is made of the hashes, and outlives this process in a journal.
+        let is_local = matches!(self.store, Store::Memory(_)) && operation != Operation::Reserve;
+        let record = if is_local {
+            IdempotencyRecord::for_local_store(request, operation, ttl, call)
+        } else {
+            IdempotencyRecord::for_request(request, operation, ttl, call)
+        };
         if record.is_some() && !self.store.remembers_requests() {
             return Err(RequestIdError::Unsupported.into());
         }

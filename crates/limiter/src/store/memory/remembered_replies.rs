@@ -5,11 +5,11 @@
 //! that calls with the same request id follow one another; the stripes of the states are locked
 //! after it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::DefaultHashBuilder;
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::clock::Timestamp;
 use crate::idempotency::{self, RememberedReply, RequestIdError};
