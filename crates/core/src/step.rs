@@ -74,11 +74,15 @@ pub fn execute(request: StoreRequest<'_>, slots: impl Slots) -> Reply {
 /// Decides a request of one hit: the common case of [`execute`], with [`Coupling::AllOrNothing`].
 #[inline]
 pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
-    let needs_more = hit.overridable || hit.on_change.is_some() || hit.max_holds.is_some();
+    let needs_more = hit.overridable || hit.max_holds.is_some();
     let (Grant::Limited(limit), false) = (hit.grant, needs_more) else {
         return execute_with_more(hit, slot);
     };
-    let mut entry = Entry { hit, limit, on_change: None, slot };
+    let mut entry = Entry { hit, limit, on_change: hit.on_change, slot };
+    let keeps_limits = hit.on_change.is_some() && hit.action.counts();
+    if keeps_limits {
+        entry.adopt_limit();
+    }
     let mut reply = match hit.action {
         Action::Take(cost) if cost != Cost::NONE => {
             let decision = entry.take(cost);
@@ -86,6 +90,9 @@ pub fn execute_one(hit: &StoreHit<'_>, slot: impl Slot) -> HitReply {
         }
         _ => entry.execute_other(),
     };
+    if keeps_limits {
+        entry.record_limit(reply.taken);
+    }
     reply.decision.extend_waits(entry.slot.frozen_for());
     reply
 }

@@ -2,18 +2,27 @@
 //!
 //! Beside the map is the order of ends, so that no call walks all entries.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use compact_str::CompactString;
+use hashbrown::HashMap;
 
 use crate::clock::Timestamp;
 
 /// A map from keys to values, each with the time from which it makes no difference.
 #[derive(Debug)]
 pub(crate) struct ExpiringMap<V> {
-    entries: HashMap<CompactString, (V, Timestamp)>,
+    entries: HashMap<CompactString, Entry<V>>,
     by_end: BTreeSet<(Timestamp, CompactString)>,
     max_entries: usize,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    end: Timestamp,
+    /// Time of the entry in `by_end`: `end`, or an earlier one if the end was moved since.
+    listed: Timestamp,
 }
 
 impl<V> ExpiringMap<V> {
@@ -26,7 +35,27 @@ impl<V> ExpiringMap<V> {
         if self.entries.is_empty() {
             return None;
         }
-        self.entries.get(str::from_utf8(key).ok()?).map(|(value, _)| value)
+        self.entries.get(str::from_utf8(key).ok()?).map(|entry| &entry.value)
+    }
+
+    /// Changes a value by `change`, which returns its end. Returns `false` if there is none, or `change`
+    /// returns `None`. A later end costs no change of the order.
+    pub(crate) fn update(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut V) -> Option<Timestamp>,
+    ) -> bool {
+        let entry = str::from_utf8(key).ok().and_then(|key| self.entries.get_mut(key));
+        let Some(entry) = entry else { return false };
+        let Some(end) = change(&mut entry.value) else { return false };
+        entry.end = end;
+        if end < entry.listed {
+            let key = CompactString::from_utf8_lossy(key);
+            self.by_end.remove(&(entry.listed, key.clone()));
+            self.by_end.insert((end, key));
+            entry.listed = end;
+        }
+        true
     }
 
     /// Sets the value of a key, which ends at `end`. Drops values that have ended by `time`.
@@ -37,15 +66,16 @@ impl<V> ExpiringMap<V> {
         if self.entries.len() >= self.max_entries && !self.entries.contains_key(&key) {
             return false;
         }
-        if let Some((_, earlier)) = self.entries.insert(key.clone(), (value, end)) {
-            self.by_end.remove(&(earlier, key.clone()));
+        let entry = Entry { value, end, listed: end };
+        if let Some(earlier) = self.entries.insert(key.clone(), entry) {
+            self.by_end.remove(&(earlier.listed, key.clone()));
         }
         self.by_end.insert((end, key));
         true
     }
 
     /// As [`ExpiringMap::insert`]. If the map is full, the value that ends first gives way, which may
-    /// be the new one.
+    /// be the new one. For maps whose values are not updated.
     pub(crate) fn insert_or_evict(
         &mut self,
         key: &[u8],
@@ -71,18 +101,24 @@ impl<V> ExpiringMap<V> {
     /// Removes and returns the value of a key.
     pub(crate) fn take(&mut self, key: &[u8]) -> Option<V> {
         let key = CompactString::from_utf8_lossy(key);
-        let (value, end) = self.entries.remove(&key)?;
-        self.by_end.remove(&(end, key));
-        Some(value)
+        let entry = self.entries.remove(&key)?;
+        self.by_end.remove(&(entry.listed, key));
+        Some(entry.value)
     }
 
     /// Removes the values that have ended by `time`.
     pub(crate) fn drop_ended(&mut self, time: Timestamp) {
-        while let Some((end, _)) = self.by_end.first()
-            && *end <= time
+        while let Some((listed, _)) = self.by_end.first()
+            && *listed <= time
             && let Some((_, key)) = self.by_end.pop_first()
         {
-            self.entries.remove(&key);
+            match self.entries.get_mut(&key) {
+                Some(entry) if entry.end > time => {
+                    entry.listed = entry.end;
+                    self.by_end.insert((entry.end, key));
+                }
+                _ => _ = self.entries.remove(&key),
+            }
         }
     }
 
@@ -94,7 +130,7 @@ impl<V> ExpiringMap<V> {
 
     /// Iterates over keys and values, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        self.entries.iter().map(|(key, (value, _))| (key.as_str(), value))
+        self.entries.iter().map(|(key, entry)| (key.as_str(), &entry.value))
     }
 }
 
@@ -126,6 +162,32 @@ mod tests {
         assert_eq!((map.get(b"a"), map.get(b"d"), map.get(b"e")), (Some(&4), Some(&6), None));
         map.remove(b"a");
         map.remove(b"d");
+        assert!(map.entries.is_empty() && map.by_end.is_empty());
+    }
+    #[test]
+    fn a_value_lives_until_its_updated_end() {
+        let mut map = ExpiringMap::new(2);
+        map.insert(b"a", 1, at(10), at(0));
+        map.insert(b"b", 2, at(40), at(0));
+        let renew = |map: &mut ExpiringMap<u8>, key: &[u8], value, end| {
+            map.update(key, |known| {
+                *known = value;
+                end
+            })
+        };
+        assert!(renew(&mut map, b"a", 3, Some(at(30))));
+        assert!(renew(&mut map, b"b", 4, Some(at(20))));
+        assert!(!renew(&mut map, b"c", 5, Some(at(20))) && !renew(&mut map, b"b", 6, None));
+        // The listed end of `a` has passed, its end has not.
+        assert!(map.is_full(at(19)));
+        assert_eq!((map.get(b"a"), map.get(b"b")), (Some(&3), Some(&6)));
+        assert!(!map.is_full(at(20)));
+        assert_eq!((map.get(b"a"), map.get(b"b")), (Some(&3), None));
+        assert_eq!(map.take(b"a"), Some(3));
+        assert!(map.entries.is_empty() && map.by_end.is_empty());
+        map.insert(b"a", 1, at(10), at(0));
+        assert!(renew(&mut map, b"a", 3, Some(at(30))));
+        map.drop_ended(at(30));
         assert!(map.entries.is_empty() && map.by_end.is_empty());
     }
 }

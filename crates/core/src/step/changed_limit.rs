@@ -46,11 +46,12 @@ impl<S: Slot> Entry<'_, S> {
         if self.on_change.is_none() {
             return;
         }
-        let (limit, now) = (self.limit, self.slot.now());
-        let history = self.slot.limit_history().cloned();
-        if let Some(mut history) = history.or_else(|| (taken > 0).then(|| LimitHistory::new(limit)))
-        {
-            history.renew(limit, self.hit.revision, now);
+        let (limit, revision, now) = (self.limit, self.hit.revision, self.slot.now());
+        let is_known =
+            self.slot.update_limit_history(|history| history.renew(limit, revision, now));
+        if !is_known && taken > 0 {
+            let mut history = LimitHistory::new(limit);
+            history.renew(limit, revision, now);
             self.slot.set_limit_history(history);
         }
     }

@@ -46,6 +46,15 @@ pub trait Slot {
     /// expired.
     fn set_limit_history(&mut self, history: LimitHistory);
 
+    /// Changes the limits by which the key was counted. Returns `false` if they are not kept, or have
+    /// expired.
+    fn update_limit_history(&mut self, change: impl FnOnce(&mut LimitHistory)) -> bool {
+        let Some(mut history) = self.limit_history().cloned() else { return false };
+        change(&mut history);
+        self.set_limit_history(history);
+        true
+    }
+
     /// Returns the holds of the key, if there are any. Some may have ended.
     fn holds(&self) -> Option<&Holds>;
 
@@ -141,6 +150,10 @@ impl<S: Slot> Slot for &mut S {
 
     fn set_limit_history(&mut self, history: LimitHistory) {
         (**self).set_limit_history(history);
+    }
+
+    fn update_limit_history(&mut self, change: impl FnOnce(&mut LimitHistory)) -> bool {
+        (**self).update_limit_history(change)
     }
 
     fn holds(&self) -> Option<&Holds> {

@@ -497,6 +497,11 @@ impl Slot for StripeSlot<'_> {
         self.stripe.set_limit_history(self.key, history, time);
     }
 
+    fn update_limit_history(&mut self, change: impl FnOnce(&mut LimitHistory)) -> bool {
+        let time = self.time();
+        self.stripe.update_limit_history(self.key, time, change)
+    }
+
     fn holds(&self) -> Option<&Holds> {
         self.reservations.as_ref()?.holds.get(self.key)
     }

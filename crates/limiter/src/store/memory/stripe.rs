@@ -163,8 +163,24 @@ impl Stripe {
     /// Replaces the limits by which a key was counted. Those of at most `max_keys` keys are kept:
     /// that of a further key is not, and its state stays as it is when its limit changes.
     pub(super) fn set_limit_history(&mut self, key: &[u8], history: LimitHistory, time: Timestamp) {
-        let end = history.expires_at() + Micros::from_millis(1);
+        let end = end_of(&history);
         self.limits.insert(key, history, end, time);
+    }
+
+    /// Changes the limits by which a key was counted. Returns `false` if they are not kept, or have
+    /// expired.
+    pub(super) fn update_limit_history(
+        &mut self,
+        key: &[u8],
+        time: Timestamp,
+        change: impl FnOnce(&mut LimitHistory),
+    ) -> bool {
+        self.limits.update(key, |history| {
+            history.is_alive(time).then(|| {
+                change(history);
+                end_of(history)
+            })
+        })
     }
 
     /// Removes resets, overrides and limits that have ended.
@@ -353,6 +369,11 @@ impl Stripe {
         }
         end.saturating_sub(count)
     }
+}
+
+/// Returns the time from which the limits of a key make no difference.
+fn end_of(history: &LimitHistory) -> Timestamp {
+    history.expires_at() + Micros::from_millis(1)
 }
 
 fn slot_number(position: usize) -> u16 {
