@@ -155,8 +155,7 @@ impl Service {
             response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
         }
         if self.headers != LimitHeaders::None {
-            let VerdictHeaders(headers) = VerdictHeaders::new(self.headers, &verdict);
-            response.metadata_mut().as_mut().extend(headers);
+            VerdictHeaders::insert(self.headers, &verdict, response.metadata_mut().as_mut());
         }
         Ok(response)
     }

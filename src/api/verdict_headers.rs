@@ -12,12 +12,21 @@ pub(super) struct VerdictHeaders(pub(super) HeaderMap);
 impl VerdictHeaders {
     /// Returns the rate limit headers, and `retry-after` if waiting helps.
     pub(super) fn new(headers: LimitHeaders, verdict: &Verdict) -> Self {
-        let all = headers.for_verdict(verdict).into_iter().chain(retry_after(verdict));
-        let header = |(name, value)| {
-            let value = HeaderValue::try_from(value).expect("names are encoded, numbers are ASCII");
-            (HeaderName::from_static(name), value)
-        };
-        Self(all.map(header).collect())
+        let mut all = HeaderMap::new();
+        Self::insert(headers, verdict, &mut all);
+        Self(all)
+    }
+
+    /// Adds the rate limit headers to others, and `retry-after` if waiting helps.
+    pub(super) fn insert(headers: LimitHeaders, verdict: &Verdict, all: &mut HeaderMap) {
+        for (name, value) in headers.for_verdict(verdict).into_iter().chain(retry_after(verdict)) {
+            let value = HeaderValue::try_from(value);
+            let mut value = value.expect("names are encoded, numbers are ASCII");
+            // HTTP/2 would keep each of these numbers in the table of headers of the connection, and
+            // push the headers out of it that stay the same.
+            value.set_sensitive(!matches!(name, "ratelimit-policy" | "ratelimit-limit"));
+            all.insert(HeaderName::from_static(name), value);
+        }
     }
 
     /// Returns the response to a request with these extensions.

@@ -17,6 +17,7 @@
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::clock::Micros;
@@ -60,6 +61,9 @@ pub fn retry_after(verdict: &impl Summary) -> Option<Header> {
 /// Returns the name of a rule as a policy name that a structured field can carry: `%` and all bytes
 /// that are not visible ASCII or space are percent-encoded.
 pub fn policy_name(rule: &str) -> String {
+    if rule.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'%') {
+        return rule.to_owned();
+    }
     let mut name = String::with_capacity(rule.len());
     for byte in rule.bytes() {
         match byte {
@@ -72,11 +76,16 @@ pub fn policy_name(rule: &str) -> String {
 
 /// Returns a policy name in quotes, for a structured field or JSON.
 pub(crate) fn quoted(policy: &str) -> String {
-    format!("\"{}\"", policy.replace('\\', r"\\").replace('"', "\\\""))
+    let policy = if policy.contains(['\\', '"']) {
+        Cow::from(policy.replace('\\', r"\\").replace('"', "\\\""))
+    } else {
+        Cow::from(policy)
+    };
+    ["\"", &policy, "\""].concat()
 }
 
 fn draft(verdict: &impl Summary) -> Vec<Header> {
-    let (mut policies, mut limits) = (String::new(), String::new());
+    let (mut policies, mut limits) = (String::with_capacity(64), String::with_capacity(64));
     for rule in verdict.rules() {
         let name = quoted(&policy_name(rule.name));
         let window = rule.window.and_then(whole_seconds);
@@ -122,11 +131,11 @@ fn whole_seconds(window: Micros) -> Option<u64> {
 
 /// Appends a list member: a quoted string with the integer parameters that are set.
 fn item(list: &mut String, name: &str, parameters: [(&str, Option<u64>); 2]) {
-    let separator = if list.is_empty() { "" } else { ", " };
-    push(list, format_args!("{separator}{name}"));
+    list.push_str(if list.is_empty() { "" } else { ", " });
+    list.push_str(name);
     for (key, number) in parameters {
         if let Some(number) = number {
-            push(list, format_args!(";{key}={number}"));
+            list.extend([";", key, "=", &number.to_string()]);
         }
     }
 }

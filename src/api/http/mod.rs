@@ -268,7 +268,7 @@ impl HttpState {
     fn with_headers(&self, verdict: &Verdict, mut response: Response) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.extend(VerdictHeaders::new(self.headers, verdict).0);
+        VerdictHeaders::insert(self.headers, verdict, headers);
         if self.is_traced {
             response.extensions_mut().insert(TracedDecision::from_verdict(verdict));
         }
