@@ -149,9 +149,19 @@ impl Mode {
 
     /// Returns `true` if the decisions of these rules refuse the request: an enforced rule denies,
     /// or all quotas deny. Each item is the mode of a rule and whether it denies.
-    pub fn refuse(denials: impl Iterator<Item = (Self, bool)> + Clone) -> bool {
-        denials.clone().any(|denial| denial == (Self::Enforced, true))
-            || Self::quotas_refuse(denials)
+    pub fn refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
+        let (mut has_quotas, mut quotas_deny) = (false, true);
+        for (mode, denies) in denials {
+            match mode {
+                Self::Enforced if denies => return true,
+                Self::Quota | Self::ShadowQuota => {
+                    has_quotas = true;
+                    quotas_deny &= denies && mode == Self::Quota;
+                }
+                Self::Enforced | Self::Shadow | Self::Off => {}
+            }
+        }
+        has_quotas && quotas_deny
     }
 
     /// Returns `true` if there are quotas and all of them deny.
