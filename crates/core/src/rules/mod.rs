@@ -41,6 +41,9 @@ use self::index::ValueIndex;
 use self::key::KeyProject;
 use crate::clock::Timestamp;
 
+/// Most named rules that are matched against every request: to look one up takes as long.
+const MAX_UNINDEXED: usize = 4;
+
 /// The rules in force. Every rule that matches applies; their order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
@@ -48,7 +51,7 @@ pub struct RuleSet {
     /// Sorted by name, so that the order in a file has no effect.
     named: Vec<Rule>,
     /// Positions of the rules that need a value of some part, or a beginning of it. Each rule is
-    /// under one part only.
+    /// under one part only. Empty if there are few rules.
     by_value: HashMap<Part, ValueIndex>,
     /// Positions of the other rules, which are matched against every request.
     others: Vec<usize>,
@@ -98,7 +101,7 @@ impl RuleSet {
         let mut by_value: HashMap<Part, ValueIndex> = HashMap::new();
         let mut others = Vec::new();
         for (index, rule) in named.iter().enumerate() {
-            match rule.matcher.starts() {
+            match rule.matcher.starts().filter(|_| named.len() > MAX_UNINDEXED) {
                 Some((part, starts)) => {
                     by_value.entry(part.clone()).or_default().insert(&starts, index);
                 }
