@@ -12,12 +12,13 @@ use rlaas_proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateL
 use rlaas_proto::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as KuadrantServer;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitServiceServer as V1Server;
 use rlaas_proto::ratelimit::v1::reservation_service_server::ReservationServiceServer as ReservationServer;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::{CheckBatchRequest, CheckRequest, CheckResponse};
 use rlaas_telemetry::metrics::Metrics;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec};
 use tonic::server::{Grpc, NamedService, UnaryService};
-use tonic_prost::{ProstDecoder, ProstEncoder};
+use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 use tower::{BoxError, Service};
 
 use super::envoy::kuadrant::Kuadrant;
@@ -25,6 +26,8 @@ use super::{ApiSettings, MAX_DESCRIPTORS_MESSAGE, MAX_MESSAGE, envoy, reservatio
 
 /// Path of the method that is called most.
 const CHECK: &str = "/ratelimit.v1.RateLimitService/Check";
+/// Path of the method whose response is encoded in another way.
+const CHECK_BATCH: &str = "/ratelimit.v1.RateLimitService/CheckBatch";
 
 /// Initial size of the buffer of a message, in bytes, and the size from which it is sent.
 const BUFFER: (usize, usize) = (256, 32 * 1024);
@@ -69,6 +72,9 @@ impl Decisions {
         if request.uri().path() == CHECK {
             return Either::Left(Box::pin(check(Arc::clone(&self.service), request)));
         }
+        if request.uri().path() == CHECK_BATCH {
+            return Either::Left(Box::pin(check_batch(Arc::clone(&self.service), request)));
+        }
         let service = request.uri().path().strip_prefix('/').and_then(|path| path.split_once('/'));
         match service {
             Some((V1Server::<v1::Service>::NAME, _)) => Either::Left(self.v1.clone().call(request)),
@@ -90,6 +96,31 @@ where
 {
     let mut grpc = Grpc::new(CheckCodec).max_decoding_message_size(MAX_MESSAGE);
     Ok(grpc.unary(CheckMethod(service), request).await)
+}
+
+async fn check_batch<B>(
+    service: Arc<v1::Service>,
+    request: Request<B>,
+) -> Result<Response<Body>, Infallible>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    let codec = ProstCodec::<v1::EncodedBatch, CheckBatchRequest>::default();
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_MESSAGE);
+    Ok(grpc.unary(BatchMethod(service), request).await)
+}
+
+struct BatchMethod(Arc<v1::Service>);
+
+impl UnaryService<CheckBatchRequest> for BatchMethod {
+    type Response = v1::EncodedBatch;
+    type Future = BoxFuture<'static, Result<tonic::Response<v1::EncodedBatch>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<CheckBatchRequest>) -> Self::Future {
+        let service = Arc::clone(&self.0);
+        Box::pin(async move { service.check_encoded_batch(request).await })
+    }
 }
 
 struct CheckMethod(Arc<v1::Service>);

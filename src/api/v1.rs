@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either};
 use futures_util::stream::{self, Stream, StreamExt};
+use prost::Message;
 use rlaas_auth::{CallProject, ConfiguredProjects, Permission, StreamAccess, Tenant, deadline};
 use rlaas_limiter::headers::LimitHeaders;
 use rlaas_proto::ratelimit::v1::rate_limit_service_server::RateLimitService;
@@ -42,6 +43,14 @@ type Checked = Result<Response<CheckResponse>, Status>;
 
 /// The response to `Check`: at once, or after the store has answered.
 pub(super) type Checking = Either<Ready<Checked>, BoxFuture<'static, Checked>>;
+
+/// A [`CheckBatchResponse`] with encoded results: in a list, bytes are written as messages are. Else the
+/// length of a result would be computed again for each message that has it in it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EncodedBatch {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    results: Vec<Vec<u8>>,
+}
 
 fn checked(result: Checked) -> Checking {
     Either::Left(ready(result))
@@ -160,6 +169,82 @@ impl Service {
         Ok(response)
     }
 
+    /// As `check_batch`, whose results are encoded one by one.
+    pub(super) fn check_encoded_batch(
+        &self,
+        request: Request<CheckBatchRequest>,
+    ) -> BoxFuture<'_, Result<Response<EncodedBatch>, Status>> {
+        Box::pin(async move {
+            let response = self.decide_batch(request, |result| result.encode_to_vec()).await?;
+            Ok(response.map(|results| EncodedBatch { results }))
+        })
+    }
+
+    /// Decides the requests of a batch. Returns each result as `make` makes it.
+    async fn decide_batch<R: Default>(
+        &self,
+        request: Request<CheckBatchRequest>,
+        make: fn(CheckResult) -> R,
+    ) -> Result<Response<Vec<R>>, Status> {
+        let (deadline, mut stats) = (deadline(request.metadata()), BatchStats::default());
+        let (_, extensions, batch) = request.into_parts();
+        let CheckBatchRequest { mut requests, decisions_wanted } = batch;
+        let result = if decisions_wanted == Some(false) { short_result } else { result };
+        let is_sampled = is_sampled(&extensions);
+        if requests.len() > MAX_BATCH {
+            let problem = format!("requests must have at most {MAX_BATCH} entries");
+            self.count_rejected("requests", &problem);
+            return Err(Status::invalid_argument(problem));
+        }
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = tenant.map_or("", Tenant::project);
+        for request in &mut requests {
+            set_tenant(tenant, request);
+        }
+        let mut results = Vec::with_capacity(requests.len());
+        let mut waiting = Vec::new();
+        let mut timer = self.timing.start();
+        for request in &requests {
+            let decided = match self.start(tenant, request, deadline) {
+                Ok(StartedCheck::Decided(decided)) => {
+                    timer.lap();
+                    log(&decided);
+                    self.show("CheckBatch", project, request, &decided);
+                    decided.map_err(|error| status::grpc(&error))
+                }
+                Ok(StartedCheck::Pending(pending)) => {
+                    waiting.push((results.len(), pending));
+                    results.push(R::default());
+                    continue;
+                }
+                Err(invalid) => Err(invalid),
+            };
+            stats.count(decided.as_ref());
+            results.push(make(result(decided.as_ref())));
+        }
+        let mut finished = stream::iter(waiting)
+            .map(|(position, pending)| async move {
+                let mut timer = self.timing.start();
+                let decided = pending.finish().await;
+                timer.lap();
+                (position, decided)
+            })
+            .buffer_unordered(IN_FLIGHT);
+        while let Some((position, decided)) = finished.next().await {
+            log(&decided);
+            self.show("CheckBatch", project, &requests[position], &decided);
+            let decided = decided.map_err(|error| status::grpc(&error));
+            stats.count(decided.as_ref());
+            results[position] = make(result(decided.as_ref()));
+        }
+        drop(finished);
+        let mut response = Response::new(results);
+        if is_sampled {
+            response.extensions_mut().insert(TracedDecision::Batch(stats));
+        }
+        Ok(response)
+    }
+
     /// Offers a decision to those who record or watch decisions.
     #[inline]
     fn show(
@@ -199,63 +284,8 @@ impl RateLimitService for Service {
         &self,
         request: Request<CheckBatchRequest>,
     ) -> Result<Response<CheckBatchResponse>, Status> {
-        let (deadline, mut stats) = (deadline(request.metadata()), BatchStats::default());
-        let (_, extensions, batch) = request.into_parts();
-        let CheckBatchRequest { mut requests, decisions_wanted } = batch;
-        let result = if decisions_wanted == Some(false) { short_result } else { result };
-        let is_sampled = is_sampled(&extensions);
-        if requests.len() > MAX_BATCH {
-            let problem = format!("requests must have at most {MAX_BATCH} entries");
-            self.count_rejected("requests", &problem);
-            return Err(Status::invalid_argument(problem));
-        }
-        let tenant = Tenant::from_extensions(&extensions);
-        let project = tenant.map_or("", Tenant::project);
-        for request in &mut requests {
-            set_tenant(tenant, request);
-        }
-        let mut results = Vec::with_capacity(requests.len());
-        let mut waiting = Vec::new();
-        let mut timer = self.timing.start();
-        for request in &requests {
-            let decided = match self.start(tenant, request, deadline) {
-                Ok(StartedCheck::Decided(decided)) => {
-                    timer.lap();
-                    log(&decided);
-                    self.show("CheckBatch", project, request, &decided);
-                    decided.map_err(|error| status::grpc(&error))
-                }
-                Ok(StartedCheck::Pending(pending)) => {
-                    waiting.push((results.len(), pending));
-                    results.push(CheckResult::default());
-                    continue;
-                }
-                Err(invalid) => Err(invalid),
-            };
-            stats.count(decided.as_ref());
-            results.push(result(decided.as_ref()));
-        }
-        let mut finished = stream::iter(waiting)
-            .map(|(position, pending)| async move {
-                let mut timer = self.timing.start();
-                let decided = pending.finish().await;
-                timer.lap();
-                (position, decided)
-            })
-            .buffer_unordered(IN_FLIGHT);
-        while let Some((position, decided)) = finished.next().await {
-            log(&decided);
-            self.show("CheckBatch", project, &requests[position], &decided);
-            let decided = decided.map_err(|error| status::grpc(&error));
-            stats.count(decided.as_ref());
-            results[position] = result(decided.as_ref());
-        }
-        drop(finished);
-        let mut response = Response::new(CheckBatchResponse { results });
-        if is_sampled {
-            response.extensions_mut().insert(TracedDecision::Batch(stats));
-        }
-        Ok(response)
+        let response = self.decide_batch(request, |result| result).await?;
+        Ok(response.map(|results| CheckBatchResponse { results }))
     }
 
     async fn check_stream(
