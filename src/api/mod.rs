@@ -19,6 +19,7 @@ mod reservations;
 mod routes;
 mod status;
 mod traces;
+mod unary;
 mod v1;
 mod verdict_headers;
 
@@ -101,7 +102,7 @@ pub struct RulesKnown {
 ///
 /// Never: the descriptors are made at build time.
 pub fn services(
-    Decisions { v1, envoy, kuadrant, reservations, .. }: Decisions,
+    Decisions { v1, envoy, kuadrant, reservations }: Decisions,
     administration: Option<&dyn ServedAdministration>,
     limiter: &Limiter,
 ) -> Routes {
@@ -120,10 +121,10 @@ pub fn services(
     };
     let mut routes = RoutesBuilder::default();
     routes
-        .add_service(v1)
-        .add_service(envoy)
-        .add_service(kuadrant)
-        .add_service(reservations)
+        .add_service(v1.server)
+        .add_service(envoy.server)
+        .add_service(kuadrant.server)
+        .add_service(reservations.server)
         .add_service(reflection().build_v1().expect("the descriptors are made at build time"))
         .add_service(reflection().build_v1alpha().expect("the descriptors are made at build time"));
     if let Some(administration) = administration {
