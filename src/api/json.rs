@@ -1,159 +1,120 @@
-//! `CheckResponse` in the JSON mapping of protobuf, for HTTP and the command line.
+//! `CheckResponse` in the JSON mapping of protobuf, for HTTP.
 //!
 //! Members with default values are included, durations only if they are set. 64-bit integers are
-//! strings, enums are written by name.
+//! strings, enums are written by name. Members are written as text: serde looks for characters to
+//! escape in every name, and numbers in strings would take the way through `Display`.
 //!
 //! **Source:** <https://protobuf.dev/programming-guides/json/>.
-
-use std::fmt::{self, Display};
 
 use prost_types::Duration;
 use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse, RuleDecision};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// A `CheckResponse`.
-#[derive(Debug, Serialize)]
-pub(crate) struct ResponseView<'a> {
-    #[serde(flatten)]
-    common: CommonFields<'a>,
-    source: EnumName,
-    decisions: Vec<DecisionView<'a>>,
-    replayed: bool,
-}
+/// Size for which room is made at once: that of the members of a response or a decision with a short name.
+const MEMBERS: usize = 320;
 
-/// A `RuleDecision`.
-#[derive(Debug, Serialize)]
-struct DecisionView<'a> {
-    #[serde(flatten)]
-    common: CommonFields<'a>,
-    shadow: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    window: Option<JsonString<Seconds>>,
-}
-
-/// The members that responses and decisions share.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CommonFields<'a> {
-    allowed: bool,
-    current_count: JsonString<i64>,
-    ttl: JsonString<i64>,
-    limit: JsonString<i64>,
-    remaining: JsonString<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<JsonString<Seconds>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset_after: Option<JsonString<Seconds>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset_at: Option<JsonString<prost_types::Timestamp>>,
-    rule: &'a str,
-    algorithm: EnumName,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay: Option<JsonString<Seconds>>,
-    reason: EnumName,
-    near_limit: bool,
-}
-
-/// The name of an enum value, or its number if only a newer server knows the name.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum EnumName {
-    Known(&'static str),
-    Unknown(i32),
-}
-
-impl<'a> From<&'a CheckResponse> for ResponseView<'a> {
-    fn from(response: &'a CheckResponse) -> Self {
-        Self {
-            common: CommonFields {
-                allowed: response.allowed,
-                current_count: JsonString(response.current_count),
-                ttl: JsonString(response.ttl),
-                limit: JsonString(response.limit),
-                remaining: JsonString(response.remaining),
-                retry_after: response.retry_after.map(Seconds).map(JsonString),
-                reset_after: response.reset_after.map(Seconds).map(JsonString),
-                reset_at: response.reset_at.map(JsonString),
-                rule: &response.rule,
-                algorithm: algorithm(response.algorithm),
-                delay: response.delay.map(Seconds).map(JsonString),
-                reason: reason(response.reason),
-                near_limit: response.near_limit,
-            },
-            source: EnumName::new(response.source, |source: Source| source.as_str_name()),
-            decisions: response.decisions.iter().map(DecisionView::from).collect(),
-            replayed: response.replayed,
-        }
+/// Adds the members of a response to the text of an object.
+pub(crate) fn add_members(json: &mut Vec<u8>, response: CheckResponse) {
+    let CheckResponse { source, decisions, replayed, .. } = response;
+    let deciding = RuleDecision {
+        allowed: response.allowed,
+        current_count: response.current_count,
+        ttl: response.ttl,
+        limit: response.limit,
+        remaining: response.remaining,
+        retry_after: response.retry_after,
+        reset_after: response.reset_after,
+        reset_at: response.reset_at,
+        rule: response.rule,
+        algorithm: response.algorithm,
+        delay: response.delay,
+        reason: response.reason,
+        near_limit: response.near_limit,
+        ..RuleDecision::default()
+    };
+    json.reserve(MEMBERS * (1 + decisions.len()));
+    json.pop();
+    add_text(json, if json.len() > 1 { "," } else { "" });
+    add_common(json, &deciding);
+    add_enum(json, r#","source":"#, source, Source::as_str_name);
+    add_text(json, r#","decisions":["#);
+    for (position, decision) in decisions.iter().enumerate() {
+        add_text(json, if position == 0 { "{" } else { ",{" });
+        add_common(json, decision);
+        add(json, r#","shadow":"#, decision.shadow);
+        add_duration(json, r#","window":"#, decision.window);
+        add_text(json, "}");
     }
+    add(json, r#"],"replayed":"#, replayed);
+    add_text(json, "}");
 }
 
-impl<'a> From<&'a RuleDecision> for DecisionView<'a> {
-    fn from(decision: &'a RuleDecision) -> Self {
-        Self {
-            common: CommonFields {
-                allowed: decision.allowed,
-                current_count: JsonString(decision.current_count),
-                ttl: JsonString(decision.ttl),
-                limit: JsonString(decision.limit),
-                remaining: JsonString(decision.remaining),
-                retry_after: decision.retry_after.map(Seconds).map(JsonString),
-                reset_after: decision.reset_after.map(Seconds).map(JsonString),
-                reset_at: decision.reset_at.map(JsonString),
-                rule: &decision.rule,
-                algorithm: algorithm(decision.algorithm),
-                delay: decision.delay.map(Seconds).map(JsonString),
-                reason: reason(decision.reason),
-                near_limit: decision.near_limit,
-            },
-            shadow: decision.shadow,
-            window: decision.window.map(Seconds).map(JsonString),
-        }
+/// Adds the members that responses and decisions share.
+fn add_common(json: &mut Vec<u8>, decision: &RuleDecision) {
+    add(json, r#""allowed":"#, decision.allowed);
+    add_integer(json, r#","currentCount":"#, decision.current_count);
+    add_integer(json, r#","ttl":"#, decision.ttl);
+    add_integer(json, r#","limit":"#, decision.limit);
+    add_integer(json, r#","remaining":"#, decision.remaining);
+    add_duration(json, r#","retryAfter":"#, decision.retry_after);
+    add_duration(json, r#","resetAfter":"#, decision.reset_after);
+    if let Some(time) = decision.reset_at {
+        add(json, r#","resetAt":"#, time.to_string());
     }
+    add(json, r#","rule":"#, &decision.rule);
+    add_enum(json, r#","algorithm":"#, decision.algorithm, Algorithm::as_str_name);
+    add_duration(json, r#","delay":"#, decision.delay);
+    add_enum(json, r#","reason":"#, decision.reason, Reason::as_str_name);
+    add(json, r#","nearLimit":"#, decision.near_limit);
 }
 
-impl EnumName {
-    fn new<T: TryFrom<i32>>(value: i32, name: impl FnOnce(T) -> &'static str) -> Self {
-        T::try_from(value).map_or(Self::Unknown(value), |known| Self::Known(name(known)))
-    }
+/// Adds a member. `name` is its name in quotation marks, between the punctuation that it needs.
+fn add(json: &mut Vec<u8>, name: &str, value: impl Serialize) {
+    add_text(json, name);
+    serde_json::to_writer(json, &value).expect("numbers and strings are JSON");
 }
 
-fn algorithm(value: i32) -> EnumName {
-    EnumName::new(value, |algorithm: Algorithm| algorithm.as_str_name())
+fn add_text(json: &mut Vec<u8>, text: &str) {
+    json.extend_from_slice(text.as_bytes());
 }
 
-fn reason(value: i32) -> EnumName {
-    EnumName::new(value, |reason: Reason| reason.as_str_name())
+/// Adds an integer of 64 bits.
+fn add_integer(json: &mut Vec<u8>, name: &str, number: i64) {
+    add_text(json, name);
+    add(json, "\"", number);
+    add_text(json, "\"");
 }
 
-/// A value that is serialized as a string.
-#[derive(Debug)]
-struct JsonString<T>(T);
-
-impl<T: Display> Serialize for JsonString<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-#[derive(Debug)]
-struct Seconds(Duration);
-
-impl Display for Seconds {
-    /// Writes 0, 3, 6 or 9 decimals, as protobuf's JSON mapping does.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Duration { seconds, nanos } = self.0;
-        let sign = if seconds < 0 || nanos < 0 { "-" } else { "" };
-        let (seconds, nanos) = (seconds.unsigned_abs(), nanos.unsigned_abs());
-        match nanos {
-            0 => write!(f, "{sign}{seconds}s"),
-            nanos if nanos % 1_000_000 == 0 => {
-                write!(f, "{sign}{seconds}.{:03}s", nanos / 1_000_000)
+/// Adds the name of an enum value, or its number if only a newer server knows the name.
+fn add_enum<T>(json: &mut Vec<u8>, name: &str, number: i32, text: fn(&T) -> &'static str)
+where
+    T: TryFrom<i32>,
+{
+    match T::try_from(number) {
+        Ok(value) => {
+            for text in [name, "\"", text(&value), "\""] {
+                add_text(json, text);
             }
-            nanos if nanos % 1_000 == 0 => write!(f, "{sign}{seconds}.{:06}s", nanos / 1_000),
-            nanos => write!(f, "{sign}{seconds}.{nanos:09}s"),
         }
+        Err(_) => add(json, name, number),
     }
+}
+
+/// Adds a duration if it is set, with 0, 3, 6 or 9 decimals.
+fn add_duration(json: &mut Vec<u8>, name: &str, duration: Option<Duration>) {
+    let Some(Duration { seconds, nanos }) = duration else { return };
+    add_text(json, name);
+    add(json, if seconds < 0 || nanos < 0 { "\"-" } else { "\"" }, seconds.unsigned_abs());
+    if nanos != 0 {
+        // Ten digits, the first of which is replaced by the point.
+        let point = json.len();
+        add(json, "", 1_000_000_000 + nanos.unsigned_abs());
+        json[point] = b'.';
+        let zeros = [(1_000_000, 6), (1_000, 3)].into_iter().find(|(unit, _)| nanos % unit == 0);
+        json.truncate(json.len() - zeros.map_or(0, |(_, digits)| digits));
+    }
+    add_text(json, "s\"");
 }
 
 #[cfg(test)]
@@ -169,14 +130,18 @@ mod tests {
             (0, 1, "0.000000001s"),
             (-1, -500_000_000, "-1.500s"),
         ] {
-            assert_eq!(Seconds(Duration { seconds, nanos }).to_string(), expected);
+            let mut json = Vec::new();
+            add_duration(&mut json, "", Some(Duration { seconds, nanos }));
+            assert_eq!(String::from_utf8_lossy(&json), format!("\"{expected}\""));
         }
     }
 
     #[test]
     fn values_of_a_newer_server_are_shown() {
         let response = CheckResponse { reason: 77, ..CheckResponse::default() };
-        let json = serde_json::to_string(&ResponseView::from(&response)).expect("JSON");
+        let mut json = b"{}".to_vec();
+        add_members(&mut json, response);
+        let json = String::from_utf8_lossy(&json);
         assert!(json.contains("\"reason\":77"), "{json}");
     }
 }

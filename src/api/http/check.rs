@@ -8,24 +8,26 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rlaas_auth::Tenant;
-use rlaas_proto::ratelimit::v1::{CheckRequest, CheckResponse};
+use rlaas_proto::ratelimit::v1::CheckRequest;
 use rlaas_proto::values::check_request;
 use rlaas_proto::verdict_messages::response;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::json_object::JsonObject;
-use super::problem::{Field, ProblemDocument, Rejection, problem_response};
+use super::problem::{Field, PROBLEM_JSON, ProblemDocument, Rejection};
 use super::{HttpState, body};
 use crate::api::json;
 use crate::api::v1::set_tenant;
 use rlaas_limiter::{Verdict, problem};
 use serde::Serialize;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 const USER_ID: Field =
     Field { names: &["userId", "user_id"], reason: "user_id", valid: "a string" };
@@ -52,8 +54,7 @@ const FIELDS: [Field; 6] = [USER_ID, RESOURCE, ATTRIBUTES, COST, COSTS, REQUEST_
 
 /// Decides one request.
 pub(super) async fn check(State(state): State<HttpState>, request: Request) -> Response {
-    let decided = decide(&state, request).await;
-    match decided {
+    match decide(&state, request).await {
         Ok(verdict) => answer(&state, &verdict),
         Err(problem) => problem.into_response(),
     }
@@ -71,12 +72,17 @@ async fn decide(state: &HttpState, request: Request) -> Result<Verdict, ProblemD
 }
 
 fn answer(state: &HttpState, verdict: &Verdict) -> Response {
-    let message = response(verdict);
-    let response = if verdict.is_allowed() {
-        Json(json::ResponseView::from(&message)).into_response()
+    let (status, content_type, mut json) = if verdict.is_allowed() {
+        (StatusCode::OK, JSON, b"{}".to_vec())
     } else {
-        problem_response(StatusCode::TOO_MANY_REQUESTS, &Denial::new(verdict, &message))
+        let problem = serde_json::to_vec(&Denial::new(verdict));
+        let problem = problem.expect("strings, numbers and lists are JSON");
+        (StatusCode::TOO_MANY_REQUESTS, PROBLEM_JSON, problem)
     };
+    json::add_members(&mut json, response(verdict));
+    let mut response = Response::new(Body::from(json));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     state.with_headers(verdict, response)
 }
 
@@ -129,29 +135,25 @@ pub(super) fn whole_number(number: &RawValue) -> Option<u64> {
     })
 }
 
-/// A problem document with the members of the response.
+/// The members of a problem document, to which those of the response are added.
 #[derive(Debug, Serialize)]
-struct Denial<'a> {
+struct Denial {
     r#type: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
     #[serde(rename = "violated-policies")]
     violated_policies: Vec<String>,
-    #[serde(flatten)]
-    response: json::ResponseView<'a>,
 }
 
-impl<'a> Denial<'a> {
-    /// Creates the body from a verdict and the response made from it.
-    fn new(verdict: &Verdict, response: &'a CheckResponse) -> Self {
+impl Denial {
+    fn new(verdict: &Verdict) -> Self {
         Self {
             r#type: problem::TYPE,
             title: problem::TITLE,
             status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
             detail: problem::detail(verdict),
             violated_policies: problem::violated_policies(verdict).collect(),
-            response: response.into(),
         }
     }
 }

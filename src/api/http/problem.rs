@@ -12,7 +12,7 @@ use crate::api::status;
 use crate::rules::{InvalidRequest, Violation};
 use rlaas_limiter::CheckError;
 
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// The wait that a 503 suggests, in seconds: the store may be available again by then.
 const RETRY_AFTER: (HeaderName, &str) = (header::RETRY_AFTER, "1");
 
@@ -56,18 +56,13 @@ impl From<CheckError> for ProblemDocument {
 impl IntoResponse for ProblemDocument {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or_default();
-        let mut response = problem_response(status, &self);
+        let text = serde_json::to_vec(&self).expect("strings, numbers and lists are JSON");
+        let mut response = (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], text).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER.0, HeaderValue::from_static(RETRY_AFTER.1));
         }
         response
     }
-}
-
-/// Returns a response whose body is a problem document.
-pub(super) fn problem_response(status: StatusCode, problem: &impl Serialize) -> Response {
-    let text = serde_json::to_vec(problem).expect("strings, numbers and lists are JSON");
-    (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], text).into_response()
 }
 
 /// Maximum number of characters shown of a name that the client chose.
