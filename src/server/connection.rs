@@ -188,6 +188,7 @@ mod tests {
     use tonic::transport::{Channel, Endpoint};
 
     use super::*;
+    use crate::server::middleware::DirectServices;
 
     const SETTINGS: ConnectionSettings = ConnectionSettings {
         max_age: None,
@@ -216,7 +217,7 @@ mod tests {
     fn middleware(protocol: Protocol, services: Router, metrics: &Arc<Metrics>) -> Middleware {
         Middleware {
             protocol,
-            decisions: None,
+            direct: DirectServices::None,
             services,
             auth: Arc::new(Auth::unlisted(HostNames::default(), Arc::clone(metrics))),
             cors: None,

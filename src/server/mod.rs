@@ -46,7 +46,7 @@ use self::connection::ConnectionHandler;
 use self::connection_limit::{ConnectionBudget, ConnectionLimiter, ListenerCounts};
 use self::health::{HealthReports, ReadinessPolicy};
 use self::listener::Listener;
-use self::middleware::Middleware;
+use self::middleware::{DirectServices, Middleware};
 use self::protocol::Protocol;
 use self::workers::{BackgroundThread, WorkerQueues};
 use crate::api::http::{HttpState, Scrapes};
@@ -163,16 +163,19 @@ impl Server {
                 let decisions = Decisions::new(limiter, &self.metrics, &self.api_settings);
                 let grpc = || self.grpc_services(decisions.clone(), limiter, &health_service);
                 Protocol::ALL.map(|protocol| {
-                    let services = match protocol {
-                        Protocol::Grpc => grpc(),
-                        Protocol::Http => self.http_services(limiter, &health, &background),
-                        Protocol::Console => self.console_pages(limiter, grpc, &background),
+                    let http = || self.http_state(limiter, &background);
+                    let (direct, services) = match protocol {
+                        Protocol::Grpc => (DirectServices::Grpc(decisions.clone()), grpc()),
+                        Protocol::Http => self.http_services(http(), &health),
+                        Protocol::Console => {
+                            let pages = self.console_pages(limiter, grpc, &background);
+                            (DirectServices::None, pages)
+                        }
                         Protocol::Metrics => {
-                            api::http::metrics_router(self.http_state(limiter, &background))
+                            (DirectServices::None, api::http::metrics_router(http()))
                         }
                     };
-                    let decisions = (protocol == Protocol::Grpc).then(|| decisions.clone());
-                    self.handler(protocol, decisions, services, &drains[protocol as usize])
+                    self.handler(protocol, direct, services, &drains[protocol as usize])
                 })
             })?;
         let budget = self.connection_budget();
@@ -266,19 +269,14 @@ impl Server {
         services.add_service(health.clone()).prepare().into_axum_router()
     }
 
-    fn http_services(
-        &self,
-        limiter: &Limiter,
-        health: &HealthReports,
-        background: &BackgroundThread,
-    ) -> Router {
-        let state = self
-            .http_state(limiter, background)
+    fn http_services(&self, state: HttpState, health: &HealthReports) -> (DirectServices, Router) {
+        let state = state
             .with_auth(self.auth())
             .with_settings(&self.api_settings)
             .with_traces(self.api_settings.traces.as_ref())
             .with_scrapes(self.scrapes());
-        api::http::router(state, self.administration.as_deref(), health.ready())
+        let direct = DirectServices::Http(Arc::new(state.clone()));
+        (direct, api::http::router(state, self.administration.as_deref(), health.ready()))
     }
 
     /// Returns the pages of the console, which call `services`.
@@ -312,13 +310,13 @@ impl Server {
     fn handler(
         &self,
         protocol: Protocol,
-        decisions: Option<Decisions>,
+        direct: DirectServices,
         services: Router,
         drain: &CancellationToken,
     ) -> Arc<ConnectionHandler> {
         let middleware = Arc::new(Middleware {
             protocol,
-            decisions,
+            direct,
             services,
             auth: self.auth(),
             cors: match protocol {

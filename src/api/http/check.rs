@@ -27,6 +27,8 @@ use crate::api::v1::set_tenant;
 use rlaas_limiter::{Verdict, problem};
 use serde::Serialize;
 
+/// Path of the route.
+pub(super) const PATH: &str = "/v1/check";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 const USER_ID: Field =
@@ -54,8 +56,13 @@ const FIELDS: [Field; 6] = [USER_ID, RESOURCE, ATTRIBUTES, COST, COSTS, REQUEST_
 
 /// Decides one request.
 pub(super) async fn check(State(state): State<HttpState>, request: Request) -> Response {
-    match decide(&state, request).await {
-        Ok(verdict) => answer(&state, &verdict),
+    respond(&state, request).await
+}
+
+/// Decides one request.
+pub(super) async fn respond(state: &HttpState, request: Request) -> Response {
+    match decide(state, request).await {
+        Ok(verdict) => answer(state, &verdict),
         Err(problem) => problem.into_response(),
     }
 }

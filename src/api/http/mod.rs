@@ -32,13 +32,17 @@ pub use admin::administration_router;
 pub use cors::{Cors, PageOrigin, PageOriginError};
 pub use probes::{NotReady, Scrapes};
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either};
 use rlaas_auth::{
     ApiKeyRefusal, Auth, AuthError, ConfiguredProjects, KeyRefusal, Permission, Tenant, TokenError,
     WebError,
@@ -49,6 +53,7 @@ use rlaas_telemetry::sharded::ShardedHistogram;
 use rlaas_telemetry::traces::Traces;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tower::BoxError;
 
 use self::problem::{ProblemDocument, Rejection};
 use super::decision_events::{self, Origin};
@@ -81,7 +86,7 @@ pub fn router(
     let administration =
         administration.map_or_else(Router::new, |served| served.http_routes(&limiter));
     let decisions = Router::new()
-        .route("/v1/check", post(check::check))
+        .route(check::PATH, post(check::check))
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
         .with_state(state.clone());
@@ -106,7 +111,7 @@ pub fn metrics_router(state: HttpState) -> Router {
 pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     let reads = [Method::GET, Method::HEAD].contains(method);
     match path {
-        "/v1/check" if method == Method::POST => Some(Permission::Decisions),
+        check::PATH if method == Method::POST => Some(Permission::Decisions),
         "/json" if method == Method::POST => Some(Permission::Descriptors),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
@@ -237,6 +242,31 @@ impl HttpState {
     #[must_use]
     pub fn with_traces(self, traces: Option<&Traces>) -> Self {
         Self { is_traced: traces.is_some(), ..self }
+    }
+
+    /// Answers `POST /v1/check` without the router, which notes the matched path and copies the state.
+    /// Returns any other request.
+    pub fn call<B>(
+        self: &Arc<Self>,
+        request: axum::http::Request<B>,
+    ) -> Either<BoxFuture<'static, Result<Response, Infallible>>, axum::http::Request<B>>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if request.method() != Method::POST || request.uri().path() != check::PATH {
+            return Either::Right(request);
+        }
+        let (state, request) = (Arc::clone(self), request.map(Body::new));
+        let respond = async move {
+            let mut response = check::respond(&state, request).await;
+            if let Some(length) = response.body().size_hint().exact() {
+                // As the router does: it comes before the headers that other steps add.
+                response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+            }
+            Ok(response)
+        };
+        Either::Left(respond.boxed())
     }
 
     async fn decide(

@@ -11,8 +11,8 @@
 //!    ends a stream with the credentials that opened it).
 //!
 //! These are functions rather than tower layers: each step has one use, and futures of their own
-//! would only repeat `poll_ready` and `poll`. What decides is called without the router, and nothing
-//! is boxed for it here.
+//! would only repeat `poll_ready` and `poll`. What decides is called without the router, and over gRPC
+//! nothing is boxed for it here.
 //!
 //! The size of a body is limited where it is read: by tonic, and by `api/http/body.rs`, which reads
 //! a body that is too large to its end, so that the client receives the error.
@@ -48,15 +48,15 @@ use self::response_body::{ResponseBody, ServiceBody};
 use super::lifecycle::Phases;
 use super::protocol::Protocol;
 use super::read_budget::ReceiveCounters;
-use crate::api::http::{Cors, OverTls};
+use crate::api::http::{Cors, HttpState, OverTls};
 use crate::api::{Decisions, RequestTrace, Responding, Sampled};
 
 /// Services of one protocol on one worker, and the settings of the steps before them.
 #[derive(Debug)]
 pub(super) struct Middleware {
     pub(super) protocol: Protocol,
-    /// The services that decide, over gRPC; `services` has all.
-    pub(super) decisions: Option<Decisions>,
+    /// The services that are called without the router; `services` has all.
+    pub(super) direct: DirectServices,
     pub(super) services: Router,
     pub(super) auth: Arc<Auth>,
     /// Origins whose pages may read decisions. `None` over gRPC.
@@ -66,6 +66,14 @@ pub(super) struct Middleware {
     /// Maximum time for the body of a request to arrive.
     pub(super) request_timeout: Duration,
     pub(super) metrics: Arc<Metrics>,
+}
+
+/// The services that decide, called without the router.
+#[derive(Debug)]
+pub(super) enum DirectServices {
+    None,
+    Grpc(Decisions),
+    Http(Arc<HttpState>),
 }
 
 /// State that the requests of one connection share.
@@ -171,12 +179,16 @@ impl Middleware {
         &self,
         request: Request<RequestBody>,
     ) -> Either<Responding, BoxFuture<'static, Result<Response<Body>, Infallible>>> {
-        let request = match &self.decisions {
-            Some(decisions) => match decisions.call(request) {
+        let request = match &self.direct {
+            DirectServices::Grpc(decisions) => match decisions.call(request) {
                 Either::Left(deciding) => return Either::Left(deciding),
                 Either::Right(request) => request,
             },
-            None => request,
+            DirectServices::Http(state) => match state.call(request) {
+                Either::Left(responding) => return Either::Right(responding),
+                Either::Right(request) => request,
+            },
+            DirectServices::None => request,
         };
         Either::Right(self.services.clone().call(request).boxed())
     }
