@@ -94,13 +94,16 @@ fn is_empty(frame: &Frame<Bytes>) -> bool {
     frame.data_ref().is_some_and(Bytes::is_empty)
 }
 
+/// A frame that was read, or the error in its place.
+type ReadFrame = Result<Frame<Bytes>, BoxError>;
+
 /// A body whose first frames may have been read before. They come again.
-pub(super) struct ReplayedBody<B: HttpBody> {
-    read: [Option<Result<Frame<B::Data>, B::Error>>; 2],
+pub(super) struct ReplayedBody<B> {
+    read: [Option<ReadFrame>; 2],
     rest: B,
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> ReplayedBody<B> {
+impl<B: HttpBody<Data = Bytes, Error = BoxError> + Unpin> ReplayedBody<B> {
     /// Reads a message that is the first frame, and all of the body.
     async fn read_message<M: Message + Default>(&mut self, max_message: usize) -> Option<M> {
         let [first, second] = &mut self.read;
@@ -120,10 +123,7 @@ impl<B: HttpBody<Data = Bytes, Error = BoxError> + Unpin> HttpBody for ReplayedB
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ReadFrame>> {
         match self.read.iter_mut().find_map(Option::take) {
             Some(frame) => Poll::Ready(Some(frame)),
             None => Pin::new(&mut self.rest).poll_frame(cx),

@@ -165,7 +165,9 @@ impl Server {
                 Protocol::ALL.map(|protocol| {
                     let http = || self.http_state(limiter, &background);
                     let (direct, services) = match protocol {
-                        Protocol::Grpc => (DirectServices::Grpc(decisions.clone()), grpc()),
+                        Protocol::Grpc => {
+                            (DirectServices::Grpc(Box::new(decisions.clone())), grpc())
+                        }
                         Protocol::Http => self.http_services(http(), &health),
                         Protocol::Console => {
                             let pages = self.console_pages(limiter, grpc, &background);

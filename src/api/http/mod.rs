@@ -193,6 +193,9 @@ pub struct HttpState {
     scrapes: Scrapes,
 }
 
+/// The response to a request, when it is ready.
+type Responding = BoxFuture<'static, Result<Response, Infallible>>;
+
 impl HttpState {
     /// Creates the state: `limiter` decides, `headers` selects the rate limit headers of responses.
     /// Long work, such as writing metrics, runs as blocking tasks on `background`.
@@ -249,7 +252,7 @@ impl HttpState {
     pub fn call<B>(
         self: &Arc<Self>,
         request: axum::http::Request<B>,
-    ) -> Either<BoxFuture<'static, Result<Response, Infallible>>, axum::http::Request<B>>
+    ) -> Either<Responding, axum::http::Request<B>>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,

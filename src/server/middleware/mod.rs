@@ -72,7 +72,7 @@ pub(super) struct Middleware {
 #[derive(Debug)]
 pub(super) enum DirectServices {
     None,
-    Grpc(Decisions),
+    Grpc(Box<Decisions>),
     Http(Arc<HttpState>),
 }
 
