@@ -163,3 +163,6 @@ impl<T, S> Served<T, S> {
         Box::pin(unary(request, self.max_message, server, method))
     }
 }
+
+#[cfg(test)]
+mod tests;

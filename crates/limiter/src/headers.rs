@@ -17,7 +17,6 @@
 //! **Source:** draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; its revision 06 for the
 //! older three; RFC 9651, 3.3.3 (strings); RFC 9110, 10.2.3 (`Retry-After`).
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::clock::Micros;
@@ -61,9 +60,6 @@ pub fn retry_after(verdict: &impl Summary) -> Option<Header> {
 /// Returns the name of a rule as a policy name that a structured field can carry: `%` and all bytes
 /// that are not visible ASCII or space are percent-encoded.
 pub fn policy_name(rule: &str) -> String {
-    if rule.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'%') {
-        return rule.to_owned();
-    }
     let mut name = String::with_capacity(rule.len());
     for byte in rule.bytes() {
         match byte {
@@ -76,18 +72,21 @@ pub fn policy_name(rule: &str) -> String {
 
 /// Returns a policy name in quotes, for a structured field or JSON.
 pub(crate) fn quoted(policy: &str) -> String {
-    let policy = if policy.contains(['\\', '"']) {
-        Cow::from(policy.replace('\\', r"\\").replace('"', "\\\""))
-    } else {
-        Cow::from(policy)
-    };
-    ["\"", &policy, "\""].concat()
+    format!("\"{}\"", policy.replace('\\', r"\\").replace('"', "\\\""))
+}
+
+/// Returns the policy name of a rule in quotes. Most names are the same in them.
+fn quoted_name(rule: &str) -> String {
+    if rule.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        return ["\"", rule, "\""].concat();
+    }
+    quoted(&policy_name(rule))
 }
 
 fn draft(verdict: &impl Summary) -> Vec<Header> {
     let (mut policies, mut limits) = (String::with_capacity(64), String::with_capacity(64));
     for rule in verdict.rules() {
-        let name = quoted(&policy_name(rule.name));
+        let name = quoted_name(rule.name);
         let window = rule.window.and_then(whole_seconds);
         item(&mut policies, &name, [("q", Some(rule.quota)), ("w", window)]);
         if rule.has_slots {

@@ -27,8 +27,6 @@ use crate::api::v1::set_tenant;
 use rlaas_limiter::{Verdict, problem};
 use serde::Serialize;
 
-/// Path of the route.
-pub(super) const PATH: &str = "/v1/check";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 const USER_ID: Field =

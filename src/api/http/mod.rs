@@ -86,7 +86,7 @@ pub fn router(
     let administration =
         administration.map_or_else(Router::new, |served| served.http_routes(&limiter));
     let decisions = Router::new()
-        .route(check::PATH, post(check::check))
+        .route("/v1/check", post(check::check))
         .route("/check", get(compat::by_user).post(compat::by_endpoint))
         .route("/json", post(envoy::should_rate_limit))
         .with_state(state.clone());
@@ -111,7 +111,7 @@ pub fn metrics_router(state: HttpState) -> Router {
 pub fn permission_of(method: &Method, path: &str) -> Option<Permission> {
     let reads = [Method::GET, Method::HEAD].contains(method);
     match path {
-        check::PATH if method == Method::POST => Some(Permission::Decisions),
+        "/v1/check" if method == Method::POST => Some(Permission::Decisions),
         "/json" if method == Method::POST => Some(Permission::Descriptors),
         "/check" if reads || method == Method::POST => Some(Permission::Decisions),
         "/rlconfig" if reads => Some(Permission::Configuration),
@@ -257,7 +257,7 @@ impl HttpState {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if request.method() != Method::POST || request.uri().path() != check::PATH {
+        if request.method() != Method::POST || request.uri().path() != "/v1/check" {
             return Either::Right(request);
         }
         let (state, request) = (Arc::clone(self), request.map(Body::new));
