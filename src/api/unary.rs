@@ -15,7 +15,6 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use prost::Message;
-use prost::bytes::BufMut;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
@@ -73,10 +72,12 @@ fn respond(response: tonic::Response<impl Message>) -> Response<Body> {
 
 fn encode(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
-    let mut buffer = Vec::with_capacity(PREFIX + length);
-    buffer.put_u8(0);
-    buffer.put_u32(u32::try_from(length).expect("responses are smaller than 4 GiB"));
-    message.encode(&mut buffer).expect("a vector grows");
+    // A slice takes an integer byte by byte without a call; a vector would ask each time whether it has to grow.
+    let mut buffer = vec![0; PREFIX + length];
+    let (prefix, mut rest) = buffer.split_at_mut(PREFIX);
+    let length = u32::try_from(length).expect("responses are smaller than 4 GiB");
+    prefix[1..].copy_from_slice(&length.to_be_bytes());
+    message.encode(&mut rest).expect("it has the length of the message");
     buffer.into()
 }
 

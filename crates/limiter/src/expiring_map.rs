@@ -12,13 +12,13 @@ use crate::clock::Timestamp;
 /// A map from keys to values, each with the time from which it makes no difference.
 #[derive(Debug)]
 pub(crate) struct ExpiringMap<V> {
-    entries: HashMap<CompactString, Entry<V>>,
+    entries: HashMap<CompactString, ExpiringEntry<V>>,
     by_end: BTreeSet<(Timestamp, CompactString)>,
     max_entries: usize,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct ExpiringEntry<V> {
     value: V,
     end: Timestamp,
     /// Time of the entry in `by_end`: `end`, or an earlier one if the end was moved since.
@@ -66,7 +66,7 @@ impl<V> ExpiringMap<V> {
         if self.entries.len() >= self.max_entries && !self.entries.contains_key(&key) {
             return false;
         }
-        let entry = Entry { value, end, listed: end };
+        let entry = ExpiringEntry { value, end, listed: end };
         if let Some(earlier) = self.entries.insert(key.clone(), entry) {
             self.by_end.remove(&(earlier.listed, key.clone()));
         }

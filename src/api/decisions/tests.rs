@@ -21,8 +21,8 @@ use rlaas_proto::ratelimit::v1::{
 use super::*;
 use crate::api::{Sampled, TracedDecision, services};
 
-type FrameResult = Result<Frame<Bytes>, BoxError>;
-type TestBody = StreamBody<BoxStream<'static, FrameResult>>;
+type TestFrame = Result<Frame<Bytes>, BoxError>;
+type TestBody = StreamBody<BoxStream<'static, TestFrame>>;
 
 /// What of a response must be the same.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,67 +35,76 @@ struct Outcome {
 }
 
 /// How a message arrives.
-struct Arrival {
+struct Transmission {
     name: &'static str,
     header: (&'static str, &'static str),
-    frames: fn(&[u8]) -> Vec<FrameResult>,
+    frames: fn(&[u8]) -> Vec<TestFrame>,
     /// Whether the body ends; else the response must not wait for its end.
     ends: bool,
 }
 
-const ENDS: Arrival =
-    Arrival { name: "", header: ("te", "trailers"), frames: |_| Vec::new(), ends: true };
-const HANGS: Arrival = Arrival { ends: false, ..ENDS };
+const ENDS: Transmission =
+    Transmission { name: "", header: ("te", "trailers"), frames: |_| Vec::new(), ends: true };
+const HANGS: Transmission = Transmission { ends: false, ..ENDS };
 
-const ARRIVALS: [Arrival; 19] = [
-    Arrival { name: "whole", frames: |whole| vec![data(whole)], ..ENDS },
-    Arrival { name: "empty last frame", frames: |whole| vec![data(whole), data(b"")], ..ENDS },
-    Arrival {
+const TRANSMISSIONS: [Transmission; 19] = [
+    Transmission { name: "whole", frames: |whole| vec![data(whole)], ..ENDS },
+    Transmission { name: "empty last frame", frames: |whole| vec![data(whole), data(b"")], ..ENDS },
+    Transmission {
         name: "in parts",
         frames: |whole| vec![data(&whole[..4]), data(&whole[4..6]), data(&whole[6..])],
         ..ENDS
     },
-    Arrival { name: "cut", frames: |whole| vec![data(&whole[..whole.len() - 1])], ..ENDS },
-    Arrival { name: "nothing", ..ENDS },
-    Arrival { name: "two", frames: |whole| vec![data(whole), data(whole)], ..ENDS },
-    Arrival { name: "two in a frame", frames: |whole| vec![data(&whole.repeat(2))], ..ENDS },
-    Arrival { name: "too large", frames: |_| vec![data(b"\0\xff\0\0\0")], ..HANGS },
-    Arrival { name: "whole and too large", frames: |whole| vec![data(&enlarge(whole))], ..HANGS },
-    Arrival { name: "compressed", frames: |whole| vec![data(&with_flag(whole, 1))], ..HANGS },
-    Arrival { name: "unknown flag", frames: |whole| vec![data(&with_flag(whole, 2))], ..HANGS },
-    Arrival { name: "no protobuf", frames: |_| vec![data(b"\0\0\0\0\x02\xff\xff")], ..HANGS },
-    Arrival { name: "gzip", header: ("grpc-encoding", "gzip"), ..HANGS },
-    Arrival {
+    Transmission { name: "cut", frames: |whole| vec![data(&whole[..whole.len() - 1])], ..ENDS },
+    Transmission { name: "nothing", ..ENDS },
+    Transmission { name: "two", frames: |whole| vec![data(whole), data(whole)], ..ENDS },
+    Transmission { name: "two in a frame", frames: |whole| vec![data(&whole.repeat(2))], ..ENDS },
+    Transmission { name: "too large", frames: |_| vec![data(b"\0\xff\0\0\0")], ..HANGS },
+    Transmission {
+        name: "whole and too large",
+        frames: |whole| vec![data(&enlarge(whole))],
+        ..HANGS
+    },
+    Transmission { name: "compressed", frames: |whole| vec![data(&with_flag(whole, 1))], ..HANGS },
+    Transmission {
+        name: "unknown flag",
+        frames: |whole| vec![data(&with_flag(whole, 2))],
+        ..HANGS
+    },
+    Transmission { name: "no protobuf", frames: |_| vec![data(b"\0\0\0\0\x02\xff\xff")], ..HANGS },
+    Transmission { name: "gzip", header: ("grpc-encoding", "gzip"), ..HANGS },
+    Transmission {
         name: "identity",
         header: ("grpc-encoding", "identity"),
         frames: |whole| vec![data(whole)],
         ..ENDS
     },
-    Arrival {
+    Transmission {
         name: "deadline passed",
         header: ("grpc-timeout", "0n"),
         frames: |whole| vec![data(whole)],
         ..ENDS
     },
-    Arrival { name: "late", frames: |_| vec![late()], ..ENDS },
-    Arrival { name: "late end", frames: |whole| vec![data(whole), late()], ..ENDS },
-    Arrival {
+    Transmission { name: "late", frames: |_| vec![late()], ..ENDS },
+    Transmission { name: "late end", frames: |whole| vec![data(whole), late()], ..ENDS },
+    Transmission {
         name: "cancelled",
         frames: |whole| vec![data(whole), Err(Status::cancelled("reset").into())],
         ..ENDS
     },
-    Arrival {
+    Transmission {
         name: "trailers",
         frames: |whole| vec![data(whole), Ok(Frame::trailers(HeaderMap::new()))],
         ..ENDS
     },
 ];
 
-fn data(bytes: &[u8]) -> FrameResult {
+#[expect(clippy::unnecessary_wraps, reason = "an item of a body")]
+fn data(bytes: &[u8]) -> TestFrame {
     Ok(Frame::data(Bytes::copy_from_slice(bytes)))
 }
 
-fn late() -> FrameResult {
+fn late() -> TestFrame {
     Err(Status::deadline_exceeded("request took too long to arrive").into())
 }
 
@@ -171,10 +180,11 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn request(path: &str, message: &[u8], arrival: &Arrival) -> Request<TestBody> {
-    let frames = stream::iter((arrival.frames)(&whole(message)));
-    let body = if arrival.ends { frames.boxed() } else { frames.chain(stream::pending()).boxed() };
-    let (name, value) = arrival.header;
+fn request(path: &str, message: &[u8], transmission: &Transmission) -> Request<TestBody> {
+    let frames = stream::iter((transmission.frames)(&whole(message)));
+    let body =
+        if transmission.ends { frames.boxed() } else { frames.chain(stream::pending()).boxed() };
+    let (name, value) = transmission.header;
     let request = Request::post(path).header(name, value).extension(Sampled);
     request.body(StreamBody::new(body)).expect("a request")
 }
@@ -191,22 +201,23 @@ async fn outcome(responding: impl Future<Output = Result<Response<Body>, Infalli
 
 #[test]
 fn calls_without_the_router_are_answered_as_the_router_does() {
-    let rule = Rule::token_bucket("all").limit(1_000_000).per(Duration::from_secs(60));
-    let limiter = Limiter::builder().rule(rule.reservable(Duration::from_secs(60)));
+    let rule = Rule::token_bucket("all").limit(1_000_000).per(Duration::from_mins(1));
+    let limiter = Limiter::builder().rule(rule.reservable(Duration::from_mins(1)));
     let limiter = limiter.build().expect("a limiter");
     let metrics = Arc::new(Metrics::new());
     let decisions = Decisions::new(&limiter, &metrics, &ApiSettings::default());
     let mut router = services(decisions.clone(), None, &limiter);
     let mut answered = 0;
     for (path, message) in calls() {
-        for arrival in &ARRIVALS {
-            let Either::Left(called) = decisions.call(request(path, &message, arrival)) else {
+        for transmission in &TRANSMISSIONS {
+            let Either::Left(called) = decisions.call(request(path, &message, transmission)) else {
                 panic!("{path} is left to the router");
             };
             let called = outcome(called).now_or_never();
-            let routed = outcome(router.call(request(path, &message, arrival))).now_or_never();
-            assert!(routed.is_some(), "{path}, {}", arrival.name);
-            assert_eq!(called, routed, "{path}, {}", arrival.name);
+            let by_router =
+                outcome(router.call(request(path, &message, transmission))).now_or_never();
+            assert!(by_router.is_some(), "{path}, {}", transmission.name);
+            assert_eq!(called, by_router, "{path}, {}", transmission.name);
             answered += usize::from(called.is_some_and(|outcome| outcome.has_message));
         }
     }

@@ -194,7 +194,7 @@ pub struct HttpState {
 }
 
 /// The response to a request, when it is ready.
-type Responding = BoxFuture<'static, Result<Response, Infallible>>;
+type AnsweredRequest = BoxFuture<'static, Result<Response, Infallible>>;
 
 impl HttpState {
     /// Creates the state: `limiter` decides, `headers` selects the rate limit headers of responses.
@@ -252,7 +252,7 @@ impl HttpState {
     pub fn call<B>(
         self: &Arc<Self>,
         request: axum::http::Request<B>,
-    ) -> Either<Responding, axum::http::Request<B>>
+    ) -> Either<AnsweredRequest, axum::http::Request<B>>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,

@@ -88,8 +88,9 @@ async fn garbled_numbers_fail_the_calls_of_their_key_alone() {
     redis.query::<()>(&["LPUSH", &units, "x"]);
     assert_garbled(&server, &held, "a list").await;
     redis.query::<()>(&["RENAME", "kept", &units]);
-    // An end matters to those who are denied, units of a hold to those who settle it.
-    redis.query::<()>(&["ZADD", &ends, "inf", "foreign"]);
+    // The next end matters to those who are denied, units of a hold to those who settle it.
+    let next = format!("{}.5", T0.as_micros());
+    redis.query::<()>(&["ZADD", &ends, &next, "foreign"]);
     for _ in 0..10 {
         left(&server, "alice", 95).await.expect_err("no end");
     }
