@@ -10,8 +10,8 @@
 --
 -- What has ended is removed when a script writes.
 --
--- A number that no script can have written fails the requests of its key until the last of its holds has
--- ended: what is held must not count as free.
+-- A number that no script can have written fails the requests of its key that read it, until the last of its
+-- holds has ended: what is held must not count as free.
 
 -- What a request does with it. The last one also charges hits without a hold.
 local RESERVE, EXTEND, SETTLE, COUNT_ENDED = 0, 1, 2, 3

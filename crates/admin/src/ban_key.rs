@@ -88,6 +88,10 @@ impl Administrator {
             let problem = format!("must be those of the keys of at most {MAX_RULES} rules");
             return Err(invalid_field("parts", &problem));
         }
+        if !message.end {
+            let given: Vec<&str> = parts.iter().filter_map(|part| part.value.as_deref()).collect();
+            self.refuse_other_hashes("parts", &keys, &given)?;
+        }
         let keyed_so: BTreeSet<&str> = keys.iter().map(|key| &*key.rule).collect();
         let flat = rules.iter().map(|rule| &*rule.name);
         let all: BTreeSet<&str> =

@@ -182,10 +182,8 @@ impl Administrator {
             return Err(refusals::store(&StoreError::Expired));
         }
         let keys = self.select(project.as_str(), &parsed.selector())?;
-        if matches!(change, KeyChange::SetOverride(_)) && parsed.has_other_hash(&keys) {
-            let problem = "must have values in clear, not `#` and the 26 characters of a hash; \
-                           key.parts may have hashes of parts that privacy.hash names";
-            return Err(invalid_field("selector", problem));
+        if matches!(change, KeyChange::SetOverride(_)) {
+            self.refuse_other_hashes("selector", &keys, &parsed.values())?;
         }
         let keys = changeable(&change, keys)?;
         let (holder, deadline) = (caller.holder(project.as_str()), call.deadline);

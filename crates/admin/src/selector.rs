@@ -5,6 +5,7 @@ use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::v1::CheckRequest;
 use tonic::Status;
 
+use super::Administrator;
 use rlaas_core::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
 use rlaas_core::rules::{HashedValue, Key, Request, RequestFields, Violation};
 use rlaas_proto::status::invalid_field;
@@ -63,12 +64,9 @@ impl<'a> ParsedSelector<'a> {
         Selector { target, rule: self.rule }
     }
 
-    /// Returns `true` if a value is shown as a hash, and the selected keys do not have this hash: nobody has
-    /// such keys.
-    pub(super) fn has_other_hash(&self, keys: &[SelectedKey]) -> bool {
-        let values: Vec<String> =
-            keys.iter().flat_map(|key| Key::values_in(key.hit.key.id())).collect();
-        let given: Vec<&str> = match &self.target {
+    /// Returns the values that the keys may have.
+    pub(super) fn values(&self) -> Vec<&str> {
+        match &self.target {
             ParsedTarget::Request(request) => {
                 let attributes = request.attributes().iter().map(|(_, value)| value);
                 attributes.chain([request.user_id()]).collect()
@@ -77,10 +75,32 @@ impl<'a> ParsedSelector<'a> {
                 entries.iter().map(|(_, value)| *value).collect()
             }
             ParsedTarget::Parts(_) | ParsedTarget::Id(_) => Vec::new(),
-        };
-        let all = values.iter().map(String::as_str).chain(given);
+        }
+    }
+}
+
+impl Administrator {
+    /// Refuses values that are shown as hashes, or keys with such values, if no key has these hashes: nobody has such
+    /// keys. Where no parts are hashed, such a value is an id as any other.
+    pub(super) fn refuse_other_hashes(
+        &self,
+        field: &str,
+        keys: &[SelectedKey],
+        given: &[&str],
+    ) -> Result<(), Status> {
+        if self.key_hasher().is_none() {
+            return Ok(());
+        }
+        let values: Vec<String> =
+            keys.iter().flat_map(|key| Key::values_in(key.hit.key.id())).collect();
+        let all = values.iter().map(String::as_str).chain(given.iter().copied());
         let mut shown = all.filter_map(HashedValue::from_shown);
-        shown.any(|hash| !values.iter().any(|value| value == hash.as_str()))
+        if shown.any(|hash| !values.iter().any(|value| value == hash.as_str())) {
+            let problem = "must have values in clear, not `#` and the 26 characters of a hash; \
+                           key.parts may have hashes of parts that privacy.hash names";
+            return Err(invalid_field(field, problem));
+        }
+        Ok(())
     }
 }
 

@@ -163,8 +163,21 @@ async fn an_override_of_a_hash_that_no_key_has_is_refused() {
                 "{status:?}"
             );
         }
+        let parts = vec![proto::KeyPart { name: "user_id".to_owned(), value: Some(shown.clone()) }];
+        let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        let reason = "a flood".to_owned();
+        let ban = proto::BanKeyRequest { parts, ttl, reason, ..Default::default() };
+        assert_eq!(client.ban_key(ban).await.is_ok(), taken[1], "{hashed}");
         // Its keys have values in clear.
         let alice = client.set_override(set(of_user("alice"), Kind::Limit(9))).await;
         alice.expect("an override");
     }
+}
+
+#[tokio::test]
+async fn where_nothing_is_hashed_such_an_id_is_as_any_other() {
+    let server = Rlaas::start(&["rate-limiter.overridable=true"]);
+    let mut client = admin(&server).await;
+    let strange = keyed("k".repeat(32).as_bytes()).shown("alice");
+    client.set_override(set(of_user(&strange), Kind::Limit(9))).await.expect("an override");
 }

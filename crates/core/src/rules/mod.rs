@@ -41,7 +41,8 @@ use self::index::ValueIndex;
 use self::key::KeyProject;
 use crate::clock::Timestamp;
 
-/// Most named rules that are matched against every request: to look one up takes as long.
+/// Most named rules that are matched against every request, each with as many values at most: to look one up takes
+/// as long.
 const MAX_UNINDEXED: usize = 4;
 
 /// The rules in force. Every rule that matches applies; their order has no meaning.
@@ -101,11 +102,11 @@ impl RuleSet {
         let mut by_value: HashMap<Part, ValueIndex> = HashMap::new();
         let mut others = Vec::new();
         for (index, rule) in named.iter().enumerate() {
-            match rule.matcher.starts().filter(|_| named.len() > MAX_UNINDEXED) {
-                Some((part, starts)) => {
+            match rule.matcher.starts() {
+                Some((part, starts)) if named.len().max(starts.len()) > MAX_UNINDEXED => {
                     by_value.entry(part.clone()).or_default().insert(&starts, index);
                 }
-                None => others.push(index),
+                _ => others.push(index),
             }
         }
         let (unmatched, descriptors) = (Unmatched::default(), Descriptors::default());

@@ -87,7 +87,7 @@ impl ScriptId {
     pub(crate) const COUNT: usize = 3 * (Algorithm::ALL.len() + 1);
 
     /// Returns the smallest script that can decide a request. Plain requests are all or nothing over takes, or
-    /// looks, of limits that keep neither debt nor earlier limits, and of different keys.
+    /// looks, of limits that keep no earlier limits, nor debt unless their rule holds, and of different keys.
     pub(crate) fn needed(request: StoreRequest<'_>) -> Self {
         let mut algorithms = request.hits.iter().map(|hit| hit.algorithm);
         let first = algorithms.next();
