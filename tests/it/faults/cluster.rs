@@ -134,7 +134,7 @@ async fn ten_thousand_ids_are_served_without_error() {
 #[tokio::test]
 async fn dead_master_fails_only_its_slots_until_failover() {
     let mut cluster = RedisCluster::start_with(3, 1, PARTIAL).await;
-    let server = on_cluster(&cluster, &["store.redis.timeout=250ms"]);
+    let server = on_cluster(&cluster, &["store.redis.timeout=10s"]);
     let mut load = IdLoad::start(&server, ids(32)).await;
     load.each_passes(20).await;
     assert_eq!(load.sum(|counts_of_id| &counts_of_id.failed), 0);
