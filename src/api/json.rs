@@ -11,7 +11,7 @@ use rlaas_proto::ratelimit::v1::check_response::{Reason, Source};
 use rlaas_proto::ratelimit::v1::{Algorithm, CheckResponse, RuleDecision};
 use serde::Serialize;
 
-/// Size for which room is made at once: that of the members of a response or a decision with a short name.
+/// Bytes that are reserved for the members of a response or of a decision: enough unless the rule has a long name.
 const MEMBERS: usize = 320;
 
 /// Adds the members of a response to the text of an object.

@@ -60,7 +60,7 @@ fn respond(response: tonic::Response<impl Message>) -> Response<Body> {
     let (metadata, message, extensions) = response.into_parts();
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    let frames = [Frame::data(encode(&message)), Frame::trailers(trailers)];
+    let frames = [Frame::data(framed(&message)), Frame::trailers(trailers)];
     let frames = stream::iter(frames.map(Ok::<_, Infallible>));
     let mut response = Response::new(Body::new(StreamBody::new(frames)));
     *response.headers_mut() = metadata.into_headers();
@@ -70,15 +70,19 @@ fn respond(response: tonic::Response<impl Message>) -> Response<Body> {
     response
 }
 
-fn encode(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
+fn framed(message: &impl Message) -> Bytes {
+    let mut frame = encoded_after(PREFIX, message);
+    let length = u32::try_from(frame.len() - PREFIX).expect("responses are smaller than 4 GiB");
+    frame[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    frame.into()
+}
+
+/// Encodes a message after as many zeros as `prefix`.
+pub(super) fn encoded_after(prefix: usize, message: &impl Message) -> Vec<u8> {
     // A slice takes an integer byte by byte without a call; a vector would ask each time whether it has to grow.
-    let mut buffer = vec![0; PREFIX + length];
-    let (prefix, mut rest) = buffer.split_at_mut(PREFIX);
-    let length = u32::try_from(length).expect("responses are smaller than 4 GiB");
-    prefix[1..].copy_from_slice(&length.to_be_bytes());
-    message.encode(&mut rest).expect("it has the length of the message");
-    buffer.into()
+    let mut bytes = vec![0; prefix + message.encoded_len()];
+    message.encode(&mut &mut bytes[prefix..]).expect("it has the length of the message");
+    bytes
 }
 
 /// Decodes an uncompressed message that is whole.

@@ -27,6 +27,7 @@ use super::decision_events::{self, Origin};
 use super::request_log;
 use super::status::{self, Interruption};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
+use super::unary::encoded_after;
 use super::verdict_headers::VerdictHeaders;
 use crate::clock::Deadline;
 use crate::rules;
@@ -175,7 +176,7 @@ impl Service {
         request: Request<CheckBatchRequest>,
     ) -> BoxFuture<'_, Result<Response<EncodedBatch>, Status>> {
         Box::pin(async move {
-            let response = self.decide_batch(request, |result| encoded(&result)).await?;
+            let response = self.decide_batch(request, |result| encoded_after(0, &result)).await?;
             Ok(response.map(|results| EncodedBatch { results }))
         })
     }
@@ -363,13 +364,6 @@ impl RateLimitService for Service {
             invalid(violation)
         })
     }
-}
-
-/// Encodes a message into a buffer of its length, which is quicker than one that grows.
-fn encoded(result: &CheckResult) -> Vec<u8> {
-    let mut bytes = vec![0; result.encoded_len()];
-    result.encode(&mut bytes.as_mut_slice()).expect("the length of the message");
-    bytes
 }
 
 /// Logs a decision.

@@ -80,8 +80,8 @@ impl<'a> ParsedSelector<'a> {
 }
 
 impl Administrator {
-    /// Refuses values that are shown as hashes, or keys with such values, if no key has these hashes: nobody has such
-    /// keys. Where no parts are hashed, such a value is an id as any other.
+    /// Refuses a value in the form of a hash (`#` and 26 characters) that no key has as the hash of a part: no request
+    /// meets a key with such a value. Where no parts are hashed, it is an id like any other.
     pub(super) fn refuse_other_hashes(
         &self,
         field: &str,

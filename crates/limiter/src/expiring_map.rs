@@ -164,6 +164,7 @@ mod tests {
         map.remove(b"d");
         assert!(map.entries.is_empty() && map.by_end.is_empty());
     }
+
     #[test]
     fn a_value_lives_until_its_updated_end() {
         let mut map = ExpiringMap::new(2);

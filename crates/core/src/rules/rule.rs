@@ -166,12 +166,7 @@ impl Mode {
 
     /// Returns `true` if there are quotas and all of them deny.
     pub fn quotas_refuse(denials: impl Iterator<Item = (Self, bool)>) -> bool {
-        let quotas = denials.filter_map(|(mode, denies)| match mode {
-            Self::Quota => Some(denies),
-            Self::ShadowQuota => Some(false),
-            Self::Enforced | Self::Shadow | Self::Off => None,
-        });
-        quotas.reduce(|all, denies| all && denies).unwrap_or(false)
+        Self::refuse(denials.filter(|(mode, _)| *mode != Self::Enforced))
     }
 }
 

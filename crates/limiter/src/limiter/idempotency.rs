@@ -68,11 +68,12 @@ impl Limiter {
         let (ttl, call) = (self.idempotency_ttl(), self.shared.request_ids.next_call());
         // The number of a reservation is made of the hashes, and outlives this process in a journal.
         let is_local = matches!(self.store, Store::Memory(_)) && operation != Operation::Reserve;
-        let record = if is_local {
-            IdempotencyRecord::for_local_store(request, operation, ttl, call)
+        let for_store = if is_local {
+            IdempotencyRecord::for_local_store
         } else {
-            IdempotencyRecord::for_request(request, operation, ttl, call)
+            IdempotencyRecord::for_request
         };
+        let record = for_store(request, operation, ttl, call);
         if record.is_some() && !self.store.remembers_requests() {
             return Err(RequestIdError::Unsupported.into());
         }
