@@ -20,6 +20,7 @@ mod routes;
 mod status;
 mod traces;
 mod unary;
+mod undecided;
 mod v1;
 mod verdict_headers;
 

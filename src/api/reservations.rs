@@ -19,6 +19,7 @@ use tonic::{Extensions, Request, Response, Status};
 
 use super::decision_events::{self, Origin};
 use super::status;
+use super::undecided;
 use super::v1::set_tenant;
 use super::verdict_headers::VerdictHeaders;
 use super::{request_log, v1::API};
@@ -67,6 +68,37 @@ impl Service {
         let limiter = Tenant::limiter(Tenant::from_extensions(extensions), &self.limiter);
         let settled = limiter.settle(&reservation, settling, until).await;
         settled.map_err(|error| undecided(&error))
+    }
+
+    /// Decides a request, and holds its cost.
+    async fn hold(
+        &self,
+        extensions: &Extensions,
+        wanted: &CheckRequest,
+        ttl: Option<&prost_types::Duration>,
+        until: Deadline,
+    ) -> Result<Response<ReserveResponse>, Status> {
+        let ttl = self.ttl(ttl)?;
+        let tenant = Tenant::from_extensions(extensions);
+        let wanted = self.request(wanted, tenant.map_or("", Tenant::project))?;
+        let limiter = Tenant::limiter(tenant, &self.limiter);
+        let (decided, reservation) = match limiter.reserve(&wanted, ttl, until).await {
+            Ok(Reserved { verdict, reservation }) => (Ok(verdict), reservation),
+            Err(error) => (Err(error), None),
+        };
+        let origin = Origin { api: API, method: "Reserve" };
+        decision_events::decided(&self.metrics, &self.limiter, origin, &wanted, &decided);
+        let verdict = decided.map_err(|error| undecided(&error))?;
+        request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
+        if !verdict.replayed {
+            self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
+        }
+        let message = ReserveResponse {
+            verdict: Some(response(&verdict)),
+            reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
+            expires_at: reservation.map(|reservation| timestamp(reservation.ends_at)),
+        };
+        Ok(VerdictHeaders::add(extensions, &verdict, message))
     }
 
     fn count(&self, event: &'static str) {
@@ -121,29 +153,13 @@ impl ReservationService for Service {
     ) -> Result<Response<ReserveResponse>, Status> {
         let until = deadline(request.metadata());
         let (_, extensions, message) = request.into_parts();
-        let ttl = self.ttl(message.ttl.as_ref())?;
-        let mut wanted: CheckRequest = message.request.unwrap_or_default();
-        let tenant = Tenant::from_extensions(&extensions);
-        let project = set_tenant(tenant, &mut wanted);
-        let wanted = self.request(&wanted, project)?;
-        let limiter = Tenant::limiter(tenant, &self.limiter);
-        let (decided, reservation) = match limiter.reserve(&wanted, ttl, until).await {
-            Ok(Reserved { verdict, reservation }) => (Ok(verdict), reservation),
-            Err(error) => (Err(error), None),
-        };
-        let origin = Origin { api: API, method: "Reserve" };
-        decision_events::decided(&self.metrics, &self.limiter, origin, &wanted, &decided);
-        let verdict = decided.map_err(|error| undecided(&error))?;
-        request_log::decided(API, verdict.is_allowed(), &verdict.decisions);
-        if !verdict.replayed {
-            self.count(if verdict.is_allowed() { "reserved" } else { "denied" });
-        }
-        let message = ReserveResponse {
-            verdict: Some(response(&verdict)),
-            reservation_id: reservation.as_ref().map(encode).unwrap_or_default(),
-            expires_at: reservation.map(|reservation| timestamp(reservation.ends_at)),
-        };
-        Ok(VerdictHeaders::add(&extensions, &verdict, message))
+        let ReserveRequest { request, ttl } = message;
+        let mut wanted = request.unwrap_or_default();
+        let project = set_tenant(Tenant::from_extensions(&extensions), &mut wanted);
+        let reserved = self.hold(&extensions, &wanted, ttl.as_ref(), until).await;
+        reserved.inspect_err(|status| {
+            undecided::count_check(&self.limiter, project, &wanted, status.code());
+        })
     }
 
     async fn extend(

@@ -28,6 +28,7 @@ use super::request_log;
 use super::status::{self, Interruption};
 use super::traces::{BatchStats, TracedDecision, is_sampled};
 use super::unary::encoded_after;
+use super::undecided;
 use super::verdict_headers::VerdictHeaders;
 use crate::clock::Deadline;
 use crate::rules;
@@ -90,8 +91,10 @@ impl Service {
         request: &CheckRequest,
         deadline: Deadline,
     ) -> Result<StartedCheck, Status> {
-        let request = self.parse(tenant.map_or("", Tenant::project), request)?;
-        Ok(Tenant::limiter(tenant, &self.limiter).begin(&request, deadline))
+        let project = tenant.map_or("", Tenant::project);
+        let parsed = self.parse(project, request);
+        let parsed = parsed.map_err(|invalid| self.undecided(project, request, invalid))?;
+        Ok(Tenant::limiter(tenant, &self.limiter).begin(&parsed, deadline))
     }
 
     /// Validates a request in a project.
@@ -119,9 +122,7 @@ impl Service {
             StartedCheck::Pending(pending) => pending.finish().await,
         };
         timer.lap();
-        log(&decided);
-        self.show("CheckStream", tenant.map_or("", Tenant::project), request, &decided);
-        decided.map_err(|error| status::grpc(&error))
+        self.record("CheckStream", tenant.map_or("", Tenant::project), request, decided)
     }
 
     /// Decides a `Check`, unless it has to wait for the store.
@@ -156,10 +157,9 @@ impl Service {
         request: &CheckRequest,
         decided: Result<Verdict, CheckError>,
     ) -> Result<Response<CheckResponse>, Status> {
-        log(&decided);
         let tenant = Tenant::from_extensions(extensions);
-        self.show("Check", tenant.map_or("", Tenant::project), request, &decided);
-        let verdict = decided.map_err(|error| status::grpc(&error))?;
+        let project = tenant.map_or("", Tenant::project);
+        let verdict = self.record("Check", project, request, decided)?;
         let mut response = Response::new(response(&verdict));
         if is_sampled(extensions) {
             response.extensions_mut().insert(TracedDecision::from_verdict(&verdict));
@@ -192,13 +192,14 @@ impl Service {
         let CheckBatchRequest { mut requests, decisions_wanted } = batch;
         let result = if decisions_wanted == Some(false) { short_result } else { result };
         let is_sampled = is_sampled(&extensions);
+        let tenant = Tenant::from_extensions(&extensions);
+        let project = tenant.map_or("", Tenant::project);
         if requests.len() > MAX_BATCH {
             let problem = format!("requests must have at most {MAX_BATCH} entries");
             self.count_rejected("requests", &problem);
+            undecided::count(&self.limiter, project, Code::InvalidArgument);
             return Err(Status::invalid_argument(problem));
         }
-        let tenant = Tenant::from_extensions(&extensions);
-        let project = tenant.map_or("", Tenant::project);
         for request in &mut requests {
             set_tenant(tenant, request);
         }
@@ -209,9 +210,7 @@ impl Service {
             let decided = match self.start(tenant, request, deadline) {
                 Ok(StartedCheck::Decided(decided)) => {
                     timer.lap();
-                    log(&decided);
-                    self.show("CheckBatch", project, request, &decided);
-                    decided.map_err(|error| status::grpc(&error))
+                    self.record("CheckBatch", project, request, decided)
                 }
                 Ok(StartedCheck::Pending(pending)) => {
                     waiting.push((results.len(), pending));
@@ -232,9 +231,7 @@ impl Service {
             })
             .buffer_unordered(IN_FLIGHT);
         while let Some((position, decided)) = finished.next().await {
-            log(&decided);
-            self.show("CheckBatch", project, &requests[position], &decided);
-            let decided = decided.map_err(|error| status::grpc(&error));
+            let decided = self.record("CheckBatch", project, &requests[position], decided);
             stats.count(decided.as_ref());
             results[position] = make(result(decided.as_ref()));
         }
@@ -246,21 +243,31 @@ impl Service {
         Ok(response)
     }
 
-    /// Offers a decision to those who record or watch decisions.
+    /// Logs a decision, and offers it to those who record or watch decisions. Counts a request without one,
+    /// and returns its status.
     #[inline]
-    fn show(
+    fn record(
         &self,
         method: &'static str,
         project: &str,
         request: &CheckRequest,
-        decided: &Result<Verdict, CheckError>,
-    ) {
+        decided: Result<Verdict, CheckError>,
+    ) -> Result<Verdict, Status> {
+        log(&decided);
         if decision_events::are_wanted(&self.metrics)
             && let Ok(request) = check_request(request)
         {
             let (request, origin) = (request.in_project(project), Origin { api: API, method });
-            decision_events::decided(&self.metrics, &self.limiter, origin, &request, decided);
+            decision_events::decided(&self.metrics, &self.limiter, origin, &request, &decided);
         }
+        decided.map_err(|error| self.undecided(project, request, status::grpc(&error)))
+    }
+
+    /// Counts a request without a verdict. Returns its status.
+    #[cold]
+    fn undecided(&self, project: &str, request: &CheckRequest, status: Status) -> Status {
+        undecided::count_check(&self.limiter, project, request, status.code());
+        status
     }
 
     /// Counts and logs an invalid request.

@@ -76,25 +76,36 @@ pub trait RuleObserver: fmt::Debug + Send + Sync {
     fn uncounted(&self, _units: u64) {}
 }
 
-/// Receives the decisions on the requests of a project.
+/// Receives the outcomes of the requests of a project.
 pub trait ProjectObserver: fmt::Debug + Send + Sync {
-    /// Called once for each request that was decided, but for replays.
+    /// Called once for each request: not for replays, dry runs and other requests that only
+    /// [look](crate::rules::Request::looks), nor for what is counted after the fact. For one without a verdict only
+    /// by [`Limiter::count_undecided`](crate::Limiter::count_undecided).
     fn decided(&self, request: DecidedRequest);
 
     /// Called for units that were counted after the fact.
     fn reported(&self, _units: u64) {}
 }
 
-/// The decision on a whole request.
+/// The outcome of a whole request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedRequest {
     /// It may pass.
     Allowed {
-        /// Its cost; 0 in a dry run.
+        /// Its cost.
+        units: u64,
+    },
+    /// It may pass, and an enforced rule allowed it because the store failed.
+    FailOpen {
+        /// Its cost.
         units: u64,
     },
     /// It is denied.
     Denied,
+    /// It has no verdict, because the service could not decide.
+    Failed,
+    /// It has no verdict, because it is not valid.
+    Rejected,
 }
 
 /// A rule that is in force.

@@ -128,12 +128,12 @@ pub struct EventLabels {
     pub event: &'static str,
 }
 
-/// Labels of the decisions on requests of a project.
+/// Labels of the requests of a project.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ProjectLabels {
-    /// Id of the project, or `other`.
+    /// Id of the project, or `other`; empty for requests without one.
     pub project: String,
-    /// `allowed` or `denied`.
+    /// What became of the requests.
     pub outcome: &'static str,
 }
 

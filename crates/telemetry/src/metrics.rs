@@ -23,7 +23,9 @@ use super::process::ProcessCollector;
 use super::projects::ProjectMetrics;
 use super::rule_counters::{RuleTable, RuleTotals};
 use super::rule_metrics::RuleMetrics;
-use super::sharded::{DurationCounts, RequestCounters, ShardedCounter, ShardedHistogram};
+use super::sharded::{
+    DurationCounts, RequestCounters, RequestCounts, ShardedCounter, ShardedHistogram,
+};
 use super::top_keys::TopKeys;
 
 /// The metrics of one server.
@@ -340,6 +342,11 @@ impl Metrics {
     /// without a project.
     pub fn project_counters(&self) -> Vec<(Arc<str>, Arc<RequestCounters>)> {
         self.by_project.counters()
+    }
+
+    /// Returns the requests so far, of all projects and of none.
+    pub fn request_counts(&self) -> RequestCounts {
+        self.by_project.total()
     }
 
     /// Returns what each rule that has counted anything has counted so far. Rules that are in force no

@@ -9,14 +9,19 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use rlaas_limiter::observer::{DecidedRequest, ProjectObserver};
+use rlaas_limiter::observer::ProjectObserver;
 
 use super::labels::ProjectLabels;
-use super::sharded::RequestCounters;
+use super::sharded::{RequestCounters, RequestCounts};
 
 /// Label of all projects without series of their own.
 const OTHER: &str = "other";
-const OUTCOMES: [&str; 2] = ["allowed", "denied"];
+/// Outcomes of requests; those with a verdict come first.
+const OUTCOMES: [&str; 4] = ["allowed", "denied", "failed", "rejected"];
+const VERDICTS: usize = 2;
+
+/// Requests by outcome.
+type Outcomes = [u64; OUTCOMES.len()];
 
 /// Counts the requests of projects. Clones share the counts.
 #[derive(Clone, Debug)]
@@ -29,15 +34,17 @@ struct CountedProjects {
     /// Projects with series of their own.
     series: usize,
     by_id: HashMap<Arc<str>, CountedProject>,
-    /// Requests, by outcome, that count as those of other projects whatever becomes of the project.
-    other: Option<[u64; 2]>,
+    /// Requests that count as those of other projects whatever becomes of the project.
+    other: Option<Outcomes>,
+    /// Requests of projects that were removed.
+    removed: RequestCounts,
 }
 
 #[derive(Debug)]
 struct CountedProject {
     counters: Arc<RequestCounters>,
-    /// Requests, by outcome, at the beginning of its series. `None`: it has no series of its own.
-    series_from: Option<[u64; 2]>,
+    /// Requests at the beginning of its series. `None`: it has no series of its own.
+    series_from: Option<Outcomes>,
 }
 
 impl ProjectMetrics {
@@ -45,9 +52,9 @@ impl ProjectMetrics {
     const DEFAULT_MAX: usize = 1_000;
 
     pub(super) fn new() -> Self {
-        let by_id = HashMap::new();
-        let projects = CountedProjects { max: Self::DEFAULT_MAX, series: 0, by_id, other: None };
-        Self(Arc::new(Mutex::new(projects)))
+        let (by_id, removed) = (HashMap::new(), RequestCounts::default());
+        let (max, series, other) = (Self::DEFAULT_MAX, 0, None);
+        Self(Arc::new(Mutex::new(CountedProjects { max, series, by_id, other, removed })))
     }
 
     /// Sets how many projects have series of their own, before the first is observed.
@@ -69,11 +76,21 @@ impl ProjectMetrics {
     /// Removes a project and its series.
     pub(super) fn forget(&self, project: &str) {
         let mut projects = self.lock();
-        match projects.by_id.remove(project) {
-            Some(CountedProject { series_from: Some(_), .. }) => projects.series -= 1,
-            Some(other) => projects.count_as_other(other.counters.by_outcome()),
-            None => {}
+        let Some(CountedProject { counters, series_from }) = projects.by_id.remove(project) else {
+            return;
+        };
+        projects.removed = projects.removed.plus(&counters.counts());
+        match series_from {
+            Some(_) => projects.series -= 1,
+            None => projects.count_as_other(by_outcome(&counters)),
         }
+    }
+
+    /// Returns the requests of all projects so far, and of those without one.
+    pub(super) fn total(&self) -> RequestCounts {
+        let projects = self.lock();
+        let counts = projects.by_id.values().map(|project| project.counters.counts());
+        counts.fold(projects.removed, |sum, counts| sum.plus(&counts))
     }
 
     /// Returns the counters of all projects, those of requests without a project too.
@@ -94,10 +111,10 @@ impl CountedProjects {
         let may_be_named = self.series < self.max && !id.is_empty() && id != OTHER;
         let Some(project) = self.by_id.get_mut(id) else {
             let counters = Arc::<RequestCounters>::default();
-            let series_from = may_be_named.then_some([0; 2]);
+            let series_from = may_be_named.then(Outcomes::default);
             self.series += usize::from(may_be_named);
             if series_from.is_none() && !id.is_empty() {
-                self.count_as_other([0; 2]);
+                self.count_as_other(Outcomes::default());
             }
             self.by_id
                 .insert(id.into(), CountedProject { counters: Arc::clone(&counters), series_from });
@@ -105,7 +122,7 @@ impl CountedProjects {
         };
         let counters = Arc::clone(&project.counters);
         if project.series_from.is_none() && may_be_named {
-            let so_far = counters.by_outcome();
+            let so_far = by_outcome(&counters);
             project.series_from = Some(so_far);
             self.series += 1;
             self.count_as_other(so_far);
@@ -113,38 +130,49 @@ impl CountedProjects {
         counters
     }
 
-    fn count_as_other(&mut self, more: [u64; 2]) {
-        let other = self.other.get_or_insert_default();
-        for (count, more) in other.iter_mut().zip(more) {
-            *count = count.wrapping_add(more);
-        }
+    fn count_as_other(&mut self, more: Outcomes) {
+        add(self.other.get_or_insert_default(), more);
     }
 
-    /// Returns the requests of each series, by outcome.
-    fn series(&self) -> Vec<(String, [u64; 2])> {
+    /// Returns the requests of each series of projects.
+    fn series(&self) -> Vec<(String, Outcomes)> {
         let (mut series, mut other) = (Vec::new(), self.other);
         for (id, project) in self.by_id.iter().filter(|(id, _)| !id.is_empty()) {
-            let counts = project.counters.by_outcome();
+            let counts = by_outcome(&project.counters);
             match (project.series_from, &mut other) {
                 (Some(from), _) => {
-                    let since = |at: usize| counts[at].wrapping_sub(from[at]);
-                    series.push((id.to_string(), [since(0), since(1)]));
+                    let since = std::array::from_fn(|at| counts[at].wrapping_sub(from[at]));
+                    series.push((id.to_string(), since));
                 }
-                (None, Some(other)) => {
-                    other.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-                }
+                (None, Some(other)) => add(other, counts),
                 (None, None) => {}
             }
         }
         series.extend(other.map(|counts| (OTHER.to_owned(), counts)));
         series
     }
+
+    /// Returns the requests without a project.
+    fn unnamed(&self) -> Option<(String, Outcomes)> {
+        self.by_id.get("").map(|project| (String::new(), by_outcome(&project.counters)))
+    }
+}
+
+fn by_outcome(counters: &RequestCounters) -> Outcomes {
+    let RequestCounts { allowed, denied, failed, rejected, .. } = counters.counts();
+    [allowed, denied, failed, rejected]
+}
+
+fn add(sum: &mut Outcomes, more: Outcomes) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum = sum.wrapping_add(more);
+    }
 }
 
 impl Collector for ProjectMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let series = self.lock().series();
-        encode(series, encoder)
+        let projects = self.lock();
+        encode(&projects.series(), projects.unnamed(), encoder)
     }
 }
 
@@ -154,47 +182,43 @@ pub(super) struct UnnamedProjects(ProjectMetrics);
 
 impl Collector for UnnamedProjects {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let series = self.0.lock().series().into_iter().map(|(_, counts)| counts);
-        let sum = series.reduce(|[allowed, denied], counts| {
-            [allowed.wrapping_add(counts[0]), denied.wrapping_add(counts[1])]
+        let projects = self.0.lock();
+        let all = projects.series().into_iter().map(|(_, counts)| (OTHER.to_owned(), counts));
+        let sum = all.reduce(|(other, mut sum), (_, counts)| {
+            add(&mut sum, counts);
+            (other, sum)
         });
-        encode(sum.map(|counts| (OTHER.to_owned(), counts)), encoder)
+        encode(sum.as_slice(), projects.unnamed(), encoder)
     }
 }
 
+/// Encodes the series of projects, and of requests without one: these have their decisions by rule.
 fn encode(
-    series: impl IntoIterator<Item = (String, [u64; 2])>,
+    series: &[(String, Outcomes)],
+    unnamed: Option<(String, Outcomes)>,
     mut encoder: DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let (name, help) = ("rlaas_project_decisions", "Decided requests of projects");
-    let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (project, counts) in series {
-        for (outcome, count) in OUTCOMES.into_iter().zip(counts) {
-            let labels = ProjectLabels { project: project.clone(), outcome };
-            ConstCounter::new(count).encode(encoder.encode_family(&labels)?)?;
+    let decided = ("rlaas_project_decisions", "Decided requests of projects", VERDICTS, None);
+    let all = ("rlaas_requests", "Requests by project and outcome", OUTCOMES.len(), unnamed);
+    for (name, help, outcomes, unnamed) in [decided, all] {
+        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (project, counts) in series.iter().chain(&unnamed) {
+            for (outcome, count) in OUTCOMES.into_iter().zip(*counts).take(outcomes) {
+                let labels = ProjectLabels { project: project.clone(), outcome };
+                ConstCounter::new(count).encode(encoder.encode_family(&labels)?)?;
+            }
         }
     }
     Ok(())
 }
 
-impl ProjectObserver for RequestCounters {
-    fn decided(&self, request: DecidedRequest) {
-        match request {
-            DecidedRequest::Allowed { units } => self.count_allowed(units),
-            DecidedRequest::Denied => self.count_denied(),
-        }
-    }
-
-    fn reported(&self, units: u64) {
-        self.count_units(units);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rlaas_limiter::observer::DecidedRequest;
+
     use super::*;
 
-    fn series(projects: &ProjectMetrics) -> Vec<(String, [u64; 2])> {
+    fn series(projects: &ProjectMetrics) -> Vec<(String, Outcomes)> {
         let mut series = projects.lock().series();
         series.sort();
         series
@@ -212,13 +236,22 @@ mod tests {
         for (id, times) in [("", 9), ("other", 1), ("a", 2), ("b", 3)] {
             allow(&projects, id, times);
         }
-        assert_eq!(series(&projects), [("a".to_owned(), [2, 0]), ("other".to_owned(), [4, 0])]);
+        assert_eq!(
+            series(&projects),
+            [("a".to_owned(), [2, 0, 0, 0]), ("other".to_owned(), [4, 0, 0, 0])]
+        );
         projects.forget("a");
         // The place is taken by a project that was among the others.
         allow(&projects, "b", 5);
-        assert_eq!(series(&projects), [("b".to_owned(), [5, 0]), ("other".to_owned(), [4, 0])]);
+        assert_eq!(
+            series(&projects),
+            [("b".to_owned(), [5, 0, 0, 0]), ("other".to_owned(), [4, 0, 0, 0])]
+        );
         projects.forget("other");
-        assert_eq!(series(&projects), [("b".to_owned(), [5, 0]), ("other".to_owned(), [4, 0])]);
+        assert_eq!(
+            series(&projects),
+            [("b".to_owned(), [5, 0, 0, 0]), ("other".to_owned(), [4, 0, 0, 0])]
+        );
     }
 
     #[test]
@@ -230,6 +263,6 @@ mod tests {
         allow(&projects, "a", 1);
         let after = projects.counters();
         assert!(!Arc::ptr_eq(&before[0].1, &after[0].1));
-        assert_eq!(series(&projects), [("a".to_owned(), [1, 0])]);
+        assert_eq!(series(&projects), [("a".to_owned(), [1, 0, 0, 0])]);
     }
 }

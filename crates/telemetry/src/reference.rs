@@ -16,7 +16,7 @@ use super::stats::StatsKey;
 /// Labels whose values are data, with a description of their values.
 const DATA: [(&str, &str); 3] = [
     ("rule", "a rule's name, or `other`"),
-    ("project", "a project's id, or `other`"),
+    ("project", "a project's id, or `other`, or nothing for requests without one"),
     ("version", "the program's version"),
 ];
 /// Units by the last part of a name, without `_total`.
@@ -53,7 +53,9 @@ impl Metrics {
             let key = StatsKey::of_rule("", "rule");
             self.by_rule.table.rule(key, *algorithm, Label::Named).declare_everything();
         }
-        drop(self.by_project.observer("project"));
+        for project in ["", "project"] {
+            drop(self.by_project.observer(project));
+        }
         drop(self.by_rule.fail_open.get_or_create(&RuleLabels { rule: rule() }));
         drop(self.by_rule.uncounted.get_or_create(&RuleLabels { rule: rule() }));
         for policy in POLICIES {

@@ -14,6 +14,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::counter::{Atomic, Counter};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use quanta::Instant;
+use rlaas_limiter::observer::{DecidedRequest, ProjectObserver};
 
 /// Number of shards. With more threads, several share a shard.
 pub(super) const SHARDS: usize = 8;
@@ -76,9 +77,13 @@ pub struct RequestCounters([RequestShard; SHARDS]);
 struct RequestShard {
     /// Allowed requests of one unit, the usual ones.
     allowed_units: AtomicU64,
-    /// Allowed requests of another number of units.
+    /// Other allowed requests.
     allowed_others: AtomicU64,
+    /// Of the allowed ones: those that passed because the store failed.
+    fail_open: AtomicU64,
     denied: AtomicU64,
+    failed: AtomicU64,
+    rejected: AtomicU64,
     /// Units but those of `allowed_units`.
     units: AtomicU64,
 }
@@ -88,49 +93,89 @@ struct RequestShard {
 pub struct RequestCounts {
     /// Allowed requests.
     pub allowed: u64,
+    /// Of these: passed because the store failed.
+    pub fail_open: u64,
     /// Denied requests.
     pub denied: u64,
+    /// Requests that the service could not decide.
+    pub failed: u64,
+    /// Requests that are not valid.
+    pub rejected: u64,
     /// Units taken.
     pub units: u64,
 }
 
-impl RequestCounters {
-    pub(super) fn count_allowed(&self, units: u64) {
-        let shard = &self.0[shard_index()];
-        if units == 1 {
-            shard.allowed_units.fetch_add(1, Ordering::Relaxed);
-        } else {
-            shard.allowed_others.fetch_add(1, Ordering::Relaxed);
-            shard.units.fetch_add(units, Ordering::Relaxed);
+impl RequestCounts {
+    /// Returns the number of requests that are valid.
+    pub fn requests(&self) -> u64 {
+        self.allowed.wrapping_add(self.denied).wrapping_add(self.failed)
+    }
+
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, u64::wrapping_add)
+    }
+
+    /// Returns what was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.combined(earlier, u64::wrapping_sub)
+    }
+
+    fn combined(&self, other: &Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            allowed: with(self.allowed, other.allowed),
+            fail_open: with(self.fail_open, other.fail_open),
+            denied: with(self.denied, other.denied),
+            failed: with(self.failed, other.failed),
+            rejected: with(self.rejected, other.rejected),
+            units: with(self.units, other.units),
         }
     }
+}
 
-    pub(super) fn count_denied(&self) {
-        self.0[shard_index()].denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_units(&self, units: u64) {
-        self.0[shard_index()].units.fetch_add(units, Ordering::Relaxed);
-    }
-
+impl RequestCounters {
     /// Returns the numbers so far.
     pub fn counts(&self) -> RequestCounts {
         self.0.iter().fold(RequestCounts::default(), |counts, shard| {
             let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let ones = load(&shard.allowed_units);
-            let allowed = ones.wrapping_add(load(&shard.allowed_others));
-            RequestCounts {
-                allowed: counts.allowed.wrapping_add(allowed),
-                denied: counts.denied.wrapping_add(load(&shard.denied)),
-                units: counts.units.wrapping_add(ones).wrapping_add(load(&shard.units)),
-            }
+            counts.plus(&RequestCounts {
+                allowed: ones.wrapping_add(load(&shard.allowed_others)),
+                fail_open: load(&shard.fail_open),
+                denied: load(&shard.denied),
+                failed: load(&shard.failed),
+                rejected: load(&shard.rejected),
+                units: ones.wrapping_add(load(&shard.units)),
+            })
         })
     }
+}
 
-    /// Returns the numbers of allowed and of denied requests.
-    pub(super) fn by_outcome(&self) -> [u64; 2] {
-        let counts = self.counts();
-        [counts.allowed, counts.denied]
+impl ProjectObserver for RequestCounters {
+    fn decided(&self, request: DecidedRequest) {
+        let shard = &self.0[shard_index()];
+        let count = match request {
+            DecidedRequest::Allowed { units: 1 } => &shard.allowed_units,
+            DecidedRequest::Allowed { units } => {
+                shard.units.fetch_add(units, Ordering::Relaxed);
+                &shard.allowed_others
+            }
+            DecidedRequest::FailOpen { units } => {
+                shard.units.fetch_add(units, Ordering::Relaxed);
+                shard.fail_open.fetch_add(1, Ordering::Relaxed);
+                &shard.allowed_others
+            }
+            DecidedRequest::Denied => &shard.denied,
+            DecidedRequest::Failed => &shard.failed,
+            DecidedRequest::Rejected => &shard.rejected,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn reported(&self, units: u64) {
+        self.0[shard_index()].units.fetch_add(units, Ordering::Relaxed);
     }
 }
 

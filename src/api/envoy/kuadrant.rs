@@ -27,14 +27,19 @@ use rlaas_auth::deadline;
 pub(crate) struct Kuadrant(pub(crate) Service);
 
 impl Kuadrant {
-    /// Returns the response to a request that was looked at or reported.
+    /// Returns the response to a request that was looked at, and counts for a project, or was reported.
     fn answer(
         &self,
         request: &RateLimitRequest,
         decided: Result<DescriptorVerdict, CheckError>,
+        project: Option<&str>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (domain, descriptors) = (&request.domain, request.descriptors.len());
-        let verdict = decided.or_else(|error| self.0.deny(domain, descriptors, error))?;
+        let decided = decided.or_else(|error| self.0.deny(domain, descriptors, error));
+        let verdict = match project {
+            Some(project) => self.0.counted(project, decided)?,
+            None => decided?,
+        };
         log_decided(&verdict);
         Ok(Response::new(self.0.respond(request, &verdict)))
     }
@@ -70,14 +75,18 @@ impl RateLimitService for Kuadrant {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
-        service.require_rules()?;
+        let domain = &request.get_ref().domain;
+        service.admit(domain)?;
         let until = deadline(request.metadata());
+        let mut project = service.project_of(domain);
         let looked = async {
             let parsed = service.parse(request.get_ref())?;
+            project = parsed.project();
             let looked = service.limiter.look_at_descriptors(&parsed, until).await;
             service.without_rule(&parsed, looked)
         };
-        self.answer(request.get_ref(), looked.await)
+        let looked = looked.await;
+        self.answer(request.get_ref(), looked, Some(project))
     }
 
     async fn report(
@@ -94,7 +103,7 @@ impl RateLimitService for Kuadrant {
             self.show("Report", &parsed, &reported);
             reported
         };
-        self.answer(request.get_ref(), reported.await)
+        self.answer(request.get_ref(), reported.await, None)
     }
 
     async fn reserve(
@@ -102,12 +111,14 @@ impl RateLimitService for Kuadrant {
         request: Request<ReserveRequest>,
     ) -> Result<Response<ReserveResponse>, Status> {
         let Self(service) = self;
-        service.require_rules()?;
         let until = deadline(request.metadata());
         let ReserveRequest { domain, descriptors, amount, ttl } = request.get_ref();
+        service.admit(domain)?;
+        let mut project = service.project_of(domain);
         let hold_for = hold_for(ttl.as_ref());
         let reserved = async {
             let parsed = service.in_project(parse_descriptors(domain, descriptors, *amount))?;
+            project = parsed.project();
             let reserved = service.limiter.reserve_descriptors(&parsed, hold_for, until).await;
             let (decided, reservation) = match reserved {
                 Ok((verdict, reservation)) => (Ok(verdict), reservation),
@@ -117,10 +128,11 @@ impl RateLimitService for Kuadrant {
             self.show("Reserve", &parsed, &decided);
             Ok((decided?, reservation))
         };
-        let (verdict, reservation) = match reserved.await {
-            Ok(reserved) => reserved,
-            Err(error) => (service.deny(domain, descriptors.len(), error)?, None),
+        let (decided, reservation) = match reserved.await {
+            Ok((verdict, reservation)) => (Ok(verdict), reservation),
+            Err(error) => (service.deny(domain, descriptors.len(), error), None),
         };
+        let verdict = service.counted(project, decided)?;
         log_decided(&verdict);
         let is_allowed = verdict.is_allowed();
         self.count(if is_allowed { "reserved" } else { "denied" });

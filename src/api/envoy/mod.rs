@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rlaas_auth::{ApiKeys, Permission, ProjectId, deadline};
 use rlaas_limiter::headers::{LimitHeaders, retry_after};
+use rlaas_limiter::observer::DecidedRequest;
 use rlaas_proto::envoy::config::core::v3::HeaderValue;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use rlaas_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -37,6 +38,7 @@ use super::decision_events::{self, Origin};
 use super::request_log;
 use super::status;
 use super::traces::{TracedDecision, is_sampled};
+use super::undecided;
 use crate::algorithm::{Cost, Limit, Outcome, Window};
 use crate::calendar::CalendarUnit;
 use crate::clock::{Deadline, Micros};
@@ -150,13 +152,14 @@ impl Service {
         request: &RateLimitRequest,
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, Status> {
-        self.require_rules()?;
+        self.admit(&request.domain)?;
         let timer = self.timing.start();
         let parsed = match self.parse(request) {
             Ok(parsed) => parsed,
             Err(error) => {
                 timer.stop();
-                return self.deny(&request.domain, request.descriptors.len(), error);
+                let denied = self.deny(&request.domain, request.descriptors.len(), error);
+                return self.counted(self.project_of(&request.domain), denied);
             }
         };
         let verdict = self.limiter.check_descriptors(&parsed, deadline).await;
@@ -164,9 +167,44 @@ impl Service {
         timer.stop();
         let (metrics, limiter) = (&self.metrics, &self.limiter);
         decision_events::descriptors_decided(metrics, limiter, ORIGIN, &parsed, &verdict);
-        let verdict = verdict.map_err(|error| self.undecided(&error))?;
-        log_decided(&verdict);
-        Ok(verdict)
+        let verdict = verdict.map_err(|error| self.undecided(&error)).inspect(log_decided);
+        if verdict.as_ref().is_ok_and(|verdict| !verdict.is_refused) {
+            return verdict;
+        }
+        // A charge after the response is no request.
+        if self.limiter.is_charge(&parsed) {
+            verdict
+        } else {
+            self.counted(parsed.project(), verdict)
+        }
+    }
+
+    /// As [`Service::require_rules`], for a request that is counted.
+    fn admit(&self, domain: &str) -> Result<(), Status> {
+        self.require_rules().inspect_err(|status| {
+            undecided::count(&self.limiter, self.project_of(domain), status.code());
+        })
+    }
+
+    /// Returns the project of a domain; empty if its requests name theirs, or have none.
+    fn project_of(&self, domain: &str) -> &str {
+        self.settings.projects.get(domain).map_or("", ProjectId::as_str)
+    }
+
+    /// Counts a request on which the limiter has no verdict: it has failed, or is denied for that.
+    fn counted(
+        &self,
+        project: &str,
+        decided: Result<DescriptorVerdict, Status>,
+    ) -> Result<DescriptorVerdict, Status> {
+        match &decided {
+            Ok(verdict) if verdict.is_refused => {
+                self.limiter.count_undecided(project, DecidedRequest::Denied);
+            }
+            Ok(_) => {}
+            Err(status) => undecided::count(&self.limiter, project, status.code()),
+        }
+        decided
     }
 
     /// Fails while a management server has sent no rules yet.

@@ -18,11 +18,13 @@ use rlaas_proto::values::check_request;
 use rlaas_proto::verdict_messages::response;
 use serde_json::Number;
 use serde_json::value::RawValue;
+use tonic::Code;
 
 use super::json_object::JsonObject;
 use super::problem::{Field, PROBLEM_JSON, ProblemDocument, Rejection};
 use super::{HttpState, body};
 use crate::api::json;
+use crate::api::undecided;
 use crate::api::v1::set_tenant;
 use rlaas_limiter::{Verdict, problem};
 use serde::Serialize;
@@ -69,10 +71,12 @@ async fn decide(state: &HttpState, request: Request) -> Result<Verdict, ProblemD
     let rejected = |rejection: Rejection| ProblemDocument::from(state.count(rejection));
     let tenant = Tenant::from_extensions(request.extensions()).cloned();
     let body = body::read(request.into_body()).await.map_err(rejected)?;
-    let mut request = read(&body).map_err(rejected)?;
-    let project = set_tenant(tenant.as_ref(), &mut request);
-    let request = check_request(&request)
-        .map_err(|invalid| rejected(Rejection::out_of_bounds(invalid, &FIELDS)))?;
+    let mut message = read(&body).map_err(rejected)?;
+    let project = set_tenant(tenant.as_ref(), &mut message);
+    let request = check_request(&message).map_err(|invalid| {
+        undecided::count_check(&state.limiter, project, &message, Code::InvalidArgument);
+        rejected(Rejection::out_of_bounds(invalid, &FIELDS))
+    })?;
     Ok(state.decide(tenant.as_ref(), &request.in_project(project)).await?)
 }
 

@@ -13,11 +13,13 @@ use rlaas_auth::{AuthError, Tenant};
 use rlaas_limiter::headers::retry_after;
 use rlaas_proto::WARNING;
 use serde_json::json;
+use tonic::Code;
 
 use super::json_object::JsonObject;
 use super::problem::{Field, Rejection};
 use super::{HttpState, body, query};
 use crate::api::status;
+use crate::api::undecided;
 use crate::rules::{Request, RequestFields};
 use rlaas_limiter::{CheckError, Verdict};
 
@@ -121,6 +123,7 @@ impl LegacyCheck {
         if let Some(tenant) = tenant {
             tenant.set_attribute(&mut self.attributes);
         }
+        let project = tenant.map_or("", Tenant::project);
         let Self { user_id, resource, attributes } = &self;
         let request = Request::new(RequestFields {
             user_id,
@@ -129,8 +132,11 @@ impl LegacyCheck {
             cost: None,
             dry_run: false,
         })
-        .map_err(|invalid| state.count(Rejection::out_of_bounds(invalid, fields)))?;
-        let request = request.in_project(tenant.map_or("", Tenant::project));
+        .map_err(|invalid| {
+            undecided::count(&state.limiter, project, Code::InvalidArgument);
+            state.count(Rejection::out_of_bounds(invalid, fields))
+        })?;
+        let request = request.in_project(project);
         state.decide(tenant, &request).await.map_err(|error| match error {
             CheckError::NoRule => CompatError::NoRule,
             error if status::http(&error) == StatusCode::BAD_REQUEST => {

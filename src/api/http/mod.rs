@@ -59,7 +59,7 @@ use self::problem::{ProblemDocument, Rejection};
 use super::decision_events::{self, Origin};
 use super::traces::TracedDecision;
 use super::verdict_headers::VerdictHeaders;
-use super::{ApiSettings, ServedAdministration, request_log, routes};
+use super::{ApiSettings, ServedAdministration, request_log, routes, status, undecided};
 use crate::api;
 use crate::clock::Deadline;
 use crate::rules;
@@ -284,7 +284,12 @@ impl HttpState {
         decision_events::decided(&self.metrics, &self.limiter, ORIGIN, request, &verdict);
         match &verdict {
             Ok(verdict) => request_log::decided(API, verdict.is_allowed(), &verdict.decisions),
-            Err(error) => request_log::undecided(API, error),
+            Err(error) => {
+                request_log::undecided(API, error);
+                if !request.looks() {
+                    undecided::count(&self.limiter, request.project(), status::grpc(error).code());
+                }
+            }
         }
         verdict
     }

@@ -48,13 +48,18 @@ pub struct Plan {
 pub enum RequestUnits {
     /// A request to decide. Costs that were incurred before may come with it.
     Decide {
-        /// Units if the request is allowed; none in a dry run.
+        /// Units if the request is allowed.
         cost: Cost,
         /// Units that count whether or not it is allowed.
         reported: Cost,
     },
     /// Nothing is decided: costs of an earlier request are counted.
     Report(Cost),
+}
+
+impl RequestUnits {
+    /// Nothing is counted: the request only looks, or changes what an earlier one has.
+    pub const NONE: Self = Self::Report(Cost::NONE);
 }
 
 /// One key and the operation on its state.
@@ -105,8 +110,11 @@ pub enum RuleIndex {
 impl Plan {
     /// Plans a request by user, resource and attributes.
     pub fn for_request(rules: &RuleSet, request: &Request<'_>) -> Self {
-        let cost = if request.dry_run() { Cost::NONE } else { request.cost() };
-        let units = RequestUnits::Decide { cost, reported: Cost::NONE };
+        let units = if request.looks() {
+            RequestUnits::NONE
+        } else {
+            RequestUnits::Decide { cost: request.cost(), reported: Cost::NONE }
+        };
         Self::for_rules(rules, request, units, |rule| {
             let cost = rule.cost_for(request);
             Some(if request.dry_run() { Action::Peek(cost) } else { Action::Take(cost) })
@@ -117,8 +125,7 @@ impl Plan {
     /// a cost that names no rule only looks.
     pub fn for_reservation(rules: &RuleSet, request: &Request<'_>) -> Self {
         let plan = Self::for_request(rules, request);
-        let looks = request.cost() == Cost::NONE && request.costs().is_empty();
-        if looks { plan } else { plan.holding() }
+        if request.looks() { plan } else { plan.holding() }
     }
 
     /// Plans an action for each of these keys whose rule still holds: those of a reservation. They are

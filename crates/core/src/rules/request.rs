@@ -212,6 +212,12 @@ impl<'a> Request<'a> {
         self.dry_run || self.cost == Cost::NONE && costs.all(|(_, units)| units == 0)
     }
 
+    /// Returns `true` if the request only looks: it is a dry run, or has no cost and names no rule. Such a request
+    /// is not counted as one.
+    pub fn looks(&self) -> bool {
+        self.dry_run || self.cost == Cost::NONE && self.costs.is_empty()
+    }
+
     /// Returns `true` if the request takes nothing.
     pub const fn dry_run(&self) -> bool {
         self.dry_run

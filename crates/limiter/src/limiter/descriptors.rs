@@ -9,7 +9,9 @@ use smallvec::SmallVec;
 
 use super::pending::ExecutedPlan;
 use super::reservations::random_number;
-use super::{CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers};
+use super::{
+    CheckError, Limiter, OpenReservation, RuleDecision, Snapshot, Verdict, observers, snapshot,
+};
 use crate::algorithm::{Algorithm, Cost, Window};
 use crate::clock::{Deadline, Micros, Timestamp};
 use crate::plan::{DescriptorPlan, Hit, Plan, PlannedStatus, RequestUnits, RuleIndex};
@@ -78,6 +80,14 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<DescriptorVerdict, CheckError> {
         Ok(self.execute_descriptors(request, |_, plan| Ok(plan), deadline).await?.0)
+    }
+
+    /// Returns `true` if a request by descriptors decides nothing, because all limits that it meets are
+    /// [paid afterwards](crate::rules::Rule::is_post_paid): it is a charge.
+    pub fn is_charge(&self, request: &DescriptorRequest<'_>) -> bool {
+        let planned = self.snapshot_of(request.project());
+        let planned = planned.and_then(|snapshot| plan(&snapshot, request));
+        planned.is_ok_and(|planned| matches!(planned.plan.units, RequestUnits::Report(_)))
     }
 
     /// Looks whether a request by descriptors would pass, and takes nothing.
@@ -175,7 +185,7 @@ impl Limiter {
         };
         if !replayed {
             // The units of the request were counted with the settlement.
-            others.units = RequestUnits::Report(Cost::NONE);
+            others.units = RequestUnits::NONE;
             self.count_in_store(&snapshot, &others, deadline).await?;
         }
         Ok(!is_late)
@@ -194,7 +204,9 @@ impl Limiter {
         let done = self.execute(&snapshot, plan, deadline).await?;
         let verdict =
             self.fold_descriptors(&snapshot, &done.plan, &statuses, &done.executed.results);
-        self.count_request(&snapshot, done.plan.units, verdict.is_allowed());
+        let decisions = verdict.answers.iter().flatten().map(|answer| &answer.decided);
+        let passed = verdict.is_allowed().then(|| snapshot::source(decisions));
+        self.count_request(&snapshot, done.plan.units, passed);
         Ok((verdict, done))
     }
 

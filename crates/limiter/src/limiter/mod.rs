@@ -382,7 +382,7 @@ impl Limiter {
         if request.request_id().is_some() {
             plan.once = self.record_of(request, Operation::Check)?;
         }
-        self.admit_unmatched(snapshot, &plan)?;
+        self.admit_request(snapshot, &plan)?;
         Ok(plan)
     }
 
@@ -396,6 +396,16 @@ impl Limiter {
         }
     }
 
+    /// As [`Limiter::admit_unmatched`], and counts a request that is denied.
+    #[inline]
+    fn admit_request(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), CheckError> {
+        let admitted = self.admit_unmatched(snapshot, plan);
+        if admitted.is_err() {
+            self.count_request(snapshot, plan.units, None);
+        }
+        admitted
+    }
+
     /// Fails if no rule matches and the policy for such requests is not [`Unmatched::Allow`]. (The default rule
     /// may not match a request by descriptors.)
     #[inline]
@@ -404,7 +414,6 @@ impl Limiter {
             return Ok(());
         }
         if snapshot.rules.unmatched() != Unmatched::Allow {
-            self.count_request(snapshot, plan.units, false);
             self.shared.observer.request(RequestEvent::UnmatchedDenied);
             return Err(CheckError::NoRule);
         }

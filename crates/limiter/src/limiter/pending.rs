@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::execution::{Executed, Execution, Shards};
-use super::{CheckError, Limiter, Snapshot, Verdict};
+use super::{CheckError, Limiter, Snapshot, Source, Verdict};
 use crate::clock::Deadline;
 use crate::plan::Plan;
 use crate::store::StoreError;
@@ -115,7 +115,7 @@ impl PendingCheck {
             Err(error @ CheckError::RequestId(_)) => Err(error),
             // Only rules in shadow mode apply, whose failure does not matter.
             Err(_) if refuses_nothing => {
-                limiter.count_request(&snapshot, units, true);
+                limiter.count_request(&snapshot, units, Some(Source::NoRule));
                 Ok(Verdict::unmatched())
             }
             Err(error) => Err(error),

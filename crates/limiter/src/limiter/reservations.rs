@@ -93,15 +93,16 @@ impl Limiter {
         let snapshot = self.snapshot_for(request)?;
         let mut plan = Plan::for_reservation(&snapshot.rules, request);
         self.count_ignored_costs(&snapshot.rules, &plan, request);
-        self.admit_unmatched(&snapshot, &plan)?;
+        self.admit_request(&snapshot, &plan)?;
         plan.once = self.record_of(request, Operation::Reserve)?;
         // The same request under a request id has the same number.
         let number =
             plan.once.as_ref().map_or_else(random_number, |record| record.id ^ record.fingerprint);
         self.set_reservation(&snapshot.rules, &mut plan, number, hold_for)?;
         let done = self.execute(&snapshot, plan, deadline).await?;
-        let verdict = self.fold_executed(&snapshot, &done.plan, &done.executed);
+        // Without a reservation that should stand there is no verdict.
         let reservation = done.reservation(request.project(), number)?;
+        let verdict = self.fold_executed(&snapshot, &done.plan, &done.executed);
         Ok(Reserved { verdict, reservation })
     }
 
@@ -137,7 +138,7 @@ impl Limiter {
         deadline: Deadline,
     ) -> Result<(Verdict, Timestamp), CheckError> {
         let snapshot = self.snapshot_of(&reservation.project)?;
-        let units = RequestUnits::Report(Cost::NONE);
+        let units = RequestUnits::NONE;
         let plan = Plan::for_holds(&snapshot.rules, &reservation.keys, units, |rule| {
             Action::Hold(rule.extended_cost(cost, costs))
         });
@@ -209,7 +210,7 @@ impl Limiter {
     ) -> Result<(Settled, bool), CheckError> {
         let OpenReservation { project, keys, .. } = reservation;
         let snapshot = self.snapshot_of(project)?;
-        let units = RequestUnits::Report(Cost::NONE);
+        let units = RequestUnits::NONE;
         let plan = Plan::for_holds(&snapshot.rules, keys, units, |rule| {
             let of_request = || request.map(|request| rule.cost_for(request));
             Action::Settle(rule.settled_cost(actual, actuals).or_else(of_request))
@@ -302,7 +303,8 @@ impl Limiter {
                 .max()
                 .unwrap_or_default();
             let units = units.unwrap_or(Cost::total(most));
-            self.count_request(snapshot, RequestUnits::Report(units), true);
+            let units = RequestUnits::Report(units);
+            self.count_request(snapshot, units, Some(Source::Store));
         }
         Ok((settlements, replayed, changed.is_partial))
     }
@@ -378,7 +380,7 @@ impl Limiter {
                 let counted = result.as_ref().map_or(0, |result| result.reply.taken);
                 snapshot.observers.get(hit.rule).charged(counted);
             }
-            self.count_request(snapshot, plan.units, true);
+            self.count_request(snapshot, plan.units, Some(Source::Store));
         }
         Ok((results, replayed))
     }

@@ -14,7 +14,7 @@ use crate::observer::{DecidedRequest, Observer, ProjectObserver};
 use crate::plan::{Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
-use crate::verdict::{HitResult, Verdict};
+use crate::verdict::{HitResult, RuleDecision, Source, Verdict};
 
 /// The rules in force, and the revision of the configuration that they come from.
 #[derive(Debug)]
@@ -59,17 +59,30 @@ impl Limiter {
         for ((hit, result), decided) in decided.zip(&verdict.decisions) {
             snapshot.observers.decided(decided, hit, result);
         }
-        self.count_request(snapshot, plan.units, verdict.is_allowed());
+        let passed = verdict.is_allowed().then(|| source(verdict.decisions.iter()));
+        self.count_request(snapshot, plan.units, passed);
         verdict
     }
 
-    /// Reports the decision on a request as a whole.
+    /// Reports the verdict on a request as a whole: the source by which it may pass, or `None` if it is denied.
     #[inline]
-    pub(super) fn count_request(&self, snapshot: &Snapshot, units: RequestUnits, is_allowed: bool) {
-        report_request(&*snapshot.project, units, is_allowed);
+    pub(super) fn count_request(
+        &self,
+        snapshot: &Snapshot,
+        units: RequestUnits,
+        passed: Option<Source>,
+    ) {
+        report_request(&*snapshot.project, units, passed);
         if let Some(caller) = &self.caller {
-            report_request(&**caller, units, is_allowed);
+            report_request(&**caller, units, passed);
         }
+    }
+
+    /// Counts a request on which the limiter has made no verdict: the caller knows what became of it. A request of
+    /// a project that is not known counts as one without a project.
+    pub fn count_undecided(&self, project: &str, outcome: DecidedRequest) {
+        let snapshot = self.snapshot_of(project);
+        snapshot.unwrap_or_else(|_unknown| self.shared.snapshot.load()).project.decided(outcome);
     }
 
     /// As [`Limiter::fold`]. Replays are not reported: their decisions were, when they were made.
@@ -155,12 +168,24 @@ impl Limiter {
     }
 }
 
+/// Returns the source by which a request with these decisions passes.
 #[inline]
-fn report_request(observer: &dyn ProjectObserver, units: RequestUnits, is_allowed: bool) {
+pub(super) fn source<'d>(mut decisions: impl Iterator<Item = &'d RuleDecision>) -> Source {
+    let fails_open =
+        |decided: &RuleDecision| decided.source == Source::FailOpen && !decided.mode.is_shadow();
+    if decisions.any(fails_open) { Source::FailOpen } else { Source::Store }
+}
+
+#[inline]
+fn report_request(observer: &dyn ProjectObserver, units: RequestUnits, passed: Option<Source>) {
     let reported = match units {
         RequestUnits::Decide { cost, reported } => {
-            let allowed = DecidedRequest::Allowed { units: cost.units() };
-            observer.decided(if is_allowed { allowed } else { DecidedRequest::Denied });
+            let units = cost.units();
+            observer.decided(match passed {
+                None => DecidedRequest::Denied,
+                Some(Source::FailOpen) => DecidedRequest::FailOpen { units },
+                Some(_) => DecidedRequest::Allowed { units },
+            });
             reported
         }
         RequestUnits::Report(reported) => reported,

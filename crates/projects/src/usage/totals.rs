@@ -372,6 +372,7 @@ fn read(
 ) -> (Reading, RequestUsage) {
     let before = before.filter(|(other, _)| Arc::ptr_eq(other, &counters));
     let before = before.map(|(_, before)| before).unwrap_or_default();
-    let usage = |RequestCounts { allowed, denied, units }| RequestUsage { allowed, denied, units };
+    let usage =
+        |RequestCounts { allowed, denied, units, .. }| RequestUsage { allowed, denied, units };
     ((counters, now), usage(now).since(usage(before)))
 }
