@@ -15,7 +15,7 @@ use rlaas_proto::ratelimit::admin::v1::{Instance, StoreNode};
 use rlaas_proto::values::{duration, timestamp};
 use rlaas_telemetry::InstanceId;
 use rlaas_telemetry::metrics::Metrics;
-use rlaas_telemetry::sharded::DurationCounts;
+use rlaas_telemetry::sharded::{DurationCounts, RequestCounts};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
@@ -54,12 +54,14 @@ struct ThisInstance {
     projects: OnceLock<Registry>,
 }
 
-/// Decisions in the interval before a report.
+/// Decisions and requests in the interval before a report.
 #[derive(Clone, Debug)]
 struct Rates {
     at: Timestamp,
     counts: DurationCounts,
     per_second: u64,
+    requests: RequestCounts,
+    requests_per_second: u64,
     median: Option<Duration>,
     p99: Option<Duration>,
 }
@@ -70,8 +72,15 @@ impl Instances {
         let clock = Clock::default();
         let started_at = clock.now();
         let counts = metrics.check_counts();
-        let last = Rates { at: started_at, counts, per_second: 0, median: None, p99: None };
-        let last = Mutex::new(last);
+        let last = Mutex::new(Rates {
+            at: started_at,
+            counts,
+            per_second: 0,
+            requests: metrics.request_counts(),
+            requests_per_second: 0,
+            median: None,
+            p99: None,
+        });
         let projects = OnceLock::new();
         let this = ThisInstance { fleet, limiter, metrics, clock, id, started_at, last, projects };
         Self(Arc::new(this))
@@ -195,22 +204,29 @@ impl ThisInstance {
             store_nodes: self.limiter.store().nodes().into_iter().map(store_node).collect(),
             connections: u32::try_from(self.metrics.count_connections()).unwrap_or(u32::MAX),
             decisions_per_second: last.per_second,
+            requests_per_second: last.requests_per_second,
             check_p50: last.median.map(|span| duration(span.into())),
             check_p99: last.p99.map(|span| duration(span.into())),
             ..Instance::default()
         }
     }
 
-    /// Counts the decisions since the last report.
+    /// Counts the decisions and requests since the last report.
     fn measure(&self) {
         let (at, counts) = (self.clock.now(), self.metrics.check_counts());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let since = counts.since(&last.counts);
         let micros = at.since(last.at).as_micros().max(1);
-        let per_second = u128::from(since.total()) * 1_000_000 / u128::from(micros);
+        let per_second = |count: u64| {
+            let rate = u128::from(count) * 1_000_000 / u128::from(micros);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let requests = self.metrics.request_counts();
         *last = Rates {
             at,
-            per_second: u64::try_from(per_second).unwrap_or(u64::MAX),
+            per_second: per_second(since.total()),
+            requests_per_second: per_second(requests.since(&last.requests).requests()),
+            requests,
             median: since.quantile(50),
             p99: since.quantile(99),
             counts,

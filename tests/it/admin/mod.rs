@@ -25,6 +25,7 @@ mod override_properties;
 mod overrides;
 mod refusals;
 mod request_ids;
+mod requests;
 mod state_dir;
 pub(crate) mod step_proxy;
 mod top_keys;

@@ -146,6 +146,10 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
         found.sort_unstable();
         assert_eq!(found, [("pay", 3, 1, 0), ("trial", 2, 0, 2)]);
     }
+    // Two rules have decided each of them.
+    let mut requests = proto::RequestStats::default();
+    points.iter().for_each(|point| requests.add(&point.request_sum()));
+    assert_eq!((requests.allowed, requests.denied, requests.failed), (3, 1, 0));
 
     // The past comes first, and goes on without a gap.
     let request = proto::WatchStatsRequest { history: Some(seconds(900)), ..all() };
@@ -158,18 +162,20 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     for _ in 0..3 {
         check(&mut checks, "carol").await.expect("a decision by policy");
     }
-    let mut degraded = 0;
+    let (mut degraded, mut let_through) = (0, 0);
     while degraded < 3 {
         timed.advance(10);
         let point = next(&mut live).await;
         let coverage = point.coverage.as_ref().expect("a coverage");
         let default = point.rules.iter().find(|one| one.rule == "default");
         degraded += default.map_or(0, |one| one.degraded);
+        let_through += point.request_sum().fail_open;
         if let Some(default) = default {
             assert_eq!((default.fail_open, default.allowed), (default.degraded, default.degraded));
             assert_eq!((coverage.instances.len(), coverage.missing.len()), (1, 1), "{coverage:?}");
         }
     }
+    assert_eq!(let_through, 3);
 
     // The drain ends all.
     timed.servers[0].signal("TERM");

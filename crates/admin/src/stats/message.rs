@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use prost::Message;
 use rlaas_limiter::fleet::MAX_VALUE_LEN;
-use rlaas_proto::ratelimit::admin::v1::RuleStats;
+use rlaas_proto::ratelimit::admin::v1::{RequestStats, RuleStats};
+use rlaas_telemetry::sharded::RequestCounts;
 use rlaas_telemetry::stats::{
     DecisionCounts, MAX_POINTS, MAX_RULES, StatsKey, StatsPoint, StatsSum,
 };
@@ -33,10 +34,21 @@ struct PointMessage {
     /// Rules; without a name all others of a project.
     #[prost(message, repeated, tag = "2")]
     rules: Vec<RuleStats>,
+    /// Requests by project: at least one, so that a report of an older instance, which tells none, has none.
+    #[prost(message, repeated, tag = "3")]
+    requests: Vec<RequestStats>,
 }
 
-/// The points of a report, each with its end.
-pub(super) type ReportedPoints = Vec<(Timestamp, StatsSum)>;
+/// The points of a report.
+pub(super) type ReportedPoints = Vec<ReportedPoint>;
+
+/// A point of a report.
+pub(super) struct ReportedPoint {
+    pub(super) until: Timestamp,
+    pub(super) sum: StatsSum,
+    /// `false` for a point of an older instance: its requests are not known.
+    pub(super) tells_requests: bool,
+}
 
 /// Returns a report of points. If it would be too long, the less busy rules are in it together.
 pub(super) fn encode(points: &[Arc<StatsPoint>]) -> Vec<u8> {
@@ -55,13 +67,20 @@ fn report(points: &[Arc<StatsPoint>], most: usize) -> ReportMessage {
     let point = |point: &Arc<StatsPoint>| {
         let mut sum = StatsSum::default();
         sum.add_point(point);
-        let (rules, others) = sum.into_bounded(most, most.max(1));
+        let (rules, others, mut requests) = sum.into_bounded(most, most.max(1));
+        if requests.is_empty() {
+            requests.push((Arc::from(""), RequestCounts::default()));
+        }
         let rules = rules.iter().map(|(key, counts)| rule_stats(key, counts));
         let others = others.iter().map(|(project, counts)| RuleStats {
             project_id: project.to_string(),
             ..counters(counts)
         });
-        PointMessage { until: point.until.as_micros(), rules: rules.chain(others).collect() }
+        PointMessage {
+            until: point.until.as_micros(),
+            rules: rules.chain(others).collect(),
+            requests: requests.iter().map(|(id, counts)| request_stats(id, counts)).collect(),
+        }
     };
     ReportMessage { points: points.iter().map(point).collect(), version: VERSION }
 }
@@ -78,12 +97,14 @@ pub(super) fn decode(
     let ReportMessage { points, version } = ReportMessage::decode(report).ok()?;
     let is_valid =
         |rule: &RuleStats| rule.project_id.len() <= MAX_NAME && rule.rule.len() <= MAX_NAME;
-    let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid);
+    let is_id = |stats: &RequestStats| stats.project_id.len() <= MAX_NAME;
+    let are_valid = points.iter().flat_map(|point| &point.rules).all(is_valid)
+        && points.iter().flat_map(|point| &point.requests).all(is_id);
     if version != VERSION || points.len() > MAX_POINTS || !are_valid {
         return None;
     }
-    let sum = |point: PointMessage| {
-        let mut sum = StatsSum::default();
+    let read = |point: PointMessage| {
+        let (mut sum, tells_requests) = (StatsSum::default(), !point.requests.is_empty());
         for rule in point.rules {
             let counts = counts(&rule);
             let key = key(StatsKey::of_rule(&rule.project_id, &rule.rule));
@@ -92,9 +113,13 @@ pub(super) fn decode(
                 _ => sum.add(&key, &counts),
             }
         }
-        (Timestamp::from_micros(point.until), sum)
+        for stats in point.requests {
+            let key = key(StatsKey::of_rule(&stats.project_id, ""));
+            sum.add_requests(&key.project, &request_counts(&stats));
+        }
+        ReportedPoint { until: Timestamp::from_micros(point.until), sum, tells_requests }
     };
-    Some(points.into_iter().map(sum).collect())
+    Some(points.into_iter().map(read).collect())
 }
 
 /// Returns the message of the decisions of a rule.
@@ -120,6 +145,23 @@ pub(crate) fn counters(counts: &DecisionCounts) -> RuleStats {
         fail_open,
         ..RuleStats::default()
     }
+}
+
+/// Returns the message of the requests of a project.
+pub(crate) fn request_stats(project: &str, counts: &RequestCounts) -> RequestStats {
+    RequestStats { project_id: project.to_owned(), ..request_counters(counts) }
+}
+
+/// Returns the message of requests, without a project.
+pub(crate) fn request_counters(counts: &RequestCounts) -> RequestStats {
+    let RequestCounts { allowed, denied, failed, rejected, fail_open, .. } = *counts;
+    let project_id = String::new();
+    RequestStats { project_id, allowed, denied, failed, rejected, fail_open }
+}
+
+fn request_counts(stats: &RequestStats) -> RequestCounts {
+    let RequestStats { allowed, denied, failed, rejected, fail_open, .. } = *stats;
+    RequestCounts { allowed, denied, failed, rejected, fail_open, units: 0 }
 }
 
 fn counts(stats: &RuleStats) -> DecisionCounts {
@@ -148,18 +190,23 @@ mod tests {
         let mut sum = StatsSum::default();
         for at in 0..rules {
             let key = StatsKey::of_rule(&format!("project-{at}"), &format!("{at:0>name$}"));
+            let requests = RequestCounts { failed: 1, ..RequestCounts::default() };
+            sum.add_requests(&key.project, &requests);
             sum.add(&Arc::new(key), &counts(at as u64 + 1));
         }
-        let (rules, others) = sum.into_parts();
+        let (rules, others, requests) = sum.into_parts();
         let until = Timestamp::from_micros(number);
-        Arc::new(StatsPoint { number, until, rules, others, ..StatsPoint::default() })
+        Arc::new(StatsPoint { number, until, rules, others, requests, ..StatsPoint::default() })
     }
 
-    fn total(sum: &StatsSum) -> u64 {
-        let (rules, others) = sum.clone().into_parts();
-        let point = StatsPoint { rules, others, ..StatsPoint::default() };
+    /// Returns the allowed decisions, and the failed requests.
+    fn total(sum: &StatsSum) -> (u64, u64) {
+        let (rules, others, requests) = sum.clone().into_parts();
+        let point = StatsPoint { rules, others, requests, ..StatsPoint::default() };
         let (_, others) = point.select(&StatsFilter::default(), 0);
-        others.map_or(0, |counts| counts.allowed)
+        let (_, requests) = point.select_requests(&StatsFilter::default(), 0);
+        let allowed = others.map_or(0, |counts| counts.allowed);
+        (allowed, requests.map_or(0, |counts| counts.failed))
     }
 
     #[test]
@@ -174,15 +221,24 @@ mod tests {
                 continue;
             }
             let read = read.expect("a report");
-            let expected = rules as u64 * (rules as u64 + 1) / 2;
+            let expected = (rules as u64 * (rules as u64 + 1) / 2, rules as u64);
             let totals: Vec<_> =
-                read.iter().map(|(until, sum)| (until.as_micros(), total(sum))).collect();
+                read.iter().map(|point| (point.until.as_micros(), total(&point.sum))).collect();
+            assert!(read.iter().all(|point| point.tells_requests), "{rules} rules");
             assert_eq!(totals, [1, 2].map(|number| (number, expected)));
             if rules == 20 {
-                let (all, others) = read[0].1.clone().into_parts();
-                assert_eq!((all, others), (points[0].rules.clone(), vec![]));
+                let StatsPoint { rules, requests, .. } = (*points[0]).clone();
+                assert_eq!(read[0].sum.clone().into_parts(), (rules, vec![], requests));
             }
         }
+    }
+
+    #[test]
+    fn report_of_an_older_instance_tells_no_requests() {
+        let mut message = report(&[point(7, 9, 9)], 9);
+        message.points[0].requests.clear();
+        let read = decode(&message.encode_to_vec(), Arc::new).expect("a report");
+        assert_eq!((read[0].tells_requests, total(&read[0].sum)), (false, (45, 0)));
     }
 
     #[test]

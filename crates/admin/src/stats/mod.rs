@@ -1,4 +1,4 @@
-//! Statistics of decisions over the fleet.
+//! Statistics of decisions and requests over the fleet.
 //!
 //! Each instance reads the counters of its rules every 10 s of wall time, and writes what they have
 //! counted since as a named value of the fleet. A second later it adds the reports of the others to
@@ -11,7 +11,7 @@ mod reading;
 pub(super) mod responses;
 mod watch;
 
-use message::{counters, rule_stats};
+use message::{counters, request_counters, request_stats, rule_stats};
 pub use reading::StatsReading;
 use rlaas_telemetry::holder::Holder;
 use rlaas_telemetry::metrics::Metrics;
@@ -99,7 +99,8 @@ struct State {
 impl FleetStats {
     /// Creates the statistics of what `metrics` counts, as an instance of this id.
     pub fn new(fleet: Fleet, metrics: Arc<Metrics>, id: &str, clock: Clock) -> Self {
-        let last = StatsReading::new(aligned(clock.now()), metrics.rule_totals());
+        let (rules, projects) = (metrics.rule_totals(), metrics.project_counters());
+        let last = StatsReading::new(aligned(clock.now()), rules, projects);
         let state = State {
             instance: StatsHistory::default(),
             fleet: StatsHistory::default(),
@@ -221,18 +222,19 @@ impl FleetStats {
     async fn end_point(&self) -> Vec<Arc<StatsPoint>> {
         let metrics = Arc::clone(&self.0.metrics);
         // It takes 20 ms for 100,000 rules.
-        let totals = spawn_blocking(move || metrics.last_rule_totals()).await.unwrap_or_default();
+        let read = move || (metrics.last_rule_totals(), metrics.project_counters());
+        let (totals, projects) = spawn_blocking(read).await.unwrap_or_default();
         let now = aligned(self.0.clock.now());
         let mut state = self.state();
-        let reading = Arc::new(StatsReading::new(now, totals));
-        let (rules, others) = reading.since(&state.last).into_parts();
+        let reading = Arc::new(StatsReading::new(now, totals, projects));
+        let (rules, others, requests) = reading.since(&state.last).into_parts();
         let is_usual = now > state.last.at && now.since(state.last.at) <= MAX_INTERVAL;
         let since = if is_usual { state.last.at } else { now - STATS_INTERVAL };
         state.last = reading;
         let instances = [Arc::clone(&self.0.id)].into();
         let coverage = StatsCoverage { instances, ..StatsCoverage::default() };
         let number = state.instance.last() + 1;
-        let point = StatsPoint { number, since, until: now, rules, others, coverage };
+        let point = StatsPoint { number, since, until: now, rules, others, requests, coverage };
         state.instance.push_point(&Arc::new(point));
         state.instance.recent(state.reported.0)
     }
@@ -286,11 +288,14 @@ impl State {
             key
         });
         let after = added.get(name).copied().unwrap_or(Timestamp::EPOCH);
-        for (until, point) in points.into_iter().flatten().filter(|(until, _)| *until > after) {
-            added.insert(Arc::clone(name), until);
-            let (instances, sum) = late.entry(until).or_default();
-            instances.insert(Arc::clone(name));
-            sum.add_sum(&point);
+        for point in points.into_iter().flatten().filter(|point| point.until > after) {
+            added.insert(Arc::clone(name), point.until);
+            let (instances, sum) = late.entry(point.until).or_default();
+            // Else it stays missing, as its requests are.
+            if point.tells_requests {
+                instances.insert(Arc::clone(name));
+            }
+            sum.add_sum(&point.sum);
         }
     }
 }

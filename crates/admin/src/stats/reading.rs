@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlaas_telemetry::rule_counters::RuleTotals;
+use rlaas_telemetry::sharded::{RequestCounters, RequestCounts};
 use rlaas_telemetry::stats::StatsSum;
 use tokio::task::spawn_blocking;
 
@@ -13,18 +14,29 @@ use rlaas_core::clock::{Micros, Timestamp};
 /// Time for which a reading serves all who ask for one.
 const MAX_AGE: Micros = Micros::from_millis(250);
 
-/// What each rule of this instance had counted at a moment.
+/// What each rule and project of this instance had counted at a moment.
 #[derive(Debug)]
 pub struct StatsReading {
     /// When the counters were read.
     pub at: Timestamp,
     /// By the number of the counters.
     totals: HashMap<u64, RuleTotals>,
+    /// By project. Another project of the same id has other counters.
+    requests: HashMap<Arc<str>, (Arc<RequestCounters>, RequestCounts)>,
 }
 
 impl StatsReading {
-    pub(super) fn new(at: Timestamp, totals: Vec<RuleTotals>) -> Self {
-        Self { at, totals: totals.into_iter().map(|totals| (totals.id, totals)).collect() }
+    pub(super) fn new(
+        at: Timestamp,
+        totals: Vec<RuleTotals>,
+        projects: Vec<(Arc<str>, Arc<RequestCounters>)>,
+    ) -> Self {
+        let requests = projects.into_iter().map(|(project, counters)| {
+            let counts = counters.counts();
+            (project, (counters, counts))
+        });
+        let totals = totals.into_iter().map(|totals| (totals.id, totals)).collect();
+        Self { at, totals, requests: requests.collect() }
     }
 
     /// Returns what was counted since an earlier reading.
@@ -34,7 +46,23 @@ impl StatsReading {
             let before = earlier.totals.get(id).map(|totals| totals.counts).unwrap_or_default();
             sum.add(key, &counts.since(&before));
         }
+        for (project, (counters, counts)) in &self.requests {
+            let before = earlier.counts_of(project, counters).unwrap_or_default();
+            sum.add_requests(project, &counts.since(&before));
+        }
+        // Projects that were removed since: of them all that was counted.
+        for (project, (counters, before)) in &earlier.requests {
+            if self.counts_of(project, counters).is_none() {
+                sum.add_requests(project, &counters.counts().since(before));
+            }
+        }
         sum
+    }
+
+    /// Returns the requests of a project as these counters had them.
+    fn counts_of(&self, project: &str, counters: &Arc<RequestCounters>) -> Option<RequestCounts> {
+        let (own, counts) = self.requests.get(project)?;
+        Arc::ptr_eq(own, counters).then_some(*counts)
     }
 }
 
@@ -49,8 +77,9 @@ impl FleetStats {
             return Arc::clone(last);
         }
         let metrics = Arc::clone(&self.0.metrics);
-        let totals = spawn_blocking(move || metrics.rule_totals()).await.unwrap_or_default();
-        let reading = Arc::new(StatsReading::new(now, totals));
+        let read = move || (metrics.rule_totals(), metrics.project_counters());
+        let (totals, projects) = spawn_blocking(read).await.unwrap_or_default();
+        let reading = Arc::new(StatsReading::new(now, totals, projects));
         *last = Some(Arc::clone(&reading));
         reading
     }

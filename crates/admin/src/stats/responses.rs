@@ -1,4 +1,4 @@
-//! `WatchStats`: counters by rule, of the past and as they are made.
+//! `WatchStats`: counters by rule and of requests, of the past and as they are made.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -15,7 +15,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::Status;
 
 use super::{
-    FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, counters, rule_stats,
+    FleetStats, STATS_INTERVAL, StatsReading, StatsScope, StatsWatch, counters, request_counters,
+    request_stats, rule_stats,
 };
 use crate::Administrator;
 use crate::decisions::{WatchedProjects, refused};
@@ -224,6 +225,7 @@ fn response(
     point: &StatsPoint,
 ) -> proto::WatchStatsResponse {
     let (rules, others) = point.select(&selected.filter, max_rules);
+    let (requests, other_requests) = point.select_requests(&selected.filter, max_rules);
     let names = |ids: &BTreeSet<Arc<str>>| ids.iter().map(ToString::to_string).collect();
     proto::WatchStatsResponse {
         since: Some(timestamp(point.since)),
@@ -234,6 +236,8 @@ fn response(
             instances: names(&point.coverage.instances),
             missing: names(&point.coverage.missing),
         }),
+        requests: requests.iter().map(|(id, counts)| request_stats(id, counts)).collect(),
+        other_requests: other_requests.as_ref().map(request_counters),
     }
 }
 
@@ -259,12 +263,12 @@ impl Source {
             Self::Readings { last, ticks } => {
                 ticks.tick().await;
                 let reading = stats.read().await;
-                let (rules, others) = reading.since(last).into_parts();
+                let (rules, others, requests) = reading.since(last).into_parts();
                 let (since, until) = (last.at, reading.at);
                 *last = reading;
                 let instances = [Arc::clone(stats.id())].into();
                 let coverage = StatsCoverage { instances, ..StatsCoverage::default() };
-                Arc::new(StatsPoint { number: 0, since, until, rules, others, coverage })
+                Arc::new(StatsPoint { number: 0, since, until, rules, others, requests, coverage })
             }
         }
     }
@@ -282,9 +286,9 @@ fn merged(points: &[Arc<StatsPoint>]) -> Arc<StatsPoint> {
                 coverage.instances.extend(point.coverage.instances.iter().cloned());
                 coverage.missing.extend(point.coverage.missing.iter().cloned());
             }
-            let (rules, others) = sum.into_parts();
-            let (since, until) = (first.since, last.until);
-            Arc::new(StatsPoint { number: last.number, since, until, rules, others, coverage })
+            let (rules, others, requests) = sum.into_parts();
+            let (number, since, until) = (last.number, first.since, last.until);
+            Arc::new(StatsPoint { number, since, until, rules, others, requests, coverage })
         }
     }
 }

@@ -38,9 +38,9 @@ impl StatsHistory {
         sum.add_sum(counted);
         coverage.missing.retain(|id| !instances.contains(id));
         coverage.instances.extend(instances);
-        let (rules, others) = sum.into_parts();
+        let (rules, others, requests) = sum.into_parts();
         let StatsPoint { number, since, until, .. } = **point;
-        *point = Arc::new(StatsPoint { number, since, until, rules, others, coverage });
+        *point = Arc::new(StatsPoint { number, since, until, rules, others, requests, coverage });
     }
 
     /// Returns the points with a number above `after`, oldest first: at most 90.

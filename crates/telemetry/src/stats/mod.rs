@@ -1,4 +1,4 @@
-//! Statistics of decisions in time: points of 10 s, by rule.
+//! Statistics in time: points of 10 s, of decisions by rule and of requests by project.
 //!
 //! Pure: it is given counts and times. What an instance counts is read from the counters of
 //! metrics (`rule_counters`), not counted again; `admin` adds up the instances of a fleet.
@@ -6,8 +6,9 @@
 //! # Bounds
 //!
 //! A point has the 1,000 rules with the most decisions in its time. All others
-//! are added up, by project for 1,000 projects. A history has 90 points (15 min). With 1,000 busy
-//! rules it takes 6 MB: 64 bytes for each rule in each point. A rule that decides nothing takes
+//! are added up, by project for 1,000 projects. It has the requests of 1,000 projects, and those of all others
+//! together. A history has 90 points (15 min). With 1,000 busy
+//! rules or projects it takes 6 MB: 64 bytes for each in each point. A rule that decides nothing takes
 //! nothing.
 
 mod history;
@@ -19,11 +20,13 @@ use std::sync::Arc;
 
 use rlaas_core::clock::Timestamp;
 
+use super::sharded::RequestCounts;
+
 /// Most rules of a point.
 pub const MAX_RULES: usize = 1_000;
-/// Most projects of which the other rules are added up by themselves.
+/// Most projects of which the other rules, and the requests, are added up by themselves.
 const MAX_OTHERS: usize = 1_000;
-/// Stands for the projects whose other rules are added up together. No project has this id.
+/// Stands for the projects whose other rules, or requests, are added up together. No project has this id.
 const ALL_OTHERS: &str = "-";
 
 /// A rule.
@@ -67,6 +70,8 @@ pub struct StatsPoint {
     pub rules: Vec<(Arc<StatsKey>, DecisionCounts)>,
     /// All other rules, added up by project.
     pub others: Vec<(Arc<str>, DecisionCounts)>,
+    /// Requests by project, busiest first.
+    pub requests: Vec<(Arc<str>, RequestCounts)>,
     /// Instances that were counted.
     pub coverage: StatsCoverage,
 }
@@ -92,14 +97,18 @@ pub struct StatsFilter {
 /// Decisions by rule, busiest first.
 pub type CountsByRule = Vec<(Arc<StatsKey>, DecisionCounts)>;
 
-/// The rules of a point, and its others by project.
-pub type StatsParts = (CountsByRule, Vec<(Arc<str>, DecisionCounts)>);
+/// Requests by project, busiest first.
+pub type RequestsByProject = Vec<(Arc<str>, RequestCounts)>;
+
+/// The rules of a point, its others by project, and its requests.
+pub type StatsParts = (CountsByRule, Vec<(Arc<str>, DecisionCounts)>, RequestsByProject);
 
 /// Adds up what a point has.
 #[derive(Clone, Debug, Default)]
 pub struct StatsSum {
     rules: HashMap<Arc<StatsKey>, DecisionCounts>,
     others: HashMap<Arc<str>, DecisionCounts>,
+    requests: HashMap<Arc<str>, RequestCounts>,
 }
 
 impl StatsKey {
@@ -174,6 +183,22 @@ impl StatsPoint {
             more.chain(others.map(|(_, counts)| *counts)).reduce(|sum, counts| sum.plus(&counts));
         (rules, others)
     }
+
+    /// Returns the requests that a filter admits: of the `max_projects` busiest projects, and the sum of the
+    /// others. None with a rule in the filter: requests are of no rule.
+    pub fn select_requests(
+        &self,
+        filter: &StatsFilter,
+        max_projects: usize,
+    ) -> (RequestsByProject, Option<RequestCounts>) {
+        let is_admitted = |project: &str| filter.rule.is_none() && filter.admits_project(project);
+        let admitted = self.requests.iter().filter(|(project, _)| is_admitted(project)).cloned();
+        let (others, mut requests): (Vec<_>, Vec<_>) =
+            admitted.partition(|(project, _)| **project == *ALL_OTHERS);
+        let more = requests.split_off(requests.len().min(max_projects));
+        let others = others.into_iter().chain(more).map(|(_, counts)| counts);
+        (requests, others.reduce(|sum, counts| sum.plus(&counts)))
+    }
 }
 
 impl StatsSum {
@@ -194,19 +219,29 @@ impl StatsSum {
         *sum = sum.plus(counts);
     }
 
+    /// Adds requests of a project.
+    pub fn add_requests(&mut self, project: &Arc<str>, counts: &RequestCounts) {
+        if *counts != RequestCounts::default() {
+            let sum = self.requests.entry(Arc::clone(project)).or_default();
+            *sum = sum.plus(counts);
+        }
+    }
+
     /// Adds a point.
     pub fn add_point(&mut self, point: &StatsPoint) {
         point.rules.iter().for_each(|(key, counts)| self.add(key, counts));
         point.others.iter().for_each(|(project, counts)| self.add_others(project, counts));
+        point.requests.iter().for_each(|(project, counts)| self.add_requests(project, counts));
     }
 
     /// Adds what another sum has.
     pub fn add_sum(&mut self, other: &Self) {
         other.rules.iter().for_each(|(key, counts)| self.add(key, counts));
         other.others.iter().for_each(|(project, counts)| self.add_others(project, counts));
+        other.requests.iter().for_each(|(project, counts)| self.add_requests(project, counts));
     }
 
-    /// Returns the rules, busiest first, and the others by project: what is in a point.
+    /// Returns the rules, busiest first, the others by project, and the requests: what is in a point.
     pub fn into_parts(self) -> StatsParts {
         self.into_bounded(MAX_RULES, MAX_OTHERS)
     }
@@ -218,17 +253,31 @@ impl StatsSum {
         for (key, counts) in rules.drain(rules.len().min(max_rules)..) {
             self.add_others(&key.project, &counts);
         }
-        let mut others: Vec<_> = self.others.into_iter().collect();
-        others.sort_unstable_by(|(left, a), (right, b)| {
-            b.decisions().cmp(&a.decisions()).then_with(|| left.cmp(right))
-        });
-        if others.len() > max_others {
-            let rest = others.drain(max_others.saturating_sub(1)..);
-            let rest = rest.fold(DecisionCounts::default(), |sum, (_, counts)| sum.plus(&counts));
-            others.push((ALL_OTHERS.into(), rest));
-        }
-        (rules, others)
+        let others =
+            bounded(self.others, max_others, DecisionCounts::decisions, DecisionCounts::plus);
+        let requests =
+            bounded(self.requests, max_others, RequestCounts::requests, RequestCounts::plus);
+        (rules, others, requests)
     }
+}
+
+/// Returns the counts of the `max` busiest projects; of more the last are the sum of all others.
+fn bounded<T: Default>(
+    by_project: HashMap<Arc<str>, T>,
+    max: usize,
+    size: impl Fn(&T) -> u64,
+    plus: impl Fn(&T, &T) -> T,
+) -> Vec<(Arc<str>, T)> {
+    let mut projects: Vec<_> = by_project.into_iter().collect();
+    projects.sort_unstable_by(|(left, a), (right, b)| {
+        size(b).cmp(&size(a)).then_with(|| left.cmp(right))
+    });
+    if projects.len() > max {
+        let rest = projects.drain(max.saturating_sub(1)..);
+        let rest = rest.fold(T::default(), |sum, (_, counts)| plus(&sum, &counts));
+        projects.push((ALL_OTHERS.into(), rest));
+    }
+    projects
 }
 
 /// Sorts rules: the busiest first, equal ones by name.
@@ -251,8 +300,8 @@ mod tests {
         for (key, counts) in rules {
             sum.add(&Arc::new(key), &counts);
         }
-        let (rules, others) = sum.into_parts();
-        StatsPoint { rules, others, ..StatsPoint::default() }
+        let (rules, others, requests) = sum.into_parts();
+        StatsPoint { rules, others, requests, ..StatsPoint::default() }
     }
 
     #[test]
@@ -303,10 +352,23 @@ mod tests {
     fn many_projects_are_bounded() {
         let mut sum = StatsSum::default();
         for number in 0..3_000 {
-            sum.add_others(&format!("p{number}").into(), &counts(1, 0));
+            let project = format!("p{number}").into();
+            sum.add_others(&project, &counts(1, 0));
+            sum.add_requests(&project, &RequestCounts { failed: 1, ..RequestCounts::default() });
         }
-        let (rules, others) = sum.into_parts();
-        assert_eq!((rules.len(), others.len()), (0, MAX_OTHERS));
+        let (rules, others, requests) = sum.into_parts();
+        assert_eq!((rules.len(), others.len(), requests.len()), (0, MAX_OTHERS, MAX_OTHERS));
+        let point = StatsPoint { requests, ..StatsPoint::default() };
+        let (shown, more) = point.select_requests(&StatsFilter::default(), 10);
+        let failed = |counts: &RequestCounts| counts.failed;
+        let all: u64 =
+            shown.iter().map(|(_, counts)| failed(counts)).chain(more.as_ref().map(failed)).sum();
+        assert_eq!((shown.len(), all), (10, 3_000), "nothing is lost");
+        let of_one = StatsFilter { projects: Some(BTreeSet::from(["p1".to_owned()])), rule: None };
+        let (own, more) = point.select_requests(&of_one, 10);
+        assert_eq!((own.len(), more), (1, None), "nothing of others");
+        let of_rule = StatsFilter { rule: Some("r".to_owned()), ..StatsFilter::default() };
+        assert_eq!(point.select_requests(&of_rule, 10), (vec![], None));
         assert_eq!(others.iter().map(|(_, counts)| counts.allowed).sum::<u64>(), 3_000);
         assert_eq!(&*others.last().expect("a sum").0, ALL_OTHERS);
     }
