@@ -4,7 +4,7 @@
 
 use maud::{Markup, html};
 use prost_types::Timestamp;
-use rlaas_proto::ratelimit::admin::v1::RuleStats;
+use rlaas_proto::ratelimit::admin::v1::{RequestStats, RuleStats};
 
 use super::assets::CHART;
 use super::decisions::Interval;
@@ -47,6 +47,8 @@ pub(super) enum Tone {
     Allowed,
     NearLimit,
     Refused,
+    /// Not decided.
+    Failed,
     /// Would be refused by a rule that is not enforced.
     Shadow,
     /// Decided without the store.
@@ -54,14 +56,26 @@ pub(super) enum Tone {
 }
 
 impl Series {
-    /// Creates the series of one count of decisions.
-    pub(super) fn new(
+    /// Creates the series of one count of decisions or requests.
+    pub(super) fn new<T>(
         name: impl Into<String>,
         tone: Tone,
-        decisions: &[RuleStats],
-        count: impl Fn(&RuleStats) -> u64,
+        counted: &[T],
+        count: impl Fn(&T) -> u64,
     ) -> Self {
-        Self { name: name.into(), tone, counts: decisions.iter().map(count).collect() }
+        Self { name: name.into(), tone, counts: counted.iter().map(count).collect() }
+    }
+
+    /// Returns the series of all requests, by their outcome.
+    pub(super) fn requests(requests: &[RequestStats]) -> [Self; 4] {
+        let new =
+            |name, tone, count: fn(&RequestStats) -> u64| Self::new(name, tone, requests, count);
+        [
+            new("Allowed", Tone::Allowed, |stats| stats.allowed.saturating_sub(stats.fail_open)),
+            new("Allowed because the store failed", Tone::Policy, |stats| stats.fail_open),
+            new("Refused", Tone::Refused, |stats| stats.denied),
+            new("Failed", Tone::Failed, |stats| stats.failed),
+        ]
     }
 
     /// Returns the series of all decisions, by their outcome.
@@ -84,6 +98,7 @@ impl Tone {
             Self::Allowed => "allowed",
             Self::NearLimit => "near",
             Self::Refused => "refused",
+            Self::Failed => "failed",
             Self::Shadow => "shadow",
             Self::Policy => "policy",
         }

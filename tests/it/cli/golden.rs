@@ -234,7 +234,7 @@ fn masks() -> Vec<(Regex, &'static str)> {
         (r#""nextPageToken":"[^"]+""#, r#""nextPageToken":"TOKEN""#),
         (r#","checkP50":"[^"]*","checkP99":"[^"]*""#, ""),
         (r"\d+ +(-|\S+s) +(-|\S+s) +memory", "N memory"),
-        (r#""(connections|ttl|decisionsPerSecond)":("?)\d+"?"#, r#""$1":N"#),
+        (r#""(connections|ttl|decisionsPerSecond|requestsPerSecond)":("?)\d+"?"#, r#""$1":N"#),
         (r"\d+\.\d+[µm]s", "LATENCY"),
         (r"/\S*/(\w+\.yaml)", "$1"),
         (r" {2,}", "  "),

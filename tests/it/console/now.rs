@@ -106,7 +106,7 @@ async fn two_instances_are_watched_while_redis_comes_and_goes() {
     let page = async || browser.get("now").await.body;
     let first = page().await;
     for text in
-        ["The first numbers come within 10 s", "No decision in the last 15 minutes", "answers"]
+        ["The first numbers come within 10 s", "No request in the last 15 minutes", "answers"]
     {
         assert!(first.contains(text), "{text}: {first}");
     }
@@ -128,7 +128,10 @@ async fn two_instances_are_watched_while_redis_comes_and_goes() {
         "; none in the minute before",
         "Who is refused</h2>",
         "none missing",
-        "id=\"decisions\"",
+        "id=\"requests\"",
+        "<data class=\"number\" value=\"4\">4</data> in 15 minutes",
+        "Failed</dt>",
+        "Not counted: looks",
         "data-chart=\"areas\"",
         "<tr data-at=",
     ] {
@@ -150,6 +153,7 @@ async fn two_instances_are_watched_while_redis_comes_and_goes() {
         }
     }
     assert_eq!(row(&html, ">default<").expect("a rule")[4], "2", "without the store: {html}");
+    assert!(html.contains(">2</data> in 15 minutes; rules decided"), "let through: {html}");
     redis.restart();
     eventually("the store is back", TIMEOUT, async || {
         !page().await.contains("The store does not answer.")
@@ -284,6 +288,10 @@ async fn visitors_see_their_projects_only() {
     }
     assert_eq!(row(&all, ">shop<").expect("a project")[..3], ["2", "66.6 %", "3"]);
     assert_eq!(row(&own, ">of-shop<").expect("a rule")[..3], ["2", "66.6 %", "3"]);
+    for (page, requests) in [(&all, "7"), (&own, "3")] {
+        let tile = format!("value=\"{requests}\">{requests}</data> in 15 minutes");
+        assert!(page.contains(&tile), "{tile}: {page}");
+    }
     for text in [
         "blog",
         PAY,

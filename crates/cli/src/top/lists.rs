@@ -7,7 +7,7 @@ use rlaas_proto::ratelimit::admin::v1::{
     WatchStatsResponse,
 };
 
-use super::{ALL_PROJECTS, TopArgs};
+use super::{ALL_PROJECTS, NEWEST, TopArgs};
 use crate::call::{Admin, CommandError, CommandOutput, to_json};
 use crate::fields::{dynamic, messages};
 use crate::output::table;
@@ -85,15 +85,41 @@ pub(super) async fn json_lines(
 /// Returns the newest point, once there is one.
 pub(super) async fn newest_point(
     admin: &mut Admin,
-    request: WatchStatsRequest,
+    args: &TopArgs,
 ) -> Result<CommandOutput, CommandError> {
+    let request = args.request(Some(NEWEST));
     eprintln!("rlaas: not a terminal: one point (--json prints a line for each)");
     let mut stream = admin.watch_stats(request).await?.into_inner();
     let point = stream.message().await?.unwrap_or_default();
     let (since, until) = (text::time(point.since.as_ref()), text::time(point.until.as_ref()));
     let covered = text::coverage(point.coverage.clone().unwrap_or_default());
-    let text = rules(&point) + &format!("{since} to {until}\n{covered}");
+    let rates = rates(&point, args.rule.as_deref());
+    let text = rules(&point) + &format!("{rates}\n{since} to {until}\n{covered}");
     Ok(CommandOutput::of_message("admin.v1.WatchStatsResponse", &point, text))
+}
+
+/// Returns a line with what a point has for each second: all requests, or the decisions of a rule.
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+pub(super) fn rates(point: &WatchStatsResponse, rule: Option<&str>) -> String {
+    let at = |time: Option<prost_types::Timestamp>| time.map_or(0, |time| time.seconds);
+    let seconds = at(point.until).saturating_sub(at(point.since)).max(1);
+    let each_second = |count: u64| format!("{:.1}", count as f64 / seconds as f64);
+    if rule.is_some() {
+        let sum = point.sum();
+        let allowed = each_second(sum.allowed.saturating_add(sum.near_limit));
+        let denied = each_second(sum.denied.saturating_add(sum.shadow_denied));
+        return format!("decisions of the rule per second: {allowed} allow, {denied} deny");
+    }
+    let all = point.request_sum();
+    let [allowed, denied, failed] = [all.allowed, all.denied, all.failed].map(each_second);
+    let share = all.denied as f64 * 100.0 / all.requests().max(1) as f64;
+    let more = [(all.fail_open, "let through (fail-open)"), (all.rejected, "not valid")];
+    let more = more.into_iter().filter(|(count, _)| *count > 0);
+    let more = more.map(|(count, what)| format!("; {} {what}", each_second(count)));
+    let more = more.collect::<Vec<_>>().concat();
+    format!(
+        "requests per second: {allowed} allowed, {denied} denied ({share:.1} % of the three), {failed} failed{more}"
+    )
 }
 
 /// Returns a table of the rules of a point.

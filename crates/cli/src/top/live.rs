@@ -38,6 +38,8 @@ struct View {
     /// State of the stream.
     state: String,
     point: WatchStatsResponse,
+    /// The only rule that is shown.
+    rule: Option<String>,
     /// Newest first.
     refusals: VecDeque<String>,
     /// Number of refusals that came too fast to be shown, or why there are none.
@@ -62,6 +64,7 @@ pub(super) async fn run(admin: &mut Admin, args: &TopArgs) -> Result<(), Command
         address: args.call.server.address(),
         state: "connecting".to_owned(),
         point: WatchStatsResponse::default(),
+        rule: args.rule.clone(),
         refusals: VecDeque::new(),
         note: String::new(),
         dropped: 0,
@@ -180,7 +183,7 @@ impl View {
         let mut lines = vec![format!("rlaas top {address}  {}  {keys}Ctrl-C quits", self.state)];
         let covered = text::coverage(self.point.coverage.clone().unwrap_or_default());
         lines.push(format!("{}  {}", text::time(self.point.until.as_ref()), covered.trim_end()));
-        lines.push(sums(&self.point));
+        lines.push(lists::rates(&self.point, self.rule.as_deref()));
         let rules = lists::rules(&self.point);
         let rules: Vec<&str> = rules.lines().collect();
         let shown = rules.len().min((height - OTHER_LINES).div_ceil(2));
@@ -198,24 +201,6 @@ impl View {
         lines.truncate(height);
         lines
     }
-}
-
-/// Returns a line with the sums over all rules, for each second.
-#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn sums(point: &WatchStatsResponse) -> String {
-    let at = |time: Option<prost_types::Timestamp>| time.map_or(0, |time| time.seconds);
-    let seconds = at(point.until).saturating_sub(at(point.since)).max(1);
-    let each_second = |count: u64| count as f64 / seconds as f64;
-    let sum = point.sum();
-    format!(
-        "per second: {:.1} allowed, {:.1} near their limit, {:.1} denied, {:.1} denied in shadow, \
-         {:.1} degraded",
-        each_second(sum.allowed),
-        each_second(sum.near_limit),
-        each_second(sum.denied),
-        each_second(sum.shadow_denied),
-        each_second(sum.degraded),
-    )
 }
 
 impl Screen {
@@ -247,7 +232,9 @@ async fn wait(pause: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use rlaas_proto::ratelimit::admin::v1::{DecisionEvent, KeyPart, KeyRef, RuleStats};
+    use rlaas_proto::ratelimit::admin::v1::{
+        DecisionEvent, KeyPart, KeyRef, RequestStats, RuleStats,
+    };
     use rlaas_proto::ratelimit::v1::CheckResponse;
 
     use super::*;
@@ -264,18 +251,34 @@ mod tests {
         let point = WatchStatsResponse { since, until, rules, ..<_>::default() };
         let (address, state) = ("127.0.0.1:50051".to_owned(), "live".to_owned());
         let (refusals, note) = (VecDeque::new(), String::new());
-        View { address, state, point, refusals, note, dropped: 0, keyboard: None, keys: None }
+        let (dropped, rule, keyboard, keys) = (0, None, None, None);
+        View { address, state, point, rule, refusals, note, dropped, keyboard, keys }
     }
 
     #[test]
     fn rules_are_drawn_with_rates() {
-        let lines = view(vec![rule("pay", 20_000, 5_000)]).lines(24);
+        let mut view = view(vec![rule("pay", 20_000, 5_000)]);
+        let requests = |project: &str, allowed, denied, failed| RequestStats {
+            project_id: project.to_owned(),
+            allowed,
+            denied,
+            failed,
+            ..<_>::default()
+        };
+        view.point.requests = vec![requests("", 15_000, 4_000, 0), requests("shop", 0, 0, 1_000)];
+        view.point.other_requests = Some(RequestStats { rejected: 20, ..<_>::default() });
+        let lines = view.lines(24);
         assert_eq!(lines[0], "rlaas top 127.0.0.1:50051  live  Ctrl-C quits");
         assert!(lines[1].starts_with("2023-11-14T22:13:30Z"), "{}", lines[1]);
-        assert!(lines[2].starts_with("per second: 2000.0 allowed"), "{}", lines[2]);
-        assert!(lines[2].contains(" 500.0 denied, 0.0 denied in shadow"), "{}", lines[2]);
+        assert_eq!(
+            lines[2],
+            "requests per second: 1500.0 allowed, 400.0 denied (20.0 % of the three), 100.0 failed; 2.0 not valid"
+        );
         let columns: Vec<_> = lines[4].split_whitespace().collect();
         assert_eq!(columns, ["-", "pay", "20000", "0", "5000", "0", "20000", "0"]);
+        view.rule = Some("pay".to_owned());
+        let of_rule = &view.lines(24)[2];
+        assert_eq!(of_rule, "decisions of the rule per second: 2000.0 allow, 500.0 deny");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `rlaas top`: decisions by rule as they are made; the keys with the highest counts; the instances
+//! `rlaas top`: requests, and decisions by rule, as they are made; the keys with the highest counts; the instances
 //! of the fleet.
 
 mod keyboard;
@@ -87,7 +87,7 @@ pub fn run(args: &TopArgs) -> ExitCode {
             return lists::json_lines(admin, args.request(None)).await;
         }
         if !live::has_terminal() {
-            return lists::newest_point(admin, args.request(Some(NEWEST))).await;
+            return lists::newest_point(admin, args).await;
         }
         live::run(admin, args).await?;
         Ok(CommandOutput::printed())

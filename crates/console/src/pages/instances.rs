@@ -78,7 +78,7 @@ fn table(instances: &[Instance]) -> Markup {
         })
         .text("Version", |instance| foreign(&instance.version))
         .text("Started", |instance| time(instance.started_at.as_ref()))
-        .right("Decisions/s", |instance| number(instance.decisions_per_second))
+        .right("Requests/s", |instance| number(instance.requests_per_second))
         .right("p50", |instance| span(instance.check_p50.as_ref()))
         .right("p99", |instance| span(instance.check_p99.as_ref()))
         .text("Its store", store_text)

@@ -1,4 +1,4 @@
-//! Decisions of now: the page that an operator opens first.
+//! Requests and decisions of now: the page that an operator opens first.
 
 mod refused;
 mod render;
@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, RuleStats, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
+    Instance, RequestStats, RuleStats, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
 };
 
 use super::instances;
@@ -42,7 +42,7 @@ struct NowPage {
     instances: Option<Result<Vec<Instance>, PageError>>,
 }
 
-/// Shows the decisions that a visitor may see.
+/// Shows the requests and decisions that a visitor may see.
 pub(crate) async fn show(visit: Visit) -> Response {
     let gathered = gather(&visit).await;
     let status = gathered.as_ref().err().map_or(StatusCode::OK, |error| error.status);
@@ -82,22 +82,25 @@ fn link(project: &str) -> Link {
     Link::to("now").with("project", project)
 }
 
-/// Decisions of rules that a visitor may see.
+/// Requests, and decisions of rules, that a visitor may see.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
-    /// Intervals, oldest first, and the decisions in each.
+    /// Intervals, oldest first, and the requests and decisions in each.
     points: Vec<Interval>,
+    requests: Vec<RequestStats>,
     counts: Vec<RuleStats>,
+    /// All requests.
+    all: RequestStats,
     /// All decisions.
     total: RuleStats,
     /// Those that refuse most, then the busiest.
     rules: Vec<RuleStats>,
     /// All other rules together.
     other_rules: Option<RuleStats>,
-    /// In the same order, without a rule; empty is that of the rules in files.
-    projects: Vec<RuleStats>,
-    /// All other projects together, and the rules that are not known by themselves.
-    other_projects: Option<RuleStats>,
+    /// Requests of projects, in the same order; the empty one is that of requests without one.
+    projects: Vec<RequestStats>,
+    /// All other projects together.
+    other_projects: Option<RequestStats>,
     /// Instances of the points.
     coverage: PointsCoverage,
 }
@@ -106,50 +109,63 @@ impl Traffic {
     /// Adds up points.
     fn new(points: &[WatchStatsResponse]) -> Self {
         let mut traffic = Self { coverage: PointsCoverage::new(points), ..Self::default() };
-        let (mut rules, mut projects) = (SumsByName::new(), SumsByName::new());
-        let mut unnamed: Option<RuleStats> = None;
+        let (mut rules, mut projects) = (HashMap::new(), HashMap::new());
         for point in points {
             for stats in &point.rules {
-                rules.entry((&stats.project_id, &stats.rule)).or_default().add(stats);
-                projects.entry((&stats.project_id, "")).or_default().add(stats);
+                let name = (&*stats.project_id, &*stats.rule);
+                rules.entry(name).or_insert_with(RuleStats::default).add(stats);
+            }
+            for stats in &point.requests {
+                let sum = projects.entry(&*stats.project_id);
+                sum.or_insert_with(RequestStats::default).add(stats);
             }
             if let Some(others) = &point.others {
-                unnamed.get_or_insert_default().add(others);
+                traffic.other_rules.get_or_insert_default().add(others);
             }
-            let sum = point.sum();
+            if let Some(others) = &point.other_requests {
+                traffic.other_projects.get_or_insert_default().add(others);
+            }
+            let (sum, requests) = (point.sum(), point.request_sum());
             traffic.total.add(&sum);
+            traffic.all.add(&requests);
             traffic.points.push(interval(point));
             traffic.counts.push(sum);
+            traffic.requests.push(requests);
         }
-        (traffic.rules, traffic.other_rules) = busiest(rules, MAX_RULES, unnamed.clone());
-        (traffic.projects, traffic.other_projects) = busiest(projects, MAX_PROJECTS, unnamed);
+        let (rules, more) = busiest(rules, MAX_RULES, |stats| (stats.denied, stats.decisions()));
+        for (_, stats) in more {
+            traffic.other_rules.get_or_insert_default().add(&stats);
+        }
+        let named = rules.into_iter().map(|((project, rule), stats)| RuleStats {
+            project_id: project.to_owned(),
+            rule: rule.to_owned(),
+            ..stats
+        });
+        traffic.rules = named.collect();
+        let order = |stats: &RequestStats| (stats.denied, stats.requests());
+        let (projects, more) = busiest(projects, MAX_PROJECTS, order);
+        for (_, stats) in more {
+            traffic.other_projects.get_or_insert_default().add(&stats);
+        }
+        let named = projects.into_iter();
+        let named = named.map(|(id, stats)| RequestStats { project_id: id.to_owned(), ..stats });
+        traffic.projects = named.collect();
         traffic
     }
 }
 
-/// Sums of decisions by project and rule; of whole projects without a rule.
-type SumsByName<'a> = HashMap<(&'a str, &'a str), RuleStats>;
-
-/// Returns those that refuse most, then the busiest of these, and the sum of all others.
-fn busiest(
-    sums: SumsByName<'_>,
+/// Returns those with the highest order, which are equal by their names, and all others.
+fn busiest<N: Ord, S>(
+    sums: HashMap<N, S>,
     most: usize,
-    mut others: Option<RuleStats>,
-) -> (Vec<RuleStats>, Option<RuleStats>) {
+    order: impl Fn(&S) -> (u64, u64),
+) -> (Vec<(N, S)>, Vec<(N, S)>) {
     let mut all: Vec<_> = sums.into_iter().collect();
     all.sort_unstable_by(|(name, stats), (other_name, other)| {
-        let order = |stats: &RuleStats| (stats.denied, stats.decisions());
         order(other).cmp(&order(stats)).then_with(|| name.cmp(other_name))
     });
-    for (_, stats) in all.drain(all.len().min(most)..) {
-        others.get_or_insert_default().add(&stats);
-    }
-    let named = all.into_iter().map(|((project, rule), stats)| RuleStats {
-        project_id: project.to_owned(),
-        rule: rule.to_owned(),
-        ..stats
-    });
-    (named.collect(), others)
+    let others = all.split_off(all.len().min(most));
+    (all, others)
 }
 
 #[cfg(test)]
@@ -167,19 +183,29 @@ mod tests {
         };
         let rules = (1..=1_000).map(stats).collect();
         let others = Some(RuleStats { allowed: 5, ..RuleStats::default() });
-        let point = WatchStatsResponse { rules, others, ..WatchStatsResponse::default() };
+        let of_project = |id: u64| RequestStats {
+            project_id: format!("project-{id}"),
+            denied: 1,
+            failed: id,
+            ..RequestStats::default()
+        };
+        let requests = (1..=30).map(of_project).collect();
+        let other_requests = Some(RequestStats { allowed: 7, ..RequestStats::default() });
+        let point =
+            WatchStatsResponse { rules, others, requests, other_requests, ..Default::default() };
         let traffic = Traffic::new(&[point.clone(), point]);
         assert_eq!((traffic.points.len(), traffic.rules.len()), (2, MAX_RULES));
         assert_eq!(traffic.rules[0].rule, "rule-1000");
         let all = RuleStats { allowed: 2 * 500_505, denied: 2_000, ..RuleStats::default() };
         assert_eq!(traffic.total, all);
-        for (shown, others) in
-            [(&traffic.rules, &traffic.other_rules), (&traffic.projects, &traffic.other_projects)]
-        {
-            let mut sum = RuleStats::default();
-            shown.iter().chain(others).for_each(|stats| sum.add(stats));
-            assert_eq!(sum, all);
-        }
+        let mut sum = RuleStats::default();
+        traffic.rules.iter().chain(&traffic.other_rules).for_each(|stats| sum.add(stats));
+        assert_eq!(sum, all);
+        let all = RequestStats { allowed: 14, denied: 60, failed: 930, ..RequestStats::default() };
+        let mut sum = RequestStats::default();
+        traffic.projects.iter().chain(&traffic.other_projects).for_each(|stats| sum.add(stats));
+        assert_eq!((&sum, &traffic.all), (&all, &all));
         assert_eq!(traffic.projects.len(), MAX_PROJECTS);
+        assert_eq!(traffic.projects[0].project_id, "project-30");
     }
 }

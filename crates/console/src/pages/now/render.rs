@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
-use rlaas_proto::ratelimit::admin::v1::{Instance, RuleStats};
+use rlaas_proto::ratelimit::admin::v1::{Instance, RequestStats};
 
 use super::tables::{projects, rules};
 use super::{NowPage, Traffic, link, refused, tables};
@@ -11,6 +11,11 @@ use crate::decisions::{Interval, SPAN_NAME, as_of, range};
 use crate::fields::UNNAMED;
 use crate::layout::{Frame, empty};
 use crate::text::{foreign, number, span};
+
+/// What no count of requests has.
+const NOT_COUNTED: &str = "Not counted: looks, dry runs and retries that were answered before; charges after a \
+     response, but for those of Envoy by limits that are not all post-paid, which can't be told apart; and what \
+     client packages refuse by themselves.";
 
 impl NowPage {
     /// Returns what the page shows.
@@ -27,12 +32,12 @@ impl NowPage {
                 }
                 (as_of(&frame.visitor, &traffic.points, &traffic.coverage, &link(project)))
                 dl.tiles {
-                    (decided(traffic))
+                    (requested(traffic))
                     (without_store(traffic))
                     @if frame.visitor.sees_instances() { (store_tile(frame, known.map(|listed| &**listed))) }
                     @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
-                @if traffic.total.decisions() == 0 { (self.empty()) } @else { (charts(traffic)) }
+                @if traffic.all.requests() == 0 { (self.empty()) } @else { (charts(traffic)) }
                 (refused::render(&frame.visitor, top))
                 (rules(traffic))
                 (projects(project, traffic))
@@ -45,7 +50,7 @@ impl NowPage {
 
     fn empty(&self) -> Markup {
         empty(&html! {
-            "No decision in the last " (SPAN_NAME) ". Decisions appear here within 10 s"
+            "No request in the last " (SPAN_NAME) ". Requests appear here within 10 s"
             @if self.frame.visitor.sees_instances() { "; for one, run " code { "rlaas check alice" } }
             "."
         })
@@ -54,11 +59,10 @@ impl NowPage {
 
 fn charts(traffic: &Traffic) -> Markup {
     let range = range(&traffic.points);
-    let decisions = Series::outcomes(&traffic.counts);
-    let allowed = "Allowed because the store failed";
+    let requests = Series::requests(&traffic.requests);
     let by_policy = [
-        Series::new(allowed, Tone::Refused, &traffic.counts, |stats| stats.fail_open),
-        Series::new("Decided by another policy", Tone::Policy, &traffic.counts, |stats| {
+        Series::new("Allowed (fail-open)", Tone::Refused, &traffic.counts, |stats| stats.fail_open),
+        Series::new("By another policy", Tone::Policy, &traffic.counts, |stats| {
             stats.degraded.saturating_sub(stats.fail_open)
         }),
     ];
@@ -67,48 +71,60 @@ fn charts(traffic: &Traffic) -> Markup {
         Chart { id, title, shape, range, points, series }.render()
     };
     html! {
-        (chart("decisions", "Decisions", Shape::Stacked, &decisions))
+        (chart("requests", "Requests", Shape::Stacked, &requests))
+        p.hint { (NOT_COUNTED) }
         @if traffic.total.degraded > 0 {
-            (chart("policy", "Decisions without the store", Shape::Lines, &by_policy))
+            (chart("policy", "Decisions of rules without the store", Shape::Lines, &by_policy))
         }
     }
 }
 
-fn decided(traffic: &Traffic) -> Markup {
+fn requested(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
     let rate = |count| rate_text(per_second(count, interval));
-    let during = |all: fn(&RuleStats) -> u64| {
-        html! { (number(all(&traffic.total))) " in " (SPAN_NAME) (change(traffic, all)) }
+    let during = |all: fn(&RequestStats) -> u64| {
+        html! { (number(all(&traffic.all))) " in " (SPAN_NAME) (change(traffic, all)) }
     };
     html! {
-        (tile("Decisions", &html! { (rate(last.decisions())) "/s" }, &during(RuleStats::decisions)))
+        (tile("Requests", &html! { (rate(last.requests())) "/s" }, &html! {
+            (during(RequestStats::requests))
+            @if traffic.all.rejected > 0 { "; " (number(traffic.all.rejected)) " others were not valid" }
+        }))
         (tile(
             "Refused",
-            &html! { (tables::percent(last.denied, last.decisions())) },
-            &html! { (rate(last.denied)) "/s; " (during(|counts| counts.denied)) },
+            &html! { (tables::percent(last.denied, last.requests())) },
+            &html! { "of allowed, refused and failed; " (rate(last.denied)) "/s; " (during(|counts| counts.denied)) },
+        ))
+        (tile(
+            "Failed",
+            &html! { span class=(good_if_none(last.failed)) { (rate(last.failed)) "/s" } },
+            &html! { (during(|counts| counts.failed)) },
         ))
     }
 }
 
 fn without_store(traffic: &Traffic) -> Markup {
     let (interval, last) = last_point(traffic);
-    let rate = rate_text(per_second(last.degraded, interval));
-    let class = if last.degraded > 0 { "bad" } else { "good" };
+    let rate = rate_text(per_second(last.fail_open, interval));
     tile(
-        "Without the store",
-        &html! { span class=(class) { (rate) "/s" } },
+        "Let through (fail-open)",
+        &html! { span class=(good_if_none(last.fail_open)) { (rate) "/s" } },
         &html! {
-            (number(traffic.total.degraded)) " in " (SPAN_NAME) ", "
-            (number(traffic.total.fail_open)) " of them allowed (fail-open)"
+            (number(traffic.all.fail_open)) " in " (SPAN_NAME) "; rules decided "
+            (number(traffic.total.degraded)) " times without the store"
         },
     )
 }
 
+fn good_if_none(count: u64) -> &'static str {
+    if count > 0 { "bad" } else { "good" }
+}
+
 /// Compares a count of the last minute with that of the minute before; nothing if neither has any.
-fn change(traffic: &Traffic, count: fn(&RuleStats) -> u64) -> Markup {
+fn change(traffic: &Traffic, count: fn(&RequestStats) -> u64) -> Markup {
     let until = traffic.points.last().map_or(0, |(_, until)| until.seconds);
     let minute = |ago: i64| {
-        let counts = traffic.points.iter().zip(&traffic.counts);
+        let counts = traffic.points.iter().zip(&traffic.requests);
         let counts = counts.filter(|((_, end), _)| (until - end.seconds) / 60 == ago);
         counts.map(|(_, stats)| count(stats)).fold(0, u64::saturating_add)
     };
@@ -123,10 +139,10 @@ fn change(traffic: &Traffic, count: fn(&RuleStats) -> u64) -> Markup {
     }
 }
 
-/// Returns the newest interval, and its decisions.
-fn last_point(traffic: &Traffic) -> (Interval, RuleStats) {
+/// Returns the newest interval, and its requests.
+fn last_point(traffic: &Traffic) -> (Interval, RequestStats) {
     let interval = traffic.points.last().copied().unwrap_or_default();
-    (interval, traffic.counts.last().cloned().unwrap_or_default())
+    (interval, traffic.requests.last().cloned().unwrap_or_default())
 }
 
 fn store_tile(frame: &Frame, listed: Option<&[Instance]>) -> Markup {

@@ -1,7 +1,7 @@
 //! The tables of the page: by rule and by project.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::RuleStats;
+use rlaas_proto::ratelimit::admin::v1::{RequestStats, RuleStats};
 
 use super::{MAX_PROJECTS, MAX_RULES, Traffic, link};
 use crate::calls::field_of;
@@ -28,7 +28,7 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
             html! { @if !rule.is_empty() { (project_name(project_id)) } }
         })
     };
-    let table = with_counts(table, &traffic.total, |stats| stats);
+    let table = with_counts(table, &traffic.total);
     html! {
         @if !rows.is_empty() {
             h2 { "Rules" }
@@ -37,13 +37,14 @@ pub(super) fn rules(traffic: &Traffic) -> Markup {
     }
 }
 
-/// Shows projects, unless all rules are of one.
+/// Shows projects, unless no request has one.
 pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
-    type Row<'a> = (Option<&'a str>, &'a RuleStats);
+    type Row<'a> = (Option<&'a str>, &'a RequestStats);
     let is_shown =
         shown.is_empty() && traffic.projects.iter().any(|stats| !stats.project_id.is_empty());
     let caption = format!(
-        "Decisions of the last {SPAN_NAME}, most refused first (at most {MAX_PROJECTS} projects)"
+        "Requests of the last {SPAN_NAME}, most refused first (at most {MAX_PROJECTS} projects). Share refused: \
+         of allowed, refused and failed."
     );
     let busiest = traffic.projects.iter().map(|stats| (Some(&*stats.project_id), stats));
     let rows: Vec<Row<'_>> =
@@ -57,7 +58,20 @@ pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
             }
         }
     });
-    let table = with_counts(table, &traffic.total, |(_, stats)| stats);
+    let mut table = table
+        .right("Refused", |(_, stats)| number(stats.denied))
+        .right("Share refused", |(_, stats)| share(stats.denied, stats.requests()))
+        .right("Requests", |(_, stats)| number(stats.requests()));
+    if traffic.all.failed > 0 {
+        table = table.right("Failed", |(_, stats)| bad_unless_none(stats.failed));
+    }
+    if traffic.all.fail_open > 0 {
+        table =
+            table.right("Let through (fail-open)", |(_, stats)| bad_unless_none(stats.fail_open));
+    }
+    if traffic.all.rejected > 0 {
+        table = table.right("Not valid", |(_, stats)| number(stats.rejected));
+    }
     html! {
         @if is_shown {
             h2 { "Projects" }
@@ -66,38 +80,37 @@ pub(super) fn projects(shown: &str, traffic: &Traffic) -> Markup {
     }
 }
 
-/// Adds the columns of counts, for rows that have them. Of the unusual ones those that some row has.
-fn with_counts<'a, T>(
-    table: Table<'a, T>,
-    total: &RuleStats,
-    stats: impl Fn(&T) -> &'a RuleStats + Copy + 'a,
-) -> Table<'a, T> {
+/// Adds the columns of counts of rules. Of the unusual ones those that some rule has.
+fn with_counts<'a>(table: Table<'a, &'a RuleStats>, total: &RuleStats) -> Table<'a, &'a RuleStats> {
     let mut table = table
-        .right("Refused", move |row| number(stats(row).denied))
-        .right("Share refused", move |row| share_refused(stats(row)))
-        .right("Decisions", move |row| number(stats(row).decisions()));
+        .right("Refused", |stats| number(stats.denied))
+        .right("Share refused", |stats| share_refused(stats))
+        .right("Decisions", |stats| number(stats.decisions()));
     if total.near_limit > 0 {
-        table = table.right("Near the limit", move |row| number(stats(row).near_limit));
+        table = table.right("Near the limit", |stats| number(stats.near_limit));
     }
     if total.shadow_denied > 0 {
-        table = table.right("Refused in shadow mode", move |row| number(stats(row).shadow_denied));
+        table = table.right("Refused in shadow mode", |stats| number(stats.shadow_denied));
     }
     if total.degraded > 0 {
-        table = table.right("Without the store", move |row| {
-            let degraded = stats(row).degraded;
-            html! { @if degraded > 0 { span.bad { (number(degraded)) } } @else { "0" } }
-        });
+        table = table.right("Without the store", |stats| bad_unless_none(stats.degraded));
     }
     table
 }
 
+fn bad_unless_none(count: u64) -> Markup {
+    html! { @if count > 0 { span.bad { (number(count)) } } @else { "0" } }
+}
+
 pub(in crate::pages) fn share_refused(stats: &RuleStats) -> Markup {
-    let decisions = stats.decisions();
-    let (denied, whole) = (u128::from(stats.denied), u128::from(decisions.max(1)));
+    share(stats.denied, stats.decisions())
+}
+
+fn share(part: u64, whole: u64) -> Markup {
     // A little is seen, too.
-    let width = (denied * 100).div_ceil(whole);
+    let width = (u128::from(part) * 100).div_ceil(whole.max(1).into());
     html! {
-        (percent(stats.denied, decisions))
+        (percent(part, whole))
         svg.share viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
             rect.whole width="100" height="10" {}
             rect.part width=(width) height="10" {}
