@@ -98,9 +98,14 @@ impl RulePage {
         let keys = list.map(|list| &*list.keys).unwrap_or_default();
         let total = list.map_or(0, |list| list.total);
         let caption = match keys.iter().map(|key| key.error).max() {
-            None | Some(0) => "Keys with the highest counts, which are exact".to_owned(),
+            None | Some(0) => {
+                "Keys with the highest counts of the last 60 to 75 minutes, which are exact"
+                    .to_owned()
+            }
             Some(error) => {
-                format!("Keys with the highest counts, which are at most {error} too high")
+                format!(
+                    "Keys with the highest counts of the last 60 to 75 minutes, which are at most {error} too high"
+                )
             }
         };
         let visitor = &self.frame.visitor;
