@@ -27,7 +27,7 @@ impl Frame {
         let body = html! {
             header.top {
                 a.brand href="." { (mark()) "rlaas" }
-                @if !self.cluster().is_empty() { span.badge title="The cluster" { (foreign(self.cluster())) } }
+                (cluster_badge(self.cluster()))
                 nav aria-label="Pages" { ul { (self.links()) } }
                 div.visitor {
                     span {
@@ -62,9 +62,7 @@ impl Frame {
                 }
             }
         };
-        let cluster = Some(visible(self.cluster())).filter(|cluster| !cluster.is_empty());
-        let of_cluster = cluster.map(|cluster| format!("{title} · {cluster}"));
-        document(of_cluster.as_deref().unwrap_or(title), &body)
+        document(title, self.cluster(), &body)
     }
 
     fn cluster(&self) -> &str {
@@ -121,16 +119,16 @@ impl Frame {
     }
 }
 
-/// Returns a page for somebody who has not signed in.
-fn bare(title: &str, content: &Markup) -> Markup {
+/// Returns a page for somebody who has not signed in. The name of the cluster may be empty.
+fn bare(title: &str, cluster: &str, content: &Markup) -> Markup {
     let body = html! {
         main.narrow #content tabindex="-1" {
-            p.brand { (mark()) "rlaas" }
+            p.brand { (mark()) "rlaas" (cluster_badge(cluster)) }
             h1 { (title) }
             (content)
         }
     };
-    document(title, &body)
+    document(title, cluster, &body)
 }
 
 /// Returns a page that says one thing.
@@ -139,12 +137,14 @@ pub fn notice(title: &str, detail: &str) -> Markup {
         p { (detail) }
         p { a href="." { "To the first page" } }
     };
-    bare(title, &back)
+    bare(title, "", &back)
 }
 
 /// The texts of the page for signing in, beside its form. What that does is up to the service.
 #[derive(Debug, Default)]
 pub struct SignInPage {
+    /// Name of the cluster; may be empty.
+    pub cluster: String,
     /// The page that the sign-in leads to.
     pub next: String,
     /// Whether the visitor's browser has shown a certificate.
@@ -161,6 +161,7 @@ impl SignInPage {
         let next = page_of(&self.next);
         bare(
             "Sign in",
+            &self.cluster,
             &html! {
                 @if let Some(problem) = &self.problem {
                     p.problem role="alert" { (foreign(problem)) }
@@ -209,13 +210,18 @@ fn mark() -> Markup {
     html! { span.mark aria-hidden="true" { (PreEscaped(include_str!("../assets/icon.svg"))) } }
 }
 
-fn document(title: &str, body: &Markup) -> Markup {
+/// Returns the name of the cluster, unless it is empty.
+fn cluster_badge(cluster: &str) -> Markup {
+    html! { @if !cluster.is_empty() { span.badge title="The cluster" { (foreign(cluster)) } } }
+}
+
+fn document(title: &str, cluster: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { (title) " · rlaas" }
+                title { (title) @if !cluster.is_empty() { " · " (visible(cluster)) } " · rlaas" }
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="robots" content="noindex";
@@ -257,18 +263,28 @@ mod tests {
 
     #[test]
     fn the_name_of_the_cluster_is_in_the_head_and_in_the_title() {
-        let html = |cluster: &str| {
+        let page = |cluster: &str| {
             let mut visitor = visitor();
             cluster.clone_into(&mut visitor.store.cluster);
             let frame = Frame { page: "now", visitor, outcome: None };
             frame.page("Now", &html! {}).into_string()
         };
-        let named = html("production");
-        assert!(named.contains("<title>Now · production · rlaas</title>"), "{named}");
-        assert!(named.contains("<bdi class=\"foreign\">production</bdi>"), "{named}");
-        let unnamed = html("");
-        assert!(unnamed.contains("<title>Now · rlaas</title>") && !unnamed.contains("badge"));
-        let hostile = html("<script>\u{202e}");
-        assert!(!hostile.contains("<script>") && !hostile.contains('\u{202e}'), "{hostile}");
+        let sign_in = |cluster: &str| {
+            let page = SignInPage { cluster: cluster.to_owned(), ..SignInPage::default() };
+            page.render().into_string()
+        };
+        let both = |cluster: &str| [("Now", page(cluster)), ("Sign in", sign_in(cluster))];
+        for (title, named) in both("production") {
+            let title = format!("<title>{title} · production · rlaas</title>");
+            assert!(named.contains(&title), "{named}");
+            assert!(named.contains("<bdi class=\"foreign\">production</bdi>"), "{named}");
+        }
+        for (title, unnamed) in both("") {
+            let title = format!("<title>{title} · rlaas</title>");
+            assert!(unnamed.contains(&title) && !unnamed.contains("badge"), "{unnamed}");
+        }
+        for (_, hostile) in both("<script>\u{202e}") {
+            assert!(!hostile.contains("<script>") && !hostile.contains('\u{202e}'), "{hostile}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::seal::{Seal, SealPurpose};
 use super::sessions::random_text;
-use super::sign_in::{error_page, has_certificate, open};
+use super::sign_in::{open, page, respond};
 use super::{Context, cookies, origin_of};
 use crate::clock::Micros;
 
@@ -209,13 +209,8 @@ async fn failed(
     next: &str,
 ) -> Response {
     debug!(?failure, "sign-in at the OIDC issuer failed");
-    let page = SignInPage {
-        next: next.to_owned(),
-        has_certificate: has_certificate(request),
-        issuer: context.auth.code_flow().map(|flow| flow.issuer().to_owned()),
-        problem: Some(failure.text()),
-    };
-    error_page(context, failure.status(), page).await
+    let page = SignInPage { problem: Some(failure.text()), ..page(context, request, next) };
+    respond(context, failure.status(), page).await
 }
 
 #[cfg(test)]

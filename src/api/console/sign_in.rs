@@ -29,10 +29,9 @@ pub(super) async fn show(State(context): State<Context>, request: Request) -> Re
         (true, false) => Some("Your session has ended.".to_owned()),
         (false, false) => None,
     };
-    let next = fields.one("next").unwrap_or_default().to_owned();
-    let has_certificate = has_certificate(&request);
-    let page = SignInPage { next, has_certificate, issuer: issuer(&context), problem };
-    context.console.page(StatusCode::OK, move || page.render()).await
+    let next = fields.one("next").unwrap_or_default();
+    let page = SignInPage { problem, ..page(&context, &request, next) };
+    respond(&context, StatusCode::OK, page).await
 }
 
 /// Opens a session for a visitor with a valid credential.
@@ -49,13 +48,9 @@ pub(super) async fn sign_in(State(context): State<Context>, form: OwnForm) -> Re
     match shown {
         Ok((caller, credential)) => open(&context, &form.request, caller, credential, next).await,
         Err(error) => {
-            let page = SignInPage {
-                next: next.to_owned(),
-                has_certificate: has_certificate(&form.request),
-                issuer: issuer(&context),
-                problem: Some(problem(error)),
-            };
-            error_page(&context, status(error), page).await
+            let page = page(&context, &form.request, next);
+            let page = SignInPage { problem: Some(problem(error)), ..page };
+            respond(&context, status(error), page).await
         }
     }
 }
@@ -94,12 +89,19 @@ fn with_cookie(response: Response, cookie: HeaderValue) -> Response {
     ([(header::SET_COOKIE, cookie)], response).into_response()
 }
 
-/// Responds with the form, which says why nobody is signed in.
-pub(super) async fn error_page(
-    context: &Context,
-    status: StatusCode,
-    page: SignInPage,
-) -> Response {
+/// Returns the page with the form, for a sign-in that leads to `next`.
+pub(super) fn page(context: &Context, request: &Request<()>, next: &str) -> SignInPage {
+    SignInPage {
+        cluster: context.cluster.clone(),
+        next: next.to_owned(),
+        has_certificate: has_certificate(request),
+        issuer: context.auth.code_flow().map(|flow| flow.issuer().to_owned()),
+        problem: None,
+    }
+}
+
+/// Responds with the form, which may say why nobody is signed in.
+pub(super) async fn respond(context: &Context, status: StatusCode, page: SignInPage) -> Response {
     context.console.page(status, move || page.render()).await
 }
 
@@ -119,11 +121,7 @@ pub(super) fn problem(error: AuthError) -> String {
     }
 }
 
-fn issuer(context: &Context) -> Option<String> {
-    context.auth.code_flow().map(|flow| flow.issuer().to_owned())
-}
-
-pub(super) fn has_certificate(request: &Request<()>) -> bool {
+fn has_certificate(request: &Request<()>) -> bool {
     let certificate = request.extensions().get();
     matches!(certificate, Some(ClientCertificate::Verified(names)) if !names.is_empty())
 }
