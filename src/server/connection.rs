@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rlaas_auth::{ClientCertificate, PeerLocality};
+use rlaas_auth::{ClientCertificate, ClientNetwork};
 use rlaas_telemetry::metrics::{ApiLabels, Metrics};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::calls::CallExecutor;
+use super::connection_limit::client_network;
 use super::goaway::GoAwayIo;
 use super::lifecycle::ConnectionLifecycle;
 use super::listener::{self, ClientStream, DetachedSocket};
@@ -61,11 +62,10 @@ impl ConnectionHandler {
             Ok(stream) => stream,
             Err(error) => return debug!(%error, "connection lost before its first request"),
         };
-        let peer = listener::peer(&stream);
         let (Either::Left(_), Some(tls)) = (&stream, &self.tls) else {
             let is_tcp = matches!(stream, Either::Left(_));
             let certificate = self.without_tls.clone().filter(|_| is_tcp);
-            return self.serve_http(Either::Left(stream), certificate, peer).await;
+            return self.serve_http(Either::Left(stream), certificate).await;
         };
         let handshake = tokio::select! {
             handshake = tls.accept(stream, self.middleware.protocol) => handshake,
@@ -73,7 +73,7 @@ impl ConnectionHandler {
         };
         match handshake {
             Ok((stream, certificate)) => {
-                self.serve_http(Either::Right(Box::new(stream)), certificate, peer).await;
+                self.serve_http(Either::Right(Box::new(stream)), certificate).await;
             }
             Err(error) => {
                 self.middleware.metrics.tls_handshake_errors.inc();
@@ -82,13 +82,21 @@ impl ConnectionHandler {
         }
     }
 
-    async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>, peer: PeerLocality) {
+    async fn serve_http(&self, io: Io, certificate: Option<ClientCertificate>) {
+        let stream = match &io {
+            Either::Left(stream) => stream,
+            Either::Right(tls) => tls.get_ref().0,
+        };
+        let is_console = self.middleware.protocol == Protocol::Console;
+        let address = is_console.then(|| listener::address(stream)).flatten();
+        let peer = listener::peer(stream);
         let is_encrypted = matches!(io, Either::Right(_));
         let is_https = is_encrypted && self.middleware.protocol != Protocol::Grpc;
         let context = Arc::new(ConnectionContext {
             middleware: Arc::clone(&self.middleware),
             certificate,
             peer,
+            network: ClientNetwork(address.map(client_network)),
             over_tls: is_https.then_some(OverTls),
             counters: Arc::default(),
             phases: Arc::default(),

@@ -122,7 +122,7 @@ impl Drop for ConnectionPermit {
 
 /// Returns the address by which a client is counted: an IPv4 address, or the /64 network of an IPv6
 /// address, all of which one host can use.
-fn client_network(address: IpAddr) -> IpAddr {
+pub(super) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             const NETWORK: u128 = !0 << 64;

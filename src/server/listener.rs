@@ -145,6 +145,12 @@ pub(super) fn peer(stream: &ClientStream) -> PeerLocality {
     }
 }
 
+/// Returns the address of a client over TCP, if the system knows it.
+pub(super) fn address(stream: &ClientStream) -> Option<IpAddr> {
+    let Either::Left(stream) = stream else { return None };
+    stream.peer_addr().ok().map(|address| address.ip())
+}
+
 /// Deregisters a socket from this runtime.
 pub(super) fn detach(stream: ClientStream) -> io::Result<DetachedSocket> {
     Ok(match stream {

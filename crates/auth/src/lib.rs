@@ -42,7 +42,7 @@ pub use oidc::{
     IssuerError, IssuerTrust, IssuerTrustError, KeysAwaited, OidcSettings, RedirectUri,
     RedirectUriError, TokenAlgorithm, TokenError, refusal,
 };
-pub use origin::{RequestKind, RequestOrigin, Requirement, WebError};
+pub use origin::{ClientNetwork, RequestKind, RequestOrigin, Requirement, WebError};
 pub use project_id::{InvalidProjectId, ProjectId};
 pub use roles::{Permission, Role, Roles};
 pub use routes::{AdminApi, AdminRoute, Verb};

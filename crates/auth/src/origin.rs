@@ -7,6 +7,8 @@
 //!
 //! **Source:** Fetch Standard, "CORS-safelisted request-header" and "Origin header".
 
+use std::net::IpAddr;
+
 use http::uri::Uri;
 use http::{HeaderValue, Method, Request, header};
 use thiserror::Error;
@@ -32,6 +34,11 @@ pub struct RequestOrigin {
     /// Place that its connection comes from.
     pub peer: PeerLocality,
 }
+
+/// The address by which a client is counted; `None` over a Unix domain socket, or if the system does not know
+/// it. Extension of every request to the console.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientNetwork(pub Option<IpAddr>);
 
 /// What a request requires of its caller, and where it comes from.
 #[derive(Clone, Copy, Debug)]

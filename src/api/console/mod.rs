@@ -17,6 +17,7 @@ mod seal;
 mod sessions;
 mod sign_in;
 mod visit;
+mod wrong_tokens;
 
 pub use sessions::Sessions;
 

@@ -15,6 +15,7 @@ use rlaas_auth::Credential;
 use rlaas_console::FormSecret;
 
 use super::seal::{Seal, UsedSignIns};
+use super::wrong_tokens::WrongTokens;
 use crate::clock::{Clock, Micros, Timestamp};
 
 /// Most sessions. Above it the one that was not used for the longest time ends.
@@ -36,6 +37,7 @@ pub struct Sessions {
     local_secret: FormSecret,
     seal: Seal,
     used_sign_ins: UsedSignIns,
+    wrong_tokens: WrongTokens,
     by_id: Mutex<HashMap<IdHash, Session>>,
 }
 
@@ -66,12 +68,12 @@ impl Default for Sessions {
 
 impl Sessions {
     fn with_clock(clock: Clock) -> Self {
-        let (seal, used_sign_ins) = (Seal::new(clock.clone()), UsedSignIns::default());
         Self {
-            clock,
             local_secret: FormSecret::new(&random_text().unwrap_or_default()),
-            seal,
-            used_sign_ins,
+            seal: Seal::new(clock.clone()),
+            used_sign_ins: UsedSignIns::default(),
+            wrong_tokens: WrongTokens::new(clock.clone()),
+            clock,
             by_id: Mutex::default(),
         }
     }
@@ -89,6 +91,11 @@ impl Sessions {
     /// Returns the sign-ins at the issuer that have ended.
     pub(super) fn used_sign_ins(&self) -> &UsedSignIns {
         &self.used_sign_ins
+    }
+
+    /// Returns the wrong tokens of visitors who have not signed in.
+    pub(super) fn wrong_tokens(&self) -> &WrongTokens {
+        &self.wrong_tokens
     }
 
     /// Opens a session, and returns its id: 256 random bits as 43 characters.

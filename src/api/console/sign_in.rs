@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rlaas_auth::{AuthError, Caller, ClientCertificate, Credential, TokenError};
+use rlaas_auth::{AuthError, Caller, ClientCertificate, ClientNetwork, Credential, TokenError};
 use rlaas_console::{FormFields, HOME, SignInPage, moved_to, page_of};
 use tracing::info;
 
@@ -34,7 +34,7 @@ pub(super) async fn show(State(context): State<Context>, request: Request) -> Re
     respond(&context, StatusCode::OK, page).await
 }
 
-/// Opens a session for a visitor with a valid credential.
+/// Opens a session for a visitor with a valid credential. A wrong token is answered later.
 pub(super) async fn sign_in(State(context): State<Context>, form: OwnForm) -> Response {
     if !context.auth.requires_sign_in() {
         return moved_to(HOME);
@@ -42,7 +42,15 @@ pub(super) async fn sign_in(State(context): State<Context>, form: OwnForm) -> Re
     let token = form.fields.one("token").unwrap_or_default().trim();
     let shown = match form.fields.one("by") {
         Ok("certificate") => context.auth.sign_in_with_certificate(&form.request),
-        _ => context.auth.sign_in_with_token(&form.request, token.as_bytes()).await,
+        _ => {
+            let shown = context.auth.sign_in_with_token(&form.request, token.as_bytes()).await;
+            if shown.as_ref().is_err_and(|error| is_wrong(*error)) {
+                let network = form.request.extensions().get().copied();
+                let ClientNetwork(address) = network.unwrap_or(ClientNetwork(None));
+                context.sessions.wrong_tokens().answer_later(address).await;
+            }
+            shown
+        }
     };
     let next = form.fields.one("next").unwrap_or_default();
     match shown {
@@ -103,6 +111,15 @@ pub(super) fn page(context: &Context, request: &Request<()>, next: &str) -> Sign
 /// Responds with the form, which may say why nobody is signed in.
 pub(super) async fn respond(context: &Context, status: StatusCode, page: SignInPage) -> Response {
     context.console.page(status, move || page.render()).await
+}
+
+/// Returns `true` if a token is not known, unlike one without the role, or while nothing is known of it.
+const fn is_wrong(error: AuthError) -> bool {
+    match error {
+        AuthError::Unauthenticated => true,
+        AuthError::Token(error) => !matches!(error, TokenError::KeysUnavailable),
+        _ => false,
+    }
 }
 
 pub(super) fn status(error: AuthError) -> StatusCode {

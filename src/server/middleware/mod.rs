@@ -34,8 +34,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
 use hyper::body::Incoming;
 use rlaas_auth::{
-    Admission, Auth, Caller, ClientCertificate, KeysAwaited, NotAdmitted, PeerLocality,
-    RequestOrigin, Requirement, StreamAccess, WebError,
+    Admission, Auth, Caller, ClientCertificate, ClientNetwork, KeysAwaited, NotAdmitted,
+    PeerLocality, RequestOrigin, Requirement, StreamAccess, WebError,
 };
 use rlaas_proto::WARNING;
 use rlaas_telemetry::metrics::Metrics;
@@ -84,6 +84,8 @@ pub(super) struct ConnectionContext {
     pub(super) certificate: Option<ClientCertificate>,
     /// Place that the connection comes from.
     pub(super) peer: PeerLocality,
+    /// Address of the client; not known but for the console.
+    pub(super) network: ClientNetwork,
     /// Set for HTTP over TLS.
     pub(super) over_tls: Option<OverTls>,
     pub(super) counters: Arc<ReceiveCounters>,
@@ -157,6 +159,7 @@ impl ConnectionContext {
         if self.middleware.protocol == Protocol::Console {
             let kind = self.middleware.protocol.kind_of(request);
             request.extensions_mut().insert(RequestOrigin { kind, peer: self.peer });
+            request.extensions_mut().insert(self.network);
         }
     }
 }
