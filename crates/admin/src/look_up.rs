@@ -1,18 +1,21 @@
-//! `LookUp`: what refuses a user under the rules of projects, in a sentence and key by key.
+//! `LookUp`: what refuses a user or a customer under the rules of projects, in a sentence and key by key; of an
+//! API key its project and state.
 //!
-//! The keys are those that consist of the user id, those that a request of the user without anything else
-//! meets, those with an override, and those that were refused in the last hour.
+//! The keys are those that consist of the user id, or of an attribute with this value, those that a request of
+//! the user without anything else meets, those with an override, and those that were refused in the last hour.
 
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use prost_types::Duration;
-use rlaas_auth::{ProjectId, deadline};
+use rlaas_auth::{ApiKeyText, ProjectId, api_key_text, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_limiter::store::StoreError;
 use rlaas_proto::ratelimit::admin::v1 as proto;
+use rlaas_proto::ratelimit::admin::v1::api_key::State;
+use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
 use rlaas_proto::values::timestamp;
@@ -25,7 +28,7 @@ use super::projects::OPERATE;
 use super::{MAX_TIME, Service, caller, refusals};
 use rlaas_core::clock::{Clock, Deadline};
 use rlaas_core::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
-use rlaas_core::rules::Key;
+use rlaas_core::rules::{Key, Part, RuleSet};
 use rlaas_proto::status::invalid_field;
 
 /// Most keys that are looked at, and most of an answer.
@@ -45,15 +48,19 @@ impl Service {
         request: &Request<proto::LookUpRequest>,
     ) -> Result<proto::LookUpResponse, Status> {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
+        if let Some(id) = api_key_id(user_id) {
+            return self.looked_up_api_key(request, id).await;
+        }
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
         let of_caller = deadline(request.metadata());
         let deadline = of_caller.or_within(MAX_TIME);
         let mut own = Vec::new();
         for project in &projects {
             let snapshot = self.administrator.limiter().project_snapshot(project.as_str());
-            let keys = snapshot.map(|snapshot| snapshot.rules.select_user(user_id)).transpose();
-            let keys = keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?;
-            own.extend(keys.into_iter().flatten());
+            let Some(snapshot) = snapshot else { continue };
+            let keys = snapshot.rules.select_user(user_id);
+            own.extend(keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?);
+            own.extend(keys_of_attributes(&snapshot.rules, user_id));
         }
         // Half of the time is for the states.
         let until = Deadline::within(deadline.remaining() / 2);
@@ -88,6 +95,13 @@ impl Service {
             let rule = key.state.as_ref().map(|state| state.rule.clone());
             (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
         });
+        let mut keyed_otherwise = counted.keyed_otherwise;
+        let is_found = |rule: &proto::RuleRef| {
+            let state = |key: &proto::UserKey| key.state.as_ref().map(|state| state.rule.clone());
+            let is_of_rule = |key: &proto::UserKey| state(key).as_ref() == Some(&rule.rule);
+            keys.iter().any(|key| key.project_id == rule.project_id && is_of_rule(key))
+        };
+        keyed_otherwise.retain(|rule| !is_found(rule));
         let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
         if incomplete {
             answer.push_str("; not all keys were looked at");
@@ -98,11 +112,31 @@ impl Service {
             answer,
             keys,
             keys_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
-            keyed_otherwise: counted.keyed_otherwise,
+            keyed_otherwise,
             keyed_otherwise_left_out: counted.keyed_otherwise_left_out,
             coverage: counted.coverage,
             incomplete,
         })
+    }
+
+    /// Answers for an API key, given by its id.
+    async fn looked_up_api_key(
+        &self,
+        request: &Request<proto::LookUpRequest>,
+        id: &str,
+    ) -> Result<proto::LookUpResponse, Status> {
+        let (project_id, key_id) = (request.get_ref().project_id.clone(), id.to_owned());
+        let list = proto::ListKeysRequest { project_id, key_id, ..Default::default() };
+        let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());
+        let keys = self.projects.list_keys(Request::from_parts(metadata, extensions, list)).await?;
+        let keys = keys.into_inner().keys;
+        let answer = match keys.first() {
+            Some(key) => {
+                format!("API key {id} of the project {} is {}", key.project_id, state(key))
+            }
+            None => format!("no project that you may see has an API key {id}"),
+        };
+        Ok(proto::LookUpResponse { answer, ..Default::default() })
     }
 
     /// Returns the key of a rule with this id, if there still is one.
@@ -209,4 +243,33 @@ impl Service {
         };
         Ok(keys.into_iter().zip(states).filter_map(user_key).collect())
     }
+}
+
+/// Returns the id of an API key, given by its secret or the beginning of that.
+fn api_key_id(text: &str) -> Option<&str> {
+    let (_, random) = text.strip_prefix(api_key_text::PREFIX)?.split_once('_')?;
+    let id = random.get(..ApiKeyText::ID_LEN)?;
+    id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
+}
+
+/// Returns the state of an API key in words.
+fn state(key: &proto::ApiKey) -> &'static str {
+    match key.state() {
+        State::Active => "active",
+        State::Expired => "expired",
+        State::Revoked => "revoked",
+        State::Unspecified => "not known",
+    }
+}
+
+/// Returns the keys that consist of one attribute with this value, such as that of a customer.
+fn keys_of_attributes(rules: &RuleSet, value: &str) -> Vec<SelectedKey> {
+    let attributes = rules.iter().filter_map(|rule| match &*rule.key_by {
+        [attribute @ Part::Attribute(_)] => Some(attribute.to_string()),
+        _ => None,
+    });
+    let attributes: BTreeSet<String> = attributes.collect();
+    let part = |name| KeyPart { name, value: Some(value.to_owned()) };
+    let keys = attributes.into_iter().filter_map(|name| rules.select_all(&[part(name)]).ok());
+    keys.flatten().collect()
 }
