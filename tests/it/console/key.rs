@@ -133,8 +133,16 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
     let link = card.replace('&', "&amp;");
     let bare = "href=\"key?user_id=alice&amp;cost=1\"";
     let answer = "alice is refused by pay until ";
-    for text in [&*link, "passes in", answer, "The key to look at first", "Raise the limit", bare] {
+    for text in [&*link, "passes in", answer, "Raise the limit", "Ban on all rules", bare] {
         assert!(page.contains(text), "{text}: {page}");
+    }
+    // A row a rule, and those in shadow last.
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+    assert!(at("Raise the limit") < at("id=\"shadow\"") && at("id=\"shadow\"") < at(">plain<"));
+    let reset = send(&browser, "key?user_id=alice", "reset", "reason=from+its+row").await.body;
+    assert!(reset.contains("The key of rule pay is reset") && reset.contains(">alice<"), "{reset}");
+    for _ in 0..4 {
+        check(&server, "alice").await;
     }
     assert!(!page.contains("bob"), "{page}");
     // The rule plain refuses nothing.
@@ -190,8 +198,63 @@ async fn a_ban_of_a_moment_ago_is_the_answer_although_nobody_has_asked_and_holds
     assert!(banned.contains("The key is banned on _/pay, shop/read."), "{banned}");
     let page = browser.get("key?user_id=eve").await.body;
     assert!(page.contains("eve is banned on pay and read (shop) until "), "{page}");
-    assert!(page.contains("BanKey") || page.contains("ban 1 key for 15m"), "{page}");
-    assert!(!page.contains("Nobody has changed them"), "{page}");
+    // Each row has its reason and the forms of its own project.
+    assert_eq!(page.matches(": <bdi class=\"foreign\">flood</bdi>").count(), 2, "{page}");
+    for (project, rule) in [("_", "pay"), ("shop", "read")] {
+        let search = format!("project={project}&amp;user_id=eve&amp;rule={rule}&amp;id=eve");
+        let search = format!("name=\"search\" value=\"{search}\"");
+        assert!(page.contains(&search), "{search}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_customer_and_an_api_key_are_looked_up_too() {
+    let tokens = auth(&[(ADMIN, "roles: [admin, operate, check]")]);
+    let dir = TempDir::new();
+    let rules = "\
+rules:
+  - {name: by-customer, key-by: [customer], match: {resource: /q}, limit: 2, window: 1h, overridable: true}
+  - {name: by-ip, key-by: [ip], match: {resource: /q}, limit: 9, window: 1h}
+";
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{rules}"));
+    let server = Rlaas::start_from(&file, &[CONSOLE, "auth.api-keys=accepted"]);
+    let call = async |path: &str, body: Value| {
+        let headers =
+            format!("Authorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n");
+        send_with(&server, "POST", path, &headers, Some(&body.to_string())).await.json()
+    };
+    let request = json!({"userId": "bob", "resource": "/q", "attributes": {"customer": "acme"}});
+    call("/v1/check", request.clone()).await;
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let page = browser.get("key?user_id=acme").await.body;
+    for text in [">acme passes<", ">by-customer<", "Raise the limit"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    call("/v1/check", request.clone()).await;
+    let page = browser.get("key?user_id=acme").await.body;
+    assert!(page.contains(">acme is refused by by-customer until "), "{page}");
+    // It is found: the other one alone is not looked at.
+    let others = "are not looked at: <data class=\"number\" value=\"1\">1</data>";
+    assert!(page.contains(others), "{page}");
+
+    let made = call("/v1/projects", json!({"project": {"id": "shop"}})).await;
+    assert_eq!(made["project"]["id"], "shop", "{made}");
+    let made = call("/v1/projects/shop/keys", json!({})).await;
+    let (id, secret) = (&made["key"]["id"], made["secret"].as_str().expect("a secret"));
+    let id = id.as_str().expect("an id");
+    let typed = browser.get(&format!("key?user_id={secret}")).await;
+    let beginning = format!("key?user_id=rlaas_live_{id}");
+    assert_eq!((typed.status, typed.header("location")), (303, Some(&*beginning)));
+    let answer = format!(">API key {id} of the project shop is active<");
+    let link = format!("href=\"project?id=shop&amp;key={id}#key-{id}\"");
+    let page = browser.get(&beginning).await.body;
+    assert!(page.contains(&answer) && page.contains(&link), "{page}");
+    assert!(!page.contains("Rules that it meets"), "{page}");
+    let unknown = browser.get("key?user_id=rlaas_live_AAAAAAAA").await.body;
+    assert!(unknown.contains("no project that you may see has an API key AAAAAAAA"), "{unknown}");
+    let empty = browser.get("key").await.body;
+    let field = empty.split("<input").find(|input| input.contains("id=\"user_id\""));
+    assert!(field.is_some_and(|field| field.contains("autofocus")), "{empty}");
 }
 
 #[tokio::test]
@@ -356,7 +419,7 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
     assert_eq!(page.status, 200, "{}", page.body);
     let id_alone = "key?user_id=alice";
     eventually("the refusals are counted", TIMEOUT, async || {
-        browser.get(id_alone).await.body.contains("The key to look at first")
+        browser.get(id_alone).await.body.contains("alice is refused by pay")
     })
     .await;
     redis.kill();
@@ -373,9 +436,13 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
         "can't be read: <bdi class=\"foreign\">store unavailable",
         "3 per 1 h",
         "not known",
+        "there is no form for them",
         "Try again",
     ] {
         assert!(away.body.contains(text), "{text}: {}", away.body);
+    }
+    for form in ["Reset this key", "Set the limit", "Ban this key"] {
+        assert!(page.body.contains(form) && !away.body.contains(form), "{form}: {}", away.body);
     }
     let body = format!("{}&change=reset&reason=a+typed+text", form(&page.body, "reset"));
     let refused = browser.post("key", &body).await;

@@ -12,6 +12,7 @@ pub(super) mod project;
 pub(super) mod projects;
 pub(super) mod rule;
 pub(super) mod rules;
+pub(super) mod search;
 mod undo;
 
 /// The first page.

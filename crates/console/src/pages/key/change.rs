@@ -11,7 +11,7 @@ use rlaas_proto::ratelimit::v1::grant::Kind;
 use tonic::metadata::MetadataMap;
 
 use super::render::KeyPage;
-use super::{FoundKeys, MatchingKey, link, page, selector};
+use super::{MatchingKey, link, page, selector};
 use crate::calls::{
     CHANGE_TIME, EVERY_PROJECT, READ_TIME, everywhere, id_of, replayed, warning, within,
 };
@@ -321,9 +321,11 @@ fn until(change: &Change, is_ban: bool) -> String {
 }
 
 impl KeyPage {
-    /// Shows the forms of the changes that the visitor may make of a key.
-    pub(super) fn forms(&self, position: usize, met: &MatchingKey, found: &FoundKeys) -> Markup {
-        let FoundKeys { is_admin, is_operator, .. } = *found;
+    /// Shows the forms of the changes that the visitor may make of a key; while the store is away, that of a
+    /// change that was refused.
+    pub(super) fn forms(&self, position: usize, met: &MatchingKey) -> Markup {
+        let (visitor, project) = (&self.frame.visitor, id_of(met.search.get("project")));
+        let (is_admin, is_operator) = (visitor.is_admin(project), visitor.is_operator(project));
         // What is not known may be there.
         let has = |is_ban: bool| {
             met.met.state.as_ref().is_none_or(|state| {
@@ -340,6 +342,8 @@ impl KeyPage {
             _ if change.needs_admin() => may_override,
             _ => is_operator,
         });
+        let is_away = self.is_store_away();
+        let shown = shown.filter(|change| !is_away || self.refused_of(met, change).is_some());
         html! {
             @if is_operator || may_override {
                 div.changes { @for change in shown { (self.form(position, met, change)) } }
@@ -350,14 +354,18 @@ impl KeyPage {
         }
     }
 
-    fn form(&self, position: usize, met: &MatchingKey, change: &KeyChange) -> Markup {
-        let is_of_rule = |refused: &&RefusedForm| refused.fields.get(RULE.name) == met.rule.name;
+    /// Returns what was refused of a change of a key.
+    fn refused_of(&self, met: &MatchingKey, change: &KeyChange) -> Option<&RefusedForm> {
         let refused = self.refused.as_ref().and_then(|refused| refused.of_form(&change.form));
-        let refused = refused.filter(is_of_rule);
+        refused.filter(|refused| refused.fields.get(RULE.name) == met.rule.name)
+    }
+
+    fn form(&self, position: usize, met: &MatchingKey, change: &KeyChange) -> Markup {
+        let refused = self.refused_of(met, change);
         let prefix = format!("{}-{position}-", change.name);
-        let link = link(&self.asked);
+        let link = link(&met.search);
         // Giving back is for another role than the limit.
-        let is_operator = self.frame.visitor.is_operator(id_of(self.asked.get("project")));
+        let is_operator = self.frame.visitor.is_operator(id_of(met.search.get("project")));
         let own = if change.name == BAN_ON_ALL {
             self.choices.own_projects(&self.frame.visitor)
         } else {

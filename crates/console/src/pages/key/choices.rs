@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::v1::GetConfigRequest;
 
 use crate::calls::{configuration, field_of, id_of};
-use crate::fields::{FormFields, UNNAMED, search_input};
+use crate::fields::{FormFields, UNNAMED};
 use crate::pages::projects;
 use crate::request_fields::{REQUEST_FIELDS, further_inputs};
 use crate::text::visible;
@@ -62,7 +62,11 @@ impl Choices {
         let has_more = REQUEST_FIELDS[1..].iter().any(|name| !search.get(name).is_empty());
         html! {
             form.row method="get" action="key" role="search" {
-                (search_input("user_id", "User id", "text", search.get("user_id")))
+                div {
+                    label for="user_id" { "User id, customer or beginning of an API key" }
+                    input #user_id name="user_id" value=(search.get("user_id")) autocomplete="off" spellcheck="false"
+                        autofocus[*search == FormFields::default()];
+                }
                 (self.project(project))
                 @if !project.is_empty() || !rule.is_empty() {
                     (choice("rule", "Rule", &self.rules, rule))

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `render` | the page |
 //! | `choices` | the form of a search |
-//! | `recent_top_keys` | the answer for a user id, and the keys that it rests on |
+//! | `recent_top_keys` | the answer for an id alone, and the keys that it rests on |
 //! | `change` | the forms of changes, and from a form to the change |
 //!
 //! An id is looked for by itself, by a request that has it, or by the id of a key: the fields of the query.
@@ -21,7 +21,7 @@ use axum::response::Response;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_proto::ratelimit::admin::v1::{
-    AuditEntry, ExplainRequest, GetRuleRequest, InspectRequest, KeyRef, ListAuditRequest,
+    AuditEntry, ExplainRequest, GetRuleRequest, InspectRequest, KeyRef, KeyState, ListAuditRequest,
     RuleExplanation, Selector,
 };
 use rlaas_proto::ratelimit::v1::check_result::Result as Checked;
@@ -30,7 +30,9 @@ use rlaas_proto::ratelimit::v1::{CheckResult, GetConfigRequest, GetConfigRespons
 use crate::calls::{READ_TIME, configuration, id_of, within};
 use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
+use crate::moved_to;
 use crate::page_error::PageError;
+use crate::pages::search::beginning_of_key;
 use crate::request_fields::{REQUEST_FIELDS, request};
 use crate::visit::{Visit, Visitor};
 
@@ -40,6 +42,11 @@ const MAX_CHANGES: i32 = 10;
 /// Shows the keys of an id.
 pub(crate) async fn show(visit: Visit) -> Response {
     let search = visit.fields.clone();
+    let id = search.get("user_id");
+    // The secret of an API key that was typed here is in no other address.
+    if let Some(beginning) = beginning_of_key(id).filter(|beginning| *beginning != id) {
+        return moved_to(link(&search.clone().with("user_id", beginning)).as_str());
+    }
     let search = search.check().map(|()| search).map_err(PageError::from);
     page(&visit, search, None).await
 }
@@ -56,6 +63,7 @@ async fn page(
         Err(error) => (FormFields::default(), Some(error)),
     };
     let visitor = &visit.visitor;
+    let asked = with_own_project(visitor, &search);
     let choices = choices::read(visit, search.get("project"));
     let recent = async {
         let is_of_user = !search.get("user_id").is_empty();
@@ -65,22 +73,20 @@ async fn page(
         let wanted = wanted.clone().with("user_id", search.get("user_id"));
         if is_of_user { Some(recent_top_keys::read(visitor, &wanted).await) } else { None }
     };
-    let find_of = async |asked: &FormFields| match invalid {
+    let find_asked = async || match invalid {
         Some(error) => Some(Err(error)),
-        None if is_given(&search) => Some(find(visitor, asked).await),
+        None if is_given(&search) => Some(find(visitor, &asked).await),
         None => None,
     };
-    let mut asked = with_own_project(visitor, &search);
-    // Of an id alone the key that was refused says more than a request without a resource.
+    // Of an id alone its keys say more than a request without a resource.
     let others = REQUEST_FIELDS[1..].iter().chain(&["rule", "id"]);
     let (recent, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
         let (recent, choices) = tokio::join!(recent, choices);
-        let known = recent.as_ref().and_then(|recent| recent.as_ref().ok());
-        let worst = known.and_then(|recent| recent.worst(visitor));
-        asked = worst.map_or(asked, |key| key.with("user_id", search.get("user_id")));
-        (recent, choices, find_of(&asked).await)
+        let is_enough = matches!(&recent, Some(Ok(recent)) if recent.is_enough());
+        let is_enough = is_enough || beginning_of_key(search.get("user_id")).is_some();
+        (recent, choices, if is_enough { None } else { find_asked().await })
     } else {
-        tokio::join!(recent, choices, find_of(&asked))
+        tokio::join!(recent, choices, find_asked())
     };
     let status = match (&refused, &found) {
         (Some(refused), _) => refused.error.status,
@@ -152,6 +158,8 @@ struct FoundKeys {
 /// A key with its state.
 #[derive(Debug)]
 struct MatchingKey {
+    /// The search that finds it, for its forms.
+    search: FormFields,
     /// The rule as it is written.
     rule: Rule,
     /// What is in force of it for the key. Without a state while the store is away, or if the visitor may
@@ -216,8 +224,8 @@ async fn by_request(
             }
             continue;
         }
-        let written = written(visitor, found, &rule.rule).await;
-        found.keys.push(MatchingKey { rule: written, met: rule });
+        let written = written(visitor, &found.project, &rule.rule).await;
+        found.keys.push(MatchingKey { search: search.clone(), rule: written, met: rule });
     }
     Ok(())
 }
@@ -228,16 +236,24 @@ async fn by_id(
     found: &mut FoundKeys,
 ) -> Result<(), PageError> {
     if !found.is_operator {
-        let rule = written(visitor, found, search.get("rule")).await;
+        let rule = written(visitor, &found.project, search.get("rule")).await;
         let key = KeyRef { id: search.get("id").to_owned(), ..KeyRef::default() };
         let met = RuleExplanation { key: Some(key), ..RuleExplanation::default() };
-        found.keys = vec![MatchingKey { rule, met }];
+        found.keys = vec![MatchingKey { search: search.clone(), rule, met }];
         return Ok(());
     }
     let request = InspectRequest { selector: Some(selector(search, search.get("rule"))?) };
     let inspected = visitor.admin().inspect(within(READ_TIME, request)).await?.into_inner();
     for state in inspected.keys {
-        let rule = written(visitor, found, &state.rule).await;
+        let rule = written(visitor, &found.project, &state.rule).await;
+        found.keys.push(MatchingKey::of_state(search.clone(), rule, state));
+    }
+    Ok(())
+}
+
+impl MatchingKey {
+    /// Returns the key of a search, whose request is not known.
+    fn of_state(search: FormFields, rule: Rule, state: KeyState) -> Self {
         let met = RuleExplanation {
             mode: state.mode,
             key: state.key.clone(),
@@ -245,21 +261,21 @@ async fn by_id(
             state: Some(state),
             ..RuleExplanation::default()
         };
-        found.keys.push(MatchingKey { rule, met });
+        Self { search, rule, met }
     }
-    Ok(())
 }
 
 /// Returns a rule as it is written; of one that no project has the name alone.
-async fn written(visitor: &Visitor, found: &FoundKeys, name: &str) -> Rule {
-    let default = found.config.default_rule.as_ref().filter(|rule| rule.name == name);
-    if let Some(default) = default {
-        return default.clone();
-    }
-    let request = GetRuleRequest { project_id: found.project.clone(), rule_name: name.to_owned() };
+async fn written(visitor: &Visitor, project: &str, name: &str) -> Rule {
+    let request = GetRuleRequest { project_id: project.to_owned(), rule_name: name.to_owned() };
     let written = visitor.projects().get_rule(within(READ_TIME, request)).await.ok();
-    let rule = written.and_then(|written| written.into_inner().rule?.rule);
-    rule.unwrap_or_else(|| Rule { name: name.to_owned(), ..Rule::default() })
+    if let Some(rule) = written.and_then(|written| written.into_inner().rule?.rule) {
+        return rule;
+    }
+    let config = GetConfigRequest { page_size: 1, ..GetConfigRequest::default() };
+    let config = configuration(visitor, project, config).await.unwrap_or_default();
+    let default = config.default_rule.filter(|rule| rule.name == name);
+    default.unwrap_or_else(|| Rule { name: name.to_owned(), ..Rule::default() })
 }
 
 /// Returns the last changes of the keys.

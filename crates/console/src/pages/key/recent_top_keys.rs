@@ -1,13 +1,16 @@
-//! What is known of a user id: the answer, and the keys that it rests on, under rules of every project of the
-//! visitor, or of one.
+//! What is known of an id: the answer, and the keys that it rests on, under rules of every project of the visitor,
+//! or of one.
 
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{KeyState, LookUpRequest, LookUpResponse, TopKey, UserKey};
 
+use super::render::{KeyPage, key_override};
+use super::{MatchingKey, written};
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
-use crate::fields::FormFields;
+use crate::fields::{FormFields, Link};
 use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
+use crate::pages::search::{beginning_of_key, key_link, key_with_id};
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number};
@@ -16,76 +19,138 @@ use crate::visit::Visitor;
 /// Most keys that are shown.
 const MAX_SHOWN: usize = 20;
 
-/// What is known of a user id.
+/// What is known of an id.
 #[derive(Debug)]
 pub(super) struct RecentKeys {
     /// Those that refuse first, each with the number of refusals.
-    keys: Vec<TopKey>,
+    keys: Vec<RecentKey>,
     /// Number of further ones.
     left_out: usize,
     /// All of the answer but its keys.
     found: LookUpResponse,
+    /// The link to the API key that the id is, if it is one of a project of the visitor.
+    api_key: Option<String>,
 }
 
-/// Looks up the user id of a search.
+/// A key of the id.
+#[derive(Debug)]
+struct RecentKey {
+    top: TopKey,
+    /// The same, as its forms take it.
+    matching: MatchingKey,
+}
+
+/// Looks up the id of a search.
 pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<RecentKeys, PageError> {
-    let (user_id, project) = (search.get("user_id").to_owned(), search.get("project"));
+    let (user_id, project) = (search.get("user_id"), search.get("project"));
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
-    let request = within(READ_TIME, LookUpRequest { user_id, project_id });
-    let mut found = visitor.admin().look_up(request).await?.into_inner();
-    let keys = std::mem::take(&mut found.keys).into_iter().map(counted);
+    let request = LookUpRequest { user_id: user_id.to_owned(), project_id };
+    let mut found = visitor.admin().look_up(within(READ_TIME, request)).await?.into_inner();
+    let mut of_id = std::mem::take(&mut found.keys);
     let rule = search.get("rule");
-    let mut keys: Vec<_> = keys.filter(|key| rule.is_empty() || key.rule == rule).collect();
-    let left_out = keys.len().saturating_sub(MAX_SHOWN);
-    keys.truncate(MAX_SHOWN);
-    Ok(RecentKeys { keys, left_out, found })
+    of_id.retain(|key| rule.is_empty() || key.state.as_ref().is_some_and(|key| key.rule == rule));
+    let left_out = of_id.len().saturating_sub(MAX_SHOWN);
+    let mut keys = Vec::new();
+    for key in of_id.into_iter().take(MAX_SHOWN) {
+        keys.push(RecentKey::new(visitor, user_id, key).await);
+    }
+    let api_key = match beginning_of_key(user_id).and_then(|key| key.rsplit_once('_')) {
+        Some((_, id)) => key_with_id(visitor, id).await,
+        None => None,
+    };
+    Ok(RecentKeys { keys, left_out, found, api_key: api_key.as_ref().map(key_link) })
 }
 
-/// Returns a key with its state, and the number of its refusals.
-fn counted(user_key: UserKey) -> TopKey {
-    let UserKey { project_id, state, refused: count, .. } = user_key;
-    let KeyState { rule, key, .. } = state.clone().unwrap_or_default();
-    TopKey { project_id, rule, key, count, state, ..TopKey::default() }
+impl RecentKey {
+    async fn new(visitor: &Visitor, user_id: &str, key: UserKey) -> Self {
+        let UserKey { project_id, state, refused: count, .. } = key;
+        let state = state.unwrap_or_default();
+        let rule = written(visitor, &project_id, &state.rule).await;
+        let KeyState { rule: name, key, .. } = state.clone();
+        let shown = Some(state.clone());
+        let top = TopKey { project_id, rule: name, key, count, state: shown, ..TopKey::default() };
+        let link = key_page(visitor, &top).map(|link| link.with("user_id", user_id));
+        let search = link.and_then(|link| FormFields::parse(link.query().as_bytes()).ok());
+        Self { top, matching: MatchingKey::of_state(search.unwrap_or_default(), rule, state) }
+    }
+
+    fn refuses_nothing(&self) -> bool {
+        refuses_nothing(self.matching.met.mode()).is_some()
+    }
 }
 
 impl RecentKeys {
-    /// Returns the search for the key to look at first: one that is refused now, or else was refused most.
-    pub(super) fn worst(&self, visitor: &Visitor) -> Option<FormFields> {
-        // They are in this order.
-        let worst = self.keys.iter().find(|key| {
-            let state = key.state.clone().unwrap_or_default();
-            let is_refused = state.limit == 0 || state.retry_after.is_some() || key.count > 0;
-            is_refused && refuses_nothing(state.mode()).is_none()
-        })?;
-        let link = key_page(visitor, worst)?;
-        FormFields::parse(link.query().as_bytes()).ok()
+    /// Returns `true` if a key of the id is in use.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
     }
 
-    pub(super) fn render(&self, visitor: &Visitor, user_id: &str) -> Markup {
+    /// Returns `true` if a key that may refuse the id is in use: the rules that it meets need not be looked for.
+    pub(super) fn is_enough(&self) -> bool {
+        !self.keys.iter().all(RecentKey::refuses_nothing)
+    }
+
+    /// Shows the answer, and a row for each key.
+    pub(super) fn render(&self, page: &KeyPage) -> Markup {
+        let user_id = page.search.get("user_id");
         let missing = self.found.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
         let left_out = u64::from(self.found.keyed_otherwise_left_out);
         let others = self.found.keyed_otherwise.len() as u64 + left_out;
-        let table = Table::<TopKey>::new("keys of the id", "Follow a key to change it")
-            .cards()
-            .text("Rule", |key| rule_link(&key.project_id, &key.rule))
-            .text("Key", |key| {
-                let link = key_page(visitor, key).map(|link| link.with("user_id", user_id));
-                linked_key(link.as_ref(), key)
-            })
-            .text("Now", now)
-            .right("Refused", |key| number(key.count))
-            .text("Project", |key| project_name(&key.project_id));
+        let in_shadow = self.keys.iter().filter(|key| key.refuses_nothing()).count();
+        let request = Link::like("key", &page.search, &["user_id", "project"]).with("cost", "1");
         html! {
             p.summary { strong { (foreign(&self.found.answer)) } }
-            h2 { "Keys of this id" }
-            @if self.keys.is_empty() {
-                p.notice {
-                    "No rule that knows users has refused " (foreign(user_id)) " in the last hour, or has it in use."
+            @if let Some(link) = &self.api_key { p { a href=(link) { "Revoke or replace it" } } }
+            @if beginning_of_key(user_id).is_none() {
+                h2 { "Keys of this id" }
+                @if self.keys.is_empty() {
+                    p.notice {
+                        "No rule that knows users has refused " (foreign(user_id)) " in the last hour, or has it in use."
+                    }
                 }
-            } @else { (table.rows(&self.keys)) }
+                @if in_shadow < self.keys.len() { (self.table(page, "keys of the id", false)) }
+            }
             @if missing > 0 { p.hint { "Instances that were not counted: " (number(missing as u64)) "." } }
             @if self.left_out > 0 { p.hint { "And " (number(self.left_out as u64)) " more keys with lower counts." } }
             @if others > 0 { p.hint { "Rules that do not know users, and are not looked at: " (number(others)) "." } }
+            @if in_shadow > 0 {
+                details #shadow {
+                    summary { "In shadow, where nothing is refused: " (number(in_shadow as u64)) }
+                    (self.table(page, "keys in shadow", true))
+                }
+            }
+            @if page.found.is_none() && self.has_keys() {
+                p { a href=(request) { "What a request without resource would get" } }
+            }
         }
+    }
+
+    /// Shows keys with their forms, unless cards with forms are below.
+    fn table(&self, page: &KeyPage, subject: &str, in_shadow: bool) -> Markup {
+        let (visitor, user_id) = (&page.frame.visitor, page.search.get("user_id"));
+        let keys = self.keys.iter().enumerate();
+        let keys = keys.filter(|(_, key)| key.refuses_nothing() == in_shadow).collect::<Vec<_>>();
+        let caption = "Those that refuse first. Refused: in the last hour";
+        let table = Table::<(usize, &RecentKey)>::new(subject, caption)
+            .cards()
+            .text("Rule", |(_, key)| rule_link(&key.top.project_id, &key.top.rule))
+            .text("Key", |(_, key)| {
+                let link = key_page(visitor, &key.top).map(|link| link.with("user_id", user_id));
+                linked_key(link.as_ref(), &key.top)
+            })
+            .text("Now", |(_, key)| {
+                let overrides = key.top.state.as_ref().map_or(&[][..], |state| &state.overrides);
+                html! {
+                    (now(&key.top))
+                    @if !overrides.is_empty() {
+                        dl { @for entry in overrides { (key_override(&key.matching, entry)) } }
+                    }
+                }
+            })
+            .right("Refused", |(_, key)| number(key.top.count))
+            .text("Project", |(_, key)| project_name(&key.top.project_id));
+        let forms = |(position, key): &(usize, &RecentKey)| page.forms(*position, &key.matching);
+        let table = if page.found.is_none() { table.wide("Change", forms) } else { table };
+        table.rows(&keys)
     }
 }

@@ -10,7 +10,7 @@ use rlaas_proto::ratelimit::v1::{Grant, RuleMode};
 use super::choices::Choices;
 use super::recent_top_keys::RecentKeys;
 use super::{FoundKeys, MatchingKey, link};
-use crate::fields::{FormFields, Link};
+use crate::fields::FormFields;
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -41,9 +41,11 @@ impl KeyPage {
             (self.choices.search_form(&self.search))
             (self.recent_top_keys())
             @match &self.found {
-                None => p.notice {
-                    "Type the user id. You see every rule that has refused it in the last hour, what is used \
-                     and left, and what a request would get. Nothing is counted."
+                None => @if self.recent.is_none() {
+                    p.notice {
+                        "Type the user id. You see every rule that has refused it in the last hour, what is used \
+                         and left, and what a request would get. Nothing is counted."
+                    }
                 },
                 Some(Err(error)) => @if self.refused.as_ref().is_none_or(|refused| refused.error != *error) {
                     (failure(&error.problem))
@@ -58,7 +60,7 @@ impl KeyPage {
         let Some(recent) = &self.recent else { return html! {} };
         html! {
             @match recent {
-                Ok(recent) => (recent.render(&self.frame.visitor, self.search.get("user_id"))),
+                Ok(recent) => (recent.render(self)),
                 Err(_) if !self.frame.visitor.sees_instances() => p.notice { "The keys of this id are not known." },
                 Err(error) => p.notice { "The keys of this id are not known: " (foreign(error.problem.trim_end_matches('.'))) "." },
             }
@@ -70,7 +72,8 @@ impl KeyPage {
             @if let Some(problem) = &found.store_problem {
                 p.problem role="alert" {
                     "The use of the keys can't be read: " (foreign(problem)) ". Below is what the rules say. \
-                     Bans and other limits that were set for the key are not known. "
+                     Bans and other limits that were set for the key are not known, and changes would be \
+                     refused: there is no form for them. "
                     a href=(link(&self.asked)) { "Try again" }
                 }
             }
@@ -93,14 +96,14 @@ impl KeyPage {
                 }
             }
             @if !found.is_operator { p.notice { "The role operate is required to see what is used, and to reset it." } }
-            (self.heading())
+            h2 { @if self.asked.get("id").is_empty() { "Rules that it meets" } @else { "The key" } }
             @if found.keys.is_empty() { p.notice { "None." } }
             div.cards.few {
                 @for (position, met) in found.keys.iter().enumerate() {
                     section.card aria-labelledby=(format!("key-{position}")) {
                         h3 id=(format!("key-{position}")) { (rule_link(found, &met.rule.name)) }
                         (self.facts(met, found))
-                        (self.forms(position, met, found))
+                        (self.forms(position, met))
                     }
                 }
             }
@@ -109,17 +112,10 @@ impl KeyPage {
         }
     }
 
-    /// Says what the cards below are of.
-    fn heading(&self) -> Markup {
-        let of_request = Link::like("key", &self.search, &["user_id", "project"]).with("cost", "1");
-        html! {
-            @if self.asked.get("id").is_empty() { h2 { "Rules that it meets" } }
-            @else if self.search.get("id").is_empty() {
-                h2 { "The key to look at first" }
-                p { a href=(of_request) { "What a request without resource would get" } }
-            }
-            @else { h2 { "The key" } }
-        }
+    /// Returns `true` while the store would refuse changes.
+    pub(super) fn is_store_away(&self) -> bool {
+        let has_problem = matches!(&self.found, Some(Ok(found)) if found.store_problem.is_some());
+        has_problem || self.frame.visitor.store.is_away
     }
 
     fn facts(&self, met: &MatchingKey, found: &FoundKeys) -> Markup {
@@ -246,7 +242,7 @@ fn meter(used: u64, left: u64) -> Markup {
 }
 
 /// Shows a ban, or another limit, with its end.
-fn key_override(met: &MatchingKey, entry: &KeyOverride) -> Markup {
+pub(super) fn key_override(met: &MatchingKey, entry: &KeyOverride) -> Markup {
     let grant = entry.grant.unwrap_or_default();
     let is_ban = entry.is_ban();
     html! {
