@@ -42,6 +42,15 @@ localize(document);
 // The element has new content.
 document.addEventListener("content", (event) => localize(event.target));
 
+// "/" leads to the search, unless somebody types.
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey;
+  const search = document.querySelector("#find");
+  if (event.key !== "/" || isTyping || !search) return;
+  event.preventDefault();
+  search.focus();
+});
+
 const visitor = document.querySelector(".visitor .foreign")?.textContent;
 const query = new URLSearchParams(location.search);
 const isSaved = query.has("made");

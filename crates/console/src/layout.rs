@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::assets::{ICON, LIVE, SCRIPT, STYLES};
 use super::fields::Link;
-use super::pages::page_of;
+use super::pages::{page_of, search};
 use super::text::{foreign, visible};
 use super::visit::Visitor;
 
@@ -29,6 +29,7 @@ impl Frame {
                 a.brand href="." { (mark()) "rlaas" }
                 (cluster_badge(self.cluster()))
                 nav aria-label="Pages" { ul { (self.links()) } }
+                (self.search())
                 div.visitor {
                     span {
                         @if self.visitor.has_session { "Signed in as " } @else { "Not signed in: " }
@@ -63,6 +64,17 @@ impl Frame {
             }
         };
         document(title, self.cluster(), &body)
+    }
+
+    /// Shows the search of every page. It is sent as a form: an API key must not be in an address.
+    fn search(&self) -> Markup {
+        html! {
+            form.find method="post" action="search" role="search" aria-label="Everything" {
+                (self.secret())
+                input #find type="search" name=(search::FIELD) aria-label="Search" aria-keyshortcuts="/"
+                    placeholder="Id, API key, rule, project" autocomplete="off" spellcheck="false";
+            }
+        }
     }
 
     fn cluster(&self) -> &str {

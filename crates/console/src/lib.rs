@@ -8,9 +8,10 @@
 //! | `/console/rules` | the rules in force |
 //! | `/console/rule` | one rule: its decisions, the keys that it hits, its mode |
 //! | `/console/key` | what refuses one id, what it has used, and changes of it |
+//! | `/console/search` | leads to what has a name: an id, a rule, a project, an API key |
 //! | `/console/exceptions` | bans and other limits of keys |
 //! | `/console/audit` | who changed what, when and why |
-//! | `/console/projects`, `/console/key-find` | the projects, a new one, and the project of an API key |
+//! | `/console/projects` | the projects, and a new one |
 //! | `/console/project`, `/console/project-…` | one project, and its changes |
 //! | `/console/usage.csv` | the usage of a project by day, as a file |
 //! | `/console/change`, `/console/change-…` | the rules of a project as a text: edit, check, publish |
@@ -103,10 +104,10 @@ impl Console {
             .route("/console/rule", get(pages::rule::show).post(pages::rule::set_mode))
             .route("/console/rule-update", post(pages::rule::update))
             .route("/console/key", get(pages::key::show).post(pages::key::change))
+            .route("/console/search", post(pages::search::find))
             .route("/console/exceptions", get(pages::exceptions::show).post(pages::exceptions::end))
             .route("/console/audit", get(pages::audit::show))
             .route("/console/projects", get(pages::projects::show).post(pages::projects::create))
-            .route("/console/key-find", post(pages::find_key::find))
             .route("/console/project", get(pages::project::show))
             .route("/console/project-update", post(pages::project::update))
             .route("/console/project-delete", post(pages::project::delete))

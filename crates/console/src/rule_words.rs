@@ -150,9 +150,14 @@ pub(super) fn project_name(id: &str) -> Markup {
     html! { @if id.is_empty() { span.muted { "none" } } @else { (foreign(id)) } }
 }
 
+/// Returns the link to the page of a rule. The project is empty for rules of files.
+pub(super) fn rule_page(project: &str, rule: &str) -> Link {
+    Link::to("rule").with("project", field_of(project)).with("name", rule)
+}
+
 /// Shows the name of a rule as a link to its page. The project is empty for rules of files.
 pub(super) fn rule_link(project: &str, rule: &str) -> Markup {
-    html! { a href=(Link::to("rule").with("project", field_of(project)).with("name", rule)) { (foreign(rule)) } }
+    html! { a href=(rule_page(project, rule)) { (foreign(rule)) } }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod projects;
 mod real_browser;
 mod rule;
 mod rule_form;
+mod search;
 mod sign_in;
 mod tls;
 

@@ -389,38 +389,3 @@ async fn without_redis_projects_are_shown_and_changes_refused() {
     assert!(refused.body.contains("value=\"x\""), "{refused:?}");
     assert_eq!(browser.get("usage.csv?project=shop").await.status, 503);
 }
-
-#[tokio::test]
-async fn an_api_key_is_found_by_its_secret_which_is_in_no_address() {
-    let server = start();
-    let browser = Browser::new(&server);
-    for id in ["id=blog", "id=shop"] {
-        assert_eq!(create(&browser, id).await.status, 303);
-    }
-    let (secret, _) = create_key(&browser, "name=web&environment=live&end=").await;
-    let form = format!("secret={}", browser.secret("projects").await);
-    let id = secret["rlaas_live_".len()..][..8].to_owned();
-    for typed in [&*secret, &id, &secret[..20]] {
-        let found = browser.post("key-find", &format!("{form}&api_key={typed}")).await;
-        assert_eq!(found.status, 303, "{typed}: {found:?}");
-        let location = found.header("location").expect("a page");
-        assert_eq!(location, format!("project?id=shop&key={id}#key-{id}"));
-        let page = browser.get(location.split('#').next().expect("a page")).await.body;
-        assert!(page.contains(&format!("id=\"change-{id}\" open")), "{page}");
-        assert!(page.contains(&format!("id=\"key-{id}\"")), "{page}");
-    }
-    let unknown = "rlaas_live_AAAAAAAAtheRestIsSecret";
-    for (typed, status, text) in [
-        (unknown, 404, "has an API key AAAAAAAA."),
-        ("%3Cscript%3Ealert(1)", 400, "An API key is found by"),
-        ("", 400, "An API key is found by"),
-        ("a&api_key=b", 400, "given twice"),
-    ] {
-        let page = browser.post("key-find", &format!("{form}&api_key={typed}")).await;
-        assert_eq!(page.status, status, "{typed}: {page:?}");
-        assert!(page.body.contains(text), "{text}: {}", page.body);
-        assert!(!page.body.contains("theRestIsSecret") && !page.body.contains("<script>alert"));
-    }
-    assert_eq!(browser.get(&format!("key-find?api_key={id}")).await.status, 405);
-    assert_eq!(browser.post("key-find", &format!("api_key={id}")).await.status, 403, "no secret");
-}

@@ -3,7 +3,6 @@
 pub(super) mod audit;
 pub(super) mod change;
 pub(super) mod exceptions;
-pub(super) mod find_key;
 pub(super) mod history;
 pub(super) mod instances;
 pub(super) mod key;

@@ -6,7 +6,6 @@ use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{ListProjectsRequest, Project};
 use rlaas_proto::ratelimit::v1::UnmatchedPolicy;
 
-use super::find_key;
 use crate::calls::{CHANGE_TIME, READ_TIME, every, field_of, within};
 use crate::fields::{FormFields, Link, search_input};
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
@@ -108,10 +107,7 @@ async fn respond(visit: Visit, refused: Option<RefusedForm>) -> Response {
         let content = html! {
             @if let Some(refused) = &refused { (refused.notice()) }
             @match &listed {
-                Ok(listed) => {
-                    (find_key::form(&frame))
-                    (listed.render(may_create))
-                }
+                Ok(listed) => (listed.render(may_create)),
                 Err(error) => (failure(&error.sentence())),
             }
             @if may_create {

@@ -94,7 +94,10 @@ async fn gather(visit: &Visit) -> Result<ListedRules, PageError> {
 
 /// Returns the rules of all projects of a visitor, or of the one that they ask for, with a part of the name
 /// in upper or lower case.
-async fn list(visitor: Visitor, search: FormFields) -> Result<Vec<(String, Rule)>, PageError> {
+pub(super) async fn list(
+    visitor: Visitor,
+    search: FormFields,
+) -> Result<Vec<(String, Rule)>, PageError> {
     let project = search.get("project");
     let ids: Vec<String> = if project.is_empty() {
         projects::list(&visitor).await?.into_iter().map(|project| project.id).collect()

@@ -99,6 +99,12 @@ async fn page(
     visit.console.page(status, move || page.render()).await
 }
 
+/// Returns `true` if keys of an id are in use, of any rule.
+pub(super) async fn is_in_use(visitor: &Visitor, user_id: &str) -> bool {
+    let search = FormFields::default().with("user_id", user_id);
+    recent_top_keys::read(visitor, &search).await.is_ok_and(|recent| recent.has_keys())
+}
+
 /// Returns `true` if there is something to look for.
 fn is_given(search: &FormFields) -> bool {
     REQUEST_FIELDS.iter().chain(&["id"]).any(|name| !search.get(name).is_empty())
