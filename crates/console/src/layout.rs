@@ -83,7 +83,7 @@ impl Frame {
 
     /// Returns the hidden field that every form of the visitor has.
     pub(super) fn secret(&self) -> Markup {
-        html! { input type="hidden" name=(SECRET_FIELD) value=(self.visitor.form_secret.as_str()); }
+        html! { input type="hidden" name=(SECRET_FIELD) value=(self.visitor.form_secret.masked()); }
     }
 
     /// Says what to expect while the store is away; to visitors of single projects no more than that.

@@ -30,6 +30,7 @@ mod action_words;
 mod assets;
 mod calls;
 mod chart;
+mod compression;
 mod decisions;
 mod fields;
 mod form;
@@ -57,6 +58,7 @@ pub use visit::{EndOfVisit, FormSecret, RoleScope, StoreInfo, VisitHost, Visitor
 
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use maud::Markup;
@@ -120,6 +122,7 @@ impl Console {
             .route("/console/change-publish", post(pages::change::publish))
             .route("/console/history", get(pages::history::show))
             .route("/console/roll-back", post(pages::history::roll_back))
+            .layer(from_fn_with_state(self.clone(), compression::compress))
             .with_state(self.clone())
     }
 

@@ -9,6 +9,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom, SystemRandom};
+use subtle::ConstantTimeEq;
 
 use super::calls::{Services, id_of};
 use super::fields::{FormFields, Link};
@@ -116,10 +120,24 @@ impl FormSecret {
         &self.0
     }
 
+    /// Returns the secret as a form has it: below a random mask, which is part of it, so that no two pages have
+    /// the same text. Empty without random numbers.
+    pub fn masked(&self) -> String {
+        let mut mask = vec![0; self.0.len()];
+        if SystemRandom::new().fill(&mut mask).is_err() {
+            return String::new();
+        }
+        let covered: Vec<u8> = self.0.bytes().zip(&mask).map(|(byte, mask)| byte ^ mask).collect();
+        URL_SAFE_NO_PAD.encode([mask, covered].concat())
+    }
+
     /// Compares in constant time with what a form has.
-    pub fn is(&self, text: &str) -> bool {
-        use subtle::ConstantTimeEq;
-        !self.0.is_empty() && self.0.as_bytes().ct_eq(text.as_bytes()).into()
+    pub fn is(&self, masked: &str) -> bool {
+        let Ok(bytes) = URL_SAFE_NO_PAD.decode(masked) else { return false };
+        let (mask, covered) = bytes.split_at(bytes.len() / 2);
+        let text: Vec<u8> = covered.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        let is_whole = !self.0.is_empty() && mask.len() == covered.len();
+        is_whole && self.0.as_bytes().ct_eq(&text).into()
     }
 }
 
@@ -285,6 +303,19 @@ pub(super) mod tests {
         assert_eq!(status(form(), Some(visitor())).await, StatusCode::FORBIDDEN);
         let of_visitor = status(Request::get("/console/instances"), Some(visitor())).await;
         assert_eq!(of_visitor, StatusCode::FORBIDDEN, "the service refuses its calls");
+    }
+
+    #[test]
+    fn the_secret_of_forms_is_masked_anew_each_time() {
+        let secret = FormSecret::new("a-secret");
+        let (first, second) = (secret.masked(), secret.masked());
+        assert!(first != second && secret.is(&first) && secret.is(&second));
+        assert!(!FormSecret::new("another").is(&first) && !FormSecret::new("").is(""));
+        let bytes = URL_SAFE_NO_PAD.decode(&first).expect("base64");
+        let cut = URL_SAFE_NO_PAD.encode(&bytes[1..]);
+        for text in ["", "a-secret", "é", &first[1..], &cut, &FormSecret::new("").masked()] {
+            assert!(!secret.is(text), "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ use super::browser::Browser;
 use super::{ADMIN, CONSOLE, start_with_auth};
 use crate::http::client::{HttpResponse, exchange};
 use rlaas_testkit::process::Rlaas;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 fn assert_is_secured(response: &HttpResponse) {
     let policy = response.header("content-security-policy").expect("a policy");
@@ -102,6 +104,31 @@ async fn assets_are_named_by_their_content_and_kept_for_ever() {
     assert!(weight < 150 * 1024, "{weight} bytes");
     for path in ["..%2fmod.rs", "console.css", "%00", "a/b"] {
         assert_eq!(browser.get(&format!("assets/{path}")).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_compressed_with_another_secret_each_time() {
+    let server = start_with_auth(&[]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let plain = browser.get("instances").await;
+    assert_eq!(plain.header("content-encoding"), None);
+    let request = browser.request("GET", "instances", "Accept-Encoding: gzip, br\r\n", "");
+    let mut connection = TcpStream::connect(&browser.address).await.expect("a running server");
+    connection.write_all(request.as_bytes()).await.expect("a server that reads");
+    let mut compressed = Vec::new();
+    connection.read_to_end(&mut compressed).await.expect("a response");
+    let end = compressed.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
+    let (head, body) = compressed.split_at(end + 4);
+    let head = String::from_utf8(head.to_vec()).expect("text").to_lowercase();
+    assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"));
+    assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() * 2 < plain.body.len(), "{head}");
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+    let secrets = [browser.secret("instances").await, browser.secret("instances").await];
+    assert_ne!(secrets[0], secrets[1], "masked anew");
+    for secret in secrets {
+        let sent = browser.post("search", &format!("secret={secret}&find=alice")).await;
+        assert_eq!(sent.status, 303, "{sent:?}");
     }
 }
 
