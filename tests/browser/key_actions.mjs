@@ -33,9 +33,9 @@ export const KEY_ACTIONS = [
     name: 'reset a key',
     async act(page, way) {
       for (let number = 0; number < 3; number += 1) assert.equal(await pay(way, number % 2), 200);
-      await seenBeside(way, '3 used, 2 left');
-      assert.match(await changeKey(page, way, 'Reset', {}), /is reset: 3 used before, 0 now/);
-      await seenBeside(way, '0 used, 5 left');
+      await seenBeside(way, '3 of 5 used');
+      assert.match(await changeKey(page, way, 'Reset', {}), /is reset: 3 → 0 used/);
+      await seenBeside(way, '0 of 5 used');
     },
   },
   {
@@ -44,7 +44,7 @@ export const KEY_ACTIONS = [
       await pay(way, 1);
       await pay(way, 1);
       await changeKey(page, way, 'Refund', { Units: '1' }, 2);
-      await seenBeside(way, '1 used, 4 left');
+      await seenBeside(way, '1 of 5 used');
       await way.other.goto(`${consoleUrl(1)}audit?rule=pay`);
       const reason = way.other.locator('td', { hasText: `Refund by ${way.tag}` });
       assert.equal(await reason.count(), 1, 'made once');
@@ -78,7 +78,7 @@ export const KEY_ACTIONS = [
     name: 'set another limit, and end it',
     async act(page, way) {
       const fields = { 'Limit, or "unlimited"': '500', 'Another time, instead': '7d' };
-      assert.match(await changeKey(page, way, 'Raise the limit', fields), /has another limit until/);
+      assert.match(await changeKey(page, way, 'Raise the limit', fields), /has another limit until .*: 5 → 500/);
       await seenBeside(way, '500 per 1 h');
       assert.match(await changeKey(page, way, 'End the other limit', {}), /has the limit of the rule again/);
       await seenBeside(way, 'set for this key', false);

@@ -8,7 +8,7 @@ use rlaas_proto::rule_messages::mode;
 use rlaas_proto::values::{algorithm, duration, int64, timestamp, units};
 
 use super::Note;
-use rlaas_core::algorithm::Outcome;
+use rlaas_core::algorithm::{Outcome, Window};
 use rlaas_core::clock::Timestamp;
 use rlaas_core::control::{KeyGrant, KeyOverride};
 use rlaas_core::plan::{GrantSource, KeyPart};
@@ -27,6 +27,7 @@ pub(crate) fn change(keys: KeysChanged, everywhere_by: Timestamp) -> proto::Chan
 
 /// Returns the message of the state of a key.
 pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
+    let (used, limit) = (state.used(), state.limit().copied());
     let KeyState {
         rule,
         key,
@@ -48,16 +49,22 @@ pub(crate) fn key_state(state: KeyState) -> proto::KeyState {
         Outcome::Denied { retry_after } => Some(duration(retry_after)),
         Outcome::Allowed | Outcome::Impossible => None,
     };
+    let windows = limit.map(|limit| limit.windows());
+    let counts_windows = windows.filter(|_| !state.algorithm.has_slots());
+    let at = Some(decision.at).filter(|at| *at != Timestamp::EPOCH);
     proto::KeyState {
         rule: rule.to_string(),
         algorithm: algorithm(state.algorithm).into(),
         mode: mode(state.mode).into(),
         key: Some(key_ref),
         limit: int64(units(grant)),
-        used: int64(decision.current_count),
+        used: int64(used),
         remaining: if grant == Grant::Unlimited { i64::MAX } else { decision.remaining },
         retry_after,
         reset_after: Some(duration(decision.reset_after)),
+        reset_at: at.map(|at| timestamp(at + decision.reset_after)),
+        window: counts_windows.map(|windows| duration(windows.length_at(decision.at))),
+        zone: windows.and_then(Window::calendar).map_or("", |calendar| calendar.zone()).to_owned(),
         grant_from: self::grant_from(grant_from).into(),
         held: held.as_ref().map_or(0, |held| int64(held.units)),
         holds: held.map_or(0, |held| i32::try_from(held.holds).unwrap_or(i32::MAX)),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rlaas_proto::ratelimit::admin::v1::rule_explanation::Applies;
 use rlaas_proto::ratelimit::admin::v1::{
     Descriptor, ExplainDescriptorsRequest, ExplainDescriptorsResponse, ExplainResponse, GrantFrom,
-    Mismatch, RuleExplanation,
+    KeyState, Mismatch, RuleExplanation,
 };
 use rlaas_proto::ratelimit::v1::check_response::Reason;
 use rlaas_proto::ratelimit::v1::{CheckRequest, RuleDecision, RuleMode, check_result};
@@ -125,7 +125,8 @@ fn applying(rule: &RuleExplanation, indent: &str) -> String {
     let shadow =
         if rule.mode() == RuleMode::Shadow { ", in shadow mode: never refuses" } else { "" };
     let name = text::value(&rule.rule);
-    let outcome = rule.decision.as_ref().map(|decided| outcome(decided, rule.cost));
+    let known = rule.decision.as_ref().zip(rule.state.as_ref());
+    let outcome = known.map(|(decided, state)| outcome(decided, state, rule.cost));
     let outcome = outcome.unwrap_or_else(|| "unknown, the store is away".to_owned());
     let _infallible = writeln!(lines, "{indent}{name}  {outcome}{shadow}");
     let mut detail = |text: String| {
@@ -149,24 +150,19 @@ fn applying(rule: &RuleExplanation, indent: &str) -> String {
     lines
 }
 
-/// Returns what a rule decides, and what is left.
-fn outcome(decided: &RuleDecision, cost: u64) -> String {
-    let left = format!("{} left", text::units(decided.remaining));
-    let full = match text::wait(decided.reset_after.as_ref()) {
-        wait if wait == "-" => String::new(),
-        wait if decided.reset_at.is_some() => {
-            format!(", all in {wait}, at {}", text::time(decided.reset_at.as_ref()))
-        }
-        wait => format!(", all in {wait}"),
-    };
+/// Returns what a rule decides, and what is used.
+fn outcome(decided: &RuleDecision, state: &KeyState, cost: u64) -> String {
+    let used = text::key_use(state);
+    let is_whole = !state.reset_after.as_ref().is_some_and(text::is_positive);
+    let reset = if is_whole { String::new() } else { format!(", resets {}", state.reset_words()) };
     match decided.reason() {
         Reason::Banned => "denies: banned".to_owned(),
         Reason::Unlimited => "allows: unlimited".to_owned(),
         Reason::CostAboveLimit => format!("denies: a cost of {cost} is more than it ever grants"),
-        _ if decided.allowed => format!("allows: {left}{full}"),
+        _ if decided.allowed => format!("allows: {used}{reset}"),
         _ => {
-            let wait = text::wait(decided.retry_after.as_ref());
-            format!("denies: {left}, try again in {wait}{full}")
+            let passes = state.end_words(decided.retry_after.as_ref());
+            format!("denies: {used}, passes {passes}{reset}")
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn change(exchange: &Exchange) -> Lines {
         Column::text("RULE"),
         Column::word("LIMIT"),
         Column::word("LEFT"),
-        Column::word("FULL IN"),
+        Column::word("RESETS"),
         Column::word("GRANT FROM"),
         Column::text("KEY"),
     ]);
@@ -68,7 +68,7 @@ pub(crate) fn change(exchange: &Exchange) -> Lines {
             text::value(&after.rule),
             both(&|state| text::limit(state.limit)),
             both(&|state| text::units(state.remaining)),
-            text::wait(after.reset_after.as_ref()),
+            after.reset_words(),
             both(&|state| grant_from(state.grant_from()).to_owned()),
             text::key(after.key.as_ref()),
         ]);

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, UserKey};
-use rlaas_proto::ratelimit::v1::{CalendarWindow, RuleMode};
+use rlaas_proto::ratelimit::v1::RuleMode;
 use tonic::Status;
 
 use crate::call::Admin;
@@ -52,15 +52,10 @@ pub(crate) fn state(key: &UserKey) -> String {
         let (until, by) = (text::time(ban.expires_at.as_ref()), text::value(&ban.actor));
         return format!("banned until {until}, by {by}: {}", text::words(&ban.reason));
     }
-    let window = key.calendar.as_ref().map(CalendarWindow::words);
-    let window = window.map(|words| format!(" per {words}")).unwrap_or_default();
-    match (state.limit, state.remaining) {
-        (0 | i64::MAX, _) => text::limit(state.limit),
-        (limit, left) if left > 0 => format!("{left} of {limit}{window} left"),
-        (limit, _) => {
-            let wait = text::wait(state.retry_after.as_ref());
-            format!("0 of {limit}{window} left, wait {wait}")
-        }
+    let (used, passes) = (text::key_use(&state), state.retry_words());
+    match state.limit {
+        0 | i64::MAX => text::limit(state.limit),
+        _ => format!("{used}, passes {passes}"),
     }
 }
 
@@ -77,7 +72,9 @@ fn command(key: &UserKey) -> Option<String> {
         _ if !state.overrides.is_empty() => ("override clear", String::new()),
         0 | i64::MAX => return None,
         limit if key.overridable => {
-            ("override set", format!(" --limit {} --for 1d", limit.saturating_mul(2)))
+            let [limit, at_once] = [limit, state.capacity()].map(|units| units.saturating_mul(2));
+            let own = if at_once == limit { String::new() } else { format!(" --burst {at_once}") };
+            ("override set", format!(" --limit {limit}{own} --for 1d"))
         }
         _ => ("refund", " --units 1".to_owned()),
     };

@@ -1,7 +1,5 @@
 //! Values of fields as texts for a column.
 
-use std::collections::BTreeSet;
-
 use prost_reflect::Value;
 use prost_types::{Duration, Timestamp};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
@@ -44,6 +42,9 @@ pub(crate) fn by_name(name: &str) -> Show {
         "origin" => origin,
         "matchers" => matchers,
         "rule_of_override" => rule_of_override,
+        "use_of_key" => |state| text::key_use(&message(state).unwrap_or_default()),
+        "passes" => |state| message(state).as_ref().map_or_else(String::new, KeyState::retry_words),
+        "resets" => |state| message(state).as_ref().map_or_else(String::new, KeyState::reset_words),
         "old_and_new" => old_and_new,
         "state_of_key" => |key| look_up::state(&message(key).unwrap_or_default()),
         "change_of_key" => |key| look_up::change(&message(key).unwrap_or_default()),
@@ -130,17 +131,11 @@ fn rule_of_override(value: &Value) -> String {
     text::value(&format!("{place}{rule}"))
 }
 
-/// The limits of the keys of a change before and after it, or else what they had used; of a change of rules
-/// the revision that it made.
+/// What has changed of the keys of a change; of a change of rules the revision that it made.
 fn old_and_new(value: &Value) -> String {
-    let AuditEntry { before, after, revision, .. } = message(value).unwrap_or_default();
-    let both = |(old, new): (&KeyState, &KeyState)| match (old.limit, new.limit) {
-        (before, after) if before == after => format!("{} → {} used", old.used, new.used),
-        (before, after) => format!("{} → {}", text::limit(before), text::limit(after)),
-    };
-    let of_keys: BTreeSet<String> = before.iter().zip(&after).map(both).collect();
-    match revision {
-        0 => text::words(&Vec::from_iter(of_keys).join(", ")),
+    let entry: AuditEntry = message(value).unwrap_or_default();
+    match entry.revision {
+        0 => text::words(&entry.old_and_new(text::units)),
         revision => format!("revision {revision}"),
     }
 }

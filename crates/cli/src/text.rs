@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyRef};
+use rlaas_proto::ratelimit::admin::v1::{Coverage, KeyRef, KeyState};
 use rlaas_proto::ratelimit::v1::Grant;
-use rlaas_proto::wait_words;
+use rlaas_proto::{limit_words, wait_words};
 
 const QUOTES: [char; 2] = ['"', '\''];
 /// The project of requests without an API key, in commands.
@@ -45,11 +45,12 @@ pub fn key(key: Option<&KeyRef>) -> String {
 
 /// Shows units per window; the wire has 0 for a ban and the largest number for no limit.
 pub fn limit(units: i64) -> String {
-    match units {
-        0 => "banned".to_owned(),
-        i64::MAX => "unlimited".to_owned(),
-        units => units.to_string(),
-    }
+    limit_words(units, self::units)
+}
+
+/// Shows the use of a key; `-` if nothing is counted.
+pub fn key_use(state: &KeyState) -> String {
+    if matches!(state.limit, 0 | i64::MAX) { "-".to_owned() } else { state.use_words(units) }
 }
 
 /// Shows units left or in use.

@@ -1,12 +1,12 @@
 //! Keys with counts: the page of each, and what it would get now.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::TopKey;
+use rlaas_proto::ratelimit::admin::v1::{KeyState, TopKey};
 
 use super::calls::field_of;
 use super::fields::Link;
-use super::rule_words::{key_text, refuses_nothing};
-use super::text::{number, time, wait};
+use super::rule_words::{key_text, refuses_nothing, units};
+use super::text::time;
 use super::visit::Visitor;
 
 /// Returns the link to the page of a key, for those who may see it.
@@ -22,21 +22,21 @@ pub(super) fn linked_key(link: Option<&Link>, top: &TopKey) -> Markup {
     html! { @if let Some(link) = link { a href=(link) { (text) } } @else { (text) } }
 }
 
+/// Shows when a request of cost 1 passes.
+pub(super) fn passes(state: &KeyState) -> Markup {
+    let end = state.retry_words();
+    html! { span class=(if end == "now" { "good" } else { "bad" }) { "passes " (end) } }
+}
+
 /// Shows what a request of a key would get.
 pub(super) fn now(top: &TopKey) -> Markup {
     let Some(state) = &top.state else { return html! { span.muted { "not known" } } };
     let ban = state.ban();
-    let count = |units: i64| number(u64::try_from(units).unwrap_or_default());
     html! {
         @if let Some(why) = refuses_nothing(state.mode()) { span.warn { (why) } }
         @else if let Some(ban) = ban { span.bad { "banned" } " until " (time(ban.expires_at.as_ref())) }
         @else if state.limit == 0 { span.bad { "refused always" } }
         @else if state.limit == i64::MAX { span.good { "unlimited" } }
-        @else {
-            (count(state.used)) " of " (count(state.limit)) " used, "
-            @if state.retry_after.is_some() {
-                span.bad { "passes in " (wait(state.retry_after.as_ref())) }
-            } @else { span.good { "passes now" } }
-        }
+        @else { (state.use_words(units)) ", " (passes(state)) }
     }
 }

@@ -13,6 +13,7 @@
 //! | `json` | messages in the JSON mapping of protobuf, by their descriptors |
 //! | `rules` | rules, values and verdicts of `rlaas-core` as messages, and rules of messages as in files |
 //! | `server` | traits to implement the services |
+//! | `zones` | the use of keys in words, with times in the zone of their rule |
 //!
 //! # Example
 //!
@@ -38,6 +39,8 @@ mod calendar;
 pub mod csv;
 #[cfg(feature = "json")]
 pub mod json;
+#[cfg(feature = "zones")]
+mod key_words;
 #[cfg(feature = "rules")]
 pub mod rule_messages;
 mod stats;
@@ -49,7 +52,7 @@ pub mod verdict_messages;
 mod words;
 
 pub use self::generated::{envoy, kuadrant, ratelimit};
-pub use self::words::wait_words;
+pub use self::words::{limit_words, wait_words};
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
 //! Grants, keys and waits in words, the same on pages, on a terminal and in messages.
 
+use std::collections::BTreeSet;
+
 use prost_types::Duration;
 
-use crate::ratelimit::admin::v1::{KeyPart, KeyRef};
+use crate::ratelimit::admin::v1::{AuditEntry, KeyPart, KeyRef, KeyState};
 use crate::ratelimit::v1::grant::Kind;
 use crate::ratelimit::v1::{Algorithm, Grant, Rule};
 
@@ -65,6 +67,46 @@ impl KeyRef {
             None => format!("no {}", show(name)),
         };
         self.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns units per window; the wire has 0 for a ban and the largest number for no limit.
+pub fn limit_words(units: i64, number: impl Fn(i64) -> String) -> String {
+    match units {
+        0 => "banned".to_owned(),
+        i64::MAX => "unlimited".to_owned(),
+        units => number(units),
+    }
+}
+
+impl KeyState {
+    /// Returns what has changed since another state of the key, such as `30 → 60`: the limit, or else the
+    /// burst, or else the units in use. `None` if nothing of it has.
+    pub fn change_words(&self, before: &Self, number: impl Fn(i64) -> String) -> Option<String> {
+        let [old, new] = [before, self].map(|state| limit_words(state.limit, &number));
+        if old != new {
+            return Some(format!("{old} → {new}"));
+        }
+        let counts = |state: &Self| [(state.capacity(), "at once"), (state.used, "used")];
+        let mut both = counts(before).into_iter().zip(counts(self));
+        let ((old, unit), (new, _)) = both.find(|(old, new)| old != new)?;
+        Some(format!("{} → {} {unit}", number(old), number(new)))
+    }
+
+    /// Returns the units that may be in use at once: the burst, or else the limit.
+    pub fn capacity(&self) -> i64 {
+        let in_use = self.used.saturating_add(self.held);
+        let is_bucket = self.limit > 0 && self.algorithm().has_burst();
+        if is_bucket { in_use.saturating_add(self.remaining) } else { self.limit }
+    }
+}
+
+impl AuditEntry {
+    /// Returns what has changed of its keys, each change once; empty if that is not known.
+    pub fn old_and_new(&self, number: impl Fn(i64) -> String) -> String {
+        let both = self.before.iter().zip(&self.after);
+        let changes = both.filter_map(|(old, new)| new.change_words(old, &number));
+        changes.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Inspect, Reset and Refund over gRPC, in memory and in Redis.
 
+use rlaas::clock::{Micros, Timestamp};
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::selector::Target;
 use rlaas_testkit::TempDir;
@@ -138,5 +139,43 @@ async fn a_request_id_changes_once_whatever_instance_is_asked() {
         }
         let found = inspect(&mut other, of_user("alice")).await.expect("a state");
         assert_eq!(numbers(&found[0]), ("default", 5, 2, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_reset_is_a_moment_of_the_clock_of_the_store_and_its_zone_that_of_the_calendar() {
+    let (dir, redis) = (TempDir::new(), RedisServer::start());
+    let calendar = "  - {name: month, match: {resource: /pay}, algorithm: fixed-window, limit: 9,
+      calendar: {unit: month, zone: Europe/Berlin}}\n";
+    let file = dir.write("rules.yaml", &format!("{RULES}{calendar}"));
+    // 30 November 2026, 12:00 in UTC; the month ends at 23:00.
+    let start = Timestamp::from_millis(1_796_040_000_000);
+    redis.set_clock(start);
+    let url = format!("store.redis.url={}", redis.url());
+    let settings = ["store.backend=redis", &url, "store.redis.timeout=10s"];
+    let server = Rlaas::start_from(&file, &settings);
+    let (mut client, mut admin) = (server.client().await, admin(&server).await);
+    let mut pay = request("alice");
+    pay.resource = "/pay".to_owned();
+    for seconds in [0, 7, 3_600] {
+        let now = start + Micros::from_secs(seconds);
+        redis.set_clock(now);
+        client.check(pay.clone()).await.expect("a decision");
+        let found = inspect(&mut admin, selector(Target::Request(pay.clone()))).await;
+        let found = found.expect("three keys");
+        for state in &found {
+            let (at, after) = (state.reset_at.expect("a moment"), state.reset_after);
+            let [at, after] =
+                [(at.seconds, at.nanos), after.map_or((0, 0), |d| (d.seconds, d.nanos))].map(
+                    |(seconds, nanos)| i128::from(seconds) * 1_000_000 + i128::from(nanos / 1_000),
+                );
+            assert_eq!(at - after, i128::from(now.as_micros()), "{state:?}");
+        }
+        let zones: Vec<_> = found.iter().map(|state| (&*state.rule, &*state.zone)).collect();
+        assert_eq!(zones, [("a-b", ""), ("month", "Europe/Berlin"), ("pay", "")]);
+        let windows: Vec<_> = found.iter().map(|state| state.window.map(|w| w.seconds)).collect();
+        assert_eq!(windows, [Some(60), Some(30 * 86_400), Some(60)]);
+        assert_eq!(found[1].reset_at.map(|at| at.seconds), Some(1_796_079_600));
+        assert_eq!(found[1].reset_words(), "1 Dec, 00:00 Europe/Berlin");
     }
 }

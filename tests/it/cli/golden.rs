@@ -222,6 +222,7 @@ const WIDE: [&str; 6] =
 fn masks() -> Vec<(Regex, &'static str)> {
     let masks = [
         (r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z", "TIME"),
+        (r"\b\d{1,2} [A-Z][a-z]{2}( \d{4})?, \d{2}:\d{2} UTC", "MOMENT"),
         (r"\b20\d{2}-\d{2}-\d{2}\b", "DAY"),
         (r"127\.0\.0\.1:\d+", "ADDRESS"),
         (r"rlaas_(live|test)_\w+", "SECRET"),

@@ -112,7 +112,7 @@ fn five_tasks_are_done_by_copying_what_the_command_before_printed() {
         "alice is refused by checkout( until TIME, by| and) exports until TIME and by invoices until \
          TIME; 2 rules let alice pass; 1 in shadow",
     );
-    assert!(shown.contains("0 of 2 per year (Europe/Berlin) left, wait "), "{shown}");
+    assert!(shown.contains("2 of 2 used, passes 1 Jan "), "{shown}");
     let more = copied(&shown, "  exports ");
     assert_eq!(more, "rlaas override set alice --rule exports --limit 4 --for 1d --reason support");
     assert!(desk.prints(&more).contains("2 → 4"));

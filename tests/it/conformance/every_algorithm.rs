@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::{cases, per};
-use rlaas::algorithm::Algorithm;
-use rlaas::clock::Micros;
+use rlaas::algorithm::{Algorithm, Limit};
+use rlaas::clock::{Deadline, Micros};
+use rlaas::control::{KeyGrant, OverrideChange};
+use rlaas::rules::{Rule, RuleSet};
+use rlaas_limiter::KeyChange;
 use rlaas_testkit::rules;
 use rlaas_testkit::service::Service;
 use tokio::task::JoinSet;
@@ -16,6 +19,41 @@ cases! {
     two_instances_allow_exactly_the_limit: per(20, Micros::from_secs(60));
     state_of_another_algorithm_is_replaced: per(5, Micros::from_secs(60));
     foreign_value_is_replaced: per(5, Micros::from_secs(60));
+}
+
+cases! {
+    all;
+    use_ends_at_the_limit_however_many_attempts_follow: overridable;
+}
+
+fn overridable(algorithm: Algorithm) -> RuleSet {
+    let limit = Limit::new(3, Micros::from_secs(60)).expect("a valid limit");
+    RuleSet::new(Rule { overridable: true, ..Rule::new_default(algorithm, limit) }, Vec::new())
+}
+
+async fn use_ends_at_the_limit_however_many_attempts_follow(on: Service) {
+    for _ in 0..40 {
+        on.check("alice").await;
+    }
+    let keys = on.limiter.snapshot().rules.select_user("alice").expect("keys");
+    let state = async || {
+        let states = on.limiter.inspect(&keys, Deadline::NEVER).await.expect("a state");
+        (states[0].used(), states[0].decision.remaining)
+    };
+    let grant = async |grant| {
+        let set = OverrideChange::new(grant, Micros::from_secs(3_600), b"").expect("an override");
+        let change = KeyChange::SetOverride(set);
+        on.limiter.change(&keys, &change, Deadline::NEVER).await.expect("a change");
+        on.check("alice").await;
+    };
+    assert_eq!(state().await, (3, 0));
+    grant(KeyGrant::Limited { units: 2, burst: 2 }).await;
+    assert_eq!(state().await, (2, 0), "the limit was lowered");
+    // What is used is shown beneath a ban, too.
+    grant(KeyGrant::Banned).await;
+    assert_eq!(state().await.0, 2);
+    on.at(240.0);
+    assert_eq!(state().await.0, 0, "later");
 }
 
 async fn two_instances_allow_exactly_the_limit(on: Service) {

@@ -76,7 +76,7 @@ async fn exceptions_are_listed_and_ended_by_key() {
     let (first, second) = (end_first(&browser).await, end_first(&browser).await);
     let said = [first.as_str(), second.as_str()].concat();
     assert!(said.contains("The bans on 2 rules are ended."), "{said}");
-    assert!(said.contains("The exception of rule search is ended."), "{said}");
+    assert!(said.contains("The exception of rule search is ended: 500 → 3."), "{said}");
     assert!(second.contains("No ban or other limit is in force"), "{second}");
     assert_eq!(row(&second, "vip"), None);
 

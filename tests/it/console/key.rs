@@ -67,18 +67,22 @@ async fn every_change_is_made_once_and_reported() {
         assert!(page.body.contains(text), "{text}: {}", page.body);
     }
     let reset = send(&browser, ALICE, "reset", "reason=a+ticket").await;
-    for text in
-        ["The key of rule pay is reset: 3 used before, 0 now.", "Everywhere by 20", "a ticket"]
-    {
+    for text in ["The key of rule pay is reset: 3 → 0 used.", "Everywhere by 20", "a ticket"] {
         assert!(reset.body.contains(text), "{text}: {}", reset.body);
     }
     assert_eq!(check(&server, "alice").await["allowed"], true);
     check(&server, "alice").await;
     let refunded = send(&browser, ALICE, "refund", "reason=r&units=1").await;
-    assert!(refunded.body.contains("are refunded: 2 used before, 1 now"), "{}", refunded.body);
+    assert!(refunded.body.contains("are refunded: 2 → 1 used."), "{}", refunded.body);
 
     let banned = send(&browser, ALICE, "ban", "reason=abuse&ttl=2h").await;
-    for text in ["is banned until 20", "from a ban of this key", "<dt>Ban</dt>", "abuse"] {
+    for text in [
+        "is banned until 20",
+        " UTC: 3 → banned.",
+        "from a ban of this key",
+        "<dt>Ban</dt>",
+        "abuse",
+    ] {
         assert!(banned.body.contains(text), "{text}: {}", banned.body);
     }
     assert_eq!(check(&server, "alice").await["allowed"], false);
@@ -87,13 +91,18 @@ async fn every_change_is_made_once_and_reported() {
     assert_eq!(check(&server, "alice").await["allowed"], true);
 
     let raised = send(&browser, ALICE, "set-limit", "reason=vip&ttl=7d&limit=500&burst=").await;
-    for text in ["has another limit until 20", "500 per 1 h", "set for this key"] {
+    for text in ["has another limit until 20", " UTC: 3 → 500.", "500 per 1 h", "set for this key"]
+    {
         assert!(raised.body.contains(text), "{text}: {}", raised.body);
     }
     let unlimited = send(&browser, ALICE, "set-limit", "reason=vip&ttl=7d&limit=Unlimited").await;
     assert!(unlimited.body.contains("nothing is counted"), "{}", unlimited.body);
     let cleared = send(&browser, ALICE, "clear-limit", "reason=over").await;
-    assert!(cleared.body.contains("has the limit of the rule again"), "{}", cleared.body);
+    assert!(
+        cleared.body.contains("has the limit of the rule again: unlimited → 3."),
+        "{}",
+        cleared.body
+    );
     assert!(cleared.body.contains("from the rule") && !cleared.body.contains("Other limit"));
 
     // A form that is sent twice makes one change.
@@ -154,7 +163,7 @@ async fn a_user_id_alone_shows_what_refused_it_and_leads_to_the_change() {
 
     let fields = "reason=vip&lasts=1h&ttl=&limit=500&burst=&refill=on";
     let raised = send(&browser, card, "set-limit", fields).await.body;
-    for text in ["has another limit until 20", "What was used is given back.", "0</data> used"] {
+    for text in ["has another limit until 20", "What was used is given back.", "0 of 500 used"] {
         assert!(raised.contains(text), "{text}: {raised}");
     }
     let banned = send(&browser, card, "ban-project", "reason=flood&lasts=15m&ttl=").await.body;
@@ -391,15 +400,15 @@ async fn hostile_ids_are_found_by_their_links_and_do_nothing() {
         check(&server, id).await;
         let link = format!("key?user_id={}&resource=%2Fpay", encoded(id));
         let page = browser.get(&link).await;
-        assert!(page.status == 200 && page.body.contains(" used, "), "{page:?}");
+        assert!(page.status == 200 && page.body.contains("1 of 3 used"), "{page:?}");
         let reset = send(&browser, &link, "reset", &format!("reason={}", encoded(&id[..2]))).await;
-        assert!(reset.body.contains("is reset: 1 used before, 0 now"), "{}", reset.body);
+        assert!(reset.body.contains("is reset: 1 → 0 used."), "{}", reset.body);
         for html in [&page.body, &reset.body] {
             assert!(!html.contains("<script>") && !html.contains(" style="), "{html}");
         }
     }
     let by_id = browser.get("key?rule=pay&id=alice").await;
-    assert!(by_id.status == 200 && by_id.body.contains("0</data> used, "), "{by_id:?}");
+    assert!(by_id.status == 200 && by_id.body.contains("0 of 3 used"), "{by_id:?}");
     let banned = send(&browser, "key?rule=pay&id=alice", "ban", "reason=r&ttl=1h").await;
     assert!(banned.body.contains("is banned until"), "{}", banned.body);
     assert_eq!(check(&server, "alice").await["allowed"], false);

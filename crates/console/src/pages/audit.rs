@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use prost_types::Timestamp;
+use rlaas_proto::limit_words;
 use rlaas_proto::ratelimit::admin::v1::audit_entry::State as Outcome;
 use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
@@ -14,7 +15,7 @@ use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::{FormFields, Link, search_input};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
-use crate::rule_words::{key_text, project_name, rule_link};
+use crate::rule_words::{key_text, project_name, rule_link, units};
 use crate::table::Table;
 use crate::text::{folded, foreign, number, time};
 use crate::visit::{Visit, Visitor};
@@ -103,16 +104,22 @@ fn render(
 
 /// Shows changes.
 pub(super) fn table(entries: &[AuditEntry]) -> Markup {
-    let table = Table::<AuditEntry>::new("changes", "Changes, newest first. Ids are hashed, unless audit.keys is clear")
-        .text("When", |entry| time(entry.created_at.as_ref()))
-        .text("Who", |entry| foreign(&entry.actor))
-        .wide("What", |entry| {
-            html! { strong { (action_words(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
-        })
-        .text("Project", |entry| project_name(&entry.project_id))
-        .text("Rule or key", target)
-        .wide("Why", |entry| folded(&entry.reason))
-        .text("Outcome", outcome);
+    let table = Table::<AuditEntry>::new(
+        "changes",
+        "Changes, newest first. Ids are hashed, unless audit.keys is clear",
+    )
+    .text("When", |entry| time(entry.created_at.as_ref()))
+    .text("Who", |entry| foreign(&entry.actor))
+    .wide("What", |entry| {
+        html! {
+            strong { (action_words(&entry.action)) } " " (entry.old_and_new(units))
+            br; (foreign(&entry.summary)) (keys(entry))
+        }
+    })
+    .text("Project", |entry| project_name(&entry.project_id))
+    .text("Rule or key", target)
+    .wide("Why", |entry| folded(&entry.reason))
+    .text("Outcome", outcome);
     table.rows(entries)
 }
 
@@ -152,14 +159,10 @@ fn keys(entry: &AuditEntry) -> Markup {
     }
 }
 
-fn used(state: &KeyState) -> Markup {
-    html! {
-        (number(u64::try_from(state.used).unwrap_or_default())) " of "
-        @match state.limit {
-            0 => strong { "banned" },
-            i64::MAX => "unlimited",
-            limit => (number(u64::try_from(limit).unwrap_or_default()))
-        }
+fn used(state: &KeyState) -> String {
+    match state.limit {
+        0 | i64::MAX => limit_words(state.limit, units),
+        _ => state.use_words(units),
     }
 }
 

@@ -190,7 +190,13 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
                 ended += 1;
                 let change = cleared.get_ref().change.as_ref();
                 let by = everywhere(change.and_then(|change| change.everywhere_by.as_ref()));
-                said = by + &warning(visitor, cleared.metadata());
+                let both = change.and_then(|change| {
+                    change.after.first()?.change_words(change.before.first()?, units)
+                });
+                // Of several each has its own.
+                let both = both.filter(|_| all == 1).map(|both| format!(": {both}"));
+                let warning = warning(visitor, cleared.metadata());
+                said = format!("{}.{by}{warning}", both.unwrap_or_default());
             }
             Err(status) => {
                 let error = PageError::from(status);
@@ -203,8 +209,8 @@ async fn try_end(visitor: &Visitor, fields: &FormFields) -> Result<String, PageE
         }
     }
     match failed {
-        None if all == 1 => Ok(format!("The exception of rule {rule} is ended.{said}")),
-        None => Ok(format!("The bans on {} rules are ended.{said}", grouped(all as u64))),
+        None if all == 1 => Ok(format!("The exception of rule {rule} is ended{said}")),
+        None => Ok(format!("The bans on {} rules are ended{said}", grouped(all as u64))),
         Some(error) if ended == 0 => Err(error),
         Some(error) => {
             Ok(format!("{ended} of {all} bans are ended; the others are not: {}", error.sentence()))

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::Limiter;
-use crate::algorithm::{Algorithm, Cost, Decision};
+use crate::algorithm::{Algorithm, Cost, Decision, Limit};
 use crate::clock::{Deadline, Timestamp};
 use crate::control::{ControlRecord, OverrideChange, OverrideKind};
 use crate::expiring_map::ExpiringMap;
@@ -58,6 +58,8 @@ pub struct KeyState {
     pub storage_key: String,
     /// Grant in force.
     pub grant: Grant,
+    /// Grant that would be in force without a ban that was set for the key.
+    pub below_ban: Grant,
     /// Origin of the grant.
     pub grant_from: GrantSource,
     /// Overrides of the key: none, one of each kind, or both.
@@ -66,6 +68,21 @@ pub struct KeyState {
     pub decision: Decision,
     /// What reservations hold, if the rule holds.
     pub held: Option<Box<Held>>,
+}
+
+impl KeyState {
+    /// Returns the limit by which the state counts: that in force, or that beneath a ban.
+    pub fn limit(&self) -> Option<&Limit> {
+        self.grant.limit().or_else(|| self.below_ban.limit())
+    }
+
+    /// Returns the units in use: up to the limit and its debt. Attempts that a full fixed window counts are
+    /// not among them.
+    pub fn used(&self) -> u64 {
+        let count = self.decision.current_count;
+        let most = |limit: &Limit| limit.burst() + limit.max_debt().unwrap_or_default();
+        self.limit().map_or(count, |limit| count.min(most(limit)))
+    }
 }
 
 /// The state of keys before and after a change, in the same order.
@@ -193,6 +210,9 @@ impl Limiter {
         };
         self.shared.bans.record(&hit.key, &reply);
         let applied = reply.applied.as_deref();
+        let overrides = applied.and_then(|applied| applied.record.clone()).unwrap_or_default();
+        let set = overrides.iter().find(|set| set.kind() == OverrideKind::Grant);
+        let below_ban = set.zip(hit.for_store()).map(|(set, hit)| set.grant.within(hit.frame()));
         Some(KeyState {
             rule: Arc::clone(rule),
             algorithm: hit.algorithm,
@@ -202,7 +222,8 @@ impl Limiter {
             storage_key: self.store.key_name(&hit.key),
             grant: applied.map_or(hit.grant, |applied| applied.grant),
             grant_from: applied.map_or(*grant_from, |_| GrantSource::KeyOverride),
-            overrides: applied.and_then(|applied| applied.record.clone()).unwrap_or_default(),
+            below_ban: below_ban.unwrap_or(hit.grant),
+            overrides,
             decision: reply.decision,
             held: reply.held,
         })

@@ -3,8 +3,8 @@
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    BanKeyRequest, BanKeyResponse, Change, ClearOverrideRequest, InspectRequest, KeyState,
-    OverrideKind, RefundRequest, ResetRequest, SetOverrideRequest,
+    BanKeyRequest, BanKeyResponse, Change, ClearOverrideRequest, InspectRequest, OverrideKind,
+    RefundRequest, ResetRequest, SetOverrideRequest,
 };
 use rlaas_proto::ratelimit::v1::Grant;
 use rlaas_proto::ratelimit::v1::grant::Kind;
@@ -18,6 +18,7 @@ use crate::calls::{
 use crate::fields::FormFields;
 use crate::form::{Field, FieldChoice, FieldKind, Form, FormPlace, RefusedForm};
 use crate::page_error::PageError;
+use crate::rule_words::units;
 use crate::text::{foreign, grouped, time_text};
 use crate::visit::{Visit, Visitor};
 
@@ -170,6 +171,7 @@ async fn make(
     if change.name == BAN_ON_ALL {
         return ban_on_all(visitor, fields, search, change).await;
     }
+    let fields = &multiplied(fields);
     let (changed, warning) = send(visitor, fields, search, change).await?;
     // A long answer is repeated without its keys.
     if changed.before.is_empty() && !changed.replayed {
@@ -291,23 +293,19 @@ async fn send(
 
 /// Returns a change in one sentence.
 fn outcome(name: &str, rule: &str, change: &Change) -> String {
-    let used = |states: &[KeyState]| states.first().map(|state| state.used.max(0).unsigned_abs());
-    let used = used(&change.before).zip(used(&change.after)).map(|(before, after)| {
-        format!(": {} used before, {} now", grouped(before), grouped(after))
-    });
-    let used = used.unwrap_or_default();
+    let both = change.before.first().zip(change.after.first());
+    let both = both.and_then(|(before, after)| after.change_words(before, units));
+    let both = both.map(|both| format!(": {both}")).unwrap_or_default();
     let text = match name {
-        "reset" => format!("The key of rule {rule} is reset{used}."),
-        "refund" => format!("Units of the key of rule {rule} are refunded{used}."),
-        "ban" => format!("The key of rule {rule} is banned{}.", until(change, true)),
-        "unban" => format!("The key of rule {rule} is not banned any more."),
-        SET_LIMIT => {
-            format!("The key of rule {rule} has another limit{}.", until(change, false))
-        }
-        _ => format!("The key of rule {rule} has the limit of the rule again."),
+        "reset" => format!("The key of rule {rule} is reset"),
+        "refund" => format!("Units of the key of rule {rule} are refunded"),
+        "ban" => format!("The key of rule {rule} is banned{}", until(change, true)),
+        "unban" => format!("The key of rule {rule} is not banned any more"),
+        SET_LIMIT => format!("The key of rule {rule} has another limit{}", until(change, false)),
+        _ => format!("The key of rule {rule} has the limit of the rule again"),
     };
     let everywhere = everywhere(change.everywhere_by.as_ref());
-    format!("{}{text}{everywhere}", replayed(change.replayed))
+    format!("{}{text}{both}.{everywhere}", replayed(change.replayed))
 }
 
 /// Returns the end of the ban, or of the other limit, that a change has set.

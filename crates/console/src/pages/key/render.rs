@@ -12,6 +12,7 @@ use super::recent_top_keys::RecentKeys;
 use super::{FoundKeys, MatchingKey, link};
 use crate::fields::FormFields;
 use crate::form::RefusedForm;
+use crate::key_states::passes;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::pages::audit;
@@ -159,7 +160,9 @@ impl MatchingKey {
             return grant;
         }
         match &self.met.state {
-            Some(state) if state.limit != self.rule.max_requests => Grant::of_limit(state.limit, 0),
+            Some(state) if state.limit != self.rule.max_requests => {
+                Grant::of_limit(state.limit, state.capacity())
+            }
             _ => self.rule.grant(),
         }
     }
@@ -188,16 +191,12 @@ const fn origin(grant: &Grant, from: GrantFrom) -> &'static str {
 }
 
 fn used(met: &MatchingKey, state: &KeyState) -> Markup {
-    let used = u64::try_from(state.used).unwrap_or_default();
-    let left = u64::try_from(state.remaining).unwrap_or_default();
-    let debt = state.remaining.min(0).unsigned_abs();
+    let reset = state.reset_words();
     html! {
         @if matches!(met.granted().kind, Some(Kind::Limit(_))) {
             dt { "Used" }
             dd {
-                (number(used)) " used, " (number(left)) " left"
-                @if debt > 0 { ", " span.bad { (number(debt)) " of debt" } }
-                " " (meter(used, left))
+                (state.use_words(rule_words::units)) " " (meter(state))
                 @if met.is_near(state) { " " span.warn { "near the limit" } }
             }
             @if state.holds > 0 {
@@ -207,22 +206,13 @@ fn used(met: &MatchingKey, state: &KeyState) -> Markup {
                     (number(u64::try_from(state.holds).unwrap_or_default())) " reservations"
                 }
             }
-            dt { "Whole again" }
-            dd {
-                @if state.reset_after.is_none_or(|left| left == prost_types::Duration::default()) {
-                    span.good { "now" }
-                } @else {
-                    "in " (wait(state.reset_after.as_ref()))
-                    @if let Some(end) = met.met.decision.as_ref().and_then(|decision| decision.reset_at.as_ref()) {
-                        ", " (time(Some(end)))
-                    }
-                }
-            }
+            dt { "Resets" }
+            dd { @if reset == "now" { span.good { (reset) } } @else { (reset) } }
             @if state.retry_after.is_some() {
                 dt { "Next request" }
                 dd {
                     @if let Some(why) = rule_words::refuses_nothing(met.met.mode()) { span.warn { (why) } }
-                    @else { span.bad { "passes in " (wait(state.retry_after.as_ref())) } }
+                    @else { (passes(state)) }
                 }
             }
         } @else {
@@ -234,10 +224,10 @@ fn used(met: &MatchingKey, state: &KeyState) -> Markup {
     }
 }
 
-fn meter(used: u64, left: u64) -> Markup {
-    let whole = used.saturating_add(left).max(1);
+fn meter(state: &KeyState) -> Markup {
+    let whole = state.capacity().max(1);
     html! {
-        meter min="0" max=(whole) high=(whole / 5 * 4) optimum="0" value=(used) aria-label="Used" {}
+        meter min="0" max=(whole) high=(whole / 5 * 4) optimum="0" value=(state.used) aria-label="Used" {}
     }
 }
 
