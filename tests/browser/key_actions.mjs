@@ -21,7 +21,7 @@ async function changeKey(page, way, title, fields, clicks = 1) {
   for (const [label, value] of Object.entries({ ...fields, 'Why, for the audit (needed)': reason })) {
     await form.getByLabel(label, { exact: true }).fill(value);
   }
-  await form.getByRole('button').click({ clickCount: clicks });
+  await form.getByRole('button').first().click({ clickCount: clicks });
   await page.locator('p.done').waitFor();
   return page.locator('p.done').innerText();
 }

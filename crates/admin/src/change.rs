@@ -22,11 +22,13 @@ use rlaas_core::algorithm::Limit;
 use rlaas_core::clock::Deadline;
 use rlaas_core::control::{KeyGrant, LimitFrame, OverrideKind};
 use rlaas_core::plan::SelectedKey;
-use rlaas_core::rules::Key;
+use rlaas_core::rules::{Grant, Key};
 use rlaas_limiter::store::StoreError;
-use rlaas_limiter::{ChangeError, KeyChange, KeysChanged};
+use rlaas_limiter::{ChangeError, KeyChange, KeyState, KeysChanged};
 use rlaas_proto::json::POOL;
 use rlaas_proto::status::{invalid_field, violation};
+use rlaas_proto::values::{int64, units};
+use rlaas_proto::{LOWERS_LIMIT, limit_words};
 
 /// Longest time for telling other instances of a change.
 const PUBLISH_TIME: Duration = Duration::from_secs(1);
@@ -47,6 +49,8 @@ pub struct AdminCall {
     pub(super) action: &'static str,
     /// The reason that the caller gives.
     pub(super) reason: String,
+    /// Whether an override may lower no limit.
+    pub(super) raise_only: bool,
     /// Names the change, so that a retry of the caller does not repeat it. Empty: none.
     pub(super) request_id: String,
     /// Hash of the request, by which another one under the same request id is detected.
@@ -102,6 +106,7 @@ impl AdminCall {
             scope: caller.scope(),
             action,
             reason: String::new(),
+            raise_only: false,
             request_id: String::new(),
             fingerprint: [0; 16],
             deadline,
@@ -238,6 +243,9 @@ impl Administrator {
         let deadline = call.deadline;
         let before = Box::pin(self.limiter.inspect(keys, deadline)).await;
         let before = before.map_err(|error| refusals::store(&error))?;
+        if let (KeyChange::SetOverride(set), true) = (change, call.raise_only) {
+            refuse_lower(set.grant(), keys, &before)?;
+        }
         if let Some(claimed) = &mut claimed {
             claimed.begin(deadline).await?;
         }
@@ -346,6 +354,26 @@ fn changeable(change: &KeyChange, mut keys: Vec<SelectedKey>) -> Result<Vec<Sele
         check_grant(change.grant(), frame(key))?;
     }
     Ok(keys)
+}
+
+/// Refuses a grant that is less than that of a key now, whatever bans it.
+fn refuse_lower(grant: KeyGrant, keys: &[SelectedKey], before: &[KeyState]) -> Result<(), Status> {
+    let numbers = |grant: Grant| {
+        let all = units(grant);
+        [all, grant.limit().map_or(all, Limit::burst)].map(int64)
+    };
+    for (key, KeyState { rule, below_ban, .. }) in keys.iter().zip(before) {
+        let (now, new) = (numbers(*below_ban), numbers(grant.within(frame(key))));
+        if let Some(lowered) = (0..now.len()).find(|at| new[*at] < now[*at]) {
+            let words =
+                |numbers: [i64; 2]| limit_words(numbers[lowered], |units| units.to_string());
+            let (now, new, unit) = (words(now), words(new), ["", " at once"][lowered]);
+            let must = format!("must not be below the limit in force: {rule} {now} → {new}{unit}");
+            let code = Code::FailedPrecondition;
+            return Err(violation(code, LOWERS_LIMIT, "grant.limit", &must));
+        }
+    }
+    Ok(())
 }
 
 /// Returns what an override leaves as it is.

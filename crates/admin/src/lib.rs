@@ -199,8 +199,10 @@ impl AdminService for Service {
         request: Request<proto::SetOverrideRequest>,
     ) -> Result<Response<proto::SetOverrideResponse>, Status> {
         let message = request.get_ref();
-        let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id } = message;
+        let proto::SetOverrideRequest { selector, grant, ttl, reason, request_id, raise_only } =
+            message;
         let call = AdminCall::with_reason(&request, "SetOverride", reason, request_id)?;
+        let call = AdminCall { raise_only: *raise_only, ..call };
         let set = overrides::change(grant.as_ref(), ttl.as_ref(), &call)?;
         let set = KeyChange::SetOverride(set);
         let change = self.administrator.change(&request, ADMIN, call, selector.as_ref(), set);

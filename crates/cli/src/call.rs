@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Args;
 use prost::Message;
 use prost_reflect::DynamicMessage;
@@ -243,6 +244,22 @@ pub fn confirm(question: &str) -> Result<(), CommandError> {
     } else {
         Err(CommandError::NotConfirmed)
     }
+}
+
+/// Asks whether a limit is lowered, unless `yes` was given. Where nobody could answer it is not.
+///
+/// # Errors
+///
+/// If the answer is not yes, or if nobody could answer.
+pub(crate) fn confirm_lowering(yes: bool, refused: &Status) -> Result<(), CommandError> {
+    let why = printable(refused.message());
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(anyhow!("{why}; nothing was changed, --yes lowers it").into());
+    }
+    confirm(&format!("{why}. Lower it?"))
 }
 
 fn prompt(question: &str) -> io::Result<bool> {

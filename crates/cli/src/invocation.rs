@@ -9,6 +9,7 @@ use prost::Message;
 use prost_reflect::{DynamicMessage, MethodDescriptor, ReflectMessage, Value};
 use ring::rand::{SecureRandom, SystemRandom};
 use rlaas_client::ApiChannel;
+use rlaas_proto::is_lowering;
 use rlaas_proto::json::POOL;
 use rlaas_proto::ratelimit::admin::v1::KeyPart;
 use tonic::client::Grpc;
@@ -18,7 +19,8 @@ use tonic::{Request, Status};
 
 use crate::argument::Argument;
 use crate::call::{
-    CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, is_confirmed, repeated,
+    CallArgs, CommandError, CommandOutput, MAX_RESPONSE, confirm, confirm_lowering, is_confirmed,
+    repeated,
 };
 use crate::codec::DynamicCodec;
 use crate::command::{self, CommandSpec};
@@ -163,11 +165,18 @@ impl<'a> Invocation<'a> {
         self.matches.get_many(id).into_iter().flatten().cloned().collect()
     }
 
-    async fn answer(self, channel: ApiChannel) -> Result<CommandOutput, CommandError> {
+    async fn answer(mut self, channel: ApiChannel) -> Result<CommandOutput, CommandError> {
         if let Some(question) = &self.spec.question {
             self.confirm(&channel, question).await?;
         }
-        let (response, metadata) = self.all_pages(channel).await?;
+        let (response, metadata) = match self.all_pages(channel.clone()).await {
+            Err(CommandError::Status(refused)) if is_lowering(&refused) => {
+                confirm_lowering(self.matches.get_flag("yes"), &refused)?;
+                self.request.clear_field_by_name("raise_only");
+                self.all_pages(channel).await?
+            }
+            answered => answered?,
+        };
         let rule_fields = self.rule_fields;
         let exchange = Exchange { request: self.request, response, rule_fields };
         let is_csv = matches!(self.matches.try_get_one::<bool>("csv"), Ok(Some(true)));

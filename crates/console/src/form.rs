@@ -37,6 +37,8 @@ pub(super) struct Form {
     tone: &'static str,
     /// Name and value of the button, which tell forms of one route apart.
     choice: Option<(&'static str, &'static str)>,
+    /// Further buttons: their values, under the name of the first, and their labels.
+    more: &'static [(&'static str, &'static str)],
 }
 
 /// A field of a form.
@@ -284,7 +286,7 @@ impl Form {
         fields: &'static [Field],
         button: &'static str,
     ) -> Self {
-        Self { action, message, hint: "", fields, button, tone: "", choice: None }
+        Self { action, message, hint: "", fields, button, tone: "", choice: None, more: &[] }
     }
 
     pub(super) const fn hint(self, hint: &'static str) -> Self {
@@ -304,6 +306,11 @@ impl Form {
     /// Sets the name and the value of the button.
     pub(super) const fn choice(self, name: &'static str, value: &'static str) -> Self {
         Self { choice: Some((name, value)), ..self }
+    }
+
+    /// Adds further buttons.
+    pub(super) const fn more(self, more: &'static [(&'static str, &'static str)]) -> Self {
+        Self { more, ..self }
     }
 
     /// Returns the message of a form that was sent.
@@ -348,6 +355,9 @@ impl Form {
                 @if !self.hint.is_empty() { p.hint { (self.hint) } }
                 @for field in self.fields.iter().filter(|field| !field.label.is_empty()) { (field.render(place)) }
                 button class=[(!self.tone.is_empty()).then_some(self.tone)] name=[name] value=[value] { (self.button) }
+                @if !self.more.is_empty() {
+                    p.actions { @for (value, label) in self.more { button name=[name] value=(value) { (label) } } }
+                }
             }
         }
     }

@@ -79,6 +79,14 @@ pub fn is_too_many_changes(status: &tonic::Status) -> bool {
     status.get_details_error_info().is_some_and(|info| info.reason == "TOO_MANY_CHANGES")
 }
 
+/// Reason of an override with `raise_only` that would lower a limit.
+pub const LOWERS_LIMIT: &str = "LOWERS_LIMIT";
+
+/// Returns `true` for the refusal of an override that would lower a limit.
+pub fn is_lowering(status: &tonic::Status) -> bool {
+    status.get_details_error_info().is_some_and(|info| info.reason == LOWERS_LIMIT)
+}
+
 /// See [`is_too_many_changes`].
 pub const CHANGE_REPEAT_TIME: Duration = Duration::from_secs(10);
 /// See [`is_too_many_changes`].

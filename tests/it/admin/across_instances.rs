@@ -94,7 +94,7 @@ async fn set(server: &Rlaas, kind: Kind) -> (u128, u128) {
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "a test".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     };
     let change = admin(server).await.set_override(request).await.expect("an override");
     let replied = now();

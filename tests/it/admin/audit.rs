@@ -93,7 +93,7 @@ async fn a_ban_is_recorded_with_what_the_key_has_used() {
             grant: Some(Grant { kind: Some(Kind::Banned(true)), burst: 0 }),
             ttl: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
             reason: "abuse".to_owned(),
-            request_id: String::new(),
+            ..proto::SetOverrideRequest::default()
         };
         admin.set_override(ban).await.expect("a ban");
         let entries = newest(&mut admin).await;

@@ -62,7 +62,7 @@ async fn set_override(
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "ticket 7".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     });
     Ok(response.await?.into_inner().change.expect("a change"))
 }

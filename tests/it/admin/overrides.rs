@@ -10,7 +10,7 @@ use rlaas_testkit::redis::RedisServer;
 use rlaas_testkit::{TempDir, eventually};
 use tonic::Code;
 
-use super::{AdminClient, admin, inspect, of_user, reset};
+use super::{AdminClient, admin, inspect, of_parts, of_user, reset};
 
 const RULES: &str = "\
 rate-limiter: {max-requests: 2, overridable: true}
@@ -24,7 +24,7 @@ pub(super) fn set(selector: Option<proto::Selector>, kind: Kind) -> proto::SetOv
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "ticket 7".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     }
 }
 
@@ -212,4 +212,57 @@ async fn pages_leave_nothing_out_while_other_keys_come_and_go() {
     request.page_token.clear();
     let page = admin.list_overrides(request).await.expect("a page").into_inner();
     assert!(page.overrides.is_empty() && page.next_page_token.is_empty());
+}
+
+#[tokio::test]
+async fn a_raise_that_would_lower_a_limit_changes_nothing() {
+    let dir = TempDir::new();
+    let rules = "\
+rate-limiter: {max-requests: 30, overridable: true}
+rules:
+  - {name: bucket, match: {resource: /b}, algorithm: token-bucket, limit: 30, burst: 50, window: 60s,
+     overridable: true}
+";
+    let server = Rlaas::start_from(&dir.write("rules.yaml", rules), &[]);
+    let mut admin = admin(&server).await;
+    let raise = |kind, burst| {
+        let grant = Some(Grant { kind: Some(kind), burst });
+        proto::SetOverrideRequest {
+            grant,
+            raise_only: true,
+            request_id: "the same".to_owned(),
+            ..set(of_parts("bucket", &[("user_id", Some("alice"))]), kind)
+        }
+    };
+    let mut refused = async |kind, burst| {
+        let status = admin.set_override(raise(kind, burst)).await.expect_err("a refusal");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(rlaas_proto::is_lowering(&status), "{status:?}");
+        let states = inspect(&mut admin, of_parts("bucket", &[("user_id", Some("alice"))])).await;
+        assert!(states.expect("a state")[0].overrides.iter().all(|set| set.reason != "ticket 7"));
+        status.message().to_owned()
+    };
+    let text = "grant.limit must not be below the limit in force: bucket 30 → 29";
+    assert_eq!(refused(Kind::Limit(29), 50).await, text);
+    assert!(refused(Kind::Limit(40), 0).await.ends_with(": bucket 50 → 40 at once"));
+    assert!(refused(Kind::Banned(true), 0).await.ends_with(": bucket 30 → banned"));
+    // Under a ban it is the limit beneath that counts.
+    let alice = || of_parts("bucket", &[("user_id", Some("alice"))]);
+    let unlimited = proto::SetOverrideRequest {
+        reason: "before".to_owned(),
+        ..set(alice(), Kind::Unlimited(true))
+    };
+    let ban = proto::SetOverrideRequest {
+        reason: "before".to_owned(),
+        ..set(alice(), Kind::Banned(true))
+    };
+    let mut other = super::admin(&server).await;
+    other.set_override(ban).await.expect("a ban");
+    assert!(refused(Kind::Limit(29), 50).await.ends_with(": bucket 30 → 29"));
+    other.set_override(unlimited).await.expect("an override");
+    assert!(refused(Kind::Limit(500), 0).await.ends_with(": bucket unlimited → 500"));
+    // A refused id is free for the change that is meant.
+    let lower = proto::SetOverrideRequest { raise_only: false, ..raise(Kind::Limit(500), 0) };
+    let change = other.set_override(lower).await.expect("a change").into_inner().change;
+    assert_eq!(change.expect("a change").after[0].overrides.len(), 2);
 }

@@ -155,3 +155,26 @@ fn tail_prints_decisions_as_they_are_made() {
     tail.kill().expect("a signal");
     tail.wait().expect("an end");
 }
+
+#[test]
+fn a_limit_is_lowered_only_by_a_person_or_with_yes() {
+    let (_dir, server) = server();
+    let limit =
+        || json(&printed(&server, &["inspect", "alice", "--json"]))["keys"][0]["limit"].clone();
+    let set = ["override", "set", "alice", "--for", "1h", "--reason", "vip", "--limit"];
+    let raised = printed(&server, &[&set[..], &["9"]].concat());
+    assert!(raised.contains("5 → 9"), "{raised}");
+    let lower = [&set[..], &["8", "--addr", server.grpc()]].concat();
+    let (code, out, error) = run(&lower);
+    let text = "rlaas: grant.limit must not be below the limit in force: default 9 → 8; nothing was \
+                changed, --yes lowers it\n";
+    assert_eq!((code, &*out, &*error, limit()), (2, "", text, "9".into()));
+    let command = "override set alice --for 1h --reason vip --limit 8";
+    let (code, shown) = at_terminal(&server, command, "n\n");
+    assert_eq!((code, limit()), (1, "9".into()), "{shown}");
+    assert!(shown.contains("default 9 → 8. Lower it? [y/N]"), "{shown}");
+    let (code, shown) = at_terminal(&server, command, "y\n");
+    assert_eq!((code, limit()), (0, "8".into()), "{shown}");
+    assert!(printed(&server, &[&set[..], &["2", "--yes"]].concat()).contains("8 → 2"));
+    assert_eq!(limit(), "2");
+}

@@ -73,7 +73,7 @@ async fn texts_of_callers_forge_nothing_in_any_command() {
         grant: Some(rlaas_proto::ratelimit::v1::Grant { kind, burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3_600, nanos: 0 }),
         reason: HOSTILE.to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     };
     admin.set_override(set).await.expect("a change");
     let found = admin.inspect(proto::InspectRequest { selector }).await.expect("a state");

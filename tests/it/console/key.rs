@@ -87,7 +87,10 @@ async fn every_change_is_made_once_and_reported() {
     }
     assert_eq!(check(&server, "alice").await["allowed"], false);
     let free = send(&browser, ALICE, "unban", "reason=over").await;
-    assert!(free.body.contains("not banned any more") && !free.body.contains("<dt>Ban</dt>"));
+    assert!(
+        free.body.contains("not banned any more: banned → 3.")
+            && !free.body.contains("<dt>Ban</dt>")
+    );
     assert_eq!(check(&server, "alice").await["allowed"], true);
 
     let raised = send(&browser, ALICE, "set-limit", "reason=vip&ttl=7d&limit=500&burst=").await;
@@ -462,4 +465,51 @@ async fn without_redis_the_rules_are_shown_and_changes_refused() {
         browser.post("key", &body).await.status == 303
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_raise_begins_with_the_limit_in_force_and_lowers_only_at_the_second_look() {
+    let server = start(&[]);
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let shown = browser.get(ALICE).await.body;
+    assert!(shown.contains("name=\"limit\" value=\"3\""), "{shown}");
+    let raise = async |page: &str, button: &str, limit: &str| {
+        let fields = format!("{}&change={button}&reason=r&lasts=1h", form(page, "set-limit"));
+        browser.post("key", &format!("{fields}&ttl=&limit={limit}&burst=")).await
+    };
+    let outcome = async |sent: HttpResponse| {
+        assert_eq!(sent.status, 303, "{sent:?}");
+        browser.get(sent.header("location").expect("a page")).await.body
+    };
+    // The buttons are of what the field says.
+    for (button, limit, change) in [
+        ("set-limit+2", "3", "3 → 6"),
+        ("set-limit+10", "6", "6 → 60"),
+        ("set-limit+unlimited", "60", "60 → unlimited"),
+    ] {
+        let page = browser.get(ALICE).await.body;
+        assert!(page.contains(&format!("name=\"limit\" value=\"{limit}\"")), "{limit}: {page}");
+        let page = outcome(raise(&page, button, limit).await).await;
+        assert!(page.contains(change), "{change}: {page}");
+    }
+    let page = browser.get(ALICE).await.body;
+    assert!(page.contains("name=\"limit\" value=\"unlimited\""), "{page}");
+    let limit_in_force = async || {
+        let page = browser.get(ALICE).await.body;
+        page.split("name=\"limit\" value=\"").nth(1).expect("a limit")[..3].to_owned()
+    };
+    let first = raise(&page, "set-limit", "500").await;
+    assert_eq!(first.status, 409, "{first:?}");
+    let text = "Limit must not be below the limit in force: pay unlimited → 500";
+    assert!(first.body.contains(text) && first.body.contains("value=\"500\""), "{}", first.body);
+    assert_eq!(limit_in_force().await, "unl");
+    // The second look is of the values that were seen.
+    let other = raise(&first.body, "set-limit", "400").await;
+    assert_eq!((other.status, &*limit_in_force().await), (409, "unl"), "{other:?}");
+    let second = outcome(raise(&other.body, "set-limit", "400").await).await;
+    assert!(second.contains("has another limit until 20"), "{second}");
+    assert!(second.contains("unlimited → 400."), "{second}");
+    let audit = browser.get("audit").await.body;
+    assert_eq!(audit.matches("unlimited → 400").count(), 1, "{audit}");
+    assert!(audit.contains("</strong> 3 → 6<br>"), "{audit}");
 }

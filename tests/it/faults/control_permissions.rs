@@ -116,7 +116,7 @@ async fn without_permission_to_publish_a_change_holds_everywhere_by_the_age_of_c
         grant: Some(Grant { kind: Some(Kind::Limit(1_000_000)), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "a test".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     };
     let before = now();
     let change = admin.set_override(request).await.expect("an override");

@@ -275,7 +275,7 @@ async fn the_older_version_ignores_bans_and_overrides() {
         grant: Some(Grant { kind: Some(kind), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "a test".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     };
     admin.set_override(set("mallory", Kind::Banned(true))).await.expect("a ban");
     admin.set_override(set("alice", Kind::Limit(100))).await.expect("an override");

@@ -96,7 +96,7 @@ pub(super) fn ban(project: &str) -> proto::SetOverrideRequest {
         grant: Some(Grant { kind: Some(grant::Kind::Banned(true)), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3_600, nanos: 0 }),
         reason: "a test".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     }
 }
 

@@ -153,7 +153,7 @@ fn ban(user: &str) -> proto::SetOverrideRequest {
         grant: Some(Grant { kind: Some(Kind::Banned(true)), burst: 0 }),
         ttl: Some(prost_types::Duration { seconds: 3600, nanos: 0 }),
         reason: "abuse".to_owned(),
-        request_id: String::new(),
+        ..proto::SetOverrideRequest::default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
+use rlaas_proto::LOWERS_LIMIT;
 use rlaas_proto::ratelimit::admin::v1::{
     BanKeyRequest, BanKeyResponse, Change, ClearOverrideRequest, InspectRequest, OverrideKind,
     RefundRequest, ResetRequest, SetOverrideRequest,
@@ -30,6 +31,11 @@ const RULE: Field = Field::new("of_rule", "", FieldKind::Hidden);
 const KIND: &str = "change";
 const BAN_ON_ALL: &str = "ban-project";
 const SET_LIMIT: &str = "set-limit";
+/// Buttons beside [`SET_LIMIT`]: what they multiply the fields by, or `unlimited`.
+const RAISES: [(&str, &str); 3] =
+    [("set-limit 2", "× 2"), ("set-limit 10", "× 10"), ("set-limit unlimited", "Unlimited")];
+/// The field with the values of which a visitor has seen that.
+const SEEN: Field = Field::new("seen", "", FieldKind::Hidden);
 /// Most names of rules in a sentence.
 const MAX_NAMED: usize = 5;
 const UNITS: Field =
@@ -64,12 +70,13 @@ static ALL: [KeyChange; 7] = [
     KeyChange::new(
         SET_LIMIT,
         "Raise the limit",
-        "Or lower it: for this key alone, in the window of the rule, until the end.",
+        "For this key alone, until the end. × 2 and × 10 are of the numbers below. Less than now must be sent twice.",
         form(
             "SetOverrideRequest",
-            &[SEARCH, RULE, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
+            &[SEARCH, RULE, SEEN, REQUEST_ID, LIMIT, BURST, LAST, TTL, REASON, REFILL],
             "Set the limit",
-        ),
+        )
+        .more(&RAISES),
     ),
     KeyChange::new(
         "reset",
@@ -133,7 +140,8 @@ pub(crate) async fn change(visit: Visit) -> Response {
         Ok(search) => search,
         Err(error) => return page(&visit, Err(error.into()), None).await,
     };
-    let Some(change) = ALL.iter().find(|change| change.name == fields.get(KIND)) else {
+    let name = fields.get(KIND).split(' ').next().unwrap_or_default();
+    let Some(change) = ALL.iter().find(|change| change.name == name) else {
         let error = PageError::invalid("change must be one of the page's");
         return page(&visit, Err(error), None).await;
     };
@@ -189,6 +197,27 @@ async fn make(
         String::new()
     };
     Ok(outcome(change.name, rule, &changed) + &refill + &warning)
+}
+
+/// Returns what a form says of a limit, with its button.
+fn values_in(fields: &FormFields) -> String {
+    [LIMIT.name, BURST.name, KIND].map(|name| fields.get(name)).join("; ")
+}
+
+/// Returns the fields of a form with the limit that its button makes of them. [`SEEN`] is empty unless it has
+/// the values of the form.
+fn multiplied(fields: &FormFields) -> FormFields {
+    let is_seen = fields.get(SEEN.name) == values_in(fields);
+    let seen = fields.clone().with(SEEN.name, if is_seen { "yes" } else { "" });
+    let times = fields.get(KIND).split_once(' ').map_or("1", |(_, times)| times);
+    let Ok(times) = times.parse::<u64>() else {
+        return seen.with(LIMIT.name, "unlimited").with(BURST.name, "");
+    };
+    [LIMIT.name, BURST.name].into_iter().fold(seen, |multiplied, name| {
+        let units = fields.get(name).trim().parse::<u64>().unwrap_or_default();
+        let units = units.saturating_mul(times);
+        if units > 0 { multiplied.with(name, &units.to_string()) } else { multiplied }
+    })
 }
 
 /// Resets the key of a form that has set its limit.
@@ -277,7 +306,8 @@ async fn send(
             let typed: SetOverrideRequest = change.form.message(fields)?;
             let banned = Grant { kind: Some(Kind::Banned(true)), burst: 0 };
             let grant = Some(typed.grant.unwrap_or(banned));
-            let request = SetOverrideRequest { selector, grant, ..typed };
+            let raise_only = change.name == SET_LIMIT && fields.get(SEEN.name).is_empty();
+            let request = SetOverrideRequest { selector, grant, raise_only, ..typed };
             let made_by = client.set_override(within(CHANGE_TIME, request)).await?;
             made(made_by.metadata(), made_by.get_ref().change.clone())
         }
@@ -372,7 +402,16 @@ impl KeyPage {
         let is_alone =
             change.name == SET_LIMIT && !is_operator || change.name == BAN_ON_ALL && own.len() < 2;
         let form = if is_alone { change.form.without_last() } else { change.form };
-        let values = [(SEARCH.name, link.query()), (RULE.name, &met.rule.name)];
+        let seen = refused.filter(|refused| refused.error.reason == LOWERS_LIMIT);
+        let seen = seen.map(|refused| values_in(&refused.fields)).unwrap_or_default();
+        let [limit, burst] = met.limit_in_force();
+        let values = [
+            (SEARCH.name, link.query()),
+            (RULE.name, &met.rule.name),
+            (SEEN.name, &seen),
+            (LIMIT.name, &limit),
+            (BURST.name, &burst),
+        ];
         let place = FormPlace { frame: &self.frame, prefix: &prefix, values: &values, refused };
         html! {
             details id={ (prefix) "form" } open[refused.is_some()] {

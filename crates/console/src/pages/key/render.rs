@@ -167,6 +167,19 @@ impl MatchingKey {
         }
     }
 
+    /// Returns the limit in force and its burst, under a ban those of the rule, as fields of a form have them.
+    pub(super) fn limit_in_force(&self) -> [String; 2] {
+        let granted = self.granted();
+        let is_banned = matches!(granted.kind, Some(Kind::Banned(_)));
+        let grant = if is_banned { self.rule.grant() } else { granted };
+        let burst = grant.own_burst().map(|burst| burst.to_string()).unwrap_or_default();
+        match grant.kind {
+            Some(Kind::Limit(limit)) => [limit.to_string(), burst],
+            Some(Kind::Unlimited(_)) => ["unlimited".to_owned(), String::new()],
+            _ => Default::default(),
+        }
+    }
+
     /// Returns `true` if so much is used that the rule says so.
     fn is_near(&self, state: &KeyState) -> bool {
         let Grant { kind: Some(Kind::Limit(units)), burst } = self.granted() else { return false };
