@@ -363,3 +363,43 @@ async fn without_redis_a_mode_is_set_on_this_instance() {
         assert!(set.body.contains(text), "{text}: {}", set.body);
     }
 }
+
+#[tokio::test]
+async fn a_rule_of_a_calendar_opens_on_what_each_customer_has_used() {
+    let rules = "\
+rules:
+  - name: quota
+    match: {attributes: {customer: '*'}}
+    key-by: [customer]
+    algorithm: fixed-window
+    limit: 10
+    calendar: {unit: year, zone: Europe/Berlin}
+";
+    let settings = [CONSOLE, "http.hosts=test", "telemetry.top-keys=true"];
+    let mut timed = TimedServers::start_from(rules, 1, &settings);
+    let browser = Browser::new(&timed.servers[0]);
+    for (customer, requests) in [("acme", 4), ("<b>", 14)] {
+        for _ in 0..requests {
+            let attributes = json!({"customer": customer});
+            let body = json!({"userId": "a", "attributes": attributes}).to_string();
+            let headers = "Content-Type: application/json\r\n";
+            send_with(&timed.servers[0], "POST", "/v1/check", headers, Some(&body)).await;
+        }
+    }
+    let mut html = String::new();
+    eventually("both are counted", TIMEOUT, async || {
+        timed.advance(10);
+        html = browser.get("rule?project=_&name=quota").await.body;
+        html.contains("10 of 10 used") && html.contains("4 of 10 used")
+    })
+    .await;
+    let opening = html.split("<dl class=\"tiles\"").next().expect("a beginning");
+    let [full, acme] = ["10 of 10 used", "4 of 10 used"].map(|text| opening.find(text));
+    assert!(full.is_some() && full < acme, "{html}");
+    assert_eq!(
+        (row(opening, "b&gt;"), row(opening, "acme")),
+        (Some(vec!["100 %".to_owned()]), Some(vec!["40 %".to_owned()]))
+    );
+    assert!(opening.contains(">1 Jan ") && opening.contains(", 00:00 Europe/Berlin<"), "{opening}");
+    assert!(!html.contains("<b>"), "{html}");
+}

@@ -167,6 +167,7 @@ impl RulePage {
             }
             div #live data-events="now-events" data-page=(Link::like("rule", &self.query, &QUERY)) {
                 (self.summary())
+                (self.window_use())
                 (as_of(&self.frame.visitor, points, coverage, &Link::like("rule", &self.query, &QUERY)))
                 (self.numbers.tiles())
                 @if self.numbers.is_empty() {

@@ -1,14 +1,20 @@
 //! The keys of a rule with the highest counts: in clear with the role `operate`, else hashed.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 use prost_types::Duration;
-use rlaas_proto::ratelimit::admin::v1::{TopKey, TopKeyList, TopKeysRequest, TopKeysResponse};
+use rlaas_proto::ratelimit::admin::v1::{
+    KeyState, TopKey, TopKeyList, TopKeysRequest, TopKeysResponse,
+};
 
 use super::{RulePage, link_with};
 use crate::fields::FormFields;
 use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
 use crate::pages::now::percent;
+use crate::rule_words::units;
 use crate::table::Table;
 use crate::text::{foreign, number};
 use crate::visit::Visitor;
@@ -94,6 +100,29 @@ impl RulePage {
         }
     }
 
+    /// Shows what keys have used of the current window of a calendar; nothing of other rules, or if no state is
+    /// known.
+    pub(super) fn window_use(&self) -> Markup {
+        let top = self.top.as_ref().ok().filter(|_| self.rule.calendar.is_some());
+        let keys = top.map(by_use).unwrap_or_default();
+        let visitor = &self.frame.visitor;
+        let caption = "Keys of the last hour, those that have used most first";
+        let table = Table::<(&TopKey, &KeyState)>::new("use", caption)
+            .cards()
+            .text("Customer", |(key, _)| linked_key(key_page(visitor, key).as_ref(), key))
+            .text("Used", |(_, state)| html! { (state.use_words(units)) })
+            .right("Share", |(_, state)| {
+                html! { (percent(state.used.unsigned_abs(), state.limit.unsigned_abs())) }
+            })
+            .text("Resets", |(_, state)| html! { (state.reset_words()) });
+        html! {
+            @if !keys.is_empty() {
+                h2 id="use" { "Used of the current window" }
+                (table.rows(&keys))
+            }
+        }
+    }
+
     fn keys(&self, list: Option<&TopKeyList>) -> Markup {
         let keys = list.map(|list| &*list.keys).unwrap_or_default();
         let total = list.map_or(0, |list| list.total);
@@ -120,6 +149,19 @@ impl RulePage {
             @else { (table.rows(keys)) }
         }
     }
+}
+
+/// Returns the keys with a limit and their states, those that have used the largest part of it first.
+fn by_use(top: &TopKeysResponse) -> Vec<(&TopKey, &KeyState)> {
+    let lists = [&top.used, &top.denied, &top.near_limit];
+    let keys = lists.into_iter().flatten().flat_map(|list| &list.keys);
+    let known = keys.filter_map(|key| Some((&*key.key.as_ref()?.id, (key, key.state.as_ref()?))));
+    let mut keys: Vec<_> = known.collect::<BTreeMap<_, _>>().into_values().collect();
+    keys.retain(|(_, state)| ![0, i64::MAX].contains(&state.limit));
+    keys.sort_by_key(|(_, state)| {
+        Reverse(i128::from(state.used) * 1_000_000 / i128::from(state.limit))
+    });
+    keys
 }
 
 /// Says which instances the counts are of.
