@@ -108,7 +108,11 @@ fn common_message(rule: RuleInfo<'_>, grant: Grant) -> proto::Rule {
         overridable: rule.overridable,
         mode: mode(rule.mode).into(),
         mode_ends_at: rule.set_mode.map(|set| timestamp(set.ends_at)),
-        max_debt: limit.and_then(|limit| limit.max_debt()).map(int64),
+        max_debt: limit.and_then(|limit| {
+            // As many as the algorithm can keep is what unset means.
+            let most = rule.algorithm.max_debt(&limit);
+            limit.max_debt().filter(|debt| *debt != most).map(int64)
+        }),
         ..proto::Rule::default()
     }
 }
