@@ -60,8 +60,13 @@ async fn promises_hold_with_sentinel() {
     let other = Instance::start(sentinel(&redis.urls())).await;
     promises::assert_all(&one.fleet, &other.fleet).await;
     let address = format!("127.0.0.1:{}", redis.server(0).port());
-    let expected = NodeStatus { address, is_available: true, breaker: BreakerState::Closed };
-    assert_eq!(one.store.nodes(), [expected]);
+    let nodes = one.store.nodes();
+    let [node @ NodeStatus { breaker: BreakerState::Closed, errors: 0, outage: None, .. }] =
+        &*nodes
+    else {
+        panic!("{nodes:?}")
+    };
+    assert_eq!((&node.address, node.is_available, node.role), (&address, true, Some("master")));
 }
 
 #[tokio::test]

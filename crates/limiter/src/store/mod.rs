@@ -6,6 +6,7 @@
 mod custom;
 mod error;
 mod memory;
+mod node_status;
 #[cfg(feature = "redis")]
 mod redis;
 
@@ -14,6 +15,8 @@ pub use custom::{BoxFuture, CustomStore};
 pub(crate) use error::MISSING_PERMISSION;
 pub use error::{Fate, StoreError};
 pub use memory::{MemorySettings, MemoryStore};
+pub(crate) use node_status::Undecided;
+pub use node_status::{NodeMemory, NodeOutage, NodeStatus};
 #[cfg(all(feature = "redis", fuzzing))]
 pub use redis::fuzzing;
 #[cfg(feature = "redis")]
@@ -32,7 +35,6 @@ use tokio::sync::watch;
 use crate::clock::{Deadline, Timestamp};
 use crate::control::OverridePage;
 use crate::idempotency::RequestIdError;
-use crate::observer::BreakerState;
 pub use crate::operation::{
     Action, HitReply, Receipt, Reply, Shard, StoreHit, StoreId, StoreRequest,
 };
@@ -289,6 +291,16 @@ impl Store {
         }
     }
 
+    /// Counts a request that the server of this key failed to decide, for the status of that server.
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables))]
+    pub(crate) fn count_undecided(&self, key: &Key, request: Undecided) {
+        match self {
+            Self::Memory(_) | Self::Custom(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.count_undecided(key, request),
+        }
+    }
+
     /// Returns `memory`, `redis`, or the name of the custom store.
     pub fn name(&self) -> &'static str {
         match self {
@@ -298,17 +310,6 @@ impl Store {
             Self::Custom(store) => store.name(),
         }
     }
-}
-
-/// A server of a store, as this process sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// `host:port`, or the path of a socket. Without credentials.
-    pub address: String,
-    /// `true` if the server answers.
-    pub is_available: bool,
-    /// State of its circuit breaker.
-    pub breaker: BreakerState,
 }
 
 /// Health of a store.

@@ -296,11 +296,14 @@ impl FlushTask {
         if groups.is_empty() {
             return;
         }
-        let left = limit.saturating_sub(oldest.elapsed());
+        let waited = oldest.elapsed();
+        let left = limit.saturating_sub(waited);
         let answered = timeout(left, batcher.call(&mut managed, &groups)).await;
         // A connection that breaks says nothing about the rate of the server.
         if answered.as_ref().map_or(true, |replies| replies.iter().any(Result::is_ok)) {
-            batcher.in_flight.observe(in_flight, oldest.elapsed());
+            let took = oldest.elapsed();
+            batcher.in_flight.observe(in_flight, took);
+            batcher.health.round_trips.record(took.saturating_sub(waited));
         }
         let timed_out =
             |_elapsed| vec![Err(CallError::Other(StoreError::Timeout(limit))); groups.len()];

@@ -55,7 +55,7 @@ use self::codec::request::only_refunds;
 use self::codec::scripts::ScriptSet;
 use self::retry::RetryingCall;
 use self::topology::Topology;
-use super::{Health, NodeStatus, StoreError};
+use super::{Health, NodeStatus, StoreError, Undecided};
 use crate::clock::{Deadline, SystemClock, Timestamp};
 use crate::observer::{Observer, Operation, StoreEvent};
 use crate::operation::{Reply, Shard, StoreRequest};
@@ -167,6 +167,13 @@ impl RedisStore {
     pub fn breaker_is_open(&self, key: &Key) -> bool {
         let node = self.topology.node_for_slot(self.format.slot(key));
         node.is_some_and(|node| node.health.breaker_is_open())
+    }
+
+    /// Counts a request that the server of this key failed to decide.
+    pub(crate) fn count_undecided(&self, key: &Key, request: Undecided) {
+        if let Some(node) = self.topology.node_for_slot(self.format.slot(key)) {
+            node.health.count_undecided(request);
+        }
     }
 
     /// Uses the credentials and certificates of these settings for new connections.

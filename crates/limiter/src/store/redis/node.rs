@@ -19,7 +19,7 @@ use super::in_flight::InFlight;
 use super::loaded_scripts::{LOAD_TIMEOUT, LoadedScripts};
 use crate::clock::{HighWaterMarks, Micros, SystemClock, Timestamp};
 use crate::observer::{Observer, StoreEvent};
-use crate::store::{Health, NodeStatus};
+use crate::store::NodeStatus;
 
 /// One Redis server.
 #[derive(Debug)]
@@ -107,11 +107,7 @@ impl Node {
     /// Returns the state of the server, as this process sees it.
     pub(super) fn status(&self) -> NodeStatus {
         let address = self.connector.address().map(|address| address.to_string());
-        NodeStatus {
-            address: address.unwrap_or_else(|| self.health.server().to_owned()),
-            is_available: self.health.current() == Health::Up,
-            breaker: self.health.breaker_state(),
-        }
+        self.health.status(address)
     }
 
     /// Loads a script on the connection of a worker, unless the server has it. The task ends after

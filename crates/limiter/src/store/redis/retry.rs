@@ -176,8 +176,8 @@ impl RetryingCall<'_> {
                 if self.caller_deadline_is_shorter && self.until.has_passed() => {}
             // The batcher records these failures, once for all callers of a connection.
             Err(CallError::Other(
-                StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled,
-            )) => {}
+                error @ (StoreError::Timeout(_) | StoreError::Lost | StoreError::Garbled),
+            )) => health.count_error(error),
             // The record may be forbidden while the states are not: that is for this call alone.
             Err(CallError::Other(error)) if self.lacks_permission_for_id(error) => {
                 health.log_failure(error);
@@ -187,7 +187,10 @@ impl RetryingCall<'_> {
                 health.log_failure(&StoreError::OverridesNotPermitted);
                 return Err(CallError::Other(StoreError::OverridesNotPermitted));
             }
-            Err(CallError::Other(error)) => health.record_failure(error),
+            Err(CallError::Other(error)) => {
+                health.count_error(error);
+                health.record_failure(error);
+            }
             Err(_) => {}
         }
         result

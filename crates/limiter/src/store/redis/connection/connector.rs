@@ -19,11 +19,16 @@ use tokio::time::timeout;
 use super::Address;
 use super::options::SharedOptions;
 use super::sentinel::Sentinels;
-use super::server_info::{ServerInfo, is_not_persistent};
+use super::server_info::{REPLICA, ServerInfo, is_not_persistent};
 use crate::store::redis::node::ServerClock;
 
 /// Timeout of an attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Section of INFO that describes a server.
+pub(crate) const ALL_SECTIONS: &str = "default";
+/// Section of INFO that has its role, for frequent probes.
+pub(crate) const ROLE_SECTION: &str = "replication";
 
 /// Opens connections to one server, or to the current master.
 #[derive(Debug)]
@@ -180,20 +185,25 @@ impl Connector {
         self.unreachable.load(Ordering::SeqCst)
     }
 
-    /// Queries time and role.
+    /// Queries time and role, and what else a section of INFO has.
     ///
     /// # Errors
     ///
     /// [`ConnectError`] if the server does not respond, or is no longer a master.
-    pub(crate) async fn probe(&self, managed: &mut ManagedConnection) -> Result<(), ConnectError> {
-        let (info, time) = ServerInfo::query(&mut managed.connection, "replication").await?;
+    pub(crate) async fn probe(
+        &self,
+        managed: &mut ManagedConnection,
+        section: &str,
+    ) -> Result<ServerInfo, ConnectError> {
+        let (info, time) = ServerInfo::query(&mut managed.connection, section).await?;
         self.clock.observe(time);
-        self.require_master(&info)
+        self.require_master(&info)?;
+        Ok(info)
     }
 
     /// Discards all connections if the server is a replica: calls may have some from before it became one.
     fn require_master(&self, info: &ServerInfo) -> Result<(), ConnectError> {
-        if info.is_replica {
+        if info.role == Some(REPLICA) {
             self.discard_current();
             return Err(ConnectError::Replica);
         }
@@ -271,7 +281,7 @@ impl Connector {
         }
         let generation = self.generation.load(Ordering::SeqCst);
         let mut connection = self.options.load_full().connect(&address).await?;
-        let (info, time) = ServerInfo::query(&mut connection, "default").await?;
+        let (info, time) = ServerInfo::query(&mut connection, ALL_SECTIONS).await?;
         self.require_master(&info)?;
         if info.is_loading {
             return Err(ConnectError::Loading);

@@ -24,7 +24,7 @@ use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_redis::redis::ConnectionAddr;
 use tokio::time::timeout;
 
-use self::connector::{ConnectError, Connector, ManagedConnection};
+use self::connector::{ConnectError, Connector, ManagedConnection, ROLE_SECTION};
 use crate::store::redis::settings::RedisUrl;
 
 /// Address of a server.
@@ -124,7 +124,7 @@ impl managed::Manager for PoolManager {
             return Err(RecycleError::message("the connections of this generation were discarded"));
         }
         if metrics.last_used() > MAX_IDLE {
-            let probe = timeout(IDLE_PROBE_TIMEOUT, self.connector.probe(managed));
+            let probe = timeout(IDLE_PROBE_TIMEOUT, self.connector.probe(managed, ROLE_SECTION));
             probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! The description of a server: INFO, and whether it keeps anything over a restart.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value, pipe};
 
 use crate::clock::Timestamp;
+use crate::store::NodeMemory;
 
 /// Returns 1 if the user may run `CONFIG GET save`. What is tried without permission would be in the
 /// log of the server each time; Redis 6 can't be asked.
@@ -14,6 +16,10 @@ if not redis.acl_check_cmd then return 1 end
 local known, allowed = pcall(redis.acl_check_cmd, 'CONFIG', 'GET', 'save')
 return known and allowed and 1 or 0";
 
+/// Roles of servers.
+pub(crate) const MASTER: &str = "master";
+pub(crate) const REPLICA: &str = "replica";
+
 /// Description of a server. Fields are `None` without permission for INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
@@ -21,9 +27,9 @@ pub(crate) struct ServerInfo {
     pub(crate) run_id: Option<String>,
     /// Set if the server has any key.
     pub(crate) has_keys: Option<bool>,
-    /// Eviction policy; `None` if the server never evicts keys.
-    pub(crate) eviction_policy: Option<String>,
-    pub(crate) is_replica: bool,
+    pub(crate) memory: Option<NodeMemory>,
+    /// [`MASTER`] or [`REPLICA`].
+    pub(crate) role: Option<&'static str>,
     pub(crate) is_loading: bool,
     /// Whether a restart loses everything, as far as the user may ask; only the monitor does.
     pub(crate) is_not_persistent: bool,
@@ -82,17 +88,27 @@ impl ServerInfo {
         Ok((info, Timestamp::from_micros(micros)))
     }
 
+    /// Returns the eviction policy; `None` if the server never evicts keys.
+    pub(crate) fn eviction_policy(&self) -> Option<&str> {
+        let bounded = self.memory.as_ref().filter(|memory| memory.max.is_some());
+        bounded.map(|memory| &*memory.eviction_policy).filter(|policy| *policy != "noeviction")
+    }
+
     fn parse(info: &str) -> Self {
         let field = |name: &str| {
             info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
         };
-        let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction");
-        let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
+        let bytes = |name: &str| field(name)?.parse::<u64>().ok();
+        let memory = || {
+            let (used, max) = (bytes("used_memory")?, NonZeroU64::new(bytes("maxmemory")?));
+            Some(NodeMemory { used, max, eviction_policy: field("maxmemory_policy")?.to_owned() })
+        };
+        let role = field("role").map(|role| if role == "slave" { REPLICA } else { MASTER });
         Self {
             run_id: field("run_id").map(str::to_owned),
             has_keys: info.contains("# Keyspace").then(|| info.contains(":keys=")),
-            eviction_policy: policy.filter(|_| is_bounded).map(str::to_owned),
-            is_replica: field("role") == Some("slave"),
+            memory: memory(),
+            role,
             is_loading: field("loading") == Some("1"),
             is_not_persistent: false,
         }
@@ -110,21 +126,31 @@ mod tests {
     #[test]
     fn info_is_parsed() {
         let info = "# Server\r\nrun_id:abc\r\n# Persistence\r\nloading:0\r\n# Memory\r\n\
-                    maxmemory:1048576\r\nmaxmemory_policy:allkeys-lru\r\n# Replication\r\n\
+                    used_memory:9\r\nmaxmemory:1048576\r\nmaxmemory_policy:allkeys-lru\r\n# Replication\r\n\
                     role:slave\r\n# Keyspace\r\ndb0:keys=3,expires=3,avg_ttl=1\r\n";
+        let eviction_policy = "allkeys-lru".to_owned();
+        let memory = NodeMemory { used: 9, max: NonZeroU64::new(1 << 20), eviction_policy };
         let expected = ServerInfo {
             run_id: Some("abc".to_owned()),
             has_keys: Some(true),
-            eviction_policy: Some("allkeys-lru".to_owned()),
-            is_replica: true,
+            memory: Some(memory.clone()),
+            role: Some(REPLICA),
             is_loading: false,
             is_not_persistent: false,
         };
         assert_eq!(ServerInfo::parse(info), expected);
-        let unbounded = "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\nloading:1\r\n# Keyspace\r\n";
-        let expected =
-            ServerInfo { has_keys: Some(false), is_loading: true, ..ServerInfo::default() };
+        assert_eq!(expected.eviction_policy(), Some("allkeys-lru"));
+        let unbounded = "used_memory:9\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\nloading:1\r\n# Keyspace\r\n";
+        let expected = ServerInfo {
+            has_keys: Some(false),
+            memory: Some(NodeMemory { max: None, ..memory }),
+            role: Some(MASTER),
+            is_loading: true,
+            ..ServerInfo::default()
+        };
         assert_eq!(ServerInfo::parse(unbounded), expected);
+        assert_eq!(expected.eviction_policy(), None);
+        assert_eq!(ServerInfo::parse(""), ServerInfo::default());
     }
 
     #[test]

@@ -246,8 +246,9 @@ impl RedisFleet {
         };
         let error = match timeout(deadline.remaining(), asked).await {
             Ok(Ok((info, is_not_persistent))) => {
-                let policy = info.eviction_policy;
-                let eviction_policy = policy.filter(|policy| policy.starts_with("allkeys-"));
+                let policy = info.eviction_policy();
+                let policy = policy.filter(|policy| policy.starts_with("allkeys-"));
+                let eviction_policy = policy.map(str::to_owned);
                 return Ok(CatalogueRisks { eviction_policy, is_not_persistent });
             }
             Ok(Err(_)) => StoreError::Lost,

@@ -151,7 +151,7 @@ impl BreakerGauge {
             from != to
         };
         move_count(&self.not_persistent, |info| info.is_not_persistent);
-        if move_count(&self.evicting, |info| info.eviction_policy.is_some()) {
+        if move_count(&self.evicting, |info| info.eviction_policy().is_some()) {
             self.observer.store(StoreEvent::MayEvict(self.may_evict()));
         }
     }

@@ -6,7 +6,10 @@
 pub(crate) mod breaker;
 mod failures;
 pub(crate) mod monitor;
+mod outages;
+mod round_trips;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +18,13 @@ use tracing::{error, info, warn};
 
 use self::breaker::{Breaker, BreakerGauge, Permit};
 use self::failures::{FailureLog, LOG_INTERVAL, Severity};
+use self::outages::Outages;
+use self::round_trips::RoundTrips;
 use super::connection::connector::ConnectError;
-use super::connection::server_info::ServerInfo;
+use super::connection::server_info::{REPLICA, ServerInfo};
 use crate::clock::{SystemClock, Timestamp};
 use crate::observer::BreakerState;
-use crate::store::{Health, StoreError};
+use crate::store::{Health, NodeStatus, StoreError, Undecided};
 
 /// The health of one Redis server.
 #[derive(Debug)]
@@ -29,6 +34,9 @@ pub(crate) struct ServerHealth {
     breaker: Mutex<Breaker>,
     gauge: Arc<BreakerGauge>,
     log: Mutex<Log>,
+    outages: Mutex<Outages>,
+    pub(crate) round_trips: RoundTrips,
+    errors: AtomicU64,
     health: watch::Sender<Health>,
     /// Notified when the health of any server changes.
     changed: watch::Sender<()>,
@@ -39,14 +47,15 @@ pub(crate) struct ServerHealth {
 struct Log {
     failures: FailureLog,
     outage: Option<Outage>,
-    /// Description of the server after its last start.
+    /// Last description of the server.
     info: Option<ServerInfo>,
+    /// Set if there is no connection because the server is a replica.
+    is_replica: bool,
 }
 
 /// A period in which the monitor has no connection.
 #[derive(Debug)]
 struct Outage {
-    since: Timestamp,
     /// Time and content of the last log line.
     logged: Timestamp,
     reason: String,
@@ -67,6 +76,9 @@ impl ServerHealth {
             breaker,
             gauge,
             log,
+            outages: Mutex::default(),
+            round_trips: RoundTrips::default(),
+            errors: AtomicU64::new(0),
             health: watch::Sender::new(Health::Unknown),
             changed,
         }
@@ -82,9 +94,23 @@ impl ServerHealth {
         *self.health.borrow()
     }
 
-    /// Returns the name of the server.
-    pub(crate) fn server(&self) -> &str {
-        &self.server
+    /// Returns the state of the server, as this process sees it. Without a known address it goes by its
+    /// name.
+    pub(crate) fn status(&self, address: Option<String>) -> NodeStatus {
+        let log = lock(&self.log);
+        let is_available = self.current() == Health::Up;
+        let info = log.info.as_ref().filter(|_| is_available);
+        NodeStatus {
+            address: address.unwrap_or_else(|| self.server.clone()),
+            is_available,
+            breaker: self.breaker_state(),
+            role: info.map_or(log.is_replica.then_some(REPLICA), |info| info.role),
+            p50: self.round_trips.percentile(50),
+            p99: self.round_trips.percentile(99),
+            errors: self.errors.load(Ordering::Relaxed),
+            memory: info.and_then(|info| info.memory.clone()),
+            outage: lock(&self.outages).last(self.clock.now()),
+        }
     }
 
     /// Returns the state of the breaker.
@@ -136,15 +162,47 @@ impl ServerHealth {
         }
     }
 
+    /// Counts a call that failed, if its error says something about the server.
+    pub(crate) fn count_error(&self, error: &StoreError) {
+        if Severity::from_error(error).is_some() {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request that the server failed to decide.
+    pub(crate) fn count_undecided(&self, request: Undecided) {
+        lock(&self.outages).count(request);
+    }
+
+    /// Records that the monitor sends a probe.
+    pub(crate) fn record_probe(&self, sent: Timestamp) {
+        lock(&self.outages).record_probe(sent);
+    }
+
+    /// Records that the server has answered the probe that was sent at this time, with a description if
+    /// it was asked for one.
+    pub(crate) fn record_answer(&self, sent: Timestamp, description: Option<ServerInfo>) {
+        lock(&self.outages).record_answer();
+        self.round_trips.record(self.clock.now().since(sent).into());
+        let Some(info) = description else { return };
+        let mut log = lock(&self.log);
+        // It is asked only for a new connection.
+        let is_not_persistent = log.info.as_ref().is_some_and(|info| info.is_not_persistent);
+        let info = ServerInfo { is_not_persistent, ..info };
+        self.gauge.record_info(log.info.as_ref(), Some(&info));
+        log.info = Some(info);
+    }
+
     /// Records that the monitor is connected.
     pub(crate) fn record_connected(&self, info: &ServerInfo) {
         let mut log = lock(&self.log);
         self.log_restart(log.info.as_ref(), info);
         self.gauge.record_info(log.info.as_ref(), Some(info));
         log.info = Some(info.clone());
-        let outage = log.outage.take();
+        log.outage = None;
+        let outage = lock(&self.outages).end(self.clock.now());
         if self.set_health(Health::Up) {
-            let outage_seconds = outage.map(|outage| self.seconds_since(outage.since));
+            let outage_seconds = outage.map(|length| Duration::from(length).as_secs_f64());
             info!(redis = self.server, outage_seconds, "redis connected");
             self.change_breaker(|breaker| breaker.probe_now(self.clock.now()));
         }
@@ -156,6 +214,8 @@ impl ServerHealth {
         let mut log = lock(&self.log);
         self.set_health(Health::Down);
         let (now, reason, is_denied) = (self.clock.now(), error.to_string(), error.is_denied());
+        lock(&self.outages).begin(now);
+        log.is_replica = matches!(error, ConnectError::Replica);
         let is_logged = |outage: &Outage| {
             let is_worse = is_denied && !outage.is_denied;
             outage.reason == reason || (now.since(outage.logged) < LOG_INTERVAL && !is_worse)
@@ -168,8 +228,7 @@ impl ServerHealth {
         } else {
             warn!(redis = self.server, reason, "redis connection failed");
         }
-        let since = log.outage.as_ref().map_or(now, |outage| outage.since);
-        log.outage = Some(Outage { since, logged: now, reason, is_denied });
+        log.outage = Some(Outage { logged: now, reason, is_denied });
     }
 
     /// Sets the health. Returns `true` if it has changed.
@@ -194,7 +253,7 @@ impl ServerHealth {
                  were set at run time are gone"
             );
         }
-        if let Some(policy) = &now.eviction_policy {
+        if let Some(policy) = now.eviction_policy() {
             warn!(
                 redis,
                 policy,

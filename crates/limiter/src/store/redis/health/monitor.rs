@@ -10,10 +10,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::ServerHealth;
 use crate::clock::{Micros, SystemClock, jittered};
-use crate::store::redis::connection::connector::{ConnectError, Connector, ManagedConnection};
+use crate::store::redis::connection::connector::{
+    ALL_SECTIONS, ConnectError, Connector, ManagedConnection, ROLE_SECTION,
+};
 
 /// Interval of probes, and timeout of a probe.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two descriptions of a server.
+const INFO_INTERVAL: Micros = Micros::from_secs(10);
 /// Backoff after the first failed attempt to connect. It doubles up to the maximum.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_millis(150);
@@ -42,7 +46,7 @@ pub(crate) async fn run(
             Err(_) => {}
         }
         if let Some(probed) = &mut connection
-            && probe_until_failure(connector, probed).await.is_err()
+            && probe_until_failure(connector, health, clock, probed).await.is_err()
         {
             connector.discard(probed.generation);
             connection = None;
@@ -64,8 +68,11 @@ pub(crate) async fn run(
 /// [`ConnectError`] if the server does not respond, or is no longer the master.
 async fn probe_until_failure(
     connector: &Connector,
+    health: &ServerHealth,
+    clock: &SystemClock,
     connection: &mut ManagedConnection,
 ) -> Result<(), ConnectError> {
+    let mut described_at = clock.now();
     let mut probes = interval(PROBE_INTERVAL);
     probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
     probes.reset();
@@ -76,8 +83,14 @@ async fn probe_until_failure(
                 () = connector.call_failed() => {}
             }
         }
-        let probe = timeout(PROBE_INTERVAL, connector.probe(connection));
-        probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
+        let sent = clock.now();
+        let is_due = sent.since(described_at) >= INFO_INTERVAL;
+        let section = if is_due { ALL_SECTIONS } else { ROLE_SECTION };
+        health.record_probe(sent);
+        let probe = timeout(PROBE_INTERVAL, connector.probe(connection, section));
+        let info = probe.await.unwrap_or(Err(ConnectError::TimedOut))?;
+        health.record_answer(sent, is_due.then_some(info));
+        described_at = if is_due { sent } else { described_at };
         connector.check_sentinels(connection).await?;
         if connector.is_unreachable() {
             return Ok(());
