@@ -3,6 +3,7 @@
 //! A report is a named value of the fleet, off the path of decisions. It is the message of the API
 //! without what its reader knows better: times, and whether the instance is missing.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -250,13 +251,29 @@ fn instance(
     })
 }
 
-fn store_node(NodeStatus { address, is_available, breaker }: NodeStatus) -> StoreNode {
-    let breaker = match breaker {
+fn store_node(node: NodeStatus) -> StoreNode {
+    let NodeStatus { address, is_available, errors, memory, outage, .. } = node;
+    let breaker = match node.breaker {
         BreakerState::Closed => Breaker::Closed,
         BreakerState::HalfOpen => Breaker::HalfOpen,
         BreakerState::Open => Breaker::Open,
     };
-    StoreNode { address, available: is_available, breaker: breaker.into() }
+    StoreNode {
+        address,
+        available: is_available,
+        breaker: breaker.into(),
+        role: node.role.unwrap_or_default().to_owned(),
+        p50: node.p50.map(|span| duration(span.into())),
+        p99: node.p99.map(|span| duration(span.into())),
+        errors,
+        used_memory: memory.as_ref().map(|memory| memory.used),
+        max_memory: memory.as_ref().map(|memory| memory.max.map_or(0, NonZeroU64::get)),
+        eviction_policy: memory.map(|memory| memory.eviction_policy).unwrap_or_default(),
+        outage_started_at: outage.map(|outage| timestamp(outage.started_at)),
+        outage: outage.map(|outage| duration(outage.length)),
+        outage_failed: outage.map_or(0, |outage| outage.failed),
+        outage_allowed: outage.map_or(0, |outage| outage.allowed),
+    }
 }
 
 /// Waits for half of `time` to all of it.

@@ -28,6 +28,7 @@ mod request_ids;
 mod requests;
 mod state_dir;
 pub(crate) mod step_proxy;
+mod store_nodes;
 mod top_keys;
 pub(crate) mod watch_stats;
 
