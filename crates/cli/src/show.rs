@@ -179,7 +179,12 @@ fn nodes(value: &Value) -> String {
     let (well, ill): (Vec<_>, Vec<_>) = nodes.iter().partition(is_well);
     match (&*nodes, &*ill) {
         ([], _) => "memory".to_owned(),
-        (_, []) => format!("{} up", text::count(well.len() as u64, "server")),
+        (_, []) => {
+            let slowest = well.iter().filter_map(|node| node.p99.as_ref());
+            let slowest = slowest.max_by_key(|p99| (p99.seconds, p99.nanos));
+            let up = text::count(well.len() as u64, "server");
+            format!("{up} up, p99 {}", text::latency(slowest))
+        }
         (_, ill) => {
             let names: Vec<_> = ill.iter().map(|node| text::value(&node.address)).collect();
             format!("away: {}", names.join(", "))

@@ -41,6 +41,9 @@ async fn redis_shows_the_fleet_and_its_nodes_and_an_outage_is_told() {
     .await;
     let both = page().await;
     assert!(both.contains("Redis nodes") && both.contains("closed"), "{both}");
+    for text in ["master", "noeviction", " MiB, no limit", "</data> rule answers errors."] {
+        assert!(both.contains(text), "{text}: {both}");
+    }
     assert!(both.contains("reporting") && !both.contains("does not answer"), "{both}");
     drop(redis);
     eventually("the page shows the outage", TIMEOUT, async || {
@@ -48,6 +51,10 @@ async fn redis_shows_the_fleet_and_its_nodes_and_an_outage_is_told() {
     })
     .await;
     let alone = page().await;
+    let (_, nodes) = alone.split_once("Redis nodes").expect("the nodes");
+    for text in ["and still", "</data> failed, ", "</data> let through", "not known"] {
+        assert!(nodes.contains(text), "{text}: {nodes}");
+    }
     for text in ["</data> instance, ", "other instances are not known"] {
         assert!(alone.contains(text), "{text}: {alone}");
     }

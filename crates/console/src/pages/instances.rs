@@ -5,16 +5,28 @@ use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::store_node::Breaker;
 use rlaas_proto::ratelimit::admin::v1::{Instance, ListInstancesRequest, StoreNode};
+use rlaas_proto::ratelimit::v1::{OnStoreFailure, Rule};
 
+use super::rules;
 use crate::calls::{READ_TIME, within};
+use crate::fields::FormFields;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
+use crate::rule_words::refuses_nothing;
 use crate::table::Table;
-use crate::text::{foreign, number, span, time};
+use crate::text::{foreign, joined, number, span, time};
 use crate::visit::{Visit, Visitor};
 
 /// Most instances on a page.
 const MAX_SHOWN: i32 = 1_000;
+
+/// The policies of rules for the time that the store is away, with what one rule does, and several.
+const POLICIES: [(OnStoreFailure, &str, &str); 4] = [
+    (OnStoreFailure::Error, "answers errors", "answer errors"),
+    (OnStoreFailure::Allow, "lets all pass", "let all pass"),
+    (OnStoreFailure::Deny, "refuses all", "refuse all"),
+    (OnStoreFailure::Local, "decides on each instance alone", "decide on each instance alone"),
+];
 
 /// The first instances, and whether there are more.
 type ListedInstances = (Vec<Instance>, bool);
@@ -22,16 +34,42 @@ type ListedInstances = (Vec<Instance>, bool);
 /// Shows the instances.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("instances");
-    let listed = list(&visit.visitor).await;
+    let (listed, meanwhile) = tokio::join!(list(&visit.visitor), meanwhile(&visit));
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     let render = move || {
         let content = match &listed {
-            Ok((instances, has_more)) => content(&frame, instances, *has_more),
+            Ok((instances, has_more)) => content(&frame, instances, *has_more, &meanwhile),
             Err(error) => failure(&error.sentence()),
         };
         frame.page("Instances", &content)
     };
     visit.console.page(status, render).await
+}
+
+/// Says what the rules that a visitor may see do while a server is away; nothing if that is not known.
+async fn meanwhile(Visit { console, visitor, .. }: &Visit) -> Markup {
+    let listed = rules::list(visitor.clone(), FormFields::default());
+    let rules = console.in_background(listed).await.unwrap_or_default();
+    let refusing = rules.iter().map(|(_, rule)| rule);
+    let refusing: Vec<_> = refusing.filter(|rule| refuses_nothing(rule.mode()).is_none()).collect();
+    let used = POLICIES.map(|(policy, single, several)| {
+        let has_policy = |rule: &&&Rule| {
+            let opens = rule.breaker_opens_rule;
+            policy == if opens { OnStoreFailure::Allow } else { rule.on_store_failure() }
+        };
+        (refusing.iter().filter(has_policy).count() as u64, single, several)
+    });
+    html! {
+        @if !refusing.is_empty() {
+            p {
+                "While a node is away: "
+                (joined(used.iter().filter(|(rules, ..)| *rules > 0), ", ", |(rules, single, several)| html! {
+                    (number(*rules)) @if *rules == 1 { " rule " (single) } @else { " rules " (several) }
+                }))
+                "."
+            }
+        }
+    }
 }
 
 /// Lists the instances.
@@ -41,7 +79,7 @@ pub(super) async fn list(visitor: &Visitor) -> Result<ListedInstances, PageError
     Ok((listed.instances, !listed.next_page_token.is_empty()))
 }
 
-fn content(frame: &Frame, instances: &[Instance], has_more: bool) -> Markup {
+fn content(frame: &Frame, instances: &[Instance], has_more: bool, meanwhile: &Markup) -> Markup {
     let missing = instances.iter().filter(|instance| instance.missing).count();
     let here = instances.iter().find(|instance| instance.answering);
     let store = &frame.visitor.store;
@@ -60,7 +98,7 @@ fn content(frame: &Frame, instances: &[Instance], has_more: bool) -> Markup {
         @if has_more {
             p.notice { "Only the first " (number(instances.len() as u64)) " are shown." }
         }
-        @if let Some(here) = here { (nodes(&here.store_nodes)) }
+        @if let Some(here) = here { (nodes(&here.store_nodes, meanwhile)) }
     }
 }
 
@@ -116,18 +154,54 @@ fn catalogue(instance: &Instance, newest: Option<u64>) -> Markup {
 }
 
 /// Shows the servers of the store, as this instance sees them.
-fn nodes(nodes: &[StoreNode]) -> Markup {
-    let caption = "A node whose circuit breaker is open is not asked until a probe succeeds";
+fn nodes(nodes: &[StoreNode], meanwhile: &Markup) -> Markup {
+    let caption = "Times are of the last 512 calls and probes, errors and requests of this instance since \
+                   its start. A node whose circuit breaker is open is not asked until a probe succeeds";
     let table = Table::<StoreNode>::new("Redis nodes", caption)
         .text("Address", |node| foreign(&node.address))
         .text("Answers", |node| {
             html! { @if node.available { span.good { "yes" } } @else { span.bad { "no" } } }
         })
-        .text("Circuit breaker", |node| breaker(node.breaker()));
+        .text("Circuit breaker", |node| breaker(node.breaker()))
+        .text("Role", |node| word(&node.role))
+        .right("p50", |node| span(node.p50.as_ref()))
+        .right("p99", |node| span(node.p99.as_ref()))
+        .right("Errors", |node| number(node.errors))
+        .right("Memory", memory)
+        .text("Eviction", |node| word(&node.eviction_policy))
+        .wide("Last outage", outage);
     html! {
         @if !nodes.is_empty() {
             h2 { "Redis nodes, as this instance sees them" }
             (table.rows(nodes))
+            (meanwhile)
+        }
+    }
+}
+
+/// Shows a word of the server, which it may not have told.
+fn word(word: &str) -> Markup {
+    html! { @if word.is_empty() { span.muted { "not known" } } @else { (foreign(word)) } }
+}
+
+fn memory(node: &StoreNode) -> Markup {
+    let mebibytes = |bytes: u64| html! { (number(bytes.div_ceil(1 << 20))) " MiB" };
+    html! {
+        @match (node.used_memory, node.max_memory) {
+            (Some(used), Some(0)) => { (mebibytes(used)) ", no limit" },
+            (Some(used), Some(max)) => { (mebibytes(used)) " of " (mebibytes(max)) },
+            _ => span.muted { "not known" }
+        }
+    }
+}
+
+/// Says how long the last outage lasted, and what it did to callers of this instance.
+fn outage(node: &StoreNode) -> Markup {
+    html! {
+        @if node.outage_started_at.is_none() { span.muted { "none" } } @else {
+            (span(node.outage.as_ref())) " from " (time(node.outage_started_at.as_ref()))
+            @if !node.available { ", " strong.bad { "and still" } }
+            ": " (number(node.outage_failed)) " failed, " (number(node.outage_allowed)) " let through"
         }
     }
 }
