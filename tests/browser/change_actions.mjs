@@ -133,7 +133,8 @@ export const CHANGE_ACTIONS = [
       await page.locator('p.done', { hasText: 'was saved as revision' }).waitFor();
       await ruleBeside(way, (rule) => rule?.maxRequests === '40');
       assert.equal(await page.getByText('Below is what you typed before').count(), 0, 'it was saved');
-      await page.getByRole('button', { name: 'Undo the last change' }).click();
+      await page.getByRole('link', { name: 'Undo the last change' }).click();
+      await page.getByRole('button', { name: 'Roll back to this revision' }).click();
       await page.locator('p.done', { hasText: 'are in force again' }).waitFor();
       await ruleBeside(way, (rule) => rule?.maxRequests === '10');
     },

@@ -221,7 +221,7 @@ async fn revisions_are_compared_and_rolled_back() {
     }
     let list = browser.get("history?project=shop").await.body;
     let revisions: Vec<&str> = list
-        .split("&amp;revision=")
+        .split("scope=\"row\"><a href=\"history?project=shop&amp;revision=")
         .skip(1)
         .map(|rest| rest.split('"').next().unwrap_or_default())
         .collect();
@@ -280,13 +280,12 @@ async fn the_last_change_is_undone_where_it_was_made_in_the_history_and_on_the_p
     let undo = "Undo the last change";
     for page in [&pages[1], &history, &project] {
         assert_eq!(page.matches(undo).count(), 1, "{page}");
-        assert!(page.contains("come into force again, as a new revision"), "{page}");
         assert!(page.contains("1 rule published</span> by "), "{page}");
     }
     let later = browser.get("change?project=shop").await.body;
     assert!(!later.contains(undo), "nothing was changed just now: {later}");
 
-    let older = history.split("&amp;revision=").nth(2).and_then(|rest| rest.split('"').next());
+    let older = history.rsplit("&amp;revision=").next().and_then(|rest| rest.split('"').next());
     let older = format!("history?project=shop&revision={}", older.expect("two revisions"));
     let beside = browser.get(&older).await.body;
     assert!(beside.contains("against the rules in force"), "{beside}");
@@ -294,16 +293,26 @@ async fn the_last_change_is_undone_where_it_was_made_in_the_history_and_on_the_p
     let before = browser.get(&format!("{older}&base=before")).await.body;
     assert!(before.contains("against the one before") && before.contains("1</data> new"));
 
-    let undone = browser.post("roll-back", &form_with(&pages[1], undo)).await;
+    let way_back = async |page: &str| {
+        let link = page.split("href=\"history?").find(|link| link.contains("Undo%20of%20revision"));
+        let link = link.and_then(|link| link.split('"').next()).expect("the way back");
+        browser.get(&format!("history?{}", link.replace("&amp;", "&"))).await.body
+    };
+    let seen = way_back(&pages[1]).await;
+    for text in ["against the rules in force", ">9<", ">5<", "value=\"Undo of revision "] {
+        assert!(seen.contains(text), "{text}: {seen}");
+    }
+    let form = form_with(&seen, "Roll back to this revision") + "&reason=Undo";
+    let undone = browser.post("roll-back", &form).await;
     assert_eq!(undone.status, 303, "{undone:?}");
     assert_eq!(rules(&server, "shop").await[0]["maxRequests"], "5");
     let link = undone.header("location").expect("a page").to_owned();
     let page = browser.get(&link).await.body;
     assert!(page.contains("are in force again, as revision"), "{page}");
-    assert!(page.contains(">Undo of revision ") && page.contains(">1 rule rolled back<"), "{page}");
+    assert!(page.contains(">Undo<") && page.contains(">1 rule rolled back<"), "{page}");
     let mut editor = Editor::open(&browser, "shop").await;
     assert_eq!(editor.publish(&PAY.replace('5', "7"), "").await.status, 303);
-    let stale = browser.post("roll-back", &form_with(&history, undo)).await;
+    let stale = browser.post("roll-back", &form).await;
     assert!(stale.status == 409 && stale.body.contains("nothing was rolled back"), "{stale:?}");
     assert_eq!(rules(&server, "shop").await[0]["maxRequests"], "7", "a later change is not undone");
 }

@@ -67,9 +67,11 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     let page = browser.get(PAY).await.body;
     assert!(page.contains("enforced for 25 % of the keys</span>"), "{page}");
 
-    let undone = browser
-        .post("roll-back", &form_with(&browser.get("history?project=shop").await.body, "Undo"))
-        .await;
+    let history = browser.get("history?project=shop").await.body;
+    let back = history.split("href=\"history?").find(|link| link.contains("Undo%20of%20revision"));
+    let back = back.and_then(|link| link.split('"').next()).expect("the way back");
+    let seen = browser.get(&format!("history?{}", back.replace("&amp;", "&"))).await.body;
+    let undone = browser.post("roll-back", &form_with(&seen, "Roll back to this revision")).await;
     assert_eq!(undone.status, 303, "{undone:?}");
     let all = rules(&server, "shop").await;
     assert!(

@@ -183,7 +183,7 @@ impl HistoryPage {
                 " · " a href=(Link::to("rules").with("project", id)) { "Rules" }
                 " · " a href=(Link::to("change").with("project", id)) { "Edit all as YAML" }
             }
-            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
+            @if let Some(undo) = &self.undo { (undo.render()) }
             @match &self.diff {
                 Some(Ok(diff)) => (self.diff(diff)),
                 Some(Err(error)) => {
@@ -256,8 +256,12 @@ impl HistoryPage {
 
     fn roll_back_form(&self, revision: u64) -> Markup {
         let (revision, seen) = (revision.to_string(), self.seen.to_string());
-        let values =
-            [("project", field_of(&self.id)), ("revision", &revision), ("expected", &seen)];
+        let values = [
+            ("project", field_of(&self.id)),
+            ("revision", &revision),
+            ("expected", &seen),
+            ("reason", self.query.get("reason")),
+        ];
         let place = FormPlace {
             frame: &self.frame,
             prefix: "",

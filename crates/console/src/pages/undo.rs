@@ -1,37 +1,22 @@
-//! The way back from the last change of the rules of a project, in one step.
+//! The way back from the last change of the rules of a project: a link to the revision before it, which
+//! shows what would change, and rolls back.
 
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{Project, Revision};
 
 use crate::action_words::revision_words;
 use crate::calls::{field_of, last_revisions, project};
-use crate::fields::FormFields;
-use crate::form::{Field, FieldKind, Form, FormPlace};
-use crate::layout::Frame;
+use crate::fields::{FormFields, Link};
 use crate::text::foreign;
 use crate::visit::Visitor;
 
 /// The field of a query with the revision that a visitor has just made.
 pub(super) const MADE: &str = "made";
-const UNDO: Form = Form::new(
-    "roll-back",
-    "RollbackRequest",
-    &[
-        Field::PROJECT,
-        Field::new("revision", "revision", FieldKind::HiddenNumber),
-        // It lets a form be sent once, and undoes nothing that others have made since.
-        Field::new("expected", "expected_revision", FieldKind::HiddenNumber),
-        Field::new("reason", "reason", FieldKind::Hidden),
-    ],
-    "Undo the last change",
-);
 
 /// The last change of the rules of a project, and what is before it.
 #[derive(Debug)]
 pub(super) struct Undo {
     project: String,
-    /// Revision of the project that the visitor has seen.
-    seen: u64,
     newest: Revision,
     before: u64,
 }
@@ -47,7 +32,6 @@ impl Undo {
         let [newest, before, ..] = last else { return None };
         visitor.is_admin(&project.id).then(|| Self {
             project: project.id.clone(),
-            seen: project.revision,
             newest: newest.clone(),
             before: before.revision,
         })
@@ -66,25 +50,18 @@ impl Undo {
         (undo.newest.revision == made).then_some(undo)
     }
 
-    /// Shows the button, and what it does.
-    pub(super) fn render(&self, frame: &Frame) -> Markup {
-        let Self { project, seen, newest, before } = self;
-        let [seen, before_text] = [seen, before].map(u64::to_string);
+    /// Shows the link, and where it leads to.
+    pub(super) fn render(&self) -> Markup {
+        let Self { project, newest, before } = self;
+        let back = Link::to("history").with("project", field_of(project));
+        let back = back.with("revision", &before.to_string());
         let reason = format!("Undo of revision {}", newest.revision);
-        let values = [
-            ("project", field_of(project)),
-            ("revision", &before_text),
-            ("expected", &seen),
-            ("reason", &reason),
-        ];
-        let place = FormPlace { frame, prefix: "undo-", values: &values, refused: None };
         html! {
             div.undo {
-                (UNDO.render("", &place))
+                a.button href=(back.with("reason", &reason)) { "Undo the last change" }
                 p.hint {
                     "Revision " (newest.revision) " (" (revision_words(newest)) " by " (foreign(&newest.actor))
-                    ") is undone: the rules of revision " (before)
-                    " come into force again, as a new revision."
+                    "). You see first what is in force afterwards: the rules of revision " (before) "."
                 }
             }
         }

@@ -25,7 +25,7 @@ impl ChangePage {
     pub(super) fn render(&self) -> Markup {
         let id = field_of(&self.form.project);
         let content = html! {
-            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
+            @if let Some(undo) = &self.undo { (undo.render()) }
             p {
                 a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) }
                 " · " a href=(Link::to("rules").with("project", id)) { "Rules, to change one of them" }

@@ -128,7 +128,7 @@ impl ProjectPage {
                     ", " a href=(Link::to("key").with("project", id)) { "look an id up" }
                     ", " a href=(Link::to("change").with("project", id)) { "edit all as YAML" }
                     ", " a href=(Link::to("history").with("project", id)) { "history" }
-                    @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
+                    @if let Some(undo) = &self.undo { (undo.render()) }
                 }
                 dt { "Created" } dd { (created(project)) }
                 @if project.updated_at != project.created_at { dt { "Changed" } dd { (time(project.updated_at.as_ref())) } }

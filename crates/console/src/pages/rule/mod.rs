@@ -158,7 +158,7 @@ impl RulePage {
     fn render(&self) -> Markup {
         let RuleNumbers { points, coverage, .. } = &self.numbers;
         let content = html! {
-            @if let Some(undo) = &self.undo { (undo.render(&self.frame)) }
+            @if let Some(undo) = &self.undo { (undo.render()) }
             @if self.refused.is_some() {
                 p.notice {
                     "Nothing was saved yet: "
