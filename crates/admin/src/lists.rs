@@ -42,6 +42,7 @@ impl Service {
             projects: projects.as_ref(),
             keys: keys.as_deref(),
             target: &message.target,
+            rule: &message.rule,
             actor: &message.actor,
             since: message.since.as_ref().map(|time| parsed("since", time)).transpose()?,
             until: message.until.as_ref().map(|time| parsed("until", time)).transpose()?,

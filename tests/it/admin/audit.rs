@@ -176,6 +176,33 @@ async fn pages_and_filters_select_entries() {
 }
 
 #[tokio::test]
+async fn changes_of_a_rule_are_its_own_those_of_its_keys_and_of_all_rules() {
+    let server = Rlaas::start(&["auth.api-keys=accepted"]);
+    let post = async |path: &str, body: &str| {
+        let (status, answer) = server.post(path, body).await;
+        assert!(status < 300, "{path}: {answer}");
+    };
+    post("/v1/projects", r#"{"project":{"id":"shop"}}"#).await;
+    let rules = r#"{"rules":[{"name":"pay","maxRequests":5,"window":"60s"},
+        {"name":"send","maxRequests":5,"window":"60s"}],"reason":"both"}"#;
+    post("/v1/projects/shop/rules:apply", rules).await;
+    post("/v1/admin/mode", r#"{"projectId":"shop","rule":"pay","mode":"RULE_MODE_SHADOW","ttl":"60s","reason":"mode"}"#).await;
+    let key = r#"{"selector":{"projectId":"shop","rule":"send","request":{"userId":"alice"}},"reason":"key"}"#;
+    post("/v1/admin/keys:reset", key).await;
+    post("/v1/projects/shop/keys", "{}").await;
+    let mut admin = admin(&server).await;
+    for (rule, reasons) in
+        [("pay", &["mode", "both"][..]), ("send", &["key", "both"]), ("buy", &["both"])]
+    {
+        let (project_id, rule) = ("shop".to_owned(), rule.to_owned());
+        let request = proto::ListAuditRequest { project_id, rule, ..Default::default() };
+        let found = list(&mut admin, request).await.expect("a page").entries;
+        let found: Vec<_> = found.iter().map(|entry| &*entry.reason).collect();
+        assert_eq!(found, reasons);
+    }
+}
+
+#[tokio::test]
 async fn an_entry_holds_the_number_of_keys_that_do_not_fit() {
     let dir = TempDir::new();
     let rule = |number| {

@@ -35,8 +35,10 @@ pub struct AuditFilter<'a> {
     pub projects: Option<&'a AuditedProjects>,
     /// Only changes of one of these keys.
     pub keys: Option<&'a [SelectedKey]>,
-    /// Only changes of this rule. Empty: of all.
+    /// Only changes of this rule or API key. Empty: of all.
     pub target: &'a str,
+    /// Only changes of this rule, of its keys, and of all rules. Empty: of all.
+    pub rule: &'a str,
     /// Only changes by this caller. Empty: by all.
     pub actor: &'a str,
     /// Only changes from then on.
@@ -153,6 +155,19 @@ fn first_since(since: Timestamp) -> EntryId {
     EntryId::at(since + Micros::from_micros(999))
 }
 
+/// Returns `true` if a change is one of this rule or of its keys, or of all rules.
+fn may_change_rule(entry: &AuditEntry, rule: &str) -> bool {
+    match &*entry.action {
+        "ApplyRules" | "Rollback" => true,
+        "CreateKey" | "RotateKey" | "RevokeKey" => false,
+        action => {
+            entry.target == rule
+                || (action == "SetMode" && entry.target == "*")
+                || entry.before.iter().any(|state| state.rule == rule)
+        }
+    }
+}
+
 /// One page in the making.
 struct Search {
     entries: Vec<AuditEntry>,
@@ -210,12 +225,13 @@ impl Search {
 
 impl Wanted<'_> {
     fn contains(&self, at: Timestamp, record: &Record) -> bool {
-        let AuditFilter { projects, target, actor, .. } = self.filter;
+        let AuditFilter { projects, target, rule, actor, .. } = self.filter;
         let is_any = |keys: &HashSet<u64>| record.keys.iter().any(|key| keys.contains(key));
         record.intent.as_ref().is_some_and(|entry| {
             projects.is_none_or(|projects| {
                 projects.get(&entry.project_id).is_some_and(|since| at >= *since)
             }) && (target.is_empty() || entry.target == *target)
+                && (rule.is_empty() || may_change_rule(entry, rule))
                 && (actor.is_empty() || entry.actor == *actor)
                 && self.keys.as_ref().is_none_or(is_any)
         })
