@@ -1,8 +1,11 @@
 //! Changes in words: the audit and the history name each by its RPC.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::Revision;
+use rlaas_proto::ratelimit::admin::v1::{AuditEntry, Revision};
 
+use super::calls::field_of;
+use super::fields::Link;
+use super::rule_words::units;
 use super::text::{foreign, grouped};
 
 /// Every RPC that the audit names, with its change in words.
@@ -53,6 +56,19 @@ pub(super) fn revision_words(Revision { action, changed_rules, .. }: &Revision) 
             },
             None => (action_words(action)),
         }
+    }
+}
+
+/// Shows the limits of the keys of a change before and after it, or else what they had used; of a change
+/// of rules a link to what it changed.
+pub(super) fn old_and_new(entry: &AuditEntry) -> Markup {
+    let of_keys = entry.old_and_new(units);
+    let history = Link::to("history").with("project", field_of(&entry.project_id));
+    let revision = entry.revision.to_string();
+    html! {
+        @if entry.revision > 0 {
+            a.nowrap href=(history.with("revision", &revision).with("base", "before")) { "revision " (revision) }
+        } @else if of_keys.is_empty() { span.muted { "–" } } @else { (of_keys) }
     }
 }
 

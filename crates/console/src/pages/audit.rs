@@ -1,5 +1,7 @@
 //! The audit: who changed what, when and why, newest first.
 
+use std::time::SystemTime;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -10,51 +12,72 @@ use rlaas_proto::ratelimit::admin::v1::{
     AuditEntry, KeyState, ListAuditRequest, ListAuditResponse,
 };
 
-use crate::action_words::action_words;
+use super::key::choices::{self, Choices};
+use crate::action_words::{action_words, old_and_new};
 use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::{FormFields, Link, search_input};
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::rule_words::{key_text, project_name, rule_link, units};
 use crate::table::Table;
-use crate::text::{folded, foreign, number, time};
+use crate::text::{folded, foreign, joined, number, time};
 use crate::visit::{Visit, Visitor};
 
 /// Seconds of a day.
 const DAY: i64 = 24 * 60 * 60;
-/// The fields of a search; empty ones limit nothing. Days are by UTC, such as 2026-11-23.
-const SEARCH: [(&str, &str, &str); 5] = [
-    ("project", "Project (_ for none)", "text"),
+/// The fields of a search beside project and rule; empty ones limit nothing. Days are by UTC, such as
+/// 2026-11-23.
+const SEARCH: [(&str, &str, &str); 4] = [
     ("actor", "Who", "text"),
-    ("rule", "Rule or key", "text"),
+    ("key", "API key", "text"),
     ("from", "From day (UTC)", "date"),
     ("to", "To day (UTC)", "date"),
+];
+/// Ranges up to now: their values of `last`, names and seconds.
+const RANGES: [(&str, &str, i64); 4] = [
+    ("1h", "hour", 60 * 60),
+    ("1d", "24 hours", DAY),
+    ("7d", "7 days", 7 * DAY),
+    ("30d", "30 days", 30 * DAY),
 ];
 
 /// Shows the changes that a visitor looks for.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("audit");
+    let choices = choices::read(&visit, visit.fields.get("project")).await;
     let Visit { console, visitor, fields } = visit;
     let found = list(&visitor, &fields).await;
     let status = found.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-    console.page(status, move || render(&frame, &fields, &found)).await
+    console.page(status, move || render(&frame, &choices, &fields, &found)).await
 }
 
 async fn list(visitor: &Visitor, search: &FormFields) -> Result<ListAuditResponse, PageError> {
     search.check()?;
     let project = search.get("project");
     let project = if project.is_empty() { EVERY_PROJECT } else { id_of(project) };
-    let until = day("to", search.get("to"))?;
+    let (last, until) = (search.get("last"), day("to", search.get("to"))?);
+    let since = match RANGES.iter().find(|(name, ..)| *name == last) {
+        Some((.., seconds)) => Some(before_now(*seconds)),
+        None if last.is_empty() => day("from", search.get("from"))?,
+        None => return Err(PageError::invalid("last must be 1h, 1d, 7d or 30d")),
+    };
     let request = ListAuditRequest {
         project_id: project.to_owned(),
         page_token: search.get("page").to_owned(),
-        target: search.get("rule").to_owned(),
+        target: search.get("key").to_owned(),
+        rule: search.get("rule").to_owned(),
         actor: search.get("actor").to_owned(),
-        since: day("from", search.get("from"))?,
+        since,
         until: until.map(|day| Timestamp { seconds: day.seconds + DAY, nanos: 0 }),
         ..ListAuditRequest::default()
     };
     Ok(visitor.admin().list_audit(within(READ_TIME, request)).await?.into_inner())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the audit has wall time, and the range ends now")]
+fn before_now(seconds: i64) -> Timestamp {
+    let now = Timestamp::from(SystemTime::now());
+    Timestamp { seconds: now.seconds - seconds, nanos: 0 }
 }
 
 /// Reads the beginning of a day, which is in UTC.
@@ -73,15 +96,29 @@ fn day(field: &str, text: &str) -> Result<Option<Timestamp>, PageError> {
 
 fn render(
     frame: &Frame,
+    choices: &Choices,
     search: &FormFields,
     found: &Result<ListAuditResponse, PageError>,
 ) -> Markup {
-    let link = Link::like("audit", search, &SEARCH.map(|(name, ..)| name));
+    let of_what = Link::like("audit", search, &["project", "rule", "actor", "key"]);
+    let link = ["from", "to", "last"]
+        .into_iter()
+        .fold(of_what.clone(), |link, name| link.with(name, search.get(name)));
+    let project = search.get("project");
     let is_given = !link.query().is_empty();
     let content = html! {
         form.row method="get" action="audit" {
+            (choices.project(project))
+            @if project.is_empty() { (search_input("rule", "Rule", "text", search.get("rule"))) }
+            @else { (choices.rule(search.get("rule"))) }
             @for (name, label, kind) in SEARCH { (search_input(name, label, kind, search.get(name))) }
             button.primary { "Show" }
+        }
+        p {
+            "The last "
+            (joined(RANGES, " · ", |(range, name, _)| html! {
+                a href=(of_what.clone().with("last", range)) aria-current=[(search.get("last") == range).then_some("true")] { (name) }
+            }))
         }
         @match found {
             Err(error) => (failure(&error.problem)),
@@ -104,22 +141,17 @@ fn render(
 
 /// Shows changes.
 pub(super) fn table(entries: &[AuditEntry]) -> Markup {
-    let table = Table::<AuditEntry>::new(
-        "changes",
-        "Changes, newest first. Ids are hashed, unless audit.keys is clear",
-    )
-    .text("When", |entry| time(entry.created_at.as_ref()))
-    .text("Who", |entry| foreign(&entry.actor))
-    .wide("What", |entry| {
-        html! {
-            strong { (action_words(&entry.action)) } " " (entry.old_and_new(units))
-            br; (foreign(&entry.summary)) (keys(entry))
-        }
-    })
-    .text("Project", |entry| project_name(&entry.project_id))
-    .text("Rule or key", target)
-    .wide("Why", |entry| folded(&entry.reason))
-    .text("Outcome", outcome);
+    let table = Table::<AuditEntry>::new("changes", "Changes, newest first. Ids are hashed, unless audit.keys is clear")
+        .text("When", |entry| time(entry.created_at.as_ref()))
+        .text("Who", |entry| foreign(&entry.actor))
+        .wide("What", |entry| {
+            html! { strong { (action_words(&entry.action)) } br; (foreign(&entry.summary)) (keys(entry)) }
+        })
+        .text("Project", |entry| project_name(&entry.project_id))
+        .text("Rule or key", target)
+        .text("Old → new", old_and_new)
+        .wide("Why", |entry| folded(&entry.reason))
+        .text("Outcome", outcome);
     table.rows(entries)
 }
 
@@ -176,7 +208,6 @@ fn outcome(entry: &AuditEntry) -> Markup {
             }
             Outcome::Unknown | Outcome::Unspecified => span.warn { "unknown: it may have been made" },
         }
-        @if entry.revision > 0 { br; span.muted.nowrap { "revision " (number(entry.revision)) } }
     }
 }
 

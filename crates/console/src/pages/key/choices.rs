@@ -47,6 +47,11 @@ impl Choices {
         choice("project", "Project", &self.projects, chosen)
     }
 
+    /// Shows the rules of the chosen project to choose from.
+    pub(in crate::pages) fn rule(&self, chosen: &str) -> Markup {
+        choice("rule", "Rule", &self.rules, chosen)
+    }
+
     /// Returns the projects that the visitor may change.
     pub(super) fn own_projects(&self, visitor: &Visitor) -> Vec<String> {
         let is_own = |project: &&String| visitor.is_admin(id_of(project));
@@ -69,7 +74,7 @@ impl Choices {
                 }
                 (self.project(project))
                 @if !project.is_empty() || !rule.is_empty() {
-                    (choice("rule", "Rule", &self.rules, rule))
+                    (self.rule(rule))
                 }
                 button.primary { "Look up" }
                 details id="more" open[has_more || !rule.is_empty()] {
