@@ -29,6 +29,7 @@
 mod action_words;
 mod assets;
 mod calls;
+mod changes;
 mod chart;
 mod compression;
 mod decisions;

@@ -5,6 +5,7 @@
 //     data-range   begin and end of the time axis, in seconds
 //     data-per     "second": counts are shown per second
 //     data-zone    zone of its times; without it, that of the reader
+//   <span data-changed-at="1767614400">, anywhere in the page: a time that every chart marks
 //   <tr data-at="1767614400" data-seconds="10">, with digits or <data value="…"> in the cells of series
 const HEIGHT = 220;
 const number = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, notation: "compact" });
@@ -65,8 +66,17 @@ function options({ id, dataset: { chart, range, zone } }, series, at, values) {
     if (min === from && max === until) zooms.delete(id);
     else zooms.set(id, { min, max });
   };
+  const marks = [...document.querySelectorAll("[data-changed-at]")].map((mark) => Number(mark.dataset.changedAt));
+  const marked = ({ ctx, bbox: { left, top, width, height }, valToPos }) => {
+    ctx.save();
+    ctx.fillStyle = color("muted");
+    for (const x of marks.map((mark) => valToPos(mark, "x", true))) {
+      if (x >= left && x <= left + width) ctx.fillRect(x, top, devicePixelRatio, height);
+    }
+    ctx.restore();
+  };
   return {
-    height: HEIGHT, padding: [8, 32, 0, 0], series: [pointed, ...lines], hooks: { setScale: [zoomed] },
+    height: HEIGHT, padding: [8, 32, 0, 0], series: [pointed, ...lines], hooks: { setScale: [zoomed], draw: [marked] },
     cursor: { drag: { x: true, y: false } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), timeZone),
     scales: { x: { range: times }, left: fromZero, right: fromZero },

@@ -3,7 +3,9 @@
 use super::browser::{Browser, form_with};
 use super::change::{Editor, create_shop, rules, start};
 use super::{ADMIN, OPERATE, start_with_auth};
+use rlaas_testkit::eventually;
 use rlaas_testkit::process::Rlaas;
+use std::time::Duration;
 
 const RULES: &str = "\
 rules:
@@ -66,6 +68,23 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     assert_eq!(pay["enforcePpm"], 250_000);
     let page = browser.get(PAY).await.body;
     assert!(page.contains("enforced for 25 % of the keys</span>"), "{page}");
+
+    let line = async || {
+        let page = browser.get(PAY).await.body;
+        page.split("Changed: ").nth(1).is_some_and(|line| {
+            let line = line.split("</p>").next().unwrap_or_default();
+            [
+                "data-changed-at=",
+                ">Rule changed<",
+                ">pay<",
+                ">Rules published<",
+                "&amp;base=before\"",
+            ]
+            .iter()
+            .all(|text| line.contains(text))
+        })
+    };
+    eventually("the changes below the chart", Duration::from_secs(30), line).await;
 
     let history = browser.get("history?project=shop").await.body;
     let back = history.split("href=\"history?").find(|link| link.contains("Undo%20of%20revision"));

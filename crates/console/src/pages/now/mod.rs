@@ -13,13 +13,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use rlaas_proto::ratelimit::admin::v1::{
-    Instance, RequestStats, RuleStats, TopKeysResponse, WatchStatsRequest, WatchStatsResponse,
+    AuditEntry, Instance, RequestStats, RuleStats, TopKeysResponse, WatchStatsRequest,
+    WatchStatsResponse,
 };
 
 use super::instances;
 use crate::calls::{EVERY_PROJECT, id_of};
+use crate::changes::changes;
 use crate::chart;
-use crate::decisions::{Interval, PointsCoverage, history, interval};
+use crate::decisions::{Interval, PointsCoverage, history, interval, range};
 use crate::fields::Link;
 use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
@@ -36,6 +38,8 @@ struct NowPage {
     /// The project that a visitor looks at; empty for all of theirs.
     project: String,
     traffic: Traffic,
+    /// The changes in the time of the charts.
+    changes: Vec<AuditEntry>,
     /// The keys that are refused most.
     refused: Result<TopKeysResponse, PageError>,
     /// The instances, or why they are not known; `None` if the visitor may not see them.
@@ -74,7 +78,9 @@ async fn gather(visit: &Visit) -> Result<NowPage, PageError> {
     let (points, refused, instances) =
         tokio::join!(points, refused::read(visitor, project), instances);
     let traffic = Traffic::new(&points?);
-    Ok(NowPage { frame: visit.frame("now"), project: chosen, traffic, refused, instances })
+    let changes = changes(visitor, project, "", range(&traffic.points)).await;
+    let frame = visit.frame("now");
+    Ok(NowPage { frame, project: chosen, traffic, changes, refused, instances })
 }
 
 /// Returns the link to the page of a project; of all if it is empty.

@@ -6,9 +6,10 @@ use rlaas_proto::ratelimit::admin::v1::{Instance, RequestStats};
 
 use super::tables::{projects, rules};
 use super::{NowPage, Traffic, link, refused, tables};
+use crate::changes::changes_line;
 use crate::chart::{Chart, Series, Shape, Tone, per_second, rate_text, tile};
 use crate::decisions::{Interval, SPAN_NAME, as_of, range};
-use crate::fields::UNNAMED;
+use crate::fields::{Link, UNNAMED};
 use crate::layout::{Frame, empty};
 use crate::text::{foreign, number, span};
 
@@ -20,7 +21,7 @@ const NOT_COUNTED: &str = "Not counted: looks, dry runs and retries that were an
 impl NowPage {
     /// Returns what the page shows.
     pub(super) fn render(&self) -> Markup {
-        let Self { frame, project, traffic, refused: top, instances: listed } = self;
+        let Self { frame, project, traffic, changes, refused: top, instances: listed } = self;
         let known = listed.as_ref().and_then(|listed| listed.as_ref().ok());
         html! {
             div #live data-events="now-events" {
@@ -38,6 +39,7 @@ impl NowPage {
                     @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
                 @if traffic.all.requests() == 0 { (self.empty()) } @else { (charts(traffic)) }
+                (changes_line(changes, &Link::to("audit").with("project", project)))
                 (refused::render(&frame.visitor, top))
                 (rules(traffic))
                 (projects(project, traffic))

@@ -21,14 +21,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use rlaas_proto::ratelimit::admin::v1::{
-    GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
+    AuditEntry, GetRuleRequest, ProjectRule, TopKeysResponse, WatchStatsRequest,
 };
 use rlaas_proto::ratelimit::v1::{GetConfigRequest, GetConfigResponse, Rule, RuleMode};
 
 use self::numbers::RuleNumbers;
 use crate::calls::{READ_TIME, configuration, field_of, id_of, within};
+use crate::changes::{changes, changes_line};
 use crate::chart;
-use crate::decisions::{SPAN_NAME, as_of, history};
+use crate::decisions::{SPAN_NAME, as_of, history, range};
 use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::layout::{Frame, failure};
@@ -50,6 +51,8 @@ struct RulePage {
     /// The rule as it is written, unless no project has it.
     written: Option<ProjectRule>,
     numbers: RuleNumbers,
+    /// The changes in the time of the chart.
+    changes: Vec<AuditEntry>,
     /// The keys that the visitor looks at.
     shown_top: &'static top::Kind,
     top: Result<TopKeysResponse, PageError>,
@@ -122,11 +125,13 @@ async fn gather(visit: &Visit, query: FormFields) -> Result<RulePage, PageError>
         ..WatchStatsRequest::default()
     };
     let points = history(console, visitor, points).await?;
+    let numbers = RuleNumbers::new(&points);
     Ok(RulePage {
+        changes: changes(visitor, &id, &name, range(&numbers.points)).await,
         frame: visit.frame("rules"),
         top: top::read(visitor, &id, &name).await,
         shown_top,
-        numbers: RuleNumbers::new(&points),
+        numbers,
         written: written.and_then(|written| written.into_inner().rule),
         undo: Undo::of_made(visitor, &id, &visit.fields).await,
         is_operator: visitor.is_operator(&id),
@@ -155,6 +160,11 @@ impl RulePage {
         id_of(self.query.get("project"))
     }
 
+    fn audit(&self) -> Link {
+        let audit = Link::to("audit").with("project", field_of(self.id()));
+        audit.with("rule", &self.rule.name)
+    }
+
     fn render(&self) -> Markup {
         let RuleNumbers { points, coverage, .. } = &self.numbers;
         let content = html! {
@@ -176,6 +186,7 @@ impl RulePage {
                         ", or it is none of the 1,000 busiest rules."
                     }
                 } @else { (self.numbers.chart()) }
+                (changes_line(&self.changes, &self.audit()))
                 (self.top())
             }
             (chart::script())
@@ -191,8 +202,7 @@ impl RulePage {
         let is_enforced = matches!(rule.mode(), RuleMode::Enforce | RuleMode::Unspecified);
         let is_for_all = rule.enforce_ppm.is_none_or(|part| part == EVERY_KEY);
         let mode_class = if is_enforced && is_for_all { "badge" } else { "badge warn" };
-        let [of_rule, look_up] =
-            ["audit", "key"].map(|page| Link::to(page).with("project", field_of(id)));
+        let look_up = Link::to("key").with("project", field_of(id));
         html! {
             p.summary.badges {
                 strong.badge { (rule_words::rule_grant(rule)) }
@@ -206,7 +216,7 @@ impl RulePage {
                     a.button href=(look_up.with("rule", &rule.name)) { "Try a request" }
                 }
                 a.button href=(Link::to("history").with("project", field_of(id))) { "History" }
-                @if self.is_admin { a.button href=(of_rule.with("rule", &self.rule.name)) { "Audit" } }
+                @if self.is_admin { a.button href=(self.audit()) { "Audit" } }
             }
             p {
                 @if !id.is_empty() { a href=(Link::to("project").with("id", id)) { "Project " (foreign(id)) } " · " }
