@@ -40,17 +40,16 @@ pub(super) async fn sign_in(State(context): State<Context>, form: OwnForm) -> Re
         return moved_to(HOME);
     }
     let token = form.fields.one("token").unwrap_or_default().trim();
-    let shown = match form.fields.one("by") {
-        Ok("certificate") => context.auth.sign_in_with_certificate(&form.request),
-        _ => {
-            let shown = context.auth.sign_in_with_token(&form.request, token.as_bytes()).await;
-            if shown.as_ref().is_err_and(|error| is_wrong(*error)) {
-                let network = form.request.extensions().get().copied();
-                let ClientNetwork(address) = network.unwrap_or(ClientNetwork(None));
-                context.sessions.wrong_tokens().answer_later(address).await;
-            }
-            shown
+    let shown = if let Ok("certificate") = form.fields.one("by") {
+        context.auth.sign_in_with_certificate(&form.request)
+    } else {
+        let shown = context.auth.sign_in_with_token(&form.request, token.as_bytes()).await;
+        if shown.as_ref().is_err_and(|error| is_wrong(*error)) {
+            let network = form.request.extensions().get().copied();
+            let ClientNetwork(address) = network.unwrap_or(ClientNetwork(None));
+            context.sessions.wrong_tokens().answer_later(address).await;
         }
+        shown
     };
     let next = form.fields.one("next").unwrap_or_default();
     match shown {
