@@ -238,8 +238,8 @@ rules:
         let status = admin.set_override(raise(kind, burst)).await.expect_err("a refusal");
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(rlaas_proto::is_lowering(&status), "{status:?}");
-        let states = inspect(&mut admin, of_parts("bucket", &[("user_id", Some("alice"))])).await;
-        assert!(states.expect("a state")[0].overrides.iter().all(|set| set.reason != "ticket 7"));
+        let found = inspect(&mut admin, of_parts("bucket", &[("user_id", Some("alice"))])).await;
+        assert!(found.expect("a state")[0].overrides.iter().all(|set| set.reason != "ticket 7"));
         status.message().to_owned()
     };
     let text = "grant.limit must not be below the limit in force: bucket 30 → 29";
