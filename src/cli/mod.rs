@@ -12,6 +12,7 @@ mod config;
 mod example;
 #[cfg(feature = "admin")]
 mod explain;
+mod help;
 mod journal;
 mod ratelimit;
 mod reference;
@@ -145,7 +146,7 @@ fn refuse(problems: &Problems) -> ExitCode {
 
 /// Returns the whole command line.
 fn program() -> clap::Command {
-    administer::add_commands(Program::command())
+    help::grouped(administer::add_commands(Program::command()))
 }
 
 /// Prints a script that completes commands and options in a shell.

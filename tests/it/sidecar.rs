@@ -91,8 +91,8 @@ fn what_it_lacks_is_refused_by_name() {
 #[test]
 fn every_command_is_there_or_refused_by_name() {
     let commands = |(_, help, _): (i32, String, String)| -> Vec<String> {
-        let (_, rest) = help.split_once("Commands:\n").expect("commands");
-        let lines = rest.lines().take_while(|line| !line.is_empty());
+        let (commands, _) = help.split_once("Options:\n").expect("commands");
+        let lines = commands.lines().filter(|line| line.starts_with("  "));
         lines.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
     };
     let own = commands(run(&["--help"]));

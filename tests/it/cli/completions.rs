@@ -33,20 +33,36 @@ fn completions_name_every_command() {
 }
 
 #[test]
-fn man_page_names_every_command_and_no_other() {
+fn help_and_man_page_have_the_same_commands_in_the_same_groups() {
     let between = |text: &str, from: &str, to: &str| {
         let (_, rest) = text.split_once(from).expect("a section");
         rest.split_once(to).expect("its end").0.to_owned()
     };
     let (_, help, _) = run(&["--help"]);
-    let commands = between(&help, "Commands:\n", "\n\n");
-    let commands: BTreeSet<&str> =
-        commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let help = between(&help, "[COMMAND]\n\n", "Options:\n");
+    let mut shown: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for group in help.split_terminator("\n\n") {
+        let (title, commands) = group.split_once(":\n").expect("a title");
+        let names = commands.lines().filter_map(|line| line.split_whitespace().next());
+        shown.insert(title, names.collect());
+    }
     let page = fs::read_to_string(PAGE).expect("a file of the project");
-    let named = between(&page, ".SH COMMANDS\n", ".SH ").replace("\\-", "-");
-    let named: BTreeSet<&str> =
-        named.split(".TP\n.B ").skip(1).filter_map(|entry| entry.lines().next()).collect();
-    assert_eq!(named, commands);
+    let page = between(&page, ".SH COMMANDS\n", ".SH ").replace("\\-", "-");
+    let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for group in page.split(".SS ").skip(1) {
+        let (title, commands) = group.split_once('\n').expect("a title");
+        let entries = commands.split(".TP\n.B ").skip(1);
+        named.insert(title, entries.filter_map(|entry| entry.lines().next()).collect());
+    }
+    assert_eq!(named, shown);
+    let mut all: BTreeSet<&str> = shown.into_values().flatten().collect();
+    let (_, script, _) = run(&["completions", "bash"]);
+    let case = between(&script, "rlaas)\n", "\n            ;;");
+    let (_, offered) = case.split_once("opts=\"").expect("what bash completes");
+    all.extend(["-h", "-V", "--help", "--version", "--config", "--set"]);
+    let offered: BTreeSet<&str> =
+        offered.split('"').next().expect("words").split_whitespace().collect();
+    assert_eq!(offered, all, "a command without a group");
 }
 
 #[test]
@@ -99,8 +115,11 @@ fn collect(command: &[&str], commands: &mut BTreeMap<String, Vec<Entry>>) {
     if !command.is_empty() {
         commands.insert(command.join(" "), entries(&help));
     }
-    let listed = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
-    for name in listed.lines().map_while(|line| line.split_whitespace().next()) {
+    let (_, usage) = help.split_once("Usage: ").expect("a usage");
+    let (usage, listed) = usage.split_once('\n').unwrap_or((usage, ""));
+    let (listed, _) = listed.split_once("Options:\n").unwrap_or((listed, ""));
+    let lines = listed.lines().filter(|line| usage.contains("COMMAND") && line.starts_with("  "));
+    for name in lines.filter_map(|line| line.split_whitespace().next()) {
         if name != "help" {
             collect(&[command, &[name]].concat(), commands);
         }
