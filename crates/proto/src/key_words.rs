@@ -78,7 +78,8 @@ fn moment_words(now: Timestamp, wait: SignedDuration, zone: &str) -> Option<Stri
 }
 
 fn signed(duration: Duration) -> SignedDuration {
-    SignedDuration::new(duration.seconds, duration.nanos)
+    let nanos = SignedDuration::from_nanos(duration.nanos.into());
+    SignedDuration::from_secs(duration.seconds).saturating_add(nanos)
 }
 
 #[cfg(test)]
@@ -90,15 +91,15 @@ mod tests {
         KeyState { limit, used, remaining, ..KeyState::default() }
     }
 
-    fn seconds(seconds: i64) -> Option<Duration> {
-        Some(Duration { seconds, nanos: 0 })
+    fn seconds(seconds: i64) -> Duration {
+        Duration { seconds, nanos: 0 }
     }
 
     #[test]
     fn windows_say_what_is_used_and_buckets_what_is_left_at_once() {
         let bucket = |state: KeyState| KeyState {
             algorithm: Algorithm::TokenBucket.into(),
-            window: seconds(60),
+            window: Some(seconds(60)),
             ..state
         };
         for (state, expected) in [
@@ -111,7 +112,7 @@ mod tests {
             (bucket(KeyState { held: 5, ..state(300, 1, 44) }), "44 of 50 at once, 300 per min"),
             (bucket(state(300, 53, -3)), "0 of 50 at once, 300 per min, 3 of debt"),
             (
-                KeyState { window: seconds(90), ..bucket(state(5, 0, 9)) },
+                KeyState { window: Some(seconds(90)), ..bucket(state(5, 0, 9)) },
                 "9 of 9 at once, 5 per 90s",
             ),
             (KeyState { window: None, ..bucket(state(5, 0, 9)) }, "9 of 9 at once"),
@@ -135,15 +136,18 @@ mod tests {
             (31 * 86_400, "", "31 Dec, 22:00 UTC"),
             (32 * 86_400, "Europe/Berlin", "1 Jan 2027, 23:00 Europe/Berlin"),
         ] {
-            let (reset_after, zone) = (seconds(wait), zone.to_owned());
+            let (reset_after, zone) = (Some(seconds(wait)), zone.to_owned());
             let state =
                 KeyState { reset_at: reset_at(wait), reset_after, zone, ..KeyState::default() };
             assert_eq!(state.reset_words(), expected, "{wait}");
         }
         assert_eq!(KeyState::default().retry_words(), "never");
         let almost = Some(Duration { seconds: 0, nanos: 999_999_000 });
-        let state =
-            KeyState { retry_after: almost, reset_after: seconds(7_201), ..KeyState::default() };
+        let state = KeyState {
+            retry_after: almost,
+            reset_after: Some(seconds(7_201)),
+            ..KeyState::default()
+        };
         assert_eq!((&*state.retry_words(), &*state.reset_words()), ("now", "in 2h 1m"));
     }
 }

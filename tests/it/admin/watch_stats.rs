@@ -148,7 +148,9 @@ async fn fleet_is_watched_with_its_history_while_redis_comes_and_goes() {
     }
     // Two rules have decided each of them.
     let mut requests = proto::RequestStats::default();
-    points.iter().for_each(|point| requests.add(&point.request_sum()));
+    for point in &points {
+        requests.add(&point.request_sum());
+    }
     assert_eq!((requests.allowed, requests.denied, requests.failed), (3, 1, 0));
 
     // The past comes first, and goes on without a gap.

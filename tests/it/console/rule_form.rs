@@ -69,10 +69,10 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
     let page = browser.get(PAY).await.body;
     assert!(page.contains("enforced for 25 % of the keys</span>"), "{page}");
 
-    let line = async || {
+    let has_changes = async || {
         let page = browser.get(PAY).await.body;
-        page.split("Changed: ").nth(1).is_some_and(|line| {
-            let line = line.split("</p>").next().unwrap_or_default();
+        page.split("Changed: ").nth(1).is_some_and(|rest| {
+            let changes = rest.split("</p>").next().unwrap_or_default();
             [
                 "data-changed-at=",
                 ">Rule changed<",
@@ -81,10 +81,10 @@ async fn a_rule_is_raised_at_once_and_what_can_refuse_more_is_shown_first() {
                 "&amp;base=before\"",
             ]
             .iter()
-            .all(|text| line.contains(text))
+            .all(|text| changes.contains(text))
         })
     };
-    eventually("the changes below the chart", Duration::from_secs(30), line).await;
+    eventually("the changes below the chart", Duration::from_secs(30), has_changes).await;
 
     let history = browser.get("history?project=shop").await.body;
     let back = history.split("href=\"history?").find(|link| link.contains("Undo%20of%20revision"));

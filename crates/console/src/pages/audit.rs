@@ -20,7 +20,7 @@ use crate::layout::{Frame, failure};
 use crate::page_error::PageError;
 use crate::rule_words::{key_text, project_name, rule_link, units};
 use crate::table::Table;
-use crate::text::{folded, foreign, joined, number, time};
+use crate::text::{folded, foreign, joined, time};
 use crate::visit::{Visit, Visitor};
 
 /// Seconds of a day.

@@ -138,8 +138,8 @@ impl Traffic {
             traffic.counts.push(sum);
             traffic.requests.push(requests);
         }
-        let (rules, more) = busiest(rules, MAX_RULES, |stats| (stats.denied, stats.decisions()));
-        for (_, stats) in more {
+        let mut rules = busiest(rules, |stats| (stats.denied, stats.decisions()));
+        for (_, stats) in rules.drain(rules.len().min(MAX_RULES)..) {
             traffic.other_rules.get_or_insert_default().add(&stats);
         }
         let named = rules.into_iter().map(|((project, rule), stats)| RuleStats {
@@ -148,9 +148,8 @@ impl Traffic {
             ..stats
         });
         traffic.rules = named.collect();
-        let order = |stats: &RequestStats| (stats.denied, stats.requests());
-        let (projects, more) = busiest(projects, MAX_PROJECTS, order);
-        for (_, stats) in more {
+        let mut projects = busiest(projects, |stats| (stats.denied, stats.requests()));
+        for (_, stats) in projects.drain(projects.len().min(MAX_PROJECTS)..) {
             traffic.other_projects.get_or_insert_default().add(&stats);
         }
         let named = projects.into_iter();
@@ -160,18 +159,13 @@ impl Traffic {
     }
 }
 
-/// Returns those with the highest order, which are equal by their names, and all others.
-fn busiest<N: Ord, S>(
-    sums: HashMap<N, S>,
-    most: usize,
-    order: impl Fn(&S) -> (u64, u64),
-) -> (Vec<(N, S)>, Vec<(N, S)>) {
+/// Returns sums by their order, the highest first, and equal ones by their names.
+fn busiest<N: Ord, S>(sums: HashMap<N, S>, order: impl Fn(&S) -> (u64, u64)) -> Vec<(N, S)> {
     let mut all: Vec<_> = sums.into_iter().collect();
     all.sort_unstable_by(|(name, stats), (other_name, other)| {
         order(other).cmp(&order(stats)).then_with(|| name.cmp(other_name))
     });
-    let others = all.split_off(all.len().min(most));
-    (all, others)
+    all
 }
 
 #[cfg(test)]
