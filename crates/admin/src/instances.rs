@@ -205,7 +205,7 @@ impl ThisInstance {
             store_nodes: self.limiter.store().nodes().into_iter().map(store_node).collect(),
             connections: u32::try_from(self.metrics.count_connections()).unwrap_or(u32::MAX),
             decisions_per_second: last.per_second,
-            requests_per_second: last.requests_per_second,
+            requests_per_second: Some(last.requests_per_second),
             check_p50: last.median.map(|span| duration(span.into())),
             check_p99: last.p99.map(|span| duration(span.into())),
             ..Instance::default()

@@ -171,7 +171,9 @@ impl<'a> Invocation<'a> {
         }
         let (response, metadata) = match self.all_pages(channel.clone()).await {
             Err(CommandError::Status(refused)) if is_lowering(&refused) => {
-                confirm_lowering(self.matches.get_flag("yes"), &refused)?;
+                let is_confirmed =
+                    matches!(self.matches.try_get_one::<bool>("yes"), Ok(Some(true)));
+                confirm_lowering(is_confirmed, &refused)?;
                 self.request.clear_field_by_name("raise_only");
                 self.all_pages(channel).await?
             }

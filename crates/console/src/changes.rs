@@ -24,6 +24,9 @@ pub(super) async fn changes(
     rule: &str,
     (from, _): Interval,
 ) -> Vec<AuditEntry> {
+    if visitor.store.is_away {
+        return Vec::new();
+    }
     let request = ListAuditRequest {
         project_id: project.to_owned(),
         rule: rule.to_owned(),

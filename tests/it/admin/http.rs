@@ -58,11 +58,15 @@ async fn a_key_is_shown_and_changed() {
             "held": "0",
             "holds": 0,
             "mode": "RULE_MODE_ENFORCE",
+            "window": "60s",
+            "zone": "",
         })
     };
     let without_wait = |mut state: Value| {
-        let wait = state.as_object_mut().expect("an object").remove("resetAfter");
-        assert!(wait.expect("a wait").as_str().expect("a text").ends_with('s'));
+        for (name, end) in [("resetAfter", 's'), ("resetAt", 'Z')] {
+            let wait = state.as_object_mut().expect("an object").remove(name);
+            assert!(wait.expect("a wait").as_str().expect("a text").ends_with(end));
+        }
         state
     };
     assert_eq!(without_wait(body["keys"][0].clone()), state("3", "2"));

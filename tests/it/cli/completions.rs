@@ -118,7 +118,8 @@ fn collect(command: &[&str], commands: &mut BTreeMap<String, Vec<Entry>>) {
     let (_, usage) = help.split_once("Usage: ").expect("a usage");
     let (usage, listed) = usage.split_once('\n').unwrap_or((usage, ""));
     let (listed, _) = listed.split_once("Options:\n").unwrap_or((listed, ""));
-    let lines = listed.lines().filter(|line| usage.contains("COMMAND") && line.starts_with("  "));
+    let has_commands = usage.ends_with("[COMMAND]") || usage.ends_with("<COMMAND>");
+    let lines = listed.lines().filter(|line| has_commands && line.starts_with("  "));
     for name in lines.filter_map(|line| line.split_whitespace().next()) {
         if name != "help" {
             collect(&[command, &[name]].concat(), commands);

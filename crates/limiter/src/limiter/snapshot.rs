@@ -14,6 +14,7 @@ use crate::observer::{DecidedRequest, Observer, ProjectObserver};
 use crate::plan::{Plan, RequestUnits};
 use crate::rules::descriptors::DescriptorRule;
 use crate::rules::{Mode, OnStoreFailure, Rule, RuleInfo, RuleSet, Unmatched};
+use crate::store::Undecided;
 use crate::verdict::{HitResult, RuleDecision, Source, Verdict};
 
 /// The rules in force, and the revision of the configuration that they come from.
@@ -73,6 +74,9 @@ impl Limiter {
         passed: Option<Source>,
     ) {
         report_request(&*snapshot.project, units, passed);
+        if passed == Some(Source::FailOpen) && matches!(units, RequestUnits::Decide { .. }) {
+            self.store.count_undecided(Undecided::Allowed);
+        }
         if let Some(caller) = &self.caller {
             report_request(&**caller, units, passed);
         }
@@ -81,6 +85,9 @@ impl Limiter {
     /// Counts a request on which the limiter has made no verdict: the caller knows what became of it. A request of
     /// a project that is not known counts as one without a project.
     pub fn count_undecided(&self, project: &str, outcome: DecidedRequest) {
+        if outcome == DecidedRequest::Failed {
+            self.store.count_undecided(Undecided::Failed);
+        }
         let snapshot = self.snapshot_of(project);
         snapshot.unwrap_or_else(|_unknown| self.shared.snapshot.load()).project.decided(outcome);
     }

@@ -15,43 +15,18 @@ use crate::clock::{Deadline, Micros, SystemClock, Timestamp};
 use crate::control::Applied;
 use crate::idempotency::RecordUse;
 use crate::observer::{RequestEvent, StoreEvent};
-use crate::operation::{Action, HitReply, StoreId};
+use crate::operation::{HitReply, StoreId};
 use crate::plan::Hit;
 use crate::rules::{Coupling, Grant, Mode, OnStoreFailure, RuleInfo};
-use crate::store::{StoreError, Undecided};
+use crate::store::StoreError;
 use crate::verdict::HitResult;
 
 /// `retry_after` of a denial by policy: the store may have recovered by then.
 const RETRY_AFTER: Micros = Micros::from_secs(1);
 
 impl Execution<'_> {
-    /// Applies the policies of the rules to the hits of a group that the store failed to decide, and counts
-    /// the request for the status of its server.
+    /// Applies the policies of the rules to the hits of a group that the store failed to decide.
     pub(super) async fn degrade(
-        &self,
-        failed: HitGroup,
-        error: &StoreError,
-        results: &mut [Option<HitResult>],
-    ) -> Result<HitGroup, CheckError> {
-        let mut hits = failed.positions.iter().map(|position| &self.plan.hits[*position]);
-        // A report, or a look, is no request.
-        let takes = |hit: &&Hit| matches!(hit.action, Action::Take(_) | Action::Hold(_));
-        let taking = hits.find(takes);
-        let degraded = self.apply_policies(failed, error, results).await;
-        let undecided = match &degraded {
-            Ok(_) if !self.is_refused(results) => Some(Undecided::Allowed),
-            Err(CheckError::StoreUnavailable(_) | CheckError::Overloaded) => {
-                Some(Undecided::Failed)
-            }
-            _ => None,
-        };
-        if let (Some(hit), Some(undecided)) = (taking, undecided) {
-            self.limiter.store.count_undecided(&hit.key, undecided);
-        }
-        degraded
-    }
-
-    async fn apply_policies(
         &self,
         failed: HitGroup,
         error: &StoreError,

@@ -291,13 +291,13 @@ impl Store {
         }
     }
 
-    /// Counts a request that the server of this key failed to decide, for the status of that server.
+    /// Counts a request that was not decided, for the status of servers that are away.
     #[cfg_attr(not(feature = "redis"), expect(unused_variables))]
-    pub(crate) fn count_undecided(&self, key: &Key, request: Undecided) {
+    pub(crate) fn count_undecided(&self, request: Undecided) {
         match self {
             Self::Memory(_) | Self::Custom(_) => {}
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.count_undecided(key, request),
+            Self::Redis(store) => store.count_undecided(request),
         }
     }
 

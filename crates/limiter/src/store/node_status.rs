@@ -47,17 +47,17 @@ pub struct NodeOutage {
     pub started_at: Timestamp,
     /// Its length, so far if it lasts.
     pub length: Micros,
-    /// Requests that failed because this server did not decide them.
+    /// Requests of this process that failed meanwhile.
     pub failed: u64,
-    /// Requests that the policies of rules allowed in its place.
+    /// Requests of this process that passed meanwhile because the store failed.
     pub allowed: u64,
 }
 
-/// What became of a request that a server failed to decide.
+/// What became of a request that was not decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Undecided {
     /// It failed.
     Failed,
-    /// The policies of rules allowed it.
+    /// It passed because the store failed.
     Allowed,
 }

@@ -121,7 +121,7 @@ cases:
             "    statuses[0].code: expected OVER_LIMIT, got OK\n",
             "    statuses[1].rule: expected edge.path_/pay, got none\n",
             "      OK  edge\n",
-            "edge.path_/pay  allows: 2 left",
+            "edge.path_/pay  allows: 0 of 2 used",
             "passes: path=/pays is not known",
             "known there: path=/pay\n",
         ],

@@ -157,6 +157,11 @@ impl Traffic {
         traffic.projects = named.collect();
         traffic
     }
+
+    /// Returns `true` if nothing was asked. An instance of an earlier version tells no requests.
+    fn is_empty(&self) -> bool {
+        self.all.requests() == 0 && self.all.rejected == 0 && self.total.decisions() == 0
+    }
 }
 
 /// Returns sums by their order, the highest first, and equal ones by their names.

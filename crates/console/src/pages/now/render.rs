@@ -38,7 +38,7 @@ impl NowPage {
                     @if frame.visitor.sees_instances() { (store_tile(frame, known.map(|listed| &**listed))) }
                     @if let Some(listed) = known { (latency(listed)) (fleet(frame, listed, traffic)) }
                 }
-                @if traffic.all.requests() == 0 { (self.empty()) } @else { (charts(traffic)) }
+                @if traffic.is_empty() { (self.empty()) } @else { (charts(traffic)) }
                 (changes_line(changes, &Link::to("audit").with("project", project)))
                 (refused::render(&frame.visitor, top))
                 (rules(traffic))

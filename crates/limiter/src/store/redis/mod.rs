@@ -169,11 +169,9 @@ impl RedisStore {
         node.is_some_and(|node| node.health.breaker_is_open())
     }
 
-    /// Counts a request that the server of this key failed to decide.
-    pub(crate) fn count_undecided(&self, key: &Key, request: Undecided) {
-        if let Some(node) = self.topology.node_for_slot(self.format.slot(key)) {
-            node.health.count_undecided(request);
-        }
+    /// Counts a request that was not decided, for the outages of servers.
+    pub(crate) fn count_undecided(&self, request: Undecided) {
+        self.topology.count_undecided(request);
     }
 
     /// Uses the credentials and certificates of these settings for new connections.

@@ -19,7 +19,7 @@ use super::node::{Node, NodeContext};
 use super::settings::{RedisSettings, Servers, SettingError};
 use crate::clock::{Deadline, SystemClock};
 use crate::observer::Observer;
-use crate::store::{Health, StoreError};
+use crate::store::{Health, StoreError, Undecided};
 
 /// The servers of a store.
 #[derive(Debug)]
@@ -154,6 +154,11 @@ impl Topology {
             Layout::One(node) => node.health.subscribe(),
             Layout::Cluster(cluster) => cluster.health(),
         }
+    }
+
+    /// Counts a request that was not decided.
+    pub(super) fn count_undecided(&self, request: Undecided) {
+        self.gauge.count_undecided(request);
     }
 
     /// Returns `true` if a server may evict keys when its memory is full.

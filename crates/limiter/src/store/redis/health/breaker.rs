@@ -4,12 +4,13 @@
 //! [`Breaker`] is a state machine without side effects. It gets the time as an argument, and neither logs
 //! nor reports: see [`super::ServerHealth`]. [`BreakerGauge`] reports the worst state of all servers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Micros, Timestamp, jittered};
 use crate::observer::{BreakerState, Observer, StoreEvent};
+use crate::store::Undecided;
 use crate::store::redis::connection::server_info::ServerInfo;
 
 /// Failures in a row that open the breaker.
@@ -108,7 +109,8 @@ impl Breaker {
     }
 }
 
-/// Reports the worst state to an observer whenever a breaker has changed.
+/// Reports the worst state to an observer whenever a breaker has changed, and has the counts of all servers
+/// together.
 #[derive(Debug)]
 pub(crate) struct BreakerGauge {
     /// Number of open and of half-open breakers.
@@ -117,6 +119,8 @@ pub(crate) struct BreakerGauge {
     evicting: AtomicUsize,
     /// Number of servers whose restart loses everything.
     not_persistent: AtomicUsize,
+    /// Requests that the store has not decided, by [`Undecided`].
+    undecided: [AtomicU64; 2],
     observer: Arc<dyn Observer>,
 }
 
@@ -125,8 +129,8 @@ const COUNTED: [BreakerState; 2] = [BreakerState::Open, BreakerState::HalfOpen];
 
 impl BreakerGauge {
     pub(crate) fn new(observer: Arc<dyn Observer>) -> Self {
-        let (evicting, not_persistent) = Default::default();
-        Self { counts: Mutex::default(), evicting, not_persistent, observer }
+        let (evicting, not_persistent, undecided) = Default::default();
+        Self { counts: Mutex::default(), evicting, not_persistent, undecided, observer }
     }
 
     /// Returns `true` if a server may evict keys.
@@ -137,6 +141,16 @@ impl BreakerGauge {
     /// Returns `true` if the restart of a server loses everything.
     pub(crate) fn is_not_persistent(&self) -> bool {
         self.not_persistent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Counts a request that the store has not decided.
+    pub(crate) fn count_undecided(&self, request: Undecided) {
+        self.undecided[request as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the requests that the store has not decided since this process started, by [`Undecided`].
+    pub(crate) fn undecided(&self) -> [u64; 2] {
+        self.undecided.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Records the description of one server in place of the one before.

@@ -24,7 +24,7 @@ use super::connection::connector::ConnectError;
 use super::connection::server_info::{REPLICA, ServerInfo};
 use crate::clock::{SystemClock, Timestamp};
 use crate::observer::BreakerState;
-use crate::store::{Health, NodeStatus, StoreError, Undecided};
+use crate::store::{Health, NodeStatus, StoreError};
 
 /// The health of one Redis server.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl ServerHealth {
             p99: self.round_trips.percentile(99),
             errors: self.errors.load(Ordering::Relaxed),
             memory: info.and_then(|info| info.memory.clone()),
-            outage: lock(&self.outages).last(self.clock.now()),
+            outage: lock(&self.outages).last(self.clock.now(), self.gauge.undecided()),
         }
     }
 
@@ -169,11 +169,6 @@ impl ServerHealth {
         }
     }
 
-    /// Counts a request that the server failed to decide.
-    pub(crate) fn count_undecided(&self, request: Undecided) {
-        lock(&self.outages).count(request);
-    }
-
     /// Records that the monitor sends a probe.
     pub(crate) fn record_probe(&self, sent: Timestamp) {
         lock(&self.outages).record_probe(sent);
@@ -182,7 +177,7 @@ impl ServerHealth {
     /// Records that the server has answered the probe that was sent at this time, with a description if
     /// it was asked for one.
     pub(crate) fn record_answer(&self, sent: Timestamp, description: Option<ServerInfo>) {
-        lock(&self.outages).record_answer();
+        lock(&self.outages).record_answer(self.gauge.undecided());
         self.round_trips.record(self.clock.now().since(sent).into());
         let Some(info) = description else { return };
         let mut log = lock(&self.log);
@@ -200,7 +195,7 @@ impl ServerHealth {
         self.gauge.record_info(log.info.as_ref(), Some(info));
         log.info = Some(info.clone());
         log.outage = None;
-        let outage = lock(&self.outages).end(self.clock.now());
+        let outage = lock(&self.outages).end(self.clock.now(), self.gauge.undecided());
         if self.set_health(Health::Up) {
             let outage_seconds = outage.map(|length| Duration::from(length).as_secs_f64());
             info!(redis = self.server, outage_seconds, "redis connected");

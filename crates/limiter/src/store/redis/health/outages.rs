@@ -1,23 +1,22 @@
-//! The last outage of a server, and what became of the requests that it did not decide meanwhile.
+//! The last outage of a server, and what it cost the callers of this process.
 //!
 //! An outage lasts from the first probe without an answer until the monitor is connected again. Its
 //! requests are those since the last probe with an answer, until the first one afterwards: some fail
 //! before the outage is noticed, others until the circuit breaker closes.
 
 use crate::clock::{Micros, Timestamp};
-use crate::store::{NodeOutage, Undecided};
+use crate::store::NodeOutage;
 
-/// The last outage of a server, and counts of requests that it failed to decide.
+/// The last outage of a server, and the requests of this process that were not decided meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    counts: UndecidedCounts,
     /// Counts at the last answer to a probe.
     answered: UndecidedCounts,
     probed_at: Option<Timestamp>,
     last: Option<CountedOutage>,
 }
 
-/// Requests since this process started, by [`Undecided`].
+/// Requests of this process since it started, by [`Undecided`](crate::store::Undecided).
 type UndecidedCounts = [u64; 2];
 
 #[derive(Debug)]
@@ -30,21 +29,16 @@ struct CountedOutage {
 }
 
 impl Outages {
-    /// Counts a request that the server failed to decide.
-    pub(crate) fn count(&mut self, request: Undecided) {
-        self.counts[request as usize] += 1;
-    }
-
     /// Records that a probe is sent.
     pub(crate) fn record_probe(&mut self, at: Timestamp) {
         self.probed_at = Some(at);
     }
 
     /// Records that the last probe was answered.
-    pub(crate) fn record_answer(&mut self) {
-        self.answered = self.counts;
+    pub(crate) fn record_answer(&mut self, counts: UndecidedCounts) {
+        self.answered = counts;
         if let Some(CountedOutage { ended_at: Some(_), after, .. }) = &mut self.last {
-            after.get_or_insert(self.counts);
+            after.get_or_insert(counts);
         }
     }
 
@@ -59,17 +53,17 @@ impl Outages {
     }
 
     /// Ends the outage that lasts, and returns its length.
-    pub(crate) fn end(&mut self, now: Timestamp) -> Option<Micros> {
+    pub(crate) fn end(&mut self, now: Timestamp, counts: UndecidedCounts) -> Option<Micros> {
         let last = self.last.as_mut().filter(|outage| outage.ended_at.is_none())?;
         last.ended_at = Some(now);
-        self.answered = self.counts;
+        self.answered = counts;
         Some(now.since(last.started_at))
     }
 
     /// Returns the outage that lasts, else the last one.
-    pub(crate) fn last(&self, now: Timestamp) -> Option<NodeOutage> {
+    pub(crate) fn last(&self, now: Timestamp, counts: UndecidedCounts) -> Option<NodeOutage> {
         let CountedOutage { started_at, ended_at, before, after } = self.last.as_ref()?;
-        let after = after.unwrap_or(self.counts);
+        let after = after.unwrap_or(counts);
         Some(NodeOutage {
             started_at: *started_at,
             length: ended_at.unwrap_or(now).since(*started_at),
@@ -90,12 +84,8 @@ mod tests {
     #[test]
     fn an_outage_has_the_requests_from_the_last_answer_before_to_the_first_after_it() {
         let mut outages = Outages::default();
-        let requests = |outages: &mut Outages, failed: usize, allowed: usize| {
-            (0..failed).for_each(|_| outages.count(Undecided::Failed));
-            (0..allowed).for_each(|_| outages.count(Undecided::Allowed));
-        };
-        let last = |outages: &Outages, now| {
-            let outage = outages.last(at(now)).expect("an outage");
+        let last = |outages: &Outages, now, counts| {
+            let outage = outages.last(at(now), counts).expect("an outage");
             (
                 outage.started_at,
                 outage.length.as_micros() / 1_000_000,
@@ -103,28 +93,23 @@ mod tests {
                 outage.allowed,
             )
         };
-        assert_eq!(outages.last(at(1)), None);
-        requests(&mut outages, 3, 1);
+        assert_eq!(outages.last(at(1), [0, 0]), None);
         outages.record_probe(at(10));
-        outages.record_answer();
-        requests(&mut outages, 5, 0);
+        outages.record_answer([3, 1]);
         outages.record_probe(at(11));
         outages.begin(at(12));
-        requests(&mut outages, 20, 7);
         outages.begin(at(30));
-        assert_eq!(last(&outages, 40), (at(11), 29, 25, 7), "it lasts");
-        assert_eq!(outages.end(at(84)), Some(Micros::from_secs(73)));
-        requests(&mut outages, 2, 0);
+        assert_eq!(last(&outages, 40, [28, 8]), (at(11), 29, 25, 7), "it lasts");
+        assert_eq!(outages.end(at(84), [28, 8]), Some(Micros::from_secs(73)));
         outages.record_probe(at(85));
-        outages.record_answer();
-        requests(&mut outages, 9, 9);
+        outages.record_answer([30, 8]);
         outages.record_probe(at(86));
-        outages.record_answer();
-        assert_eq!(last(&outages, 90), (at(11), 73, 27, 7));
-        assert_eq!(outages.end(at(91)), None, "there is none");
+        outages.record_answer([39, 17]);
+        assert_eq!(last(&outages, 90, [40, 17]), (at(11), 73, 27, 7));
+        assert_eq!(outages.end(at(91), [40, 17]), None, "there is none");
         outages.begin(at(91));
-        outages.end(at(92));
+        outages.end(at(92), [50, 17]);
         outages.begin(at(95));
-        assert_eq!(last(&outages, 95), (at(95), 0, 0, 0), "without an answer since the last one");
+        assert_eq!(last(&outages, 95, [50, 17]), (at(95), 0, 0, 0), "without an answer since");
     }
 }
