@@ -7,10 +7,11 @@
 mod sentence;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use prost_types::Duration;
-use rlaas_auth::{ApiKeyText, ProjectId, api_key_text, deadline};
+use rlaas_auth::api_key_text::{PREFIX, RANDOM_LEN, is_environment};
+use rlaas_auth::{ApiKeyText, ProjectId, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_limiter::store::StoreError;
 use rlaas_proto::ratelimit::admin::v1 as proto;
@@ -28,7 +29,7 @@ use super::projects::OPERATE;
 use super::{MAX_TIME, Service, caller, refusals};
 use rlaas_core::clock::{Clock, Deadline};
 use rlaas_core::plan::{KeyPart, SelectedKey, Selector, SelectorTarget};
-use rlaas_core::rules::{Key, Part, RuleSet};
+use rlaas_core::rules::Key;
 use rlaas_proto::status::invalid_field;
 
 /// Most keys that are looked at, and most of an answer.
@@ -48,10 +49,16 @@ impl Service {
         request: &Request<proto::LookUpRequest>,
     ) -> Result<proto::LookUpResponse, Status> {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
-        if let Some(id) = api_key_id(user_id) {
-            return self.looked_up_api_key(request, id).await;
-        }
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
+        let random = random_of_key(user_id);
+        if let Some(random) = random {
+            let key = self.api_key(request, &random[..ApiKeyText::ID_LEN]).await;
+            // A secret that is not known is still no user id.
+            let secret = || (random.len() >= RANDOM_LEN).then(|| no_api_key(random));
+            if let Some(answer) = key.or_else(secret) {
+                return Ok(proto::LookUpResponse { answer, ..Default::default() });
+            }
+        }
         let of_caller = deadline(request.metadata());
         let deadline = of_caller.or_within(MAX_TIME);
         let mut own = Vec::new();
@@ -60,7 +67,7 @@ impl Service {
             let Some(snapshot) = snapshot else { continue };
             let keys = snapshot.rules.select_user(user_id);
             own.extend(keys.map_err(|_| invalid_field("user_id", "must be 1 to 1024 bytes"))?);
-            own.extend(keys_of_attributes(&snapshot.rules, user_id));
+            own.extend(snapshot.rules.select_attribute(user_id));
         }
         // Half of the time is for the states.
         let until = Deadline::within(deadline.remaining() / 2);
@@ -103,6 +110,9 @@ impl Service {
         };
         keyed_otherwise.retain(|rule| !is_found(rule));
         let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
+        if let Some(random) = random.filter(|_| keys.is_empty()) {
+            answer = format!("{answer}; {}", no_api_key(random));
+        }
         if incomplete {
             answer.push_str("; not all keys were looked at");
         }
@@ -119,24 +129,14 @@ impl Service {
         })
     }
 
-    /// Answers for an API key, given by its id.
-    async fn looked_up_api_key(
-        &self,
-        request: &Request<proto::LookUpRequest>,
-        id: &str,
-    ) -> Result<proto::LookUpResponse, Status> {
+    /// Returns the answer for an API key, given by its id; `None` if no project that the caller may see has it.
+    async fn api_key(&self, request: &Request<proto::LookUpRequest>, id: &str) -> Option<String> {
         let (project_id, key_id) = (request.get_ref().project_id.clone(), id.to_owned());
         let list = proto::ListKeysRequest { project_id, key_id, ..Default::default() };
         let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());
-        let keys = self.projects.list_keys(Request::from_parts(metadata, extensions, list)).await?;
-        let keys = keys.into_inner().keys;
-        let answer = match keys.first() {
-            Some(key) => {
-                format!("API key {id} of the project {} is {}", key.project_id, state(key))
-            }
-            None => format!("no project that you may see has an API key {id}"),
-        };
-        Ok(proto::LookUpResponse { answer, ..Default::default() })
+        let keys = self.projects.list_keys(Request::from_parts(metadata, extensions, list)).await;
+        let key = keys.ok()?.into_inner().keys.into_iter().next()?;
+        Some(format!("API key {id} of the project {} is {}", key.project_id, state(&key)))
     }
 
     /// Returns the key of a rule with this id, if there still is one.
@@ -245,11 +245,18 @@ impl Service {
     }
 }
 
-/// Returns the id of an API key, given by its secret or the beginning of that.
-fn api_key_id(text: &str) -> Option<&str> {
-    let (_, random) = text.strip_prefix(api_key_text::PREFIX)?.split_once('_')?;
-    let id = random.get(..ApiKeyText::ID_LEN)?;
-    id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
+/// Returns what follows the environment of an API key, given by its secret or the beginning of that. A user id may
+/// look the same.
+fn random_of_key(text: &str) -> Option<&str> {
+    let (environment, random) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    let is_random = random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_key = is_random && is_environment(environment) && random.len() >= ApiKeyText::ID_LEN;
+    is_key.then_some(random)
+}
+
+/// Returns the answer for an API key that was not found.
+fn no_api_key(random: &str) -> String {
+    format!("no project that you may see has an API key {}", &random[..ApiKeyText::ID_LEN])
 }
 
 /// Returns the state of an API key in words.
@@ -260,16 +267,4 @@ fn state(key: &proto::ApiKey) -> &'static str {
         State::Revoked => "revoked",
         State::Unspecified => "not known",
     }
-}
-
-/// Returns the keys that consist of one attribute with this value, such as that of a customer.
-fn keys_of_attributes(rules: &RuleSet, value: &str) -> Vec<SelectedKey> {
-    let attributes = rules.iter().filter_map(|rule| match &*rule.key_by {
-        [attribute @ Part::Attribute(_)] => Some(attribute.to_string()),
-        _ => None,
-    });
-    let attributes: BTreeSet<String> = attributes.collect();
-    let part = |name| KeyPart { name, value: Some(value.to_owned()) };
-    let keys = attributes.into_iter().filter_map(|name| rules.select_all(&[part(name)]).ok());
-    keys.flatten().collect()
 }

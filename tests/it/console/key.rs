@@ -257,7 +257,7 @@ rules:
     let typed = browser.get(&format!("key?user_id={secret}")).await;
     let beginning = format!("key?user_id=rlaas_live_{id}");
     assert_eq!((typed.status, typed.header("location")), (303, Some(&*beginning)));
-    let answer = format!(">API key {id} of the project shop is active<");
+    let answer = format!(">{id}</bdi> of the project <bdi class=\"foreign\">shop</bdi> is <");
     let link = format!("href=\"project?id=shop&amp;key={id}#key-{id}\"");
     let page = browser.get(&beginning).await.body;
     assert!(page.contains(&answer) && page.contains(&link), "{page}");

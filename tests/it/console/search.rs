@@ -86,18 +86,71 @@ async fn the_secret_of_an_api_key_is_left_nowhere() {
     let secret = made["secret"].as_str().expect("a secret").to_owned();
     let id = made["key"]["id"].as_str().expect("an id").to_owned();
     let page = format!("key?user_id=rlaas_live_{id}");
-    for text in [&*secret, &secret[..25], &format!("X-API-Key: {secret} "), &id] {
+    for text in [
+        &*secret,
+        &secret[..25],
+        &format!("X-API-Key: {secret} "),
+        &format!("RLAAS_API_KEY={secret}"),
+        &format!("\"{secret}\""),
+        &format!("X-API-Key:{secret}"),
+        &id,
+    ] {
         assert_eq!(leads_to(&browser, text).await, page, "{text}");
     }
+    for text in [format!(" {secret}"), format!("Bearer {secret}")] {
+        let typed = browser.get(&format!("key?user_id={}", encoded(&text))).await;
+        assert_eq!((typed.status, typed.header("location")), (303, Some(&*page)), "{text}");
+    }
+    // That of another service, too.
+    let foreign = format!("KEY=rlaas_test_Foreign1{}", "a".repeat(41));
+    assert_eq!(leads_to(&browser, &foreign).await, "key?user_id=rlaas_test_Foreign1");
     let form = browser.get("now").await.body;
     let form = form.split("<form").find(|form| form.contains("name=\"find\"")).expect("a form");
     assert!(form.contains("method=\"post\"") && form.contains("action=\"search\""), "{form}");
     let refused = search(&browser, "rlaas_live_<b>TheRestIsSecret").await;
     assert!(refused.status == 400 && !refused.body.contains("TheRestIsSecret"), "{refused:?}");
     assert!(server.log().contains("signed in to the console"));
-    for secret in [&secret[22..], "TheRestIsSecret"] {
+    for secret in [&secret[22..], "TheRestIsSecret", "Foreign1a"] {
         assert!(!server.log().contains(secret), "in the log");
     }
     assert_eq!(browser.get(&format!("search?find={id}")).await.status, 405);
     assert_eq!(browser.post("search", &format!("find={id}")).await.status, 403, "no form");
+}
+
+#[tokio::test]
+async fn an_admin_without_operate_finds_and_revokes_a_key() {
+    let tokens = auth(&[(ADMIN, "roles: [admin]")]);
+    let dir = TempDir::new();
+    let file = dir.write("rlaas.yaml", &format!("{tokens}{RULES}"));
+    let server = Rlaas::start_from(&file, &[CONSOLE, "auth.api-keys=accepted"]);
+    call(&server, "/v1/projects", json!({"project": {"id": "shop"}})).await;
+    let made = call(&server, "/v1/projects/shop/keys", json!({})).await;
+    let (id, secret) = (made["key"]["id"].as_str(), made["secret"].as_str());
+    let (id, secret) = (id.expect("an id"), secret.expect("a secret"));
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let page = browser.get(&leads_to(&browser, secret).await).await.body;
+    let link = format!("href=\"project?id=shop&amp;key={id}#key-{id}\"");
+    let answer = format!(">{id}</bdi> of the project <bdi class=\"foreign\">shop</bdi> is <");
+    assert!(page.contains(&answer) && page.contains(&link), "{page}");
+    assert!(!page.contains("not known"), "{page}");
+}
+
+#[tokio::test]
+async fn an_id_that_only_looks_like_an_api_key_is_found_as_what_it_is() {
+    let server = start();
+    let browser = Browser::signed_in(&server, ADMIN).await;
+    let user = "rlaas_team_engineers1";
+    call(&server, "/v1/check", json!({"userId": user, "resource": "/pay"})).await;
+    assert_eq!(leads_to(&browser, user).await, format!("key?user_id={user}"));
+    let page = browser.get(&format!("key?user_id={user}")).await;
+    assert!(page.status == 200 && page.body.contains(&format!(">{user} passes<")), "{page:?}");
+    call(&server, "/v1/check", json!({"userId": "rlaas_team_bo", "resource": "/pay"})).await;
+    assert_eq!(leads_to(&browser, "rlaas_team_bo").await, "key?user_id=rlaas_team_bo");
+    let project = json!({"project": {"id": "team", "displayName": "rlaas_team_x"}});
+    call(&server, "/v1/projects", project).await;
+    assert_eq!(leads_to(&browser, "rlaas_team_x").await, "project?id=team");
+    // Both may be meant.
+    let page = browser.get("key?user_id=rlaas_team_engineer").await.body;
+    let both = "rlaas_team_engineer passes; no project that you may see has an API key engineer";
+    assert!(page.contains(both), "{page}");
 }

@@ -20,8 +20,9 @@ pub(crate) const FIELD: &str = "find";
 const MAX_TEXT: usize = 1024;
 /// Begins every API key.
 const KEY_PREFIX: &str = "rlaas_";
-/// Characters of the id of an API key.
+/// Characters of the id of an API key, and of its random part, which begins with the id.
 const KEY_ID_LEN: usize = 8;
+const RANDOM_LEN: usize = 43;
 
 /// Something with the name that was typed: what it is, and its page.
 type Named = (String, Link);
@@ -51,11 +52,8 @@ pub(crate) async fn find(visit: Visit) -> Response {
 async fn all_named(visit: &Visit) -> Result<Vec<Named>, PageError> {
     let typed = visit.fields.get(FIELD).trim();
     let id = |id: &str| ("a user id or customer".to_owned(), Link::to("key").with("user_id", id));
-    if let Some(key) = typed.split_whitespace().find(|word| word.starts_with(KEY_PREFIX)) {
-        let must = "an API key must have at least the first 8 characters after its environment";
-        return beginning_of_key(key)
-            .map(|beginning| vec![id(beginning)])
-            .ok_or_else(|| PageError::invalid(must));
+    if let Some((beginning, _)) = typed_key(&visit.visitor, typed).await {
+        return Ok(vec![id(beginning)]);
     }
     if typed.len() > MAX_TEXT {
         return Err(PageError::invalid(format!("a search must be at most {MAX_TEXT} bytes")));
@@ -67,10 +65,15 @@ async fn all_named(visit: &Visit) -> Result<Vec<Named>, PageError> {
         let what = format!("an API key of the project {}", key.project_id);
         all.push((what, Link::to("key").with("user_id", &beginning)));
     }
-    if all.is_empty() || key::is_in_use(&visit.visitor, typed).await {
+    let after_prefix = typed.split_once(KEY_PREFIX).map(|(_, rest)| rest);
+    // A secret with another character in its id.
+    let is_wrong =
+        after_prefix.is_some_and(|rest| rest.contains('_')) && longest_key(typed).is_none();
+    if (all.is_empty() && !is_wrong) || key::is_in_use(&visit.visitor, typed).await {
         all.push(id(typed));
     }
-    Ok(all)
+    let must = "an API key must have at least the first 8 characters after its environment";
+    if all.is_empty() { Err(PageError::invalid(must)) } else { Ok(all) }
 }
 
 /// Returns the rules and the projects of a visitor with exactly this name.
@@ -93,16 +96,34 @@ async fn rules_and_projects(visitor: Visitor, name: String) -> Result<Vec<Named>
     Ok(projects.chain(rules).collect())
 }
 
-/// Returns the beginning of an API key, up to the end of its id: it is no secret.
-pub(super) fn beginning_of_key(text: &str) -> Option<&str> {
-    let (_, random) = text.strip_prefix(KEY_PREFIX)?.split_once('_')?;
-    let is_id = |id: &str| id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let id = random.get(..KEY_ID_LEN).filter(|id| is_id(id))?;
-    Some(&text[..text.len() - random.len() + id.len()])
+/// Returns the beginning of the API key in a text, up to the end of its id, which is no secret; and the key, if the
+/// visitor may see it. A shorter text that is no such key may be another id, such as `rlaas_team_engineer`.
+pub(super) async fn typed_key<'a>(
+    visitor: &Visitor,
+    text: &'a str,
+) -> Option<(&'a str, Option<ApiKey>)> {
+    let (beginning, random_len) = longest_key(text)?;
+    let key = key_with_id(visitor, &beginning[beginning.len() - KEY_ID_LEN..]).await;
+    (key.is_some() || random_len >= RANDOM_LEN).then_some((beginning, key))
+}
+
+/// Returns the beginning of the longest of all that look like an API key in a text, and the number of letters and
+/// digits after its environment.
+fn longest_key(text: &str) -> Option<(&str, usize)> {
+    let keys = text.match_indices(KEY_PREFIX).filter_map(|(start, _)| {
+        let (environment, random) = text[start + KEY_PREFIX.len()..].split_once('_')?;
+        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_environment =
+            matches!(environment.len(), 1..=16) && environment.bytes().all(is_lower);
+        let len = random.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        let end = text.len() - random.len() + KEY_ID_LEN;
+        (is_environment && len >= KEY_ID_LEN).then(|| (&text[start..end], len))
+    });
+    keys.max_by_key(|(_, len)| *len)
 }
 
 /// Returns the API key with an id, of a project that the visitor has a role for.
-pub(super) async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
+async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
     if id.len() != KEY_ID_LEN {
         return None;
     }
@@ -124,12 +145,26 @@ mod tests {
 
     #[test]
     fn the_beginning_of_an_api_key_ends_with_its_id() {
-        for text in ["rlaas_live_AbCd1234", "rlaas_live_AbCd1234xyz_9"] {
-            assert_eq!(beginning_of_key(text), Some("rlaas_live_AbCd1234"), "{text}");
+        let beginning = Some("rlaas_live_AbCd1234");
+        for (text, len) in [
+            ("rlaas_live_AbCd1234", 8),
+            ("rlaas_live_AbCd1234xyz_9", 11),
+            ("RLAAS_API_KEY=\"rlaas_live_AbCd1234x\"", 9),
+            ("rlaas_prod_apikey12=rlaas_live_AbCd1234x", 9),
+        ] {
+            assert_eq!(longest_key(text), beginning.map(|key| (key, len)), "{text}");
         }
-        for text in ["AbCd1234", "rlaas_live_AbC", "rlaas_live", "rlaas_t_<script>", "rlaas_t_éééé"]
-        {
-            assert_eq!(beginning_of_key(text), None, "{text}");
+        for text in [
+            "AbCd1234",
+            "rlaas_live_AbC",
+            "rlaas_live",
+            "rlaas_Team_engineer",
+            "rlaas_aaaaaaaaaaaaaaaaa_engineer",
+            "rlaas__engineer",
+            "rlaas_t_<script>",
+            "rlaas_t_éééé",
+        ] {
+            assert_eq!(longest_key(text), None, "{text}");
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::fields::{FormFields, Link};
 use crate::form::RefusedForm;
 use crate::moved_to;
 use crate::page_error::PageError;
-use crate::pages::search::beginning_of_key;
+use crate::pages::search::typed_key;
 use crate::request_fields::{REQUEST_FIELDS, request};
 use crate::visit::{Visit, Visitor};
 
@@ -44,7 +44,9 @@ pub(crate) async fn show(visit: Visit) -> Response {
     let search = visit.fields.clone();
     let id = search.get("user_id");
     // The secret of an API key that was typed here is in no other address.
-    if let Some(beginning) = beginning_of_key(id).filter(|beginning| *beginning != id) {
+    if let Some((beginning, _)) = typed_key(&visit.visitor, id).await
+        && beginning != id
+    {
         return moved_to(link(&search.clone().with("user_id", beginning)).as_str());
     }
     let search = search.check().map(|()| search).map_err(PageError::from);
@@ -83,7 +85,6 @@ async fn page(
     let (recent, choices, found) = if others.into_iter().all(|name| search.get(name).is_empty()) {
         let (recent, choices) = tokio::join!(recent, choices);
         let is_enough = matches!(&recent, Some(Ok(recent)) if recent.is_enough());
-        let is_enough = is_enough || beginning_of_key(search.get("user_id")).is_some();
         (recent, choices, if is_enough { None } else { find_asked().await })
     } else {
         tokio::join!(recent, choices, find_asked())

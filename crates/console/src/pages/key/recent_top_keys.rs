@@ -2,7 +2,9 @@
 //! or of one.
 
 use maud::{Markup, html};
-use rlaas_proto::ratelimit::admin::v1::{KeyState, LookUpRequest, LookUpResponse, TopKey, UserKey};
+use rlaas_proto::ratelimit::admin::v1::{
+    ApiKey, KeyState, LookUpRequest, LookUpResponse, TopKey, UserKey,
+};
 
 use super::render::{KeyPage, key_override};
 use super::{MatchingKey, written};
@@ -10,7 +12,8 @@ use crate::calls::{EVERY_PROJECT, READ_TIME, id_of, within};
 use crate::fields::{FormFields, Link};
 use crate::key_states::{key_page, linked_key, now};
 use crate::page_error::PageError;
-use crate::pages::search::{beginning_of_key, key_link, key_with_id};
+use crate::pages::project::keys::state_text;
+use crate::pages::search::{key_link, typed_key};
 use crate::rule_words::{project_name, refuses_nothing, rule_link};
 use crate::table::Table;
 use crate::text::{foreign, number};
@@ -20,7 +23,7 @@ use crate::visit::Visitor;
 const MAX_SHOWN: usize = 20;
 
 /// What is known of an id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RecentKeys {
     /// Those that refuse first, each with the number of refusals.
     keys: Vec<RecentKey>,
@@ -28,8 +31,8 @@ pub(super) struct RecentKeys {
     left_out: usize,
     /// All of the answer but its keys.
     found: LookUpResponse,
-    /// The link to the API key that the id is, if it is one of a project of the visitor.
-    api_key: Option<String>,
+    /// The API key that the id is, if it is one of a project of the visitor: nothing else is known of it.
+    api_key: Option<ApiKey>,
 }
 
 /// A key of the id.
@@ -43,6 +46,10 @@ struct RecentKey {
 /// Looks up the id of a search.
 pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<RecentKeys, PageError> {
     let (user_id, project) = (search.get("user_id"), search.get("project"));
+    // Who may not look up ids may still revoke keys.
+    if let Some((_, Some(key))) = typed_key(visitor, user_id).await {
+        return Ok(RecentKeys { api_key: Some(key), ..RecentKeys::default() });
+    }
     let project_id = if project.is_empty() { EVERY_PROJECT } else { id_of(project) }.to_owned();
     let request = LookUpRequest { user_id: user_id.to_owned(), project_id };
     let mut found = visitor.admin().look_up(within(READ_TIME, request)).await?.into_inner();
@@ -54,11 +61,7 @@ pub(super) async fn read(visitor: &Visitor, search: &FormFields) -> Result<Recen
     for key in of_id.into_iter().take(MAX_SHOWN) {
         keys.push(RecentKey::new(visitor, user_id, key).await);
     }
-    let api_key = match beginning_of_key(user_id).and_then(|key| key.rsplit_once('_')) {
-        Some((_, id)) => key_with_id(visitor, id).await,
-        None => None,
-    };
-    Ok(RecentKeys { keys, left_out, found, api_key: api_key.as_ref().map(key_link) })
+    Ok(RecentKeys { keys, left_out, found, api_key: None })
 }
 
 impl RecentKey {
@@ -85,13 +88,22 @@ impl RecentKeys {
         !self.keys.is_empty()
     }
 
-    /// Returns `true` if a key that may refuse the id is in use: the rules that it meets need not be looked for.
+    /// Returns `true` if a key that may refuse the id is in use, or it is an API key: the rules that it meets need
+    /// not be looked for.
     pub(super) fn is_enough(&self) -> bool {
-        !self.keys.iter().all(RecentKey::refuses_nothing)
+        self.api_key.is_some() || !self.keys.iter().all(RecentKey::refuses_nothing)
     }
 
     /// Shows the answer, and a row for each key.
     pub(super) fn render(&self, page: &KeyPage) -> Markup {
+        if let Some(key) = &self.api_key {
+            return html! {
+                p.summary {
+                    strong { "API key " (foreign(&key.id)) " of the project " (foreign(&key.project_id)) " is " (state_text(key)) }
+                }
+                p { a href=(key_link(key)) { "Revoke or replace it" } }
+            };
+        }
         let user_id = page.search.get("user_id");
         let missing = self.found.coverage.as_ref().map_or(0, |coverage| coverage.missing.len());
         let left_out = u64::from(self.found.keyed_otherwise_left_out);
@@ -100,16 +112,13 @@ impl RecentKeys {
         let request = Link::like("key", &page.search, &["user_id", "project"]).with("cost", "1");
         html! {
             p.summary { strong { (foreign(&self.found.answer)) } }
-            @if let Some(link) = &self.api_key { p { a href=(link) { "Revoke or replace it" } } }
-            @if beginning_of_key(user_id).is_none() {
-                h2 { "Keys of this id" }
-                @if self.keys.is_empty() {
-                    p.notice {
-                        "No rule that knows users has refused " (foreign(user_id)) " in the last hour, or has it in use."
-                    }
+            h2 { "Keys of this id" }
+            @if self.keys.is_empty() {
+                p.notice {
+                    "No rule that knows users has refused " (foreign(user_id)) " in the last hour, or has it in use."
                 }
-                @if in_shadow < self.keys.len() { (self.table(page, "keys of the id", false)) }
             }
+            @if in_shadow < self.keys.len() { (self.table(page, "keys of the id", false)) }
             @if missing > 0 { p.hint { "Instances that were not counted: " (number(missing as u64)) "." } }
             @if self.left_out > 0 { p.hint { "And " (number(self.left_out as u64)) " more keys with lower counts." } }
             @if others > 0 { p.hint { "Rules that do not know users, and are not looked at: " (number(others)) "." } }

@@ -116,7 +116,8 @@ impl ProjectPage {
     }
 }
 
-fn state_text(key: &ApiKey) -> Markup {
+/// Shows the state of a key.
+pub(in crate::pages) fn state_text(key: &ApiKey) -> Markup {
     html! {
         @match key.state() {
             State::Active => span.good { "active" },

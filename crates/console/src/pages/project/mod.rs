@@ -7,7 +7,7 @@
 //! | `forms` | changes |
 
 mod forms;
-mod keys;
+pub(super) mod keys;
 mod usage;
 
 pub(crate) use self::forms::{create_key, delete, revoke_key, rotate_key, update};

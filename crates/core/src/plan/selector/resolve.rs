@@ -12,7 +12,7 @@ use crate::plan::{Hit, Plan, RuleIndex};
 use crate::rules::descriptors::{
     DescriptorRequest, HitsAddend, InvalidDescriptor, PlacedRule, RequestDescriptor,
 };
-use crate::rules::{Hashing, Key, Part, Request, Rule, RuleSet};
+use crate::rules::{Attributes, Hashing, Key, Part, Request, Rule, RuleSet};
 
 impl RuleSet {
     /// Returns the keys that a selector names, sorted by the name of their rule. None if the
@@ -78,6 +78,21 @@ impl RuleSet {
         let met = self.keys_of_request(&request).into_iter();
         keys.extend(met.filter(|key| !key.parts.iter().map(|part| &*part.name).eq(["user_id"])));
         Ok(keys)
+    }
+
+    /// Returns the keys that consist of one attribute with this value, whatever its name, such as that of a
+    /// customer; however many. In the order of [`RuleSet::iter`].
+    pub fn select_attribute(&self, value: &str) -> Vec<SelectedKey> {
+        let rules = self.iter().enumerate();
+        let keys = rules.filter_map(|(position, rule)| match &*rule.key_by {
+            [Part::Attribute(name) | Part::AttributeOrUserId(name)] => {
+                let pairs = [(name.as_str(), value)];
+                let request = Request::for_key(None, None, Attributes::Pairs(&pairs)).ok()?;
+                Some(self.key_of_rule(position, rule, &request))
+            }
+            _ => None,
+        });
+        keys.collect()
     }
 
     /// Returns the name of the rule in force that a key belongs to, and the parts of the key. The
@@ -177,16 +192,19 @@ impl RuleSet {
         let rules = self.iter().enumerate().filter(|(position, _)| is_named(position));
         let keys: Vec<_> = rules
             .filter(|(_, rule)| has_parts(rule, parts))
-            .map(|(position, rule)| {
-                let (hashing, look) = (self.hashing_of_named(), Action::Peek(Cost::ONE));
-                let hit = Hit::of_rule(self, position, rule, &request, hashing, look);
-                self.selected(position, &request, hit, hashing)
-            })
+            .map(|(position, rule)| self.key_of_rule(position, rule, &request))
             .collect();
         match named {
             Some(_) if keys.is_empty() => Err(SelectError::OtherParts),
             _ => Ok(keys),
         }
+    }
+
+    /// Returns the key of a rule, at this position, that has its parts of a request.
+    fn key_of_rule(&self, position: usize, rule: &Rule, request: &Request<'_>) -> SelectedKey {
+        let (hashing, look) = (self.hashing_of_named(), Action::Peek(Cost::ONE));
+        let hit = Hit::of_rule(self, position, rule, request, hashing, look);
+        self.selected(position, request, hit, hashing)
     }
 
     /// Returns the rule of a key, and a hit of the key. `None` if no rule has such keys any more.

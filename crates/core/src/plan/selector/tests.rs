@@ -93,6 +93,33 @@ fn a_user_alone_names_its_key_of_a_rule_for_other_requests() {
 }
 
 #[test]
+fn an_attribute_alone_names_its_keys_whatever_its_name() {
+    let limit = Limit::new(5, Micros::from_secs(60)).expect("a valid limit");
+    let rule = |name: &str, key_by: Vec<Part>| Rule {
+        name: name.into(),
+        key_by,
+        ..Rule::new_default(Algorithm::Gcra, limit)
+    };
+    let attribute = |name: &str| Part::Attribute(name.to_owned());
+    let all = vec![
+        rule("of-customer", vec![attribute("customer")]),
+        rule("of-plan", vec![Part::AttributeOrUserId("plan".to_owned())]),
+        rule("of-two", vec![attribute("customer"), Part::UserId]),
+        rule("of-user", vec![Part::UserId]),
+    ];
+    let rules = RuleSet::new(rule("default", vec![Part::UserId]), all);
+    let keys = rules.select_attribute("acme");
+    let shown: Vec<_> =
+        keys.iter().map(|key| (&*key.rule, key.parts[0].value.as_deref())).collect();
+    assert_eq!(shown, [("of-customer", Some("acme")), ("of-plan", Some("acme"))]);
+    assert!(rules.select_attribute(&"x".repeat(1025)).is_empty());
+    for key in &keys {
+        let again = rules.select_all(&key.parts).expect("keys");
+        assert_eq!(again.iter().map(|key| &key.hit.key).collect::<Vec<_>>(), [&key.hit.key]);
+    }
+}
+
+#[test]
 fn parts_name_the_keys_that_consist_of_them() {
     let ops = parts(&[("user_id", Some("ops"))]);
     let vip = ("vip".to_owned(), "ops".to_owned(), GrantSource::RuleOverride);
