@@ -65,7 +65,7 @@ export const ACTIONS = [
     name: 'search the audit',
     path: 'audit',
     async act(page) {
-      await page.getByLabel('Rule').fill('nothing-has-this-name');
+      await page.getByLabel('Who').fill('nobody-has-this-name');
       await page.locator('main form button').first().click();
     },
     says: 'No change fits.',

@@ -51,14 +51,14 @@ async fn exceptions_are_listed_and_ended_by_key() {
     post(&server, "/v1/admin/keys:override", &limit).await;
 
     let page = browser.get("exceptions").await.body;
-    for text in ["2</data> rules", "End all", "End it", "limit 500", "vip", "class=\"until\""] {
+    for text in ["2</data> rules", "End all", "End it", "limit 500", ">vip<", "class=\"until\""] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("<script>alert") && !page.contains('\u{202e}'), "{page}");
     let bans = browser.get("exceptions?kind=ban&project=_").await.body;
     assert!(bans.contains("End all") && !bans.contains(">vip<"), "{bans}");
     let limits = browser.get("exceptions?kind=limit").await.body;
-    assert!(limits.contains("vip") && !limits.contains("End all"), "{limits}");
+    assert!(limits.contains(">vip<") && !limits.contains("End all"), "{limits}");
     for (query, status) in [("kind=x", 400), ("project=NO", 404), ("kind=ban&kind=ban", 400)] {
         assert_eq!(browser.get(&format!("exceptions?{query}")).await.status, status, "{query}");
     }
