@@ -116,9 +116,11 @@ fn table(instances: &[Instance]) -> Markup {
         })
         .text("Version", |instance| foreign(&instance.version))
         .text("Started", |instance| time(instance.started_at.as_ref()))
-        .right("Requests/s", |instance| match instance.requests_per_second {
-            Some(requests) => number(requests),
-            None => html! { span.muted { "not told" } },
+        .right("Requests/s", |instance| {
+            html! {
+                @if let Some(requests) = instance.requests_per_second { (number(requests)) }
+                @else { span.muted { "not told" } }
+            }
         })
         .right("p50", |instance| span(instance.check_p50.as_ref()))
         .right("p99", |instance| span(instance.check_p99.as_ref()))
