@@ -90,7 +90,7 @@ fn requested(traffic: &Traffic) -> Markup {
     html! {
         (tile("Requests", &html! { (rate(last.requests())) "/s" }, &html! {
             (during(RequestStats::requests))
-            @if traffic.all.rejected > 0 { "; " (number(traffic.all.rejected)) " others were not valid" }
+            @if traffic.all.rejected > 0 { "; " (number(traffic.all.rejected)) " more not valid" }
         }))
         (tile(
             "Refused",
