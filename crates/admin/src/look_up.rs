@@ -15,7 +15,6 @@ use rlaas_auth::{ApiKeyText, ProjectId, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_limiter::store::StoreError;
 use rlaas_proto::ratelimit::admin::v1 as proto;
-use rlaas_proto::ratelimit::admin::v1::api_key::State;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::RuleMode;
 use rlaas_proto::rule_messages::calendar_window;
@@ -103,12 +102,10 @@ impl Service {
             (Effect::from(key), Reverse(key.refused), key.project_id.clone(), rule)
         });
         let mut keyed_otherwise = counted.keyed_otherwise;
-        let is_found = |rule: &proto::RuleRef| {
-            let state = |key: &proto::UserKey| key.state.as_ref().map(|state| state.rule.clone());
-            let is_of_rule = |key: &proto::UserKey| state(key).as_ref() == Some(&rule.rule);
-            keys.iter().any(|key| key.project_id == rule.project_id && is_of_rule(key))
-        };
-        keyed_otherwise.retain(|rule| !is_found(rule));
+        let rules =
+            keys.iter().filter_map(|key| Some((&*key.project_id, &*key.state.as_ref()?.rule)));
+        let rules: HashSet<_> = rules.collect();
+        keyed_otherwise.retain(|rule| !rules.contains(&(&*rule.project_id, &*rule.rule)));
         let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
         if let Some(random) = random.filter(|_| keys.is_empty()) {
             answer = format!("{answer}; {}", no_api_key(random));
@@ -136,7 +133,7 @@ impl Service {
         let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());
         let keys = self.projects.list_keys(Request::from_parts(metadata, extensions, list)).await;
         let key = keys.ok()?.into_inner().keys.into_iter().next()?;
-        Some(format!("API key {id} of the project {} is {}", key.project_id, state(&key)))
+        Some(format!("API key {id} of the project {} is {}", key.project_id, key.state_word()))
     }
 
     /// Returns the key of a rule with this id, if there still is one.
@@ -257,14 +254,4 @@ fn random_of_key(text: &str) -> Option<&str> {
 /// Returns the answer for an API key that was not found.
 fn no_api_key(random: &str) -> String {
     format!("no project that you may see has an API key {}", &random[..ApiKeyText::ID_LEN])
-}
-
-/// Returns the state of an API key in words.
-fn state(key: &proto::ApiKey) -> &'static str {
-    match key.state() {
-        State::Active => "active",
-        State::Expired => "expired",
-        State::Revoked => "revoked",
-        State::Unspecified => "not known",
-    }
 }

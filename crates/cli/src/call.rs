@@ -246,11 +246,11 @@ pub fn confirm(question: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Asks whether a limit is lowered, unless `yes` was given. Where nobody could answer it is not.
+/// Asks at a terminal whether a limit may be lowered; with `yes` it may.
 ///
 /// # Errors
 ///
-/// If the answer is not yes, or if nobody could answer.
+/// If the answer is not yes, or there is no terminal.
 pub(crate) fn confirm_lowering(yes: bool, refused: &Status) -> Result<(), CommandError> {
     let why = printable(refused.message());
     if yes {

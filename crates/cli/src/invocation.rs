@@ -171,9 +171,7 @@ impl<'a> Invocation<'a> {
         }
         let (response, metadata) = match self.all_pages(channel.clone()).await {
             Err(CommandError::Status(refused)) if is_lowering(&refused) => {
-                let is_confirmed =
-                    matches!(self.matches.try_get_one::<bool>("yes"), Ok(Some(true)));
-                confirm_lowering(is_confirmed, &refused)?;
+                confirm_lowering(has_flag(self.matches, "yes"), &refused)?;
                 self.request.clear_field_by_name("raise_only");
                 self.all_pages(channel).await?
             }
@@ -181,14 +179,12 @@ impl<'a> Invocation<'a> {
         };
         let rule_fields = self.rule_fields;
         let exchange = Exchange { request: self.request, response, rule_fields };
-        let is_csv = matches!(self.matches.try_get_one::<bool>("csv"), Ok(Some(true)));
         let lines = match &self.spec.rows {
-            Some(_) if is_csv => output::csv_of(&exchange.response).into(),
+            Some(_) if has_flag(self.matches, "csv") => output::csv_of(&exchange.response).into(),
             _ => output::lines(self.spec, &exchange),
         };
         let mut output = CommandOutput::new(&exchange.response, lines.text);
-        let may_miss = matches!(self.matches.try_get_one::<bool>("missing-ok"), Ok(Some(true)));
-        output.found_nothing = lines.found_nothing && !may_miss;
+        output.found_nothing = lines.found_nothing && !has_flag(self.matches, "missing-ok");
         Ok(output.with_warning(lines.warning).with_warning_of(&metadata))
     }
 
@@ -249,6 +245,11 @@ impl<'a> Invocation<'a> {
             fields::set(&mut request, "page_token", &Input::Text(token));
         }
     }
+}
+
+/// Returns `true` if a flag was given. A command without it has none.
+fn has_flag(matches: &ArgMatches, name: &str) -> bool {
+    matches!(matches.try_get_one::<bool>(name), Ok(Some(true)))
 }
 
 /// Returns `true` if a flag is given, or an argument with a value (`project=-`); and, after `without`, none

@@ -7,7 +7,7 @@ use prost_types::Duration;
 use crate::ratelimit::admin::v1::KeyState;
 use crate::wait_words;
 
-/// Longest wait that is told as such; of a longer one its end is.
+/// Longest wait that is shown as a length of time; a longer one is shown by the moment when it ends.
 const MAX_WAIT: SignedDuration = SignedDuration::from_hours(1);
 /// What a moment is rounded up by: it is shown to the minute, and never too early.
 const ALMOST_A_MINUTE: SignedDuration = SignedDuration::new(59, 999_999_999);

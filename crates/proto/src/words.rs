@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use prost_types::Duration;
 
-use crate::ratelimit::admin::v1::{AuditEntry, KeyPart, KeyRef, KeyState};
+use crate::ratelimit::admin::v1::api_key::State;
+use crate::ratelimit::admin::v1::{ApiKey, AuditEntry, KeyPart, KeyRef, KeyState};
 use crate::ratelimit::v1::grant::Kind;
 use crate::ratelimit::v1::{Algorithm, Grant, Rule};
 
@@ -98,6 +99,18 @@ impl KeyState {
         let in_use = self.used.saturating_add(self.held);
         let is_bucket = self.limit > 0 && self.algorithm().has_burst();
         if is_bucket { in_use.saturating_add(self.remaining) } else { self.limit }
+    }
+}
+
+impl ApiKey {
+    /// Returns the state in a word.
+    pub fn state_word(&self) -> &'static str {
+        match self.state() {
+            State::Active => "active",
+            State::Expired => "expired",
+            State::Revoked => "revoked",
+            State::Unspecified => "unknown",
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! A load of every protocol, with and without Redis, counted by its answers: statistics, metrics and usage
-//! have the same requests.
+//! A load over gRPC, HTTP and the calls of Envoy and Kuadrant, with and without Redis, counted by its answers:
+//! statistics and metrics have the same requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

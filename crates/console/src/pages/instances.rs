@@ -34,7 +34,14 @@ type ListedInstances = (Vec<Instance>, bool);
 /// Shows the instances.
 pub(crate) async fn show(visit: Visit) -> Response {
     let frame = visit.frame("instances");
-    let (listed, meanwhile) = tokio::join!(list(&visit.visitor), meanwhile(&visit));
+    let listed = list(&visit.visitor).await;
+    let has_nodes = |(instances, _): &ListedInstances| {
+        instances.iter().any(|instance| instance.answering && !instance.store_nodes.is_empty())
+    };
+    let meanwhile = match &listed {
+        Ok(listed) if has_nodes(listed) => meanwhile(&visit).await,
+        _ => html! {},
+    };
     let status = listed.as_ref().err().map_or(StatusCode::OK, |error| error.status);
     let render = move || {
         let content = match &listed {

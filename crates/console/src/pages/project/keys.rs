@@ -118,13 +118,13 @@ impl ProjectPage {
 
 /// Shows the state of a key.
 pub(in crate::pages) fn state_text(key: &ApiKey) -> Markup {
+    let tone = match key.state() {
+        State::Active => "good",
+        State::Revoked => "bad",
+        State::Expired | State::Unspecified => "muted",
+    };
     html! {
-        @match key.state() {
-            State::Active => span.good { "active" },
-            State::Expired => span.muted { "expired" },
-            State::Revoked => span.bad { "revoked" },
-            State::Unspecified => span.muted { "unknown" },
-        }
+        span class=(tone) { (key.state_word()) }
         @if !key.replaced_by.is_empty() { br; span.muted { "replaced by " (foreign(&key.replaced_by)) } }
     }
 }
