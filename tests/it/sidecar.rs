@@ -13,11 +13,14 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 /// The program, built once, in a folder of its own.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/target/sidecar");
-    let status = Command::new(env!("CARGO"))
+    // Little memory and disk: it is built beside other tests.
+    let built = Command::new(env!("CARGO"))
         .args(["build", "--package", "rlaas", "--bin", "rlaas", "--no-default-features"])
-        .args(["--locked", "--offline", "--quiet", "--target-dir", folder])
-        .status();
-    assert!(status.expect("cargo").success());
+        .args(["--locked", "--offline", "--quiet", "--jobs", "1", "--target-dir", folder])
+        .env("CARGO_INCREMENTAL", "0")
+        .output();
+    let (code, _, problems) = finish(built.expect("cargo"));
+    assert_eq!(code, 0, "{problems}");
     PathBuf::from(folder).join("debug/rlaas")
 });
 
