@@ -10,10 +10,10 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use prost_types::Duration;
-use rlaas_auth::api_key_text::{PREFIX, RANDOM_LEN, is_environment};
-use rlaas_auth::{ApiKeyText, ProjectId, deadline};
+use rlaas_auth::{ProjectId, deadline};
 use rlaas_limiter::KeyState;
 use rlaas_limiter::store::StoreError;
+use rlaas_proto::TypedApiKey;
 use rlaas_proto::ratelimit::admin::v1 as proto;
 use rlaas_proto::ratelimit::admin::v1::project_service_server::ProjectService;
 use rlaas_proto::ratelimit::v1::RuleMode;
@@ -49,11 +49,11 @@ impl Service {
     ) -> Result<proto::LookUpResponse, Status> {
         let proto::LookUpRequest { user_id, project_id } = request.get_ref();
         let projects = self.projects_of(caller(request)?, project_id, OPERATE)?;
-        let random = random_of_key(user_id);
-        if let Some(random) = random {
-            let key = self.api_key(request, &random[..ApiKeyText::ID_LEN]).await;
+        let typed = TypedApiKey::find(user_id);
+        if let Some(typed) = typed {
+            let key = self.api_key(request, typed.id()).await;
             // A secret that is not known is still no user id.
-            let secret = || (random.len() >= RANDOM_LEN).then(|| no_api_key(random));
+            let secret = || typed.is_secret().then(|| no_api_key(typed));
             if let Some(answer) = key.or_else(secret) {
                 return Ok(proto::LookUpResponse { answer, ..Default::default() });
             }
@@ -107,8 +107,8 @@ impl Service {
         let rules: HashSet<_> = rules.collect();
         keyed_otherwise.retain(|rule| !rules.contains(&(&*rule.project_id, &*rule.rule)));
         let mut answer = sentence(user_id, &keys, timestamp(Clock::default().now()));
-        if let Some(random) = random.filter(|_| keys.is_empty()) {
-            answer = format!("{answer}; {}", no_api_key(random));
+        if let Some(typed) = typed.filter(|_| keys.is_empty()) {
+            answer = format!("{answer}; {}", no_api_key(typed));
         }
         if incomplete {
             answer.push_str("; not all keys were looked at");
@@ -242,16 +242,7 @@ impl Service {
     }
 }
 
-/// Returns what follows the environment of an API key, given by its secret or the beginning of that. A user id may
-/// look the same.
-fn random_of_key(text: &str) -> Option<&str> {
-    let (environment, random) = text.strip_prefix(PREFIX)?.split_once('_')?;
-    let is_random = random.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_key = is_random && is_environment(environment) && random.len() >= ApiKeyText::ID_LEN;
-    is_key.then_some(random)
-}
-
 /// Returns the answer for an API key that was not found.
-fn no_api_key(random: &str) -> String {
-    format!("no project that you may see has an API key {}", &random[..ApiKeyText::ID_LEN])
+fn no_api_key(typed: TypedApiKey<'_>) -> String {
+    format!("no project that you may see has an API key {}", typed.id())
 }

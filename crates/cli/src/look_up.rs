@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use rlaas_proto::TypedApiKey;
 use rlaas_proto::ratelimit::admin::v1::{LookUpRequest, UserKey};
 use rlaas_proto::ratelimit::v1::RuleMode;
 use tonic::Status;
@@ -31,7 +32,7 @@ pub(crate) async fn of_user(
     match found.coverage {
         Some(coverage) => lines += &text::coverage(coverage),
         // Of an API key nothing is counted.
-        None if user.starts_with("rlaas_") => {}
+        None if TypedApiKey::find(user).is_some() => {}
         None => lines += "refusals are not counted: telemetry.top-keys is off\n",
     }
     let others = found.keyed_otherwise.len() as u64 + u64::from(found.keyed_otherwise_left_out);

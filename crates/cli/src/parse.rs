@@ -12,6 +12,7 @@ use rlaas_core::rules::{EnforcedShare, Share};
 use rlaas_proto::ratelimit::admin::v1::{DescriptorEntry, KeyPart};
 use rlaas_proto::ratelimit::v1::CalendarWindow;
 use rlaas_proto::ratelimit::v1::calendar_window::Unit;
+use rlaas_proto::{API_KEY_ID_LEN, TypedApiKey};
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -84,13 +85,9 @@ fn part(text: &str) -> Result<Input, String> {
 
 /// The id of an API key, cut from the beginning of its secret: what follows is for nobody.
 fn id_of_secret(text: &str) -> Result<Input, String> {
-    const ID_LEN: usize = 8;
-    let secret = text.strip_prefix("rlaas_").and_then(|rest| rest.split_once('_'));
-    let id = match secret {
-        Some((_, digits)) => digits.get(..ID_LEN),
-        None => Some(text).filter(|id| id.len() == ID_LEN),
-    };
-    let id = id.filter(|id| id.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    let is_id =
+        text.len() == API_KEY_ID_LEN && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let id = if is_id { Some(text) } else { TypedApiKey::find(text).map(|key| key.id()) };
     id.map(|id| Input::Text(id.to_owned())).ok_or_else(|| {
         "must be an id of 8 characters, or begin with rlaas_live_ and them".to_owned()
     })

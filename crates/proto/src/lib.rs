@@ -34,6 +34,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod api_keys;
 mod bans;
 mod calendar;
 pub mod csv;
@@ -51,6 +52,7 @@ pub mod values;
 pub mod verdict_messages;
 mod words;
 
+pub use self::api_keys::{API_KEY_ID_LEN, API_KEY_PREFIX, TypedApiKey};
 pub use self::generated::{envoy, kuadrant, ratelimit};
 pub use self::words::{limit_words, wait_words};
 

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::html;
 use rlaas_proto::ratelimit::admin::v1::{ApiKey, ListKeysRequest};
+use rlaas_proto::{API_KEY_ID_LEN, API_KEY_PREFIX, TypedApiKey};
 
 use super::{key, projects, rules};
 use crate::calls::{EVERY_PROJECT, READ_TIME, field_of, within};
@@ -18,12 +19,6 @@ use crate::visit::{Visit, Visitor};
 pub(crate) const FIELD: &str = "find";
 /// Longest text, in bytes: no id is longer.
 const MAX_TEXT: usize = 1024;
-/// Begins every API key.
-const KEY_PREFIX: &str = "rlaas_";
-/// Characters of the id of an API key, and of its random part, which begins with the id.
-const KEY_ID_LEN: usize = 8;
-const RANDOM_LEN: usize = 43;
-
 /// Something with the name that was typed: what it is, and its page.
 type Named = (String, Link);
 
@@ -52,8 +47,8 @@ pub(crate) async fn find(visit: Visit) -> Response {
 async fn all_named(visit: &Visit) -> Result<Vec<Named>, PageError> {
     let typed = visit.fields.get(FIELD).trim();
     let id = |id: &str| ("a user id or customer".to_owned(), Link::to("key").with("user_id", id));
-    if let Some((beginning, _)) = typed_key(&visit.visitor, typed).await {
-        return Ok(vec![id(beginning)]);
+    if let Some((key, _)) = typed_key(&visit.visitor, typed).await {
+        return Ok(vec![id(key.beginning)]);
     }
     if typed.len() > MAX_TEXT {
         return Err(PageError::invalid(format!("a search must be at most {MAX_TEXT} bytes")));
@@ -61,14 +56,14 @@ async fn all_named(visit: &Visit) -> Result<Vec<Named>, PageError> {
     let names = rules_and_projects(visit.visitor.clone(), typed.to_owned());
     let mut all = visit.console.in_background(names).await?;
     if let Some(key) = key_with_id(&visit.visitor, typed).await {
-        let beginning = format!("{KEY_PREFIX}{}_{typed}", key.environment);
+        let beginning = format!("{API_KEY_PREFIX}{}_{typed}", key.environment);
         let what = format!("an API key of the project {}", key.project_id);
         all.push((what, Link::to("key").with("user_id", &beginning)));
     }
-    let after_prefix = typed.split_once(KEY_PREFIX).map(|(_, rest)| rest);
+    let after_prefix = typed.split_once(API_KEY_PREFIX).map(|(_, rest)| rest);
     // A secret with another character in its id.
     let is_wrong =
-        after_prefix.is_some_and(|rest| rest.contains('_')) && longest_key(typed).is_none();
+        after_prefix.is_some_and(|rest| rest.contains('_')) && TypedApiKey::find(typed).is_none();
     if (all.is_empty() && !is_wrong) || key::is_in_use(&visit.visitor, typed).await {
         all.push(id(typed));
     }
@@ -96,35 +91,20 @@ async fn rules_and_projects(visitor: Visitor, name: String) -> Result<Vec<Named>
     Ok(projects.chain(rules).collect())
 }
 
-/// Returns the beginning of the API key in a text, up to the end of its id, which is no secret; and the key, if the
-/// visitor may see it. A shorter text that is no such key may be another id, such as `rlaas_team_engineer`.
+/// Returns what looks like an API key in a text, and the key, if the visitor may see it. A shorter text that is no
+/// such key may be another id, such as `rlaas_team_engineer`.
 pub(super) async fn typed_key<'a>(
     visitor: &Visitor,
     text: &'a str,
-) -> Option<(&'a str, Option<ApiKey>)> {
-    let (beginning, random_len) = longest_key(text)?;
-    let key = key_with_id(visitor, &beginning[beginning.len() - KEY_ID_LEN..]).await;
-    (key.is_some() || random_len >= RANDOM_LEN).then_some((beginning, key))
-}
-
-/// Returns the beginning of the longest of all that look like an API key in a text, and the number of letters and
-/// digits after its environment.
-fn longest_key(text: &str) -> Option<(&str, usize)> {
-    let keys = text.match_indices(KEY_PREFIX).filter_map(|(start, _)| {
-        let (environment, random) = text[start + KEY_PREFIX.len()..].split_once('_')?;
-        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_environment =
-            matches!(environment.len(), 1..=16) && environment.bytes().all(is_lower);
-        let len = random.bytes().take_while(u8::is_ascii_alphanumeric).count();
-        let end = text.len() - random.len() + KEY_ID_LEN;
-        (is_environment && len >= KEY_ID_LEN).then(|| (&text[start..end], len))
-    });
-    keys.max_by_key(|(_, len)| *len)
+) -> Option<(TypedApiKey<'a>, Option<ApiKey>)> {
+    let typed = TypedApiKey::find(text)?;
+    let key = key_with_id(visitor, typed.id()).await;
+    (key.is_some() || typed.is_secret()).then_some((typed, key))
 }
 
 /// Returns the API key with an id, of a project that the visitor has a role for.
 async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
-    if id.len() != KEY_ID_LEN {
+    if id.len() != API_KEY_ID_LEN {
         return None;
     }
     let (project_id, key_id) = (EVERY_PROJECT.to_owned(), id.to_owned());
@@ -137,34 +117,4 @@ async fn key_with_id(visitor: &Visitor, id: &str) -> Option<ApiKey> {
 pub(super) fn key_link(key: &ApiKey) -> String {
     let link = Link::to("project").with("id", field_of(&key.project_id)).with("key", &key.id);
     format!("{link}#key-{}", key.id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_beginning_of_an_api_key_ends_with_its_id() {
-        let beginning = Some("rlaas_live_AbCd1234");
-        for (text, len) in [
-            ("rlaas_live_AbCd1234", 8),
-            ("rlaas_live_AbCd1234xyz_9", 11),
-            ("RLAAS_API_KEY=\"rlaas_live_AbCd1234x\"", 9),
-            ("rlaas_prod_apikey12=rlaas_live_AbCd1234x", 9),
-        ] {
-            assert_eq!(longest_key(text), beginning.map(|key| (key, len)), "{text}");
-        }
-        for text in [
-            "AbCd1234",
-            "rlaas_live_AbC",
-            "rlaas_live",
-            "rlaas_Team_engineer",
-            "rlaas_aaaaaaaaaaaaaaaaa_engineer",
-            "rlaas__engineer",
-            "rlaas_t_<script>",
-            "rlaas_t_éééé",
-        ] {
-            assert_eq!(longest_key(text), None, "{text}");
-        }
-    }
 }

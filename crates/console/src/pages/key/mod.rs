@@ -44,10 +44,10 @@ pub(crate) async fn show(visit: Visit) -> Response {
     let search = visit.fields.clone();
     let id = search.get("user_id");
     // The secret of an API key that was typed here is in no other address.
-    if let Some((beginning, _)) = typed_key(&visit.visitor, id).await
-        && beginning != id
+    if let Some((key, _)) = typed_key(&visit.visitor, id).await
+        && key.beginning != id
     {
-        return moved_to(link(&search.clone().with("user_id", beginning)).as_str());
+        return moved_to(link(&search.clone().with("user_id", key.beginning)).as_str());
     }
     let search = search.check().map(|()| search).map_err(PageError::from);
     page(&visit, search, None).await
