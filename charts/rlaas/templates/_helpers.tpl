@@ -1,6 +1,7 @@
 {{/* The name of all objects. */}}
 {{- define "rlaas.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- $default := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) }}
+{{- .Values.fullnameOverride | default $default | trunc 53 | trimSuffix "-" }}
 {{- end }}
 
 {{/* The labels by which pods are selected. */}}
@@ -57,8 +58,21 @@ store:
 {{- end }}
 {{- end }}
 
+{{/* The image of a container, and when it is pulled. */}}
 {{- define "rlaas.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image -}}
+image: {{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ with .digest }}@{{ . }}{{ end }}
+{{- with .pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "rlaas.serviceAccountName" -}}
+{{- $name := ternary (include "rlaas.name" .) "" .Values.serviceAccount.create }}
+{{- with .Values.serviceAccount.name | default $name -}}
+serviceAccountName: {{ . }}
+{{- end }}
 {{- end }}
 
 {{/* What pods of the server and of the check before an upgrade have in common. */}}
@@ -71,8 +85,14 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 securityContext:
   runAsNonRoot: true

@@ -13,7 +13,7 @@ use super::manifests::{document, secret, text};
 use super::project;
 use super::schemas::{self, VERSIONS, assert_manifests_fit, go_program};
 use rlaas_testkit::TempDir;
-use rlaas_testkit::process::{self, rlaas};
+use rlaas_testkit::process::{self, Rlaas, rlaas};
 use rlaas_testkit::tools::{finish, skipped};
 
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.19.0";
@@ -224,6 +224,24 @@ fn wrong_values_are_refused_with_a_reason() {
         ("autoscaling.enabled=true", "More than one replica needs Redis"),
         ("replica=3", "additional properties 'replica' not allowed"),
         ("redis.url=redis://redis:6379", "additional properties 'url' not allowed"),
+        ("settings.server.drain.timeout=25s", "terminationGracePeriodSeconds (30) must be above"),
+        ("settings.server.drain.delay=1m 30s", "(110 s): the pod would be killed"),
+        ("settings.server.drain=null", "(30 s): the pod would be killed"),
+        ("tls.clientCa=true", "tls.clientCa needs tls.existingSecret"),
+        (
+            "podLabels.app\\.kubernetes\\.io/name=a",
+            "podLabels must not have app.kubernetes.io/name",
+        ),
+        ("fullnameOverride=1a", "begin with a letter, as that of a Service: set fullnameOverride"),
+        ("image.digest=sha256:1", "'/image/digest'"),
+        (
+            "serviceAccount.create=true,serviceAccount.name=default",
+            "serviceAccount.name must not be",
+        ),
+        (
+            "redis.existingSecret=a,autoscaling.enabled=true,autoscaling.minReplicas=11",
+            "autoscaling.minReplicas (11) must not be above autoscaling.maxReplicas (10)",
+        ),
         ("rules[0].limits=5", "additional properties 'limits' not allowed"),
         ("rate-limiter.use-algo=guess", "must be one of 'fixed-window'"),
         ("settings.store.redis.timeouts=1s", "additional properties 'timeouts' not allowed"),
@@ -231,6 +249,67 @@ fn wrong_values_are_refused_with_a_reason() {
         let mut template = command(helm, &["template", "rlaas", "--set", setting], &["memory"]);
         let refused = finish(&mut template).expect_err(setting);
         assert!(refused.contains(reason), "{setting}: {refused}");
+    }
+}
+
+#[test]
+fn drain_that_is_shorter_than_the_grace_period_is_accepted() {
+    let Some(helm) = helm() else { return };
+    for drain in ["timeout=24999ms", "timeout=24", "delay=0", "timeout=0s 500 ms"] {
+        let setting = format!("settings.server.drain.{drain}");
+        let mut template = command(helm, &["template", "rlaas", "--set", &setting], &["memory"]);
+        finish(&mut template).unwrap_or_else(|error| panic!("{drain}: {error}"));
+    }
+}
+
+#[test]
+fn everyday_values_are_where_they_belong() {
+    let Some(helm) = helm() else { return };
+    let mut template = command(helm, &["template", "rlaas", "--set=tls.clientCa=false"], &["all"]);
+    let manifests = manifests(&finish(&mut template).expect("manifests"));
+    let service = &manifests[&named("Service", "rlaas")];
+    assert_eq!(service["spec"]["type"], "LoadBalancer");
+    assert!(service["spec"]["clusterIP"].is_null(), "{service}");
+    let server = &manifests[&named("Deployment", "rlaas")]["spec"]["template"];
+    let check = &manifests[&named("Job", "rlaas-check")]["spec"]["template"];
+    for pod in [server, check, &manifests[&named("Pod", "rlaas-test")]] {
+        assert_eq!(pod["metadata"]["labels"]["example.com/tier"], "platform", "{pod}");
+        let spec = &pod["spec"];
+        assert_eq!(spec["priorityClassName"], "system-cluster-critical", "{pod}");
+        assert!(spec["affinity"]["nodeAffinity"].is_object(), "{pod}");
+        let container = &spec["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "Always", "{pod}");
+        let image = container["image"].as_str().expect("an image");
+        assert!(image.starts_with("registry.example/rlaas:0.1.0@sha256:0"), "{image}");
+    }
+    // Before an upgrade the account of the new release is not there yet.
+    assert_eq!(server["spec"]["serviceAccountName"], "rlaas");
+    assert!(check["spec"]["serviceAccountName"].is_null(), "{check}");
+    assert_eq!(manifests[&named("ConfigMap", "rlaas-extra")]["data"]["release"], "rlaas");
+}
+
+#[test]
+fn test_of_the_release_asks_the_server() {
+    let Some(helm) = helm() else { return };
+    let secret = secret();
+    let tls = ["cert=tls.crt", "key=tls.key"].map(|file| {
+        format!("server.tls.{}", file.replace('=', &format!("={}/", secret.path("").display())))
+    });
+    for (values, settings) in [("memory", &[][..]), ("tls", &tls)] {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let server = Rlaas::start(&settings);
+        let manifests = manifests(&render(helm, &[values]));
+        let pod = &manifests[&named("Pod", "rlaas-test")];
+        assert_eq!(pod["metadata"]["labels"]["rlaas-client"], "true", "the NetworkPolicy");
+        let port = server.grpc().rsplit(':').next().expect("a port");
+        let address = |text: String| {
+            here(&secret, &text).replace("rlaas.rlaas.svc:50051", &format!("localhost:{port}"))
+        };
+        let arguments = items(&pod["spec"]["containers"][0]["args"]).iter().filter_map(text);
+        let arguments: Vec<String> = arguments.map(address).collect();
+        let mut health = rlaas(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let answer = finish(&mut health).expect("a server that is ready");
+        assert!(answer.contains("SERVING"), "{answer}");
     }
 }
 
