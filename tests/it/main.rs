@@ -26,6 +26,7 @@ mod mixed_fleet;
 mod names;
 mod notices;
 mod oidc;
+mod pipelines;
 mod projects;
 mod public_api;
 mod reference;
