@@ -70,6 +70,8 @@ class More(TypedDict, total=False):
 class BaseClient(Generic[V, B]):
     """The settings of a client. Times are in seconds, certificates and keys in PEM."""
 
+    # Whether the rules that answer are those of the program.
+    _has_rules = True
     _run: Callable[[Callable[[], Steps[Verdict]]], V]
     _hold: Callable[[CheckRequest, float | None], B]
     # Makes a call of a method, with a request, a timeout, and a pause before. Returns the response, or an `Error`.

@@ -25,11 +25,24 @@ class Rejection(NamedTuple):
 
     status: HTTPStatus
     headers: Headers
-    body: bytes
+    document: dict[str, Any]
+
+    @property
+    def body(self) -> bytes:
+        """Returns the problem document in JSON."""
+        return json.dumps(self.document, separators=(",", ":")).encode()
 
 
 async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request: Request) -> Headers | Rejection:
     """Decides a request. Returns the headers to add to the response of the application, or a rejection."""
+    decided = await decide(client, key_function, request)
+    return outcome(decided) if isinstance(decided, Verdict) else decided or []
+
+
+async def decide(
+    client: BaseClient[Any, Any], key_function: KeyFunction, request: Request
+) -> Verdict | Rejection | None:
+    """Returns the verdict on a request, a rejection without one, or None for a request that is exempt."""
     try:
         key = key_function(request)
     except NoKey as error:
@@ -38,20 +51,19 @@ async def admit(client: BaseClient[Any, Any], key_function: KeyFunction, request
         client._warn("peer", "request rejected: %s", error)
         return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
     if key is None:
-        return []
+        return None
     key = key if isinstance(key, Key) else Key(key)
     resource = request.path if key.resource is None else key.resource
     try:
         message = new_request(key.user_id, resource, key.attributes, key.cost)
-        verdict = await client._check(message)
+        return await client._check(message)
     except Error as error:
         # What no server would decide is refused: an allowing policy would be a way past every limit. For a mistake
         # of the program, such as a wrong token, the policy decides.
         if error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"):
             client._warn("invalid", "request rejected: %s", error)
             return _problem(HTTPStatus.BAD_REQUEST, error.message)
-        verdict = client._by_policy(message, error)
-    return outcome(verdict)
+        return client._by_policy(message, error)
 
 
 def outcome(verdict: Verdict) -> Headers | Rejection:
@@ -88,9 +100,9 @@ def _problem(status: HTTPStatus, detail: str, headers: Headers | None = None, **
 
 
 def _rejection(status: HTTPStatus, document: dict[str, Any], headers: Headers) -> Rejection:
-    body = json.dumps(document, separators=(",", ":")).encode()
-    of_body = [("content-type", "application/problem+json"), ("content-length", str(len(body)))]
-    return Rejection(status, of_body + headers, body)
+    rejection = Rejection(status, [("content-type", "application/problem+json"), *headers], document)
+    rejection.headers.append(("content-length", str(len(rejection.body))))
+    return rejection
 
 
 def _rules(verdict: Verdict) -> Iterator[RuleDecision]:

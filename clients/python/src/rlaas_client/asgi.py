@@ -20,6 +20,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+# Key of the scope for headers that a limit within the application adds to its response.
+HEADERS = "rlaas.headers"
+
+
 class RateLimit:
     """Limits the requests of an application by `key`, by default the address of the peer.
 
@@ -43,29 +47,31 @@ class RateLimit:
             if scope["type"] == "lifespan" and self._is_own:
                 await self._client.close()
             return
-        admitted = await self._client._run(lambda: admit(self._client, self._key, _request(scope)))
+        admitted = await self._client._run(lambda: admit(self._client, self._key, request_from_scope(scope)))
         if isinstance(admitted, Rejection):
             start = {"type": "http.response.start", "status": admitted.status.value}
             await send({**start, "headers": _encoded(admitted.headers)})
             await send({"type": "http.response.body", "body": admitted.body})
             return
-        headers = _encoded(admitted)
+        scope[HEADERS] = admitted
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+                message = {**message, "headers": [*message.get("headers", ()), *_encoded(admitted)]}
             await send(message)
 
-        await self._app(scope, receive, send_with_headers if headers else send)
+        await self._app(scope, receive, send_with_headers)
 
 
-def _request(scope: Scope) -> Request:
+def request_from_scope(scope: Scope) -> Request:
+    """Returns the request of a scope, that of a websocket as a GET."""
+
     def header_lines(name: str) -> list[str]:
         searched = name.encode("latin-1")
         return [value.decode("latin-1") for key, value in scope["headers"] if key == searched]
 
     client = scope.get("client")
-    return Request(scope["method"], scope["path"], client[0] if client else None, header_lines, scope)
+    return Request(scope.get("method", "GET"), scope["path"], client[0] if client else None, header_lines, scope)
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
