@@ -49,6 +49,20 @@ fn action_installs_the_release_that_it_belongs_to() {
 }
 
 #[test]
+fn book_gives_the_action_inputs_that_it_has() {
+    let book = fs::read_to_string("docs/simulation.md").expect("a page");
+    let block =
+        book.split("```yml,file=workflow.yml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let workflow: Value = serde_saphyr::from_str(block.expect("a workflow")).expect("YAML");
+    let step = &workflow["jobs"]["limits"]["steps"][1];
+    assert_eq!(step["uses"], format!("OWNER/rlaas@v{}", env!("CARGO_PKG_VERSION")));
+    let inputs = &document("action.yml")["inputs"];
+    for name in step["with"].as_object().expect("inputs").keys() {
+        assert!(inputs[name].is_object(), "{name}");
+    }
+}
+
+#[test]
 fn action_refuses_rules_that_refuse_more_than_before() {
     let repository = Repository::new();
     repository.act("limits.test.yaml").expect("rules that are in force");
