@@ -15,7 +15,8 @@ const TRIES: usize = 2;
 
 /// The pages. Each has a test here, so that they run side by side, but for `README`, which has no commands, and `rust`,
 /// whose program `http::embedded` runs.
-const PAGES: [&str; 8] = ["README", "go", "jobs", "login", "node", "proxies", "python", "rust"];
+const PAGES: [&str; 9] =
+    ["README", "go", "jobs", "login", "node", "proxies", "python", "rust", "testing"];
 
 #[test]
 fn go() {
@@ -45,6 +46,11 @@ fn proxies() {
 #[test]
 fn python() {
     assert_does_what_it_says("python");
+}
+
+#[test]
+fn testing() {
+    assert_does_what_it_says("testing");
 }
 
 #[test]
