@@ -28,7 +28,7 @@ cargo-deny() {
   run cargo-deny --locked check bans licenses sources
 }
 actionlint() { run actionlint; }
-zizmor() { run zizmor --offline --quiet .github; }
+zizmor() { run zizmor --offline --quiet .github action.yml; }
 shellcheck() { git ls-files '*.sh' .ci/run | xargs scripts/tool.sh shellcheck; }
 mdbook() { run mdbook build docs --dest-dir "$PWD/target/book"; }
 
