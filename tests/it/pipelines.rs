@@ -131,7 +131,7 @@ impl Repository {
                 let input = value.trim_start_matches("${{ inputs.").trim_end_matches(" }}");
                 shell.env(name, inputs[input]);
             }
-            let folder = Path::new(program()).parent().expect("a folder").display().to_string();
+            let folder = Path::new(&program()).parent().expect("a folder").display().to_string();
             let path = std::env::var("PATH").unwrap_or_default();
             finish(shell.env("PATH", format!("{folder}:{path}")))?;
         }
