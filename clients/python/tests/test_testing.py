@@ -99,6 +99,21 @@ def test_reservations_are_settled() -> None:
             assert not refused.allowed and not refused.reservation_id
 
 
+def test_refusing_changes_no_counts() -> None:
+    service = testing.count(Limit("tokens", 100))
+    with testing.Client(service) as client:
+        with client.reserve("alice", cost=60) as held:
+            service.is_refusing = True
+            assert not client.check("alice").allowed
+            assert not held.extend(1).allowed
+            assert client.report("alice", cost=10).remaining == 30
+            assert held.commit(20)
+        service.is_refusing = False
+        assert client.check("alice", cost=0).remaining == 70
+    assert [request.cost for request in service.requests] == [60, 1, 1, 10, 0]
+    assert not service.requests[0].costs
+
+
 def test_many_at_once_are_counted_once() -> None:
     async def run() -> list[Verdict]:
         async with testing.AsyncClient(testing.count(Limit("search", 30))) as client:

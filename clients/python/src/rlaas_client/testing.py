@@ -71,7 +71,8 @@ class Service:
     def _reserve(self, request: CheckRequest) -> ReserveResponse:
         verdict = self._decide(request)
         reservation_id = f"reservation-{len(self.requests)}" if verdict.allowed and verdict.decisions else ""
-        self._held |= {reservation_id: request} if reservation_id else {}
+        if reservation_id:
+            self._held[reservation_id] = CheckRequest.FromString(request.SerializeToString())
         return ReserveResponse(verdict=verdict, reservation_id=reservation_id)
 
     def _settle(self, method: str, request: Any) -> Any:
@@ -98,8 +99,7 @@ class Service:
 
     def _window(self, limit: Limit, request: CheckRequest) -> tuple[float, int]:
         since, used = self._used.get((limit.rule, request.user_id), (self._now, 0))
-        since, used = (since, used) if self._now - since < limit.window else (self._now, 0)
-        return since, limit.limit if self.is_refusing else used
+        return (since, used) if self._now - since < limit.window else (self._now, 0)
 
     def _decide(self, request: CheckRequest, *, is_done: bool = False) -> CheckResponse:
         """Takes the units of all rules that match, or of none. A cost that has arisen is always taken."""
@@ -108,11 +108,15 @@ class Service:
             (limit, _units(limit, request.cost, request.costs), *self._window(limit, request))
             for limit in self._matching(request)
         ]
-        is_taken = is_done or all(used + cost <= limit.limit for limit, cost, _, used in rules)
+        if self.is_refusing and not is_done:
+            rules = [(limit, cost, since, limit.limit) for limit, cost, since, _ in rules]
+        is_taken = is_done or (
+            not self.is_refusing and all(used + cost <= limit.limit for limit, cost, _, used in rules)
+        )
         decisions, parts = list[dict[str, Any]](), list[messages.RuleDecision]()
         for limit, cost, since, used in rules:
             allowed = is_done or used + cost <= limit.limit
-            if is_taken and not self.is_refusing:
+            if is_taken:
                 used += cost
                 self._used[limit.rule, request.user_id] = since, used
             refusal = CheckResponse.OVER_LIMIT if cost <= limit.limit else CheckResponse.COST_ABOVE_LIMIT
