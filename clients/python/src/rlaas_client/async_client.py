@@ -67,10 +67,13 @@ class AsyncClient(BaseClient[Steps[Verdict], AbstractAsyncContextManager[AsyncHe
             self._is_first = True
         return self._channel
 
+    async def _held(self, request: CheckRequest, hold: float | None) -> AsyncHeld:
+        reserved = await self._run(lambda: self._reserve(request, hold))
+        return AsyncHeld(self, self._run_to_the_end, reserved, request)
+
     @asynccontextmanager
     async def _hold(self, request: CheckRequest, hold: float | None) -> AsyncIterator[AsyncHeld]:
-        reserved = await self._run(lambda: self._reserve(request, hold))
-        held = AsyncHeld(self, self._run_to_the_end, reserved, request)
+        held = await self._held(request, hold)
         settle = held.cancel
         try:
             yield held

@@ -47,9 +47,12 @@ class Client(BaseClient[Verdict, AbstractContextManager[Held[bool, Verdict]]]):
             self._channel = self._channel or open_channel(grpc, self._endpoint)
             return self._channel
 
+    def _held(self, request: CheckRequest, hold: float | None) -> Held[bool, Verdict]:
+        return Held(self, self._run, self._run(lambda: self._reserve(request, hold)), request)
+
     @contextmanager
     def _hold(self, request: CheckRequest, hold: float | None) -> Iterator[Held[bool, Verdict]]:
-        held = Held(self, self._run, self._run(lambda: self._reserve(request, hold)), request)
+        held = self._held(request, hold)
         settle = held.cancel
         try:
             yield held
