@@ -24,6 +24,8 @@ RULES = """
 rate-limiter: { use-algo: gcra, window-size: 60, max-requests: 2 }
 rules:
   - { name: tokens, match: { resource: /tokens }, algorithm: gcra, limit: 100, window: 30d, reservable: true }
+  - { name: chat, match: { resource: /chat }, algorithm: fixed-window, limit: 1000, window: 30d, reservable: true }
+  - { name: money, match: { resource: /chat }, algorithm: fixed-window, limit: 9000, window: 30d, reservable: true }
   - { name: large, match: { resource: /large }, algorithm: gcra, limit: 1000000, window: 1h }
 """
 CLOSED = "127.0.0.1:1"
@@ -74,7 +76,8 @@ def cases_address() -> str:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """Starts servers that allow each user two requests a minute, 100 tokens of /tokens, and a million of /large."""
+    """Starts servers that allow each user two requests a minute, 100 tokens of /tokens, 1,000 of /chat for 9,000 of
+    money, and a million of /large."""
     binary = os.environ.get("RLAAS_SERVER") or pytest.skip("RLAAS_SERVER is unset")
     rules = tmp_path_factory.mktemp("rlaas") / "rules.yaml"
     rules.write_text(RULES)

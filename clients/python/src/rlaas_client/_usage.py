@@ -77,7 +77,7 @@ class Reader:
             return self.usage
         known = self.usage or new_usage(estimate, 0)
         output = max(known["output"], -(-self.size // BYTES_PER_TOKEN))
-        return Usage(**{**known, "output": output, "total": known["input"] + output, "estimated": True})  # type: ignore[typeddict-item]
+        return Usage(**{**known, "output": output, "total": known["input"] + output, "estimated": True})
 
     def _events(self, chunk: bytes) -> Iterator[Any]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")

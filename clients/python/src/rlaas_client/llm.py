@@ -50,7 +50,7 @@ def litellm_price(model: str, usage: Usage) -> int:
     """Returns a price by the table of LiteLLM, which must be installed, in millionths of a dollar, rounded up."""
     import litellm
 
-    prices = litellm.cost_per_token(
+    prices: tuple[float, float] = litellm.cost_per_token(
         model=model,
         prompt_tokens=usage["input"],
         completion_tokens=usage["output"],
@@ -90,7 +90,7 @@ class Arguments(TypedDict, total=False):
 
 
 class Refused(Exception):
-    """A call that was refused. `headers` are those that the libraries of providers read; `status` is that to answer."""
+    """A call that was refused, with the status to answer, and the headers that libraries of providers read."""
 
     def __init__(self, verdict: Verdict, settings: Settings) -> None:
         super().__init__(f"{verdict.rule}: {verdict.reason}" if verdict.rule else verdict.reason)
@@ -349,7 +349,6 @@ def _is_rejection(error: BaseException | None) -> bool:
     # LiteLLM gives a status to these, too.
     if names & {"APIConnectionError", "APITimeoutError"}:
         return False
-    response = getattr(error, "response", None)
-    codes = (getattr(error, "status_code", None), getattr(error, "code", None), getattr(response, "status_code", None))
+    codes = [getattr(error, name, None) for name in ("status_code", "code")]
+    codes.append(getattr(getattr(error, "response", None), "status_code", None))
     return any(isinstance(code, int) and 400 <= code < 600 for code in codes)
-
