@@ -42,12 +42,12 @@ def read_usage(answer: Any) -> Usage | None:
     numbers = _first(answer, "usage_metadata", "usageMetadata")
     if numbers is not None:
         return _gemini(numbers)
-    numbers = _get(answer, "usage")
-    if _get(numbers, "prompt_tokens") is not None:
+    numbers = find(answer, "usage")
+    if find(numbers, "prompt_tokens") is not None:
         return _openai(numbers, "prompt_tokens", "completion_tokens")
-    if _get(numbers, "input_tokens") is None:
+    if find(numbers, "input_tokens") is None:
         return None
-    if _get(numbers, "total_tokens") is not None:
+    if find(numbers, "total_tokens") is not None:
         return _openai(numbers, "input_tokens", "output_tokens")
     return _anthropic(numbers)
 
@@ -91,25 +91,25 @@ class Reader:
                     continue
 
     def _read(self, chunk: Any) -> None:
-        kind = _get(chunk, "type")
+        kind = find(chunk, "type")
         if kind == "chunk":
             # Of the helpers of OpenAI's library, which wrap what the model has sent.
-            chunk, kind = _get(chunk, "chunk"), None
+            chunk, kind = find(chunk, "chunk"), None
         if kind in ("message_start", "message_delta"):
-            self._merge(_get(chunk, "usage") or _get(chunk, "message", "usage"), kind == "message_delta")
+            self._merge(find(chunk, "usage") or find(chunk, "message", "usage"), kind == "message_delta")
         elif kind == "content_block_delta":
-            delta = _get(chunk, "delta")
+            delta = find(chunk, "delta")
             self.size += _bytes(_first(delta, "text", "thinking", "partial_json"))
         elif isinstance(kind, str) and kind.startswith("response."):
-            self.size += _bytes(_get(chunk, "delta"))
-            self._keep(read_usage(_get(chunk, "response")))
+            self.size += _bytes(find(chunk, "delta"))
+            self._keep(read_usage(find(chunk, "response")))
         else:
             self.size += _size(chunk)
             self._keep(read_usage(chunk))
 
     def _merge(self, numbers: Any, is_final: bool) -> None:
         for name in _ANTHROPIC:
-            if (value := _get(numbers, name)) is not None:
+            if (value := find(numbers, name)) is not None:
                 self._numbers[name] = value
         if self._numbers:
             self.usage = _anthropic(self._numbers)
@@ -136,7 +136,7 @@ def _anthropic(numbers: Any) -> Usage:
 
 
 def _openai(numbers: Any, prompt: str, output: str) -> Usage:
-    details = _get(numbers, f"{prompt}_details")
+    details = find(numbers, f"{prompt}_details")
     # The second name is LiteLLM's.
     write = _count(details, "cache_write_tokens") or _count(details, "cache_creation_tokens")
     reasoning = _count(numbers, f"{output}_details", "reasoning_tokens")
@@ -159,14 +159,14 @@ def _gemini(numbers: Any) -> Usage:
 def _size(answer: Any) -> int:
     """Returns the bytes of text of a chat completion, or of Gemini's answer, or of a part of one."""
     size = 0
-    for choice in _get(answer, "choices") or ():
+    for choice in find(answer, "choices") or ():
         part = _first(choice, "delta", "message")
-        calls = _get(part, "tool_calls") or ()
-        texts = (_get(part, "content"), _first(part, "reasoning_content", "reasoning"), _get(part, "refusal"))
-        size += sum(map(_bytes, (*texts, _get(choice, "text"))))
-        size += sum(_bytes(_get(call, "function", "arguments")) for call in calls)
-    for candidate in _get(answer, "candidates") or ():
-        size += sum(_bytes(_get(part, "text")) for part in _get(candidate, "content", "parts") or ())
+        calls = find(part, "tool_calls") or ()
+        texts = (find(part, "content"), _first(part, "reasoning_content", "reasoning"), find(part, "refusal"))
+        size += sum(map(_bytes, (*texts, find(choice, "text"))))
+        size += sum(_bytes(find(call, "function", "arguments")) for call in calls)
+    for candidate in find(answer, "candidates") or ():
+        size += sum(_bytes(find(part, "text")) for part in find(candidate, "content", "parts") or ())
     return size
 
 
@@ -175,15 +175,16 @@ def _bytes(text: Any) -> int:
 
 
 def _count(value: Any, *path: str) -> int:
-    found = _get(value, *path)
+    found = find(value, *path)
     return max(int(found), 0) if isinstance(found, (int, float)) else 0
 
 
 def _first(value: Any, *names: str) -> Any:
-    return next((found for name in names if (found := _get(value, name)) is not None), None)
+    return next((found for name in names if (found := find(value, name)) is not None), None)
 
 
-def _get(value: Any, *path: str) -> Any:
+def find(value: Any, *path: str) -> Any:
+    """Returns what a mapping or an object has at a path, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value

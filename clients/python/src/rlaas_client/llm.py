@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -254,12 +254,12 @@ class Call(_Call[Held[bool, Verdict]]):
         if error is not None or not self._has_stream:
             self._end(error)
 
-    def stream(self, chunks: Iterable[Any]) -> Iterator[Any]:
+    def stream(self, chunks: Iterable[Any]) -> Generator[Any, None, None]:
         """Passes chunks through, and holds on. One that is begun after the block settles at its own end."""
         self._has_stream = True
         return self._pass(chunks)
 
-    def _pass(self, chunks: Iterable[Any]) -> Iterator[Any]:
+    def _pass(self, chunks: Iterable[Any]) -> Generator[Any, None, None]:
         self._has_stream, settles = False, self._is_left
         error: BaseException | None = None
         try:
@@ -302,12 +302,12 @@ class AsyncCall(_Call[AsyncHeld]):
         elif self._timer is not None:
             self._timer.cancel()
 
-    def stream(self, chunks: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    def stream(self, chunks: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         """Passes chunks through. One that is begun after the block settles at its own end."""
         self._has_stream = True
         return self._pass(chunks)
 
-    async def _pass(self, chunks: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    async def _pass(self, chunks: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         self._has_stream, settles = False, self._is_left
         error: BaseException | None = None
         if settles:
