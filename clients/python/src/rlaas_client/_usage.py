@@ -105,7 +105,8 @@ class Reader:
             self._keep(read_usage(find(chunk, "response")))
         else:
             self.size += _size(chunk)
-            self._keep(read_usage(chunk))
+            # The second place is LiteLLM's, where the caller has not asked for the usage.
+            self._keep(read_usage(chunk) or read_usage(find(chunk, "_hidden_params")))
 
     def _merge(self, numbers: Any, is_final: bool) -> None:
         for name in _ANTHROPIC:

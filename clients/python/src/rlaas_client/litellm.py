@@ -7,6 +7,7 @@ its failure or the end of its stream. Retries and fallbacks of the router belong
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import uuid
@@ -34,10 +35,11 @@ ID = "rlaas_reservation"
 # Calls of which the proxy never says how they end are forgotten, beyond this number.
 MAX_CALLS = 100_000
 # What a prompt has beside its text, for each message.
-TOKENS_OF_MESSAGE = 8
+TOKENS_OF_MESSAGE = 4
 # Prompts with more characters are counted in another thread.
 MAX_SIZE_IN_LOOP = 20_000
-_PROMPT = ("messages", "prompt", "input", "system", "instructions", "tools", "functions")
+_PROMPT = ("messages", "prompt", "input", "system", "instructions")
+_TOOLS = ("tools", "functions")
 _FILES = ("ca", "certificate", "private_key")
 _OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 # Names of attributes, and where LiteLLM has them.
@@ -170,7 +172,11 @@ def _output(data: Mapping[str, Any]) -> int | None:
 
 async def _estimate(data: Mapping[str, Any]) -> int:
     """Returns the tokens of a prompt, as OpenAI's models count them. Images and files are left out."""
-    text = " ".join(text for name in _PROMPT for text in _texts(data.get(name)))
+    texts = [
+        *_texts([data.get(name) for name in _PROMPT]),
+        *(json.dumps(data[name]) for name in _TOOLS if name in data),
+    ]
+    text = " ".join(texts)
     count = partial(litellm.token_counter, model="gpt-4o", text=text)
     tokens: int = await asyncio.to_thread(count) if len(text) > MAX_SIZE_IN_LOOP else count()
     messages = data.get("messages")
@@ -187,7 +193,7 @@ def _texts(value: Any) -> Iterator[str]:
         for name, part in value.items():
             # Of images and files.
             if name not in ("data", "file_data"):
-                yield from (name, *_texts(part))
+                yield from _texts(part)
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part)

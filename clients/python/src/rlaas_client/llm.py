@@ -24,7 +24,7 @@ from rlaas_client._base import BaseClient, Held
 from rlaas_client._proto.ratelimit_pb2 import RuleDecision
 from rlaas_client._proto.reservation_pb2 import CancelRequest, CommitRequest, ExtendRequest
 from rlaas_client._request import Attributes, Costs, Error, check_costs, new_request
-from rlaas_client._usage import Reader, Usage, new_usage, read_usage
+from rlaas_client._usage import Reader, Usage, find, new_usage, read_usage
 from rlaas_client.async_client import AsyncClient, AsyncHeld
 from rlaas_client.client import Client
 from rlaas_client.verdict import Verdict, seconds
@@ -191,8 +191,11 @@ class _Call(Generic[H]):
 
     def _read(self, chunk: Any) -> bool:
         """Reads a chunk. Returns false if it is not for the caller."""
+        size = self._reader.size
         self._reader.read(chunk)
-        return not (self._drops_usage and self._reader.is_final and getattr(chunk, "choices", None) == [])
+        if not self._drops_usage or find(chunk, "usage") is None or self._reader.size > size:
+            return True
+        return any(find(choice, "finish_reason") for choice in find(chunk, "choices") or ())
 
     def _actuals(self, usage: Usage) -> dict[str, int]:
         price, name = self._settings.price, self._settings.money
