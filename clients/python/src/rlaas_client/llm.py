@@ -109,7 +109,10 @@ def _headers(verdict: Verdict, settings: Settings) -> dict[str, str]:
     if wait is None or wait > MAX_RETRY_AFTER:
         headers["x-should-retry"] = "false"
     names = {settings.tokens: "tokens", settings.requests: "requests"}
-    for decision in verdict.response.decisions:
+    if verdict.rule != settings.money:
+        names.setdefault(verdict.rule, "tokens")
+    # The deciding rule is last.
+    for decision in sorted(verdict.response.decisions, key=lambda decision: decision.rule == verdict.rule):
         if unit := names.get(decision.rule):
             headers[f"x-ratelimit-limit-{unit}"] = str(max(decision.limit, 0))
             headers[f"x-ratelimit-remaining-{unit}"] = str(max(decision.remaining, 0))
