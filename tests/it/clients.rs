@@ -1,5 +1,5 @@
 //! The packages in `clients`, each tested by its `test.sh` in a copy of its folder, with the server that plays
-//! `clients/cases.yaml`, if the tools of the language are installed.
+//! `clients/cases.yaml`, if the tools of the language are installed. Beside it lies `llm-cases.json`, which they read.
 
 #[path = "../../crates/client/tests/common/cases.rs"]
 mod server;
@@ -70,6 +70,7 @@ fn copied(language: &str) -> PathBuf {
         removed.expect("a copy that can be deleted");
     }
     fs::write(clients.join("cases.yaml"), server::TABLE).expect("a file below target");
+    fs::copy(sources.join("llm-cases.json"), clients.join("llm-cases.json")).expect("a copy");
     copy(&sources.join(language), &folder, &mut String::new());
     // Generated code is compared with what the protos give.
     copy(&project.join("proto"), &root.join("proto"), &mut String::new());

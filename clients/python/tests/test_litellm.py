@@ -210,7 +210,6 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
         "ADDRESS": address,
         "RESOURCE": "/chat",
         "MONEY": "money",
-        "HOLD": "5",
         "TIMEOUT": "5",
     }.items():
         monkeypatch.setenv(f"RLAAS_{name}", value)

@@ -216,12 +216,12 @@ def test_stream_may_begin_after_its_block(address: str) -> None:
 
 def test_stream_holds_on(address: str) -> None:
     def chunks() -> Iterator[Any]:
-        for number in range(4):
-            time.sleep(0.06)
+        for number in range(3):
+            time.sleep(0.3)
             assert used(address, "long")["chat"] == 120, f"chunk {number}"
             yield CHUNKS[0]
 
-    with budget(address, hold=0.1).call("long", estimate=20, max_tokens=100) as call:
+    with budget(address, hold=0.5).call("long", estimate=20, max_tokens=100) as call:
         list(call.stream(chunks()))
 
 

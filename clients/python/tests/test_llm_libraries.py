@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from typing import Any
@@ -133,9 +133,6 @@ def test_errors_of_providers_cost_nothing(address: str, provider: str) -> None:
     for name in sorted({case["provider"] for case in INSTALLED}):
         for status in (429, 500):
             user = f"library-error-{name}-{status}"
-            asked: Callable[[], Any] = lambda name=name, status=status: ask(  # noqa: E731
-                name, f"{provider}/{status}", "", stream=False
-            )
             with pytest.raises(Exception, match="no"), budget(address).call(user, estimate=1, max_tokens=9):
-                asked()
+                ask(name, f"{provider}/{status}", "", stream=False)
             assert used(address, user)["chat"] == 0, user

@@ -221,7 +221,7 @@ class BaseClient(Generic[V, B]):
         response = await self._call_twice("Report", ReportRequest(request=request))
         return self._verdict(request, response if isinstance(response, Error) else response.verdict)
 
-    async def _reserve(self, request: CheckRequest, hold: float | None) -> tuple[Verdict, str]:
+    async def _reserve(self, request: CheckRequest, hold: float | None) -> tuple[Verdict, str, float]:
         message = ReserveRequest(request=request, ttl=None if hold is None else timedelta(seconds=hold))
         response: Any = self._queue.no_answer or Error("OVERLOADED", "too many calls reserve at once")
         if self._reserving.acquire(blocking=False):
@@ -230,8 +230,9 @@ class BaseClient(Generic[V, B]):
             finally:
                 self._reserving.release()
         if isinstance(response, Error):
-            return self._verdict(request, response), ""
-        return from_response(response.verdict), response.reservation_id
+            return self._verdict(request, response), "", 0.0
+        left = response.expires_at.ToNanoseconds() / 1e9 - time.time()
+        return from_response(response.verdict), response.reservation_id, left
 
     async def _call_twice(self, method: str, request: Any) -> Any:
         """Makes a call, and again without an answer, each time within the whole deadline."""
@@ -311,11 +312,12 @@ class Held(Generic[R, V]):
         self,
         client: BaseClient[V, Any],
         run: Callable[[Callable[[], Steps[bool]]], R],
-        reserved: tuple[Verdict, str],
+        reserved: tuple[Verdict, str, float],
         request: CheckRequest,
     ) -> None:
         # The id is empty if nothing is held: refused, decided by the policy, or no rule that holds.
-        self.verdict, self.reservation_id = reserved
+        # The last are the seconds to its end, by the clocks of the store and of this machine.
+        self.verdict, self.reservation_id, self._left = reserved
         self.allowed = self.verdict.allowed
         self._client, self._request, self._run = client, request, run
         # True until a settlement is sent.

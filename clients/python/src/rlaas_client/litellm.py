@@ -21,7 +21,6 @@ import litellm
 from fastapi import HTTPException
 from litellm.integrations.custom_logger import CustomLogger
 
-from rlaas_client._base import ADDRESS
 from rlaas_client._request import Error
 from rlaas_client._usage import find
 from rlaas_client.async_client import AsyncClient
@@ -40,7 +39,6 @@ TOKENS_OF_MESSAGE = 4
 MAX_SIZE_IN_LOOP = 20_000
 _PROMPT = ("messages", "prompt", "input", "system", "instructions")
 _TOOLS = ("tools", "functions")
-_FILES = ("ca", "certificate", "private_key")
 _OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 # Names of attributes, and where LiteLLM has them.
 _ATTRIBUTES = {
@@ -172,11 +170,8 @@ def _output(data: Mapping[str, Any]) -> int | None:
 
 async def _estimate(data: Mapping[str, Any]) -> int:
     """Returns the tokens of a prompt, as OpenAI's models count them. Images and files are left out."""
-    texts = [
-        *_texts([data.get(name) for name in _PROMPT]),
-        *(json.dumps(data[name]) for name in _TOOLS if name in data),
-    ]
-    text = " ".join(texts)
+    tools = [json.dumps(data[name]) for name in _TOOLS if name in data]
+    text = " ".join([*_texts([data.get(name) for name in _PROMPT]), *tools])
     count = partial(litellm.token_counter, model="gpt-4o", text=text)
     tokens: int = await asyncio.to_thread(count) if len(text) > MAX_SIZE_IN_LOOP else count()
     messages = data.get("messages")
@@ -201,20 +196,19 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _from_environment() -> AsyncBudget:
     """Returns the budget that the variables `RLAAS_*` set up. The README explains them."""
-    variables = {name[6:].lower(): value for name, value in os.environ.items() if name.startswith("RLAAS_")}
-    texts = {
-        name: variables[name] for name in ("token", "api_key", "on_no_answer", "on_overload") if name in variables
-    }
-    files = {name: Path(variables[name]).read_bytes() for name in _FILES if name in variables}
-    numbers = {"timeout": float(variables.get("timeout", "0.25"))}
-    client = AsyncClient(variables.get("address", ADDRESS), **texts, **files, **numbers)  # type: ignore[arg-type]
-    settings = {name: variables[name] for name in ("resource", "money", "tokens", "requests") if name in variables}
+    values = {name[6:].lower(): value for name, value in os.environ.items() if name.startswith("RLAAS_")}
+
+    def chosen(*names: str) -> dict[str, Any]:
+        return {name: values[name] for name in names if name in values}
+
+    settings = chosen("address", "token", "api_key", "on_no_answer", "on_overload")
+    for name, path in chosen("ca", "certificate", "private_key").items():
+        settings[name] = Path(path).read_bytes()
+    client = AsyncClient(**settings, timeout=float(values.get("timeout", "0.25")))
+    output = int(values.get("default_output", "4096"))
+    price = litellm_price if "money" in values else None
     return AsyncBudget(
-        client,
-        **settings,
-        default_output=int(variables.get("default_output", "4096")),
-        hold=float(variables.get("hold", "30")),
-        price=litellm_price if "money" in variables else None,
+        client, default_output=output, price=price, **chosen("resource", "money", "tokens", "requests")
     )
 
 

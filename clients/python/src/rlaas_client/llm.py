@@ -37,6 +37,8 @@ __all__ = ["AsyncBudget", "AsyncCall", "Budget", "Call", "Refused", "Usage", "li
 RESOURCE = "/v1/chat/completions"
 # After this many seconds a call holds its units no longer.
 MAX_CALL_SECONDS = 3600
+# Seconds to hold where the clocks of the store and of this machine say none.
+UNKNOWN_HOLD = 30.0
 # The libraries of providers wait no longer between two attempts.
 MAX_RETRY_AFTER = 60
 
@@ -68,8 +70,8 @@ class Settings:
     resource: str = RESOURCE
     # Tokens that are held for an answer whose call has no `max_tokens`.
     default_output: int = 4096
-    # Seconds: at most the shortest `hold` of the rules.
-    hold: float = 30.0
+    # Seconds, at most the shortest `hold` of the rules, which is also the default.
+    hold: float | None = None
     price: Price | None = None
     money: str = "money"
     # The rules that headers of a refusal tell about.
@@ -236,8 +238,14 @@ class _Call(Generic[H]):
             request.costs.update(actuals)
             await self._client._report(request)
 
+    def _admit(self, held: H) -> None:
+        self._held = held
+        if not held.allowed:
+            raise Refused(held.verdict, self._settings)
+        self._hold = held._left if held._left > 0 else UNKNOWN_HOLD
+
     async def _extend(self) -> None:
-        ttl = timedelta(seconds=self._settings.hold)
+        ttl = timedelta(seconds=self._hold)
         with suppress(Error):
             await self._held._extend(ExtendRequest(reservation_id=self._held.reservation_id, ttl=ttl))
 
@@ -249,10 +257,8 @@ class Call(_Call[Held[bool, Verdict]]):
     _extend_at = 0.0
 
     def __enter__(self) -> Call:
-        self._held = self._client._held(self._request, self._settings.hold)
-        if not self._held.allowed:
-            raise Refused(self._held.verdict, self._settings)
-        self._extend_at = time.monotonic() + self._settings.hold / 2
+        self._admit(self._client._held(self._request, self._settings.hold))
+        self._extend_at = time.monotonic() + self._hold / 2
         return self
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
@@ -272,7 +278,7 @@ class Call(_Call[Held[bool, Verdict]]):
             for chunk in chunks:
                 if time.monotonic() >= self._extend_at:
                     self._client._run(self._extend)
-                    self._extend_at = time.monotonic() + self._settings.hold / 2
+                    self._extend_at = time.monotonic() + self._hold / 2
                 if self._read(chunk):
                     yield chunk
         except BaseException as raised:
@@ -295,9 +301,7 @@ class AsyncCall(_Call[AsyncHeld]):
     _timer: asyncio.Handle | None = None
 
     async def __aenter__(self) -> AsyncCall:
-        self._held = await self._client._held(self._request, self._settings.hold)
-        if not self._held.allowed:
-            raise Refused(self._held.verdict, self._settings)
+        self._admit(await self._client._held(self._request, self._settings.hold))
         self._hold_on(time.monotonic() + MAX_CALL_SECONDS)
         return self
 
@@ -346,7 +350,7 @@ class AsyncCall(_Call[AsyncHeld]):
             self._hold_on(until)
 
         if time.monotonic() < until:
-            self._timer = loop.call_later(self._settings.hold / 2, extend)
+            self._timer = loop.call_later(self._hold / 2, extend)
 
 
 def _is_rejection(error: BaseException | None) -> bool:
