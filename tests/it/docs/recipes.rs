@@ -15,8 +15,8 @@ const TRIES: usize = 2;
 
 /// The pages. Each has a test here, so that they run side by side, but for `README`, which has no commands, and `rust`,
 /// whose program `http::embedded` runs.
-const PAGES: [&str; 9] =
-    ["README", "go", "jobs", "login", "node", "proxies", "python", "rust", "testing"];
+const PAGES: [&str; 10] =
+    ["README", "go", "jobs", "litellm", "login", "node", "proxies", "python", "rust", "testing"];
 
 #[test]
 fn go() {
@@ -26,6 +26,14 @@ fn go() {
 #[test]
 fn jobs() {
     assert_does_what_it_says("jobs");
+}
+
+/// Without LiteLLM: the rules, and that what its configuration names is there.
+#[test]
+fn litellm() {
+    assert_does_what_it_says("litellm");
+    let module = include_str!("../../../clients/python/src/rlaas_client/litellm.py");
+    assert!(module.contains("\nhook = Hook("), "the recipe names rlaas_client.litellm.hook");
 }
 
 #[test]
