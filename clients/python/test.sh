@@ -24,7 +24,7 @@ rm -rf dist .cache/empty
 .cache/empty/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 cd .cache/empty
 bin/python -W error -c '
-import os, pathlib, rlaas_client.asgi, rlaas_client.testing, rlaas_client.wsgi
+import os, pathlib, rlaas_client.asgi, rlaas_client.llm, rlaas_client.testing, rlaas_client.wsgi
 with rlaas_client.Client(os.environ.get("RLAAS_CASES") or "127.0.0.1:1") as client:
     print(client.check("allowed@wheel"))
 assert pathlib.Path(rlaas_client.__file__).with_name("py.typed").exists()'
