@@ -147,6 +147,33 @@ def test_stream_is_charged(play: Callable[..., dict[str, int]]) -> None:
     assert play(run, "hooked-stream")["chat"] == 30
 
 
+def test_stream_holds_on_until_its_end(play: Callable[..., dict[str, int]]) -> None:
+    extended = []
+
+    async def slow() -> AsyncIterator[Any]:
+        for chunk in CHUNKS:
+            await asyncio.sleep(0.2)
+            yield chunk
+
+    async def run(hook: Any, data: dict[str, Any]) -> None:
+        data = await begin(hook, data)
+        call = next(iter(hook._calls.values()))
+        extend = call._extend
+
+        async def counted() -> None:
+            extended.append(call._is_settled)
+            await extend()
+
+        call._extend = counted
+        async for _ in hook.async_post_call_streaming_iterator_hook(CALLER, slow(), data):
+            pass
+        await asyncio.sleep(0.3)
+
+    assert play(run, "slow", hold=0.2)["chat"] == 30
+    assert len(extended) > 2
+    assert not any(extended), "nothing is extended after its end"
+
+
 def test_usage_may_be_where_litellm_hides_it(play: Callable[..., dict[str, int]]) -> None:
     async def run(hook: Any, data: dict[str, Any]) -> None:
         last = objects(CHUNKS[1])

@@ -343,14 +343,15 @@ class AsyncCall(_Call[AsyncHeld]):
 
     def _hold_on(self, until: float) -> None:
         """Extends the reservation at half of its time until then."""
-        loop = asyncio.get_running_loop()
 
         def extend() -> None:
             self._client._spawn(self._extend())
             self._hold_on(until)
 
+        if self._timer is not None:
+            self._timer.cancel()
         if time.monotonic() < until:
-            self._timer = loop.call_later(self._hold / 2, extend)
+            self._timer = asyncio.get_running_loop().call_later(self._hold / 2, extend)
 
 
 def _is_rejection(error: BaseException | None) -> bool:
