@@ -9,7 +9,8 @@ import { Refusals } from "./refusals.js";
 import type { CheckRequest, RequestFields, ReserveRequest } from "./request.js";
 import { checkUnits, toMessage, toQuestion } from "./request.js";
 import { type Extension, Held, type Reserved, type Settle } from "./reservation.js";
-import { type Reason, type Verdict, type VerdictMessage, fromMessage, undecided } from "./verdict.js";
+import type { Duration, Reason, Verdict, VerdictMessage } from "./verdict.js";
+import { fromMessage, milliseconds, undecided } from "./verdict.js";
 
 /** Decides a request that the server has not answered: a function returns true to allow it. */
 export type Policy = "allow" | "deny" | ((request: RequestFields, error: RlaasError) => boolean | Promise<boolean>);
@@ -47,7 +48,8 @@ const TOKENS_PER_SUCCESS = 0.1;
 const RETRYABLE = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN"];
 
 const NO_RESULT: StatusMessage = { code: 13, message: "the batch has no result for the request" };
-// CheckBatchResponse of the proto.
+// ReserveResponse and CheckBatchResponse of the proto.
+type ReserveMessage = { verdict: VerdictMessage; reservationId: string; expiresAt: Duration | null };
 type BatchMessage = { results: { response: VerdictMessage | null; error: StatusMessage | null }[] };
 
 /** A client with one channel to the server, for the whole program. It does not keep the process alive. */
@@ -138,7 +140,7 @@ export class Client {
    * is charged, and its error is thrown again.
    */
   async reserve<T>(request: ReserveRequest, work: (held: Held) => T | Promise<T>): Promise<Reserved<T>> {
-    const held = await this.#hold(request);
+    const held = await this.hold(request);
     const { verdict } = held;
     if (!verdict.allowed) {
       return { allowed: false, verdict };
@@ -181,15 +183,15 @@ export class Client {
     }
   }
 
-  async #hold(request: ReserveRequest): Promise<Held> {
+  /** @internal Holds the cost of a request, whose settlement is that of the caller. */
+  async hold(request: ReserveRequest): Promise<Held> {
     const message = toMessage(request);
     const { holdMs } = typeof request === "string" ? {} : request;
     checkUnits(holdMs);
     // With the request, work that lasted longer than the hold is charged all the same.
     const settle: Settle = (method, fields) =>
       this.#settle(method, method === "Commit" ? { ...fields, request: message } : fields);
-    const send = (method: string, fields: object) =>
-      this.#once<{ verdict: VerdictMessage; reservationId: string }>(method, fields, this.#deadlineMs());
+    const send = (method: string, fields: object) => this.#once<ReserveMessage>(method, fields, this.#deadlineMs());
     const extend = async (reservationId: string, { cost, holdMs }: Extension) =>
       fromMessage((await send("Extend", { reservationId, cost, ttl: duration(holdMs) })).verdict);
     try {
@@ -201,7 +203,8 @@ export class Client {
       const response = await reserved.finally(() => (this.#reserving -= 1));
       const verdict = fromMessage(response.verdict);
       this.#queue.note([verdict]);
-      return new Held(verdict, response.reservationId, settle, extend);
+      const endsAt = milliseconds(response.expiresAt) ?? Infinity;
+      return new Held(verdict, response.reservationId, settle, extend, endsAt - Date.now());
     } catch (error) {
       this.#queue.note([error as RlaasError]);
       return new Held(await this.#withoutDecision(message, error), "", settle, extend);

@@ -97,6 +97,6 @@ function policyName(rule: string): string {
 }
 
 /** Rounds up. The server is exact to the microsecond, which fractions of milliseconds are not. */
-function wholeSeconds(milliseconds: number): number {
+export function wholeSeconds(milliseconds: number): number {
   return Math.ceil(Math.round(milliseconds * 1000) / 1e6);
 }

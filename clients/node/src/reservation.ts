@@ -30,15 +30,18 @@ export class Held {
     readonly id: string,
     private readonly settle: Settle,
     private readonly sendExtension: (id: string, extension: Extension) => Promise<Verdict>,
+    /** @internal The time until it ends, by the clock of this machine. */
+    readonly lastsMs = Infinity,
   ) {}
 
   /**
-   * Charges the actual cost, by default what is held, and returns the rest. The result is false if nothing is held,
-   * as after another settlement, or the server does not answer; the hold then ends by itself.
+   * Charges the actual cost, by default what is held, and returns the rest; `actuals` has that of single rules, by
+   * name. The result is false if nothing is held, as after another settlement, or the server does not answer; the hold
+   * then ends by itself.
    */
-  commit(actual?: number): Promise<boolean> {
-    checkUnits(actual);
-    return this.end("Commit", { actual });
+  commit(actual?: number, actuals: Record<string, number> = {}): Promise<boolean> {
+    [actual, ...Object.values(actuals)].forEach(checkUnits);
+    return this.end("Commit", { actual, actuals });
   }
 
   /**

@@ -55,8 +55,8 @@ export interface Verdict extends LimitState {
   readonly decisions: readonly RuleDecision[];
 }
 
-/** google.protobuf.Duration. */
-interface Duration {
+/** google.protobuf.Duration, and Timestamp. */
+export interface Duration {
   seconds: number;
   nanos: number;
 }
@@ -122,6 +122,6 @@ function units(number: number): number {
   return number > Number.MAX_SAFE_INTEGER ? Infinity : number;
 }
 
-function milliseconds(duration: Duration | null): number | null {
+export function milliseconds(duration: Duration | null): number | null {
   return duration && duration.seconds * 1000 + duration.nanos / 1e6;
 }

@@ -7,7 +7,7 @@ import { type MessageTypeDefinition, type ServiceDefinition, fromJSON } from "@g
 
 export type Fields = Record<string, any>;
 
-/** A call of Check, CheckBatch or Reserve. */
+/** A call of Check, CheckBatch, Report, Reserve, Extend, Commit or Cancel. */
 export interface Call {
   method: string;
   requests: Fields[];
@@ -56,16 +56,23 @@ export async function fake(play: (call: Call) => void): Promise<string> {
       const responses: Fields = {
         Check: first!["response"],
         CheckBatch: { results },
-        Reserve: { verdict: first!["response"] },
+        Report: { verdict: first!["response"] },
+        Reserve: { verdict: first!["response"], reservationId: first!["id"] },
+        Extend: { verdict: first!["response"] },
+        Commit: {},
+        Cancel: {},
       };
       done(null, responses[method]);
     };
     play({ method, requests: request["requests"] ?? [request["request"] ?? request], answer });
   };
-  const handlers = { Check: handler("Check"), CheckBatch: handler("CheckBatch") };
-  server.addService(definitions["ratelimit.v1.RateLimitService"] as ServiceDefinition, handlers);
-  const reserve = { Reserve: handler("Reserve") };
-  server.addService(definitions["ratelimit.v1.ReservationService"] as ServiceDefinition, reserve);
+  for (const service of ["RateLimitService", "ReservationService"]) {
+    const definition = definitions[`ratelimit.v1.${service}`] as ServiceDefinition;
+    server.addService(
+      definition,
+      Object.fromEntries(Object.keys(definition).map((method) => [method, handler(method)])),
+    );
+  }
   after(() => server.forceShutdown());
   return new Promise((resolve, reject) => {
     const credentials = ServerCredentials.createInsecure();
