@@ -10,7 +10,7 @@ import type { Verdict } from "./verdict.js";
 
 /** Settings of a budget. */
 export interface BudgetOptions {
-  /** The resource of calls that name none. */
+  /** The resource of calls that name none, by default `/v1/chat/completions`. */
   resource?: string;
   /** Attributes of all calls. They also have `model`, if it is known. */
   attributes?: Record<string, string>;
@@ -20,12 +20,15 @@ export interface BudgetOptions {
   holdMs?: number;
   /** Estimates the tokens of a prompt, by default one for four bytes of its JSON, without files. */
   estimate?: (prompt: unknown) => number;
-  /** Returns the cost for single rules, by name, such as the price for a rule of money. */
-  price?: (usage: Usage, model: string) => Record<string, number>;
+  /** Returns the price of a usage of a model, rounded up, for the rule `money`. */
+  price?: (model: string, usage: Usage) => number;
+  /** The name of the rule of prices, by default `money`. */
+  money?: string;
+  /** The names of the rules that the headers of a refusal are about, by default `tokens` and `requests`. */
+  tokens?: string;
+  requests?: string;
   /** Receives what each call is charged. */
   onSettled?: (usage: ChargedUsage, request: RequestFields) => void;
-  /** Names of the rules that the headers of a refusal are about, by default `tokens` and `requests`. */
-  headerRules?: { tokens?: string; requests?: string };
 }
 
 /** What is known of a call before it is made. */
@@ -37,7 +40,8 @@ export interface CallEstimate {
   model?: string;
 }
 
-const OPTIONS = "resource attributes defaultOutput holdMs estimate price onSettled headerRules".split(" ");
+const OPTIONS = "resource attributes defaultOutput holdMs estimate price money tokens requests onSettled".split(" ");
+const RESOURCE = "/v1/chat/completions";
 const DEFAULT_OUTPUT = 4096;
 /** The server shortens it to the time of the rules. */
 const LONGEST_HOLD_MS = 86_400_000;
@@ -64,38 +68,32 @@ export class Budget {
    */
   async call(request: CheckRequest, { estimate, maxTokens, model = "" }: CallEstimate): Promise<BudgetCall> {
     const { client, options } = this;
-    const { resource, holdMs, headerRules } = options;
+    const { resource = RESOURCE, holdMs, defaultOutput = DEFAULT_OUTPUT, price, money = "money" } = options;
     const fields = typeof request === "string" ? { userId: request } : request;
     const attributes = { ...options.attributes, ...(model && { model }), ...fields.attributes };
-    const usage = toUsage({ input: estimate, output: maxTokens ?? this.defaultOutput });
-    const costs = { ...fields.costs, ...this.#costs(usage, model) };
-    const whole = { resource, ...fields, attributes, cost: units(usage.total), costs };
+    const costsOf = (usage: Usage) => {
+      const prices = price && { [money]: units(price(model, usage)) };
+      return { cost: units(usage.total), costs: { ...fields.costs, ...prices } };
+    };
+    const most = toUsage({ input: estimate, output: maxTokens ?? defaultOutput });
+    const whole = { resource, ...fields, attributes, ...costsOf(most) };
     const held = await client.hold({ ...whole, holdMs });
     if (!held.verdict.allowed) {
-      throw new BudgetError(held.verdict, headerRules);
+      throw new BudgetError(held.verdict, options);
     }
-    const settle = async (charged: ChargedUsage) => {
-      const [cost, prices] = [units(charged.total), { ...fields.costs, ...this.#costs(charged, model) }];
-      await (isUncounted(held) ? client.report({ ...whole, cost, costs: prices }) : held.commit(cost, prices));
-      options.onSettled?.(charged, whole);
+    const settle = async (reader: UsageReader) => {
+      const usage = reader.charged(most.input);
+      const { cost, costs } = costsOf(usage);
+      await (isUncounted(held) ? client.report({ ...whole, cost, costs }) : held.commit(cost, costs));
+      options.onSettled?.(usage, whole);
     };
-    return new BudgetCall(client, held, usage.input, holdMs, settle);
-  }
-
-  /** @internal */
-  get defaultOutput(): number {
-    return this.options.defaultOutput ?? DEFAULT_OUTPUT;
+    return new BudgetCall(client, held, holdMs ?? LONGEST_HOLD_MS, settle);
   }
 
   /** @internal Estimates the tokens of a prompt. */
   estimate(prompt: unknown): number {
     const { estimate = (value) => tokensOf(Buffer.byteLength(JSON.stringify(value, withoutFiles))) } = this.options;
     return estimate(prompt);
-  }
-
-  #costs(usage: Usage, model: string): Record<string, number> {
-    const prices = Object.entries(this.options.price?.(usage, model) ?? {});
-    return Object.fromEntries(prices.map(([rule, price]) => [rule, units(price)]));
   }
 }
 
@@ -110,13 +108,13 @@ export class BudgetCall {
   constructor(
     private readonly client: Client,
     private readonly held: Held,
-    private readonly estimate: number,
-    private readonly holdMs: number | undefined,
-    private readonly settle: (charged: ChargedUsage) => Promise<void>,
+    holdMs: number,
+    private readonly settle: (reader: UsageReader) => Promise<void>,
   ) {
     if (held.id) {
-      const [half, startedAt] = [Math.min(holdMs ?? LONGEST_HOLD_MS, held.lastsMs) / 2, performance.now()];
-      this.#timer = setInterval(() => this.#extend(startedAt), Math.max(half, MIN_HALF_MS)).unref();
+      const half = Math.max(Math.min(holdMs, held.lastsMs) / 2, MIN_HALF_MS);
+      const until = performance.now() + MAX_CALL_MS;
+      this.#timer = setInterval(() => this.#extend(holdMs, until), half).unref();
     }
   }
 
@@ -128,7 +126,7 @@ export class BudgetCall {
   /** Charges this usage, or without it what is known: the estimate of the prompt, and what was streamed. Never rejects. */
   end(usage?: Usage): Promise<void> {
     this.reader.usage = usage ?? this.reader.usage;
-    return this.#once(() => this.settle(this.reader.charged(this.estimate)));
+    return this.#once(() => this.settle(this.reader));
   }
 
   /** Charges nothing, as for a call that the provider has refused. Never rejects. */
@@ -152,11 +150,9 @@ export class BudgetCall {
         for (let passed: T[] = []; passed.length === 0;) {
           const { done, value } = await reader.read();
           passed = await pass(value);
-          if (done) {
-            await this.end();
-          }
           passed.forEach((chunk) => controller.enqueue(chunk));
           if (done) {
+            await this.end();
             return controller.close();
           }
         }
@@ -180,12 +176,14 @@ export class BudgetCall {
     return this.#settlement;
   }
 
-  #extend(startedAt: number): void {
-    if (performance.now() - startedAt >= MAX_CALL_MS) {
+  #extend(holdMs: number, until: number): void {
+    if (performance.now() >= until) {
       return clearInterval(this.#timer);
     }
-    const extended = this.held.extend({ holdMs: this.holdMs ?? LONGEST_HOLD_MS });
-    extended.catch((error) => this.client.warn("extend", `rlaas: reservation not extended: ${error}`));
+    this.held.extend({ holdMs }).catch((error) => {
+      // An extension that a settlement overtakes finds nothing.
+      this.#settlement || this.client.warn("extend", `rlaas: reservation not extended: ${error}`);
+    });
   }
 }
 
@@ -202,35 +200,30 @@ export class BudgetError extends Error {
   /** @internal */
   constructor(
     readonly verdict: Verdict,
-    { tokens = "tokens", requests = "requests" }: NonNullable<BudgetOptions["headerRules"]> = {},
+    { tokens = "tokens", requests = "requests" }: BudgetOptions,
   ) {
     const { rule, reason, retryAfterMs, decisions } = verdict;
     const wait = retryAfterMs === null ? "" : `, try again in ${wholeSeconds(retryAfterMs)} s`;
-    super(rule ? `budget exceeded (${rule}: ${reason})${wait}` : `no decision (${reason})${wait}`);
+    super(`${rule ? `budget exceeded (${rule}: ${reason})` : `no decision (${reason})`}${wait}`);
     this.status = rule ? 429 : reason === "NO_RULE" ? 403 : 503;
     this.retryAfterMs = retryAfterMs;
     this.isRetryable = retryAfterMs !== null && retryAfterMs <= MAX_WAIT_MS;
-    const headers = limitHeaders(verdict);
+    this.headers = Object.fromEntries(limitHeaders(verdict).map(([name, value]) => [name.toLowerCase(), value]));
     if (retryAfterMs !== null) {
-      headers.push(
-        ["retry-after", `${wholeSeconds(retryAfterMs)}`],
-        ["retry-after-ms", `${Math.ceil(retryAfterMs)}`],
-      );
+      this.headers["retry-after"] = `${wholeSeconds(retryAfterMs)}`;
+      this.headers["retry-after-ms"] = `${Math.ceil(retryAfterMs)}`;
     }
-    // Source: the SDKs of OpenAI and Anthropic.
-    headers.push(["x-should-retry", `${this.isRetryable}`]);
-    for (const [kind, name] of Object.entries({ tokens, requests })) {
-      const state = decisions.find((decision) => decision.rule === name);
-      const reset = state && (state.retryAfterMs ?? state.resetAfterMs);
-      if (state && Number.isFinite(state.limit)) {
-        headers.push([`x-ratelimit-limit-${kind}`, `${state.limit}`]);
-        headers.push([`x-ratelimit-remaining-${kind}`, `${Math.max(state.remaining, 0)}`]);
-      }
-      if (typeof reset === "number") {
-        headers.push([`x-ratelimit-reset-${kind}`, `${wholeSeconds(reset)}s`]);
+    if (!this.isRetryable) {
+      this.headers["x-should-retry"] = "false";
+    }
+    for (const { rule, limit, remaining, resetAfterMs } of decisions) {
+      const unit = rule === tokens ? "tokens" : "requests";
+      if ([tokens, requests].includes(rule) && limit < Infinity) {
+        this.headers[`x-ratelimit-limit-${unit}`] = `${limit}`;
+        this.headers[`x-ratelimit-remaining-${unit}`] = `${Math.max(remaining, 0)}`;
+        this.headers[`x-ratelimit-reset-${unit}`] = clockTime(wholeSeconds(resetAfterMs ?? 0));
       }
     }
-    this.headers = Object.fromEntries(headers.map(([name, value]) => [name.toLowerCase(), value]));
   }
 }
 
@@ -238,6 +231,12 @@ export class BudgetError extends Error {
 function isUncounted({ id, verdict }: Held): boolean {
   const isStoreAway = verdict.decisions.some(({ reason }) => reason === "STORE_UNAVAILABLE");
   return id === "" && (verdict.answeredBy === "policy" || isStoreAway);
+}
+
+/** Returns a time as OpenAI writes it, such as 6m0s. */
+function clockTime(seconds: number): string {
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return `${hours ? `${hours}h` : ""}${seconds >= 60 ? `${minutes}m` : ""}${seconds % 60}s`;
 }
 
 /** Returns whole units that the server has. */

@@ -1,4 +1,4 @@
-/** Usage of language models, read from the answers and streams of their providers. */
+/** Usage of language models, read from the answers and streams of OpenAI, Anthropic, Gemini and those like them. */
 
 /** Tokens of a call. */
 export interface Usage {
@@ -19,37 +19,26 @@ export interface ChargedUsage extends Usage {
   readonly estimated: boolean;
 }
 
-export type Provider = "openai-chat" | "openai-responses" | "anthropic" | "gemini";
-
 // The bodies of providers, none of whose fields are certain.
 export type Json = Record<string, any>;
 
-const BYTES_PER_TOKEN = 4;
-
-/** Names under which answers have generated text. */
+/** Names under which answers have generated text, and arguments of tools as values. */
 const TEXTS = "content text reasoning_content reasoning refusal arguments thinking partial_json input delta".split(
   " ",
 );
-/** Names under which answers have arguments of tools as values. */
-const ARGUMENTS = ["args", "input"];
+const VALUES = ["args", "input"];
 
 /** Returns the usage with these counts; those that are not numbers count as 0. */
 export function toUsage(counts: Partial<Record<keyof Usage, unknown>>): Usage {
   const count = (value: unknown) => (typeof value === "number" && value > 0 ? Math.ceil(value) : 0);
   const [input, output] = [count(counts.input), count(counts.output)];
-  return {
-    input,
-    cachedRead: count(counts.cachedRead),
-    cachedWrite: count(counts.cachedWrite),
-    output,
-    reasoning: count(counts.reasoning),
-    total: input + output,
-  };
+  const [cachedRead, cachedWrite] = [count(counts.cachedRead), count(counts.cachedWrite)];
+  return { input, cachedRead, cachedWrite, output, reasoning: count(counts.reasoning), total: input + output };
 }
 
-/** Estimates the tokens of so many bytes of text. */
+/** Estimates the tokens of so many bytes of text, of which about four are one. */
 export function tokensOf(bytes: number): number {
-  return Math.ceil(bytes / BYTES_PER_TOKEN);
+  return Math.ceil(bytes / 4);
 }
 
 /** What is known of the usage of one call. */
@@ -58,29 +47,18 @@ export class UsageReader {
   usage: Usage | undefined;
   // What Anthropic says before the answer.
   #begun: Usage | undefined;
-  // Its numbers, of which later events repeat some.
-  readonly #numbers: Json = {};
+  // What was said so far, of which later events repeat a part.
+  readonly #said: Json = {};
   #bytes = 0;
 
   /** Reads an answer, or an event of its stream. */
-  read(provider: Provider, body: Json): void {
-    switch (provider) {
-      case "openai-chat":
-        this.addText(body["choices"]);
-        this.#readOpenAi(body["usage"], "prompt", "completion");
-        break;
-      case "openai-responses":
-        // Other events repeat the text.
-        this.addText(typeof body["delta"] === "string" ? { delta: body["delta"] } : body["output"]);
-        this.#readOpenAi((body["response"] ?? body)["usage"], "input", "output");
-        break;
-      case "anthropic":
-        this.addText(body["delta"] ?? body["content"]);
-        this.#readAnthropic(body);
-        break;
-      case "gemini":
-        this.addText(body["candidates"]);
-        this.#readGemini(body["usageMetadata"]);
+  read({ type, choices, candidates, content, output, delta, message, response, ...body }: Json): void {
+    this.addText(choices ?? candidates ?? content ?? output ?? (typeof delta === "string" ? { delta } : delta));
+    const usage = body["usage"] ?? body["usageMetadata"] ?? message?.usage ?? response?.usage;
+    if (usage) {
+      Object.assign(this.#said, Object.fromEntries(Object.entries(usage).filter(([, value]) => value !== null)));
+      const known = fromProvider(this.#said);
+      [this.#begun, this.usage] = type === "message_start" ? [known, undefined] : [this.#begun, known];
     }
   }
 
@@ -98,52 +76,23 @@ export class UsageReader {
     const output = Math.max(begun.output, tokensOf(this.#bytes));
     return { ...toUsage({ ...begun, output }), estimated: true };
   }
+}
 
-  #readOpenAi(usage: Json | null | undefined, input: string, output: string): void {
-    if (usage) {
-      this.usage = toUsage({
-        input: usage[`${input}_tokens`],
-        cachedRead: usage[`${input}_tokens_details`]?.cached_tokens,
-        cachedWrite: usage[`${input}_tokens_details`]?.cache_write_tokens,
-        output: usage[`${output}_tokens`],
-        reasoning: usage[`${output}_tokens_details`]?.reasoning_tokens,
-      });
-    }
-  }
-
-  #readAnthropic({ type, message, usage = message?.usage }: Json): void {
-    if (!usage) {
-      return;
-    }
-    const given = Object.entries(usage).filter(([, value]) => value !== null);
-    const numbers = Object.assign(this.#numbers, Object.fromEntries(given));
-    const { cache_read_input_tokens: cachedRead = 0, cache_creation_input_tokens: cachedWrite = 0 } = numbers;
-    const known = toUsage({
-      input: (numbers["input_tokens"] ?? 0) + cachedRead + cachedWrite,
-      cachedRead,
-      cachedWrite,
-      output: numbers["output_tokens"],
-      reasoning: numbers["output_tokens_details"]?.thinking_tokens,
-    });
-    if (type === "message_start") {
-      this.#begun = known;
-    } else {
-      this.usage = known;
-    }
-  }
-
-  #readGemini(usage: Json | undefined): void {
-    if (usage) {
-      const { promptTokenCount = 0, toolUsePromptTokenCount = 0, cachedContentTokenCount } = usage;
-      const { candidatesTokenCount = 0, thoughtsTokenCount = 0 } = usage;
-      this.usage = toUsage({
-        input: promptTokenCount + toolUsePromptTokenCount,
-        cachedRead: cachedContentTokenCount,
-        output: candidatesTokenCount + thoughtsTokenCount,
-        reasoning: thoughtsTokenCount,
-      });
-    }
-  }
+/** Returns a usage from the names of all providers. Beside the input Anthropic counts caches, and Gemini tools. */
+function fromProvider(usage: Json): Usage {
+  const { promptTokenCount, toolUsePromptTokenCount = 0, candidatesTokenCount, thoughtsTokenCount = 0 } = usage;
+  const { cache_read_input_tokens: read = 0, cache_creation_input_tokens: written = 0 } = usage;
+  const input = usage["prompt_tokens"] ?? usage["input_tokens"] ?? promptTokenCount ?? 0;
+  const output = usage["completion_tokens"] ?? usage["output_tokens"] ?? candidatesTokenCount ?? 0;
+  const inputs = usage["prompt_tokens_details"] ?? usage["input_tokens_details"];
+  const outputs = usage["completion_tokens_details"] ?? usage["output_tokens_details"];
+  return toUsage({
+    input: input + read + written + toolUsePromptTokenCount,
+    cachedRead: inputs?.cached_tokens ?? usage["cachedContentTokenCount"] ?? read,
+    cachedWrite: inputs?.cache_write_tokens ?? written,
+    output: output + thoughtsTokenCount,
+    reasoning: outputs?.reasoning_tokens ?? outputs?.thinking_tokens ?? thoughtsTokenCount,
+  });
 }
 
 function textBytes(value: unknown, name: string): number {
@@ -153,7 +102,7 @@ function textBytes(value: unknown, name: string): number {
   if (typeof value !== "object" || value === null) {
     return 0;
   }
-  if (ARGUMENTS.includes(name)) {
+  if (VALUES.includes(name)) {
     return Buffer.byteLength(JSON.stringify(value));
   }
   const parts = Object.entries(value).map(([key, part]) => textBytes(part, Array.isArray(value) ? name : key));

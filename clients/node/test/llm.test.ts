@@ -6,7 +6,14 @@ import { after, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
 import { Client } from "rlaas-client";
-import { Budget, BudgetError, type BudgetOptions, type ChargedUsage, budgetFetch } from "rlaas-client/llm";
+import {
+  Budget,
+  BudgetError,
+  type BudgetOptions,
+  type ChargedUsage,
+  type Usage,
+  budgetFetch,
+} from "rlaas-client/llm";
 
 import { type Fields, allowed, fake, status } from "./fake.js";
 import { CLOSED, needs, newUser, serve } from "./servers.js";
@@ -48,9 +55,7 @@ for (const { name, provider, response, chunks, usage, charged = usage, estimate 
 }
 
 test("a call holds its estimate and the most tokens, and money", real, async () => {
-  const price = ({ input, output }: ChargedUsage | { input: number; output: number }, model: string) => ({
-    money: model === "gpt" ? input + 3.5 * output : 0,
-  });
+  const price = (model: string, { input, output }: Usage) => (model === "gpt" ? input + 3.5 * output : 0);
   const held: unknown[] = [];
   const { fetch, user } = limited({ price, estimate: () => 50 }, async () => {
     held.push(await left(user), await left(user, "money"));
@@ -105,7 +110,7 @@ test("a stream that its reader cancels costs what was streamed", real, async () 
 });
 
 test("a refusal is a response with the headers that SDKs read", real, async () => {
-  const { fetch, user } = limited({ headerRules: { tokens: "budget" } }, () => assert.fail("must not be called"));
+  const { fetch, user } = limited({ tokens: "budget" }, () => assert.fail("must not be called"));
   const call = await new Budget(client, { resource: "/llm" }).call(user, { estimate: 500, maxTokens: 200 });
   const refused = await fetch(URLS["openai-chat"]!, { method: "POST", body: '{"max_tokens":400}' });
   const { error } = (await refused.json()) as Fields;
@@ -118,7 +123,7 @@ test("a refusal is a response with the headers that SDKs read", real, async () =
     ["limit", "remaining"].map((part) => headers.get(`x-ratelimit-${part}-tokens`)),
     ["1000", "300"],
   );
-  assert.match(headers.get("x-ratelimit-reset-tokens")!, /^\d+s$/);
+  assert.match(headers.get("x-ratelimit-reset-tokens")!, /^(\d+h\d+m)?\d+s$/);
   assert.equal(headers.get("x-ratelimit-limit-requests"), "60");
   await call.cancel();
   const never = await fetch(URLS["openai-chat"]!, { method: "POST", body: '{"max_tokens":4000}' });
