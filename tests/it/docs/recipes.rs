@@ -15,8 +15,13 @@ const TRIES: usize = 2;
 
 /// The pages. Each has a test here, so that they run side by side, but for `README`, which has no commands, and `rust`,
 /// whose program `http::embedded` runs.
-const PAGES: [&str; 10] =
-    ["README", "go", "jobs", "litellm", "login", "node", "proxies", "python", "rust", "testing"];
+const PAGES: [&str; 11] =
+    ["README", "ai-sdk", "go", "jobs", "litellm", "login", "node", "proxies", "python", "rust", "testing"];
+
+#[test]
+fn ai_sdk() {
+    assert_does_what_it_says("ai-sdk");
+}
 
 #[test]
 fn go() {
