@@ -54,7 +54,7 @@ type BatchMessage = { results: { response: VerdictMessage | null; error: StatusM
 
 /** A client with one channel to the server, for the whole program. It does not keep the process alive. */
 export class Client {
-  readonly #channel: Channel;
+  readonly #channel: Pick<Channel, "call" | "close">;
   readonly #options: Required<Pick<ClientOptions, "timeoutMs" | "onNoAnswer" | "onOverload" | "retries" | "warn">>;
   readonly #refusals: Refusals;
   readonly #queue: CheckQueue;
@@ -72,7 +72,10 @@ export class Client {
    * Begins to connect to `host:port`, `http(s)://host:port`, `dns:///name:port` or `unix:/path`. Throws if a setting
    * is not valid, and not if the server is away.
    */
-  constructor(address: string, options: ClientOptions = {}) {
+  constructor(address: string, options?: ClientOptions);
+  /** @internal */
+  constructor(address: string, options: ClientOptions, channel: Pick<Channel, "call" | "close">);
+  constructor(address: string, options: ClientOptions = {}, channel?: Pick<Channel, "call" | "close">) {
     checkNames(options, OPTIONS);
     const { timeoutMs = 250, retries = 0, maxAgeMs = 1000, warn = console.warn } = options;
     const { onNoAnswer = "allow", onOverload = "deny" } = options;
@@ -86,7 +89,7 @@ export class Client {
     if (!isPolicy(onNoAnswer) || !isPolicy(onOverload)) {
       throw new TypeError("onNoAnswer and onOverload must be allow, deny or a function");
     }
-    this.#channel = new Channel(address, options);
+    this.#channel = channel ?? new Channel(address, options);
     this.#options = { timeoutMs, onNoAnswer, onOverload, retries, warn };
     this.#refusals = new Refusals(maxAgeMs);
     this.#queue = new CheckQueue((messages) => this.#send(messages), this.#refusals, timeoutMs);
@@ -290,6 +293,6 @@ export class Client {
 }
 
 /** Returns a google.protobuf.Duration. */
-function duration(ms: number | undefined): object | undefined {
+export function duration(ms: number | undefined): Duration | undefined {
   return ms === undefined ? undefined : { seconds: Math.floor(ms / 1000), nanos: (ms % 1000) * 1e6 };
 }
