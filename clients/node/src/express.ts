@@ -3,27 +3,40 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 import { Admitter, type RateLimitOptions, appended, pathOf } from "./middleware.js";
+import type { Verdict } from "./verdict.js";
 
 /** Middleware with the types of node:http, which those of Express extend. */
 export type Middleware<R> = (request: R, response: ServerResponse, next: (error?: unknown) => void) => void;
 
+/** Settings of the middleware. */
+export type ExpressOptions<R, S = ServerResponse> = RateLimitOptions<R> & {
+  /** Answers refused requests. The response has the status and the headers already. */
+  handler?: (request: R, response: S, next: (error?: unknown) => void, verdict: Verdict) => void;
+};
+
 /**
- * Limits requests. One above a limit gets status 429, one that the policy refuses 503, both with a problem document.
- * Other responses have the headers RateLimit-Policy and RateLimit.
+ * Limits requests, of all routes or of one. One above a limit gets status 429, one that the policy refuses 503, both
+ * with a problem document. Other responses have the headers RateLimit-Policy and RateLimit.
  */
-export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: RateLimitOptions<R>): Middleware<R> {
-  const admitter = new Admitter(options);
+export function rateLimit<R extends IncomingMessage = IncomingMessage, S extends ServerResponse = ServerResponse>(
+  options: ExpressOptions<R, S>,
+): Middleware<R> {
+  const { handler, ...settings } = options;
+  const admitter = new Admitter<R>(settings as RateLimitOptions<R>);
   return (request, response, next) => {
-    admitter.admit(request, routedPath(request)).then(({ headers, rejection }) => {
+    admitter.admit(request, resourceOf(request)).then(({ headers, rejection, verdict }) => {
       // Another middleware may have answered, such as one for timeouts.
       if (response.headersSent) {
         return;
       }
-      for (const [name, value] of headers) {
+      const answers = rejection && handler && verdict;
+      for (const [name, value] of headers.filter(([name]) => !answers || name !== "Content-Type")) {
         response.setHeader(name, appended(response.getHeader(name), name, value));
       }
-      if (rejection) {
-        response.statusCode = rejection.status;
+      response.statusCode = rejection?.status ?? response.statusCode;
+      if (answers) {
+        (async () => handler(request, response as S, next, verdict))().catch(next);
+      } else if (rejection) {
         response.end(rejection.body);
       } else {
         next();
@@ -32,10 +45,18 @@ export function rateLimit<R extends IncomingMessage = IncomingMessage>(options: 
   };
 }
 
-type Routed = IncomingMessage & { originalUrl?: string; app?: { enabled?(setting: string): boolean } };
+type Routed = IncomingMessage & {
+  baseUrl?: string;
+  route?: { path?: unknown };
+  originalUrl?: string;
+  app?: { enabled?(setting: string): boolean };
+};
 
-/** Returns the path of a request, in one spelling if Express finds the same route for several. */
-function routedPath({ originalUrl, url = "", app }: Routed): string {
+/** Returns the route, or without one the path, in one spelling if Express finds the same route for several. */
+function resourceOf({ baseUrl = "", route, originalUrl, url = "", app }: Routed): string {
+  if (typeof route?.path === "string") {
+    return baseUrl + route.path;
+  }
   // Express cuts the path at which a router is mounted off `url`.
   const path = pathOf(originalUrl ?? url);
   const cased = app?.enabled?.("case sensitive routing") === false ? path.toLowerCase() : path;

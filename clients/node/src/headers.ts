@@ -6,6 +6,9 @@ import type { RuleDecision, Verdict } from "./verdict.js";
 
 export type Header = [name: string, value: string];
 
+/** Which headers of limits a response has. */
+export type HeaderStyle = "draft" | "legacy" | "none";
+
 /** A response in the place of that of the application. */
 export interface Rejection {
   status: number;
@@ -18,7 +21,10 @@ export interface Rejection {
  *
  * Source: draft-ietf-httpapi-ratelimit-headers-11, sections 3 and 4; RFC 9651, 3.3.3 (strings).
  */
-export function limitHeaders(verdict: Verdict): Header[] {
+export function limitHeaders(verdict: Verdict, style: HeaderStyle = "draft"): Header[] {
+  if (style !== "draft") {
+    return style === "legacy" ? legacyHeaders(verdict) : [];
+  }
   const policies: string[] = [];
   const limits: string[] = [];
   for (const decision of limitingRules(verdict)) {
@@ -45,8 +51,8 @@ export function limitHeaders(verdict: Verdict): Header[] {
  *
  * Source: draft-ietf-httpapi-ratelimit-headers-11, 5.1 (the problem type `quota-exceeded`).
  */
-export function overLimit(verdict: Verdict): Rejection {
-  const headers = limitHeaders(verdict);
+export function overLimit(verdict: Verdict, style?: HeaderStyle): Rejection {
+  const headers = limitHeaders(verdict, style);
   let detail = "waiting does not help";
   if (verdict.retryAfterMs !== null) {
     const wait = wholeSeconds(verdict.retryAfterMs);
@@ -76,6 +82,20 @@ export function problem(status: number, detail: string, members: object = {}, he
 
 function ofProblem(headers: Header[]): Header[] {
   return [["Content-Type", "application/problem+json"], ...headers];
+}
+
+/** Returns the headers of the rule that decided, if it has a limit. */
+function legacyHeaders({ rule, limit, remaining, retryAfterMs, resetAfterMs }: Verdict): Header[] {
+  if (rule === "" || limit === Infinity) {
+    return [];
+  }
+  const reset = retryAfterMs ?? resetAfterMs;
+  const headers: Header[] = [
+    // Not below what can remain, which a burst may be.
+    ["RateLimit-Limit", `${Math.max(limit, remaining)}`],
+    ["RateLimit-Remaining", `${Math.max(remaining, 0)}`],
+  ];
+  return reset === null ? headers : [...headers, ["RateLimit-Reset", `${wholeSeconds(reset)}`]];
 }
 
 /** Returns the decisions of the enforced rules, except those without a limit. */

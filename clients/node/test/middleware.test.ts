@@ -6,8 +6,9 @@ import { after, test } from "node:test";
 import express from "express";
 import { type FastifyRequest, fastify } from "fastify";
 import { Client, type HttpRequest, type RateLimitOptions, byAddress, byHeader } from "rlaas-client";
-import { rateLimit } from "rlaas-client/express";
+import { type ExpressOptions, rateLimit } from "rlaas-client/express";
 import rateLimitPlugin from "rlaas-client/fastify";
+import { refuseAll, withLimits } from "rlaas-client/testing";
 
 import { fake, status } from "./fake.js";
 import { CASES, CLOSED, needs, newUser, serve } from "./servers.js";
@@ -130,8 +131,8 @@ for (const [name, start] of Object.entries(frameworks)) {
 test("unknown options throw", () => {
   const shared = new Client(CLOSED);
   for (const [options, known] of [
-    [{ address: CLOSED, user: "alice" }, "key, address, timeoutMs, .*, apiKey"],
-    [{ client: shared, onNoAnswer: "deny" }, "key, client"],
+    [{ address: CLOSED, user: "alice" }, "key, resource, cost, skip, headers, address, timeoutMs, .*, apiKey"],
+    [{ client: shared, onNoAnswer: "deny" }, "key, resource, cost, skip, headers, client"],
   ] as const) {
     const text = new RegExp(`unknown option (user|onNoAnswer): the options are ${known}$`);
     assert.throws(() => rateLimit(options as RateLimitOptions<IncomingMessage>), text);
@@ -192,6 +193,45 @@ test("the resource is the path that handlers see", async () => {
     // Express finds the route for this spelling too.
     assert.deepEqual(paths, ["/v1/pay", "/v1/pay", name === "express" ? "/v1/pay" : "/v1/PAY/"], name);
   }
+});
+
+test("a limit beside a route of Express", async () => {
+  const app = express().set("env", "test");
+  const limits = [
+    { rule: "user", resource: "/v1/users/:id", limit: 1 },
+    { rule: "export", limit: 10, resource: "export" },
+  ];
+  const client = withLimits(limits);
+  const key = () => "alice";
+  const send = (_: unknown, response: express.Response) => void response.send("found");
+  app.use("/v1", express.Router().get("/users/:id", rateLimit({ client, key, headers: "legacy" }), send));
+  const skip = ({ headers }: express.Request) => headers["x-exempt"] === "1";
+  const cost = (request: express.Request) => Number(request.query["rows"]);
+  const handler: ExpressOptions<express.Request, express.Response>["handler"] = (_, response, next, verdict) =>
+    verdict.rule === "export" ? void response.json({ wait: verdict.retryAfterMs }) : next(new Error("not export"));
+  app.get(
+    "/export",
+    rateLimit({ client, key, resource: () => "export", cost, skip, headers: "none", handler }),
+    send,
+  );
+  const throws = rateLimit({ client: refuseAll(), handler: () => assert.fail("the handler fails") });
+  app.get("/throws", throws, send);
+  const server = app.listen(0, "127.0.0.1");
+  after(() => server.close().closeAllConnections());
+  await new Promise((resolve) => server.once("listening", resolve));
+  const get = async (path: string, headers = {}) => {
+    const response = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}${path}`, { headers });
+    const names = [...response.headers.keys()].filter((name) => /ratelimit|retry-after/.test(name));
+    return [response.status, (await response.text()).slice(0, 9), ...names.map((name) => response.headers.get(name))];
+  };
+  assert.deepEqual(await get("/v1/users/1"), [200, "found", "1", "0", "60"]);
+  assert.deepEqual(await get("/v1/users/2"), [429, '{"type":"', "1", "0", "60", "60"], "the route is the resource");
+  assert.deepEqual(await get("/export?rows=7"), [200, "found"]);
+  assert.deepEqual(await get("/export?rows=7", { "x-exempt": "1" }), [200, "found"]);
+  const [status, body, wait] = await get("/export?rows=4");
+  assert.deepEqual([status, body, wait], [429, '{"wait":5', "60"]);
+  assert.deepEqual((await get("/export?rows=3"))[0], 200);
+  assert.equal((await get("/throws"))[1], "<!DOCTYPE", "the error handler of Express answers");
 });
 
 test("keys by address", () => {
